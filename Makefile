@@ -1,0 +1,54 @@
+# Everything from a fresh checkout: `make demo` and `make test` set up what they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint types layers unit bench format clean help
+
+help:
+	@echo "make demo    set up, then run the main job on embedded data and draw a picture"
+	@echo "make test    set up, then lint, types, layers and tests: what CI runs"
+	@echo "make bench   time everything against its rivals; writes benchmarks/results.json"
+	@echo "make format  let ruff rewrite what it can"
+	@echo "make clean   remove the virtual environment and caches"
+
+demo: $(VENV)/.demo
+	$(BIN)/baryflow demo --figure baryflow-demo.png
+
+test: lint types layers unit
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+layers: $(VENV)/.dev
+	$(BIN)/lint-imports
+
+# One BLAS thread in each of the two workers: more only get in each other's way.
+unit: $(VENV)/.dev
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+
+bench: $(VENV)/.dev
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+# Tested versions are pinned in constraints.txt; the environment follows when it or pyproject.toml changes.
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot]'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+$(BIN)/python:
+	scripts/make-venv "$(PYTHON)" "$(VENV)"

@@ -1,0 +1,113 @@
+"""The command line. Data go to standard output, words to standard error."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from baryflow import demo as demonstration
+from baryflow.core.mixture import Mixture
+from baryflow.exceptions import BaryflowError
+from baryflow.persistence import load
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="baryflow")
+def main() -> None:
+    """Adapt a classifier from many labelled histories to one live, unlabelled stream."""
+
+
+@main.command()
+@click.option("--seed", default=2, show_default=True, help="Which synthetic plant.")
+@click.option(
+    "--figure",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write a picture of the run to this file (PNG, SVG or PDF).",
+)
+def demo(seed: int, figure: Path | None) -> None:
+    """Four operating modes of a synthetic plant adapt to a fifth one as its stream flows."""
+    data = demonstration.problem(seed)
+    n_sources = len(set(data.domain.tolist()))
+    click.echo(
+        f"{n_sources} labelled modes, {len(data.X)} rows; an unlabelled one flows in, "
+        f"{demonstration.BATCH} rows at a time",
+        err=True,
+    )
+    outcome = None
+    for event in demonstration.stream(data):
+        if isinstance(event, demonstration.Outcome):
+            outcome = event
+        else:
+            _show(event)
+    if outcome is None:
+        raise click.ClickException("the stream was empty")
+    if sys.stderr.isatty():
+        click.echo(err=True)
+    click.echo(_table(outcome))
+    if figure is not None:
+        try:
+            demonstration.draw(outcome, str(figure))
+        except ModuleNotFoundError as error:
+            raise click.ClickException(
+                f"the figure needs {error.name}: pip install 'baryflow[plot]'"
+            ) from error
+        except (ValueError, OSError) as error:  # unknown kind of picture, folder not writable
+            raise click.ClickException(f"cannot write the figure {figure}: {error}") from error
+        click.echo(f"figure: {figure}", err=True)
+
+
+@main.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def inspect(file: Path) -> None:
+    """Say in words what is inside a .bary file."""
+    try:
+        content = load(file)
+    except (BaryflowError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    if isinstance(content, Mixture):
+        classes = "unlabelled" if content.labels is None else f"{content.n_classes} classes"
+        click.echo(
+            f"a Gaussian mixture: {content.n_components} components in {content.n_features} "
+            f"features, {classes}, standing for {content.mass:g} samples"
+        )
+    else:
+        click.echo(repr(content))
+
+
+def _show(progress: demonstration.Progress) -> None:
+    """Print the progress on one line that overwrites itself; nothing when nobody watches."""
+    if not sys.stderr.isatty():
+        return
+    nearest = " ".join(
+        f"mode {i + 1}: {progress.coordinates[i]:.2f}" for i in progress.coordinates.argsort()[::-1][:3]
+    )
+    line = (
+        f"\r{progress.n_rows:5d}/{progress.n_rows_total} rows   accuracy so far "
+        f"{progress.adapted:6.1%} (source-only {progress.source_only:6.1%})   nearest {nearest}"
+    )
+    click.echo(line, err=True, nl=False)
+
+
+def _table(outcome: demonstration.Outcome) -> str:
+    last = outcome.history[-1]
+    found = ", ".join(f"{value:.2f}" for value in last.coordinates)
+    true = ", ".join(f"{value:.2f}" for value in outcome.mixing)
+    rows = [
+        ("source-only", outcome.source_only),
+        ("adapting, while the stream flows", last.adapted),
+        ("adapted, after the stream", outcome.after_stream),
+        ("trained on the target's labels", outcome.target_trained),
+    ]
+    lines = [
+        f"{'accuracy on the target':<36}",
+        *(f"  {name:<34}{value:7.1%}" for name, value in rows),
+    ]
+    lines.append(f"coordinates found: {found}")
+    lines.append(f"coordinates true:  {true}")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The mathematics: pure functions of mixtures, on NumPy, SciPy and POT."""

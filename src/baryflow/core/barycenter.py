@@ -1,0 +1,197 @@
+"""Wasserstein barycenters of (labelled) mixtures, by fixed point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from baryflow.core.compress import compress
+from baryflow.core.mixture import Mixture
+from baryflow.core.transport import label_cost_table, plan_between, w2_squared
+from baryflow.exceptions import InvalidInputError
+from baryflow.validation import Floats, as_count, as_real, as_simplex
+
+
+@overload
+def barycenter(
+    mixtures: Sequence[Mixture],
+    coordinates: Any = ...,
+    *,
+    n_components: int | None = ...,
+    start: Mixture | None = ...,
+    label_cost: float | None = ...,
+    max_iter: int = ...,
+    tol: float = ...,
+    return_trace: Literal[False] = ...,
+) -> Mixture: ...
+@overload
+def barycenter(
+    mixtures: Sequence[Mixture],
+    coordinates: Any = ...,
+    *,
+    n_components: int | None = ...,
+    start: Mixture | None = ...,
+    label_cost: float | None = ...,
+    max_iter: int = ...,
+    tol: float = ...,
+    return_trace: Literal[True],
+) -> tuple[Mixture, Floats]: ...
+def barycenter(
+    mixtures: Sequence[Mixture],
+    coordinates: Any = None,
+    *,
+    n_components: int | None = None,
+    start: Mixture | None = None,
+    label_cost: float | None = None,
+    max_iter: int = 100,
+    tol: float = 1e-9,
+    return_trace: bool = False,
+) -> Mixture | tuple[Mixture, Floats]:
+    """Return the mixture-Wasserstein barycenter of mixtures, all labelled or none.
+
+    From a start, solve the plan to every mixture, move each component to the coordinate-weighted
+    mean of where the plans send it, and repeat until the objective stops falling:
+
+    .. math:: B = argmin_B Σ_c λ_c MW_2^2(B, P_c)
+
+    with SMW₂² in place of MW₂² when there are labels. A component's weight is never changed; what the
+    plan sends from it is divided by that weight, so the barycenter of P with itself is P.
+
+    Parameters
+    ----------
+    mixtures : sequence of Mixture
+    coordinates : array of shape (n_mixtures,), optional
+        On the simplex; equal without it. A mixture with coordinate 0 plays no part.
+    n_components : int, optional
+        Of the result; without it, that of the mixture with the largest coordinate. Fewer come
+        from merging, more from splitting its components.
+    start : Mixture, optional
+        A warm start. Its weights become those of the result, its number of components too.
+    label_cost : float, optional
+        Cost of different labels; without it the largest squared distance between two components.
+    max_iter, tol : int and float
+        Stop when the objective falls by less than `tol` relative to itself, or after `max_iter`.
+    return_trace : bool, default=False
+        Also return the objective at every iteration, which never rises.
+
+    Returns
+    -------
+    Mixture, or (Mixture, trace)
+        Its mass is the coordinate-weighted mean of the masses.
+
+    Examples
+    --------
+    >>> from baryflow import Mixture, barycenter
+    >>> P = Mixture([0.25, 0.75], [[0.0], [9.0]], [[1.0], [1.0]])
+    >>> Q = Mixture([0.25, 0.75], [[2.0], [5.0]], [[1.0], [3.0]])
+    >>> barycenter([P, Q], [0.5, 0.5]).means.ravel()
+    array([1., 7.])
+    """
+    mixtures, coordinates = _checked(mixtures, coordinates)
+    max_iter = as_count(max_iter, "max_iter")
+    tol = as_real(tol, "tol", low=0.0)
+    used = [(mixture, c) for mixture, c in zip(mixtures, coordinates, strict=True) if c > 0.0]
+    labelled = used[0][0].labels is not None
+    if labelled and label_cost is None:
+        label_cost = max(float(w2_squared(a, b).max()) for a, _ in used for b, _ in used)
+    mass = float(sum(c * mixture.mass for mixture, c in used))
+    current = _checked_start(start, n_components, used)
+    trace: list[float] = []
+    for _ in range(max_iter + 1):
+        objective, sent = 0.0, []
+        for mixture, coordinate in used:
+            costs = w2_squared(current, mixture)
+            if labelled and current.labels is not None:
+                costs = costs + label_cost_table(current, mixture, label_cost or 0.0)
+            plan = plan_between(current.weights, mixture.weights, costs)
+            objective += coordinate * float(np.vdot(plan, costs))
+            sent.append(plan)
+        trace.append(objective)
+        if len(trace) > 1 and trace[-2] - trace[-1] <= tol * trace[-2]:
+            break
+        if len(trace) <= max_iter:
+            current = _moved(current, used, sent, mass)
+    return (current, np.array(trace)) if return_trace else current
+
+
+def _moved(
+    current: Mixture, used: list[tuple[Mixture, float]], plans: list[Floats], mass: float
+) -> Mixture:
+    """Move every component to the mean of where the plans send it."""
+    occurs = (current.weights > 0.0)[:, None]
+    divisor = np.where(occurs, current.weights[:, None], 1.0)
+    maps = [c * plan / divisor for (_, c), plan in zip(used, plans, strict=True)]
+    moved = {}
+    for name in ("means", "stds", "labels"):
+        if getattr(used[0][0], name) is None:
+            continue
+        values = sum(m @ getattr(mixture, name) for m, (mixture, _) in zip(maps, used, strict=True))
+        before = getattr(current, name)
+        if before is None:  # an unlabelled start of a labelled barycenter
+            before = np.full_like(values, 1.0 / values.shape[1])
+        moved[name] = np.where(occurs, values, before)  # one that never occurs stays
+    if "labels" in moved:
+        moved["labels"] = moved["labels"] / moved["labels"].sum(axis=1, keepdims=True)
+    return Mixture(current.weights, mass=mass, **moved)
+
+
+def _checked(mixtures: Sequence[Mixture], coordinates: Any) -> tuple[list[Mixture], Floats]:
+    mixtures = list(mixtures)
+    if not mixtures:
+        raise InvalidInputError("mixtures must hold at least one Mixture, got none")
+    for position, mixture in enumerate(mixtures):
+        if not isinstance(mixture, Mixture):
+            raise InvalidInputError(
+                f"mixtures must hold Mixture objects, got {type(mixture).__name__} at {position}"
+            )
+        if mixture.n_features != mixtures[0].n_features or _classes(mixture) != _classes(mixtures[0]):
+            raise InvalidInputError(
+                f"mixtures must agree in features and classes; number 0 is {mixtures[0]!r}, "
+                f"number {position} is {mixture!r}"
+            )
+    if coordinates is None:
+        coordinates = np.full(len(mixtures), 1.0 / len(mixtures))
+    return mixtures, as_simplex(coordinates, "coordinates", length=len(mixtures), dim="n_mixtures")
+
+
+def _classes(mixture: Mixture) -> int | None:
+    return None if mixture.labels is None else mixture.n_classes
+
+
+def _checked_start(
+    start: Mixture | None,
+    n_components: int | None,
+    used: list[tuple[Mixture, float]],
+) -> Mixture:
+    if start is None:
+        largest = max(used, key=lambda pair: pair[1])[0]
+        k = largest.n_components if n_components is None else as_count(n_components, "n_components")
+        if k <= largest.n_components:
+            return compress(largest, k, merge="wasserstein")
+        return _split(largest, k)
+    first = used[0][0]
+    if n_components is not None and n_components != start.n_components:
+        raise InvalidInputError(
+            f"n_components={n_components} contradicts start, which has {start.n_components}: "
+            f"give one of the two"
+        )
+    if start.n_features != first.n_features or _classes(start) not in (None, _classes(first)):
+        raise InvalidInputError(f"start {start!r} does not fit the mixtures, which are like {first!r}")
+    return start
+
+
+def _split(mixture: Mixture, n_components: int) -> Mixture:
+    """Cut the heaviest components into equal copies until there are `n_components`."""
+    copies = np.ones(mixture.n_components, dtype=np.intp)
+    for _ in range(n_components - mixture.n_components):
+        copies[(mixture.weights / copies).argmax()] += 1
+    chosen = np.repeat(np.arange(mixture.n_components), copies)
+    return Mixture(
+        (mixture.weights / copies)[chosen],
+        mixture.means[chosen],
+        mixture.stds[chosen],
+        None if mixture.labels is None else mixture.labels[chosen],
+        mixture.mass,
+    )

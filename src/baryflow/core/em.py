@@ -1,0 +1,273 @@
+"""Fitting one batch: EM for axis-aligned mixtures and the BIC sweep (paper, Alg. 2).
+
+The steps themselves are in :mod:`baryflow.core.candidates`, which advances all numbers of components
+and all restarts together; here are the front door, the units of a fit and the choice of the winner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from baryflow.core.candidates import Candidates, StandardisedRows
+from baryflow.core.mixture import Mixture
+from baryflow.exceptions import InvalidInputError
+from baryflow.validation import (
+    Booleans,
+    Floats,
+    Integers,
+    RandomState,
+    as_count,
+    as_generator,
+    as_matrix,
+    as_real,
+    as_weights,
+)
+
+#: A component that holds less than this share of the data is gone.
+_VANISHED = 1e-12
+#: The smallest relative floor for which variances keep eight digits.
+_SMALLEST_FLOOR = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """What a BIC sweep saw: one entry for each number of components, the best of its restarts."""
+
+    n_components: Integers
+    bic: Floats
+    log_likelihood: Floats
+    converged: Booleans
+    #: EM steps taken.
+    n_iter: Integers
+    #: Total log-likelihood at each EM step, for the best restart of each number of components.
+    traces: tuple[Floats, ...]
+    #: Position of the winner in the arrays above.
+    best: int
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Centre and scale per column, in whose units a fit is done and its floor is given."""
+
+    centre: Floats
+    scale: Floats
+
+    @classmethod
+    def of(cls, X: Floats, weights: Floats, name: str = "X") -> Reference:
+        """Measure the columns of `X`, NaN left out; a constant column borrows the others' scale."""
+        # Around any value of the column first, so that a far offset costs no digits.
+        if np.isnan(X.sum()):
+            observed = ~np.isnan(X)
+            counts = weights @ observed
+            if not counts.all():
+                columns = np.flatnonzero(counts == 0).tolist()
+                raise InvalidInputError(
+                    f"{name} holds no value at all in column(s) {columns}: drop them, or pass rows "
+                    f"in which they are known"
+                )
+            anchor = X[observed.argmax(axis=0), np.arange(X.shape[1])]
+            shifted = np.where(observed, X - anchor, 0.0)
+            offset = (weights @ shifted) / counts
+            variance = (weights @ np.where(observed, shifted - offset, 0.0) ** 2) / counts
+        else:
+            total = weights.sum()
+            anchor = X[0]
+            shifted = X - anchor
+            offset = (weights @ shifted) / total
+            shifted -= offset
+            variance = (weights @ np.square(shifted, out=shifted)) / total
+        centre = anchor + offset
+        resolution = 16.0 * np.finfo(np.float64).eps * np.abs(centre)
+        scale = np.sqrt(variance)
+        varies = scale > resolution
+        typical = float(scale[varies].mean()) if varies.any() else 1.0
+        return cls(centre, np.where(varies, scale, typical))
+
+
+@overload
+def fit_mixture(
+    X: Any,
+    min_components: int = ...,
+    max_components: int | None = ...,
+    *,
+    sample_weight: Any = ...,
+    n_init: int = ...,
+    max_iter: int = ...,
+    tol: float = ...,
+    std_floor: float = ...,
+    random_state: RandomState = ...,
+    return_sweep: Literal[False] = ...,
+) -> Mixture: ...
+
+
+@overload
+def fit_mixture(
+    X: Any,
+    min_components: int = ...,
+    max_components: int | None = ...,
+    *,
+    sample_weight: Any = ...,
+    n_init: int = ...,
+    max_iter: int = ...,
+    tol: float = ...,
+    std_floor: float = ...,
+    random_state: RandomState = ...,
+    return_sweep: Literal[True],
+) -> tuple[Mixture, Sweep]: ...
+
+
+def fit_mixture(
+    X: Any,
+    min_components: int = 1,
+    max_components: int | None = None,
+    *,
+    sample_weight: Any = None,
+    n_init: int = 1,
+    max_iter: int = 100,
+    tol: float = 1e-3,
+    std_floor: float = 1e-3,
+    random_state: RandomState = None,
+    return_sweep: bool = False,
+) -> Mixture | tuple[Mixture, Sweep]:
+    """Fit an axis-aligned Gaussian mixture by EM, with the number of components chosen by BIC.
+
+    Parameters
+    ----------
+    X : array of shape (n_samples, n_features)
+        NaN marks a missing value, which is left out exactly.
+    min_components, max_components : int
+        The sweep min_components..max_components, ends included; without `max_components` exactly
+        `min_components`. Never more than there are distinct rows.
+    sample_weight : array of shape (n_samples,), optional
+        Counts: a weight of 2 is a row seen twice, a weight of 0 a row not seen.
+    n_init : int, default=1
+        Restarts, each from its own k-means++ start.
+    max_iter, tol : int and float
+        EM stops when the mean log-likelihood rises by less than `tol`, or after `max_iter` steps.
+    std_floor : float, default=1e-3
+        Smallest standard deviation, relative to that of the whole column; 1e-4 to 1.
+    random_state : int, Generator or None
+        Seed of the starts. The order of the rows never matters.
+    return_sweep : bool, default=False
+        Also return the :class:`Sweep` with the BIC curve.
+
+    Returns
+    -------
+    Mixture, or (Mixture, Sweep)
+        The candidate with the lowest BIC; one that did not converge only if none did. Its mass is
+        the sum of the sample weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from baryflow import fit_mixture
+    >>> X = np.concatenate([np.random.default_rng(0).normal(c, 1, (50, 2)) for c in (-5, 5)])
+    >>> fit_mixture(X, 1, 4, random_state=0)
+    Mixture(n_components=2, n_features=2, mass=100)
+    """
+    X = as_matrix(X, "X", allow_nan=True)
+    weights = as_weights(sample_weight, "sample_weight", length=X.shape[0])
+    X, weights = distinct_rows(X, weights)
+    mixture, sweep = fit_rows(
+        X,
+        weights,
+        Reference.of(X, weights),
+        min_components=min_components,
+        max_components=max_components,
+        n_init=n_init,
+        max_iter=max_iter,
+        tol=tol,
+        std_floor=std_floor,
+        rng=as_generator(random_state),
+    )
+    return (mixture, sweep) if return_sweep else mixture
+
+
+def fit_rows(
+    X: Floats,
+    weights: Floats,
+    reference: Reference,
+    *,
+    min_components: int = 1,
+    max_components: int | None = None,
+    n_init: int = 1,
+    max_iter: int = 100,
+    tol: float = 1e-3,
+    std_floor: float = 1e-3,
+    rng: np.random.Generator,
+) -> tuple[Mixture, Sweep]:
+    """Fit distinct rows in the units of `reference`, which may come from a larger set of rows.
+
+    A column that is missing from all of these rows then keeps the reference's centre and scale.
+    """
+    k1 = as_count(min_components, "min_components")
+    k2 = k1 if max_components is None else as_count(max_components, "max_components")
+    if k2 < k1:
+        raise InvalidInputError(f"max_components={k2} must not be smaller than min_components={k1}")
+    n_init = as_count(n_init, "n_init")
+    max_iter = as_count(max_iter, "max_iter")
+    tol = as_real(tol, "tol", low=0.0)
+    std_floor = as_real(std_floor, "std_floor", low=_SMALLEST_FLOOR, high=1.0)
+
+    mass = float(weights.sum())
+    ks = np.arange(min(k1, len(X)), min(k2, len(X)) + 1)
+    rows = StandardisedRows.of(X, weights, reference.centre, reference.scale)
+    candidates = Candidates.started(rows, np.tile(ks, n_init), std_floor, rng)
+    candidates.advance(max_iter, tol * mass)
+    sweep, winner = _summarise(candidates, ks, X.shape[1], mass)
+    shares, means, stds = candidates.parameters[winner]
+    alive = shares > _VANISHED
+    mixture = Mixture(
+        shares[alive] / shares[alive].sum(),
+        reference.centre + reference.scale * means[alive],
+        reference.scale * stds[alive],
+        mass=mass,
+    )
+    return mixture, sweep
+
+
+def distinct_rows(X: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Return the distinct rows of positive weight in a canonical order, and their total weights.
+
+    This makes an integer weight the same as repetition, and the order of rows immaterial.
+    """
+    keep = weights > 0.0
+    if not keep.all():
+        X, weights = X[keep], weights[keep]
+    order = X[:, 0].argsort()
+    if np.all(np.diff(X[order, 0]) > 0.0):  # one column tells them apart: the usual case
+        return X[order] + 0.0, weights[order]
+    X = np.ascontiguousarray(X + 0.0)  # a copy in which -0.0 is 0.0
+    X[np.isnan(X)] = np.nan  # one bit pattern for all NaN
+    keys = X.view(np.dtype((np.void, X.shape[1] * X.itemsize))).ravel()
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    X, weights = X[first], np.bincount(inverse, weights=weights).astype(np.float64)
+    canonical = X[:, 0].argsort(kind="stable")
+    return X[canonical], weights[canonical]
+
+
+def _summarise(candidates: Candidates, ks: Integers, n_features: int, mass: float) -> tuple[Sweep, int]:
+    """Keep the best restart of each number of components, and the best of those by BIC.
+
+    Return the sweep and the number of the winning candidate. One that did not converge wins only
+    over others that did not.
+    """
+    total, converged = [t[-1] for t in candidates.traces], candidates.converged
+    of_k = [range(i, len(total), len(ks)) for i in range(len(ks))]
+    chosen = [min(restarts, key=lambda c: (not converged[c], -total[c])) for restarts in of_k]
+    log_likelihood = np.array([total[c] for c in chosen])
+    bic = (ks - 1 + 2 * ks * n_features) * np.log(mass) - 2.0 * log_likelihood
+    best = min(range(len(ks)), key=lambda i: (not converged[chosen[i]], bic[i]))
+    sweep = Sweep(
+        n_components=ks,
+        bic=bic,
+        log_likelihood=log_likelihood,
+        converged=converged[chosen],
+        n_iter=np.array([len(candidates.traces[c]) for c in chosen]),
+        traces=tuple(np.array(candidates.traces[c]) for c in chosen),
+        best=best,
+    )
+    return sweep, chosen[best]

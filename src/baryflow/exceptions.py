@@ -1,0 +1,25 @@
+"""Everything baryflow raises or warns about on purpose.
+
+::
+
+    BaryflowError
+    ├── InvalidInputError    an argument has the wrong shape, type or values (also a ValueError)
+    ├── FileFormatError      a .bary file is foreign, truncated, damaged or newer (also a ValueError)
+    └── TransportError       an optimal-transport solve did not reach the optimum (also a RuntimeError)
+"""
+
+
+class BaryflowError(Exception):
+    """Base of every error that baryflow raises on purpose."""
+
+
+class InvalidInputError(BaryflowError, ValueError):
+    """An argument is not what was expected; the message names it and says what to do."""
+
+
+class FileFormatError(BaryflowError, ValueError):
+    """A file cannot be read as a ``.bary`` file of a version this release understands."""
+
+
+class TransportError(BaryflowError, RuntimeError):
+    """An optimal-transport problem could not be solved to optimality."""

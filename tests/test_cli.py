@@ -1,0 +1,46 @@
+import pytest
+from click.testing import CliRunner
+
+from baryflow import Mixture
+from baryflow.cli import main
+
+
+@pytest.fixture
+def run():
+    return lambda *arguments: CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def test_the_demo_adapts_and_draws(run, tmp_path):
+    done = run("demo", "--figure", tmp_path / "demo.png")
+    assert done.exit_code == 0, done.output
+    accuracy = {
+        line[:36].strip(): float(line[36:].strip(" %"))
+        for line in done.stdout.splitlines()
+        if line.endswith("%")
+    }
+    assert accuracy["adapting, while the stream flows"] > accuracy["source-only"] + 10
+    assert accuracy["adapted, after the stream"] > accuracy["trained on the target's labels"] - 3
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+    assert "labelled modes" in done.stderr
+
+
+def test_the_demo_says_why_a_figure_cannot_be_written(run, tmp_path):
+    done = run("demo", "--figure", tmp_path / "demo.nonsense")
+    assert done.exit_code == 1
+    assert "cannot write the figure" in done.stderr
+
+
+def test_inspect_says_what_is_inside(run, tmp_path):
+    Mixture([1.0], [[0.0, 1.0]], [[1.0, 1.0]], [[1.0, 0.0, 0.0]], mass=42).save(tmp_path / "m.bary")
+    done = run("inspect", tmp_path / "m.bary")
+    assert done.stdout == (
+        "a Gaussian mixture: 1 components in 2 features, 3 classes, standing for 42 samples\n"
+    )
+
+
+def test_inspect_of_what_is_not_there_or_foreign(run, tmp_path):
+    (tmp_path / "x.bary").write_text("hello")
+    for name, message in (("none.bary", "no such file"), ("x.bary", "not a readable .bary file")):
+        done = run("inspect", tmp_path / name)
+        assert done.exit_code == 1
+        assert message in done.stderr
