@@ -56,6 +56,15 @@ def as_matrix(
     allow_nan: bool = False,
 ) -> Floats:
     """Return `value` as a finite (or NaN-holding) matrix with the expected number of columns."""
+    if (  # the usual case, without putting together words for messages
+        isinstance(value, np.ndarray)
+        and value.dtype == np.float64
+        and value.ndim == 2
+        and value.shape[0] >= min_rows
+        and value.shape[1] == (n_columns or max(1, value.shape[1]))
+    ):
+        check_values(value, name, allow_nan=allow_nan)
+        return value
     wanted = f"({rows}, {columns}{'' if n_columns is None else f'={n_columns}'})"
     array = as_array(value, name, wanted)
     if array.ndim == 1:

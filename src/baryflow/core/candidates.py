@@ -22,8 +22,8 @@ from baryflow.validation import Booleans, Floats, Integers
 
 #: Rows of the design handled at once, so that the temporaries stay small on long data.
 _BLOCK = 4096
-#: Sums that change by less than this share of the mass are the same sums.
-_UNMOVED = 1e-13
+#: Sums that change by less than this, in units of the tolerance, cannot raise the likelihood by it.
+_UNMOVED = 1e-4
 _TINY = np.finfo(np.float64).tiny
 
 
@@ -86,19 +86,16 @@ class Candidates:
 
     Attributes
     ----------
-    parameters : dict of candidate → (weights, means, stds)
-        In standardised units, for the candidates that have stopped.
     traces : list of lists
         Total log-likelihood before each step, per candidate.
     converged : array of bool
     """
 
     def __init__(self, rows: StandardisedRows, sizes: Integers, floor: float) -> None:
-        self.parameters: dict[int, tuple[Floats, Floats, Floats]] = {}
+        self._stopped: dict[int, tuple[Floats, Floats, Floats]] = {}
         self.traces: list[list[float]] = [[] for _ in sizes]
         self.converged = np.zeros(len(sizes), dtype=bool)
         self._rows = rows
-        self._mass = float(rows.weights.sum())
         self._variance_floor = floor * floor
         self._active = np.arange(len(sizes))
         self._lay_out(sizes)
@@ -122,20 +119,24 @@ class Candidates:
         candidates._maximise(_add(parts))
         return candidates
 
+    def parameters(self, candidate: int) -> tuple[Floats, Floats, Floats]:
+        """Return weights, means and stds of a candidate that has stopped, in standardised units."""
+        log_weights, means, variances = self._stopped[candidate]
+        return np.exp(log_weights), means, np.sqrt(variances)
+
     def advance(self, max_iter: int, tolerance: float) -> None:
         """Run EM until the rise of each log-likelihood is below `tolerance`, or `max_iter` steps."""
         for step in range(max_iter + 1):
             log_likelihood, sums = self._expect()
-            # Parameters that reproduce the sums they were computed from will not move any more.
+            # Parameters that reproduce the sums they were computed from will hardly move any more.
             moved = np.abs(sums[1] - self._sums[1]).max(axis=1)
-            settled = np.maximum.reduceat(moved, self._starts) <= _UNMOVED * self._mass
-            stopping = np.full(len(self._active), step == max_iter)
+            settled = np.maximum.reduceat(moved, self._starts) <= _UNMOVED * tolerance
             for position, candidate in enumerate(self._active):
                 trace = self.traces[candidate]
                 trace.append(float(log_likelihood[position]))
                 rise = trace[-1] - trace[-2] if len(trace) > 1 else np.inf
-                if settled[position] or rise < tolerance:
-                    stopping[position] = self.converged[candidate] = True
+                self.converged[candidate] = settled[position] or rise < tolerance
+            stopping = self.converged[self._active] | (step == max_iter)
             if stopping.any():
                 self._set_aside(stopping)
                 if stopping.all():
@@ -153,12 +154,15 @@ class Candidates:
 
     def _expect(self) -> tuple[Floats, tuple[Floats, ...]]:
         """E step: each candidate's log-likelihood, and the sums that the M step needs."""
-        inverse = 1.0 / self._variances
-        scaled = self._means * inverse
-        coefficients = np.concatenate([-0.5 * inverse, scaled], axis=1)
-        constants = -0.5 * (self._means * scaled + np.log(self._variances))
+        d = self._means.shape[1]
+        coefficients = np.empty((len(self._means), 2 * d))
+        np.divide(-0.5, self._variances, out=coefficients[:, :d])
+        np.divide(self._means, self._variances, out=coefficients[:, d:])
+        constants = self._means * coefficients[:, d:]
+        constants += np.log(self._variances)
+        constants *= -0.5
         constant = (self._log_weights + constants.sum(axis=1))[:, None]
-        log_likelihood = np.full(len(self._active), self._rows.log_units)
+        log_likelihood: Floats = np.array(self._rows.log_units)
         parts = []
         for block in self._rows.blocks:
             table: Floats = coefficients @ block.design.T
@@ -172,7 +176,7 @@ class Candidates:
             np.exp(table, out=table)
             total = np.add.reduceat(table, self._starts, axis=0)
             table /= total[self._owner]
-            log_likelihood += (top + np.log(total)) @ block.weights
+            log_likelihood = log_likelihood + (top + np.log(total)) @ block.weights
             parts.append(block.sums(table))
         return log_likelihood, _add(parts)
 
@@ -196,14 +200,13 @@ class Candidates:
         self._log_weights = np.log(shares / per_candidate[self._owner])
 
     def _set_aside(self, stopping: Booleans) -> None:
-        """Keep the parameters of the marked candidates."""
-        for position in np.flatnonzero(stopping):
-            start = self._starts[position]
-            block = slice(start, start + self._sizes[position])
-            self.parameters[int(self._active[position])] = (
-                np.exp(self._log_weights[block]),
+        """Remember where the parameters of the marked candidates are; they change no more."""
+        for position in np.flatnonzero(stopping).tolist():
+            block = slice(self._starts[position], self._starts[position] + self._sizes[position])
+            self._stopped[int(self._active[position])] = (
+                self._log_weights[block],
                 self._means[block],
-                np.sqrt(self._variances[block]),
+                self._variances[block],
             )
 
 

@@ -83,8 +83,9 @@ class Reference:
         resolution = 16.0 * np.finfo(np.float64).eps * np.abs(centre)
         scale = np.sqrt(variance)
         varies = scale > resolution
-        typical = float(scale[varies].mean()) if varies.any() else 1.0
-        return cls(centre, np.where(varies, scale, typical))
+        if not varies.all():
+            scale[~varies] = scale[varies].mean() if varies.any() else 1.0
+        return cls(centre, scale)
 
 
 @overload
@@ -218,7 +219,7 @@ def fit_rows(
     candidates = Candidates.started(rows, np.tile(ks, n_init), std_floor, rng)
     candidates.advance(max_iter, tol * mass)
     sweep, winner = _summarise(candidates, ks, X.shape[1], mass)
-    shares, means, stds = candidates.parameters[winner]
+    shares, means, stds = candidates.parameters(winner)
     alive = shares > _VANISHED
     mixture = Mixture(
         shares[alive] / shares[alive].sum(),

@@ -17,8 +17,8 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 #: digits in a Gram matrix and is computed again from differences.
 _CANCELLED = 1e-7
 #: Largest squared distance of a mean from the common centre, in standard deviations, for which the
-#: expanded square in the log-density keeps an absolute error below about 1e-9.
-_EXPANSION_LIMIT = 1e6
+#: square in the log-density may be expanded: it bounds the absolute error by about 1e-7.
+_EXPANSION_LIMIT = 1e9
 #: Entries of the largest temporary array that a table is allowed to build at once.
 _TEMPORARY = 1 << 22
 
@@ -28,8 +28,8 @@ class LogDensity:
 
     The square in the exponent is expanded, which turns the whole table into one matrix product of
     the rows' ``[x², x]`` with a (2d, K) matrix. Rows are first moved to the centre of the means: an
-    offset common to all of the data then costs no digits. Where the components are so narrow
-    and so far apart that the expansion would cost digits all the same, differences are used.
+    offset common to all of the data then costs no digits. Components so narrow and so far out
+    that the expansion would cost digits all the same are computed from differences.
 
     Missing coordinates (NaN) drop out exactly, because the covariance is diagonal.
     """
@@ -39,7 +39,7 @@ class LogDensity:
         self._centre = means.mean(axis=0)
         inverse = 1.0 / stds
         scaled = (means - self._centre) * inverse
-        self._exact = bool(np.vecdot(scaled, scaled).max() > _EXPANSION_LIMIT)
+        self._delicate = np.flatnonzero(np.vecdot(scaled, scaled) > _EXPANSION_LIMIT)
         # Per coordinate, what an observed value adds whatever it is.
         self._constants = -0.5 * (scaled * scaled + LOG_2PI) - np.log(stds)
         self._constant = self._constants.sum(axis=1)
@@ -57,34 +57,33 @@ class LogDensity:
         return table
 
     def _complete(self, X: Floats) -> Floats:
-        if self._exact:
-            return self._by_differences(X, None)
-        table: Floats = self._design(X - self._centre) @ self._coefficients
+        table: Floats = _design(X - self._centre) @ self._coefficients
         table += self._constant
+        for k in self._delicate.tolist():
+            table[:, k] = self._terms(X, k).sum(axis=1)
         return table
 
     def _marginal(self, X: Floats, observed: Booleans) -> Floats:
-        if self._exact:
-            return self._by_differences(X, observed)
         centred = np.where(observed, X - self._centre, 0.0)
-        table: Floats = self._design(centred) @ self._coefficients
+        table: Floats = _design(centred) @ self._coefficients
         table += observed.astype(np.float64) @ self._constants.T
+        for k in self._delicate.tolist():
+            table[:, k] = np.where(observed, self._terms(X, k), 0.0).sum(axis=1)
         return table
 
-    @staticmethod
-    def _design(centred: Floats) -> Floats:
-        n, d = centred.shape
-        design = np.empty((n, 2 * d))
-        np.multiply(centred, centred, out=design[:, :d])
-        design[:, d:] = centred
-        return design
+    def _terms(self, X: Floats, k: int) -> Floats:
+        terms: Floats = -0.5 * (((X - self._means[k]) / self._stds[k]) ** 2 + LOG_2PI)
+        terms -= np.log(self._stds[k])
+        return terms
 
-    def _by_differences(self, X: Floats, observed: Booleans | None) -> Floats:
-        table = np.empty((X.shape[0], self._means.shape[0]))
-        for k, (mean, std) in enumerate(zip(self._means, self._stds, strict=True)):
-            terms = -0.5 * (((X - mean) / std) ** 2 + LOG_2PI) - np.log(std)
-            table[:, k] = (terms if observed is None else np.where(observed, terms, 0.0)).sum(axis=1)
-        return table
+
+def _design(centred: Floats) -> Floats:
+    """Return [x², x] side by side."""
+    n, d = centred.shape
+    design = np.empty((n, 2 * d))
+    np.multiply(centred, centred, out=design[:, :d])
+    design[:, d:] = centred
+    return design
 
 
 def squared_distances(points: Floats, others: Floats) -> Floats:

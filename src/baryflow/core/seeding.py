@@ -11,7 +11,7 @@ import numpy as np
 from baryflow.validation import Floats, Integers
 
 #: Lloyd iterations at most; EM continues from there.
-_LLOYD_STEPS = 20
+_LLOYD_STEPS = 8
 #: Up to this number of rows, all distances at once cost less than asking for them one by one.
 _WHOLE_TABLE = 64
 
@@ -82,15 +82,14 @@ def lloyd(Z: Floats, weights: Floats, centres: Floats, starts: Integers, sizes: 
     rows stays where it is.
     """
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    previous = members = np.zeros((0, 0), dtype=bool)
+    members = np.zeros((len(owner), len(Z)), dtype=bool)
     for _ in range(_LLOYD_STEPS):
         # Half the squared distance, up to the row's own norm, which no comparison needs.
         costs = centres @ Z.T
         costs -= 0.5 * np.vecdot(centres, centres)[:, None]
-        members = costs >= np.maximum.reduceat(costs, starts, axis=0)[owner]
-        if np.array_equal(members, previous):
+        previous, members = members, costs >= np.maximum.reduceat(costs, starts, axis=0)[owner]
+        if (members == previous).all():
             break
-        previous = members
         shares = members * weights
         counts = shares.sum(axis=1)
         moved = shares @ Z

@@ -1,0 +1,1 @@
+"""Speed against rivals, always as a ratio within one run."""

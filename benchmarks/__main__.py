@@ -1,0 +1,33 @@
+"""Run with ``make bench``, or ``python -m benchmarks NAME ...`` for some of the cases."""
+
+from __future__ import annotations
+
+import sys
+
+from threadpoolctl import threadpool_limits
+
+from benchmarks import cases, harness
+
+
+def main(names: list[str]) -> int:
+    unknown = set(names) - cases.CASES.keys()
+    if unknown:
+        print(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(cases.CASES)}")
+        return 2
+    results = []
+    with threadpool_limits(1):
+        for name in names or cases.CASES:
+            print(f"running {name} ...", file=sys.stderr, flush=True)
+            results.append(cases.CASES[name]())
+    print(harness.table(results))
+    for result in results:
+        for key, value in result.quality.items():
+            print(f"  {result.name}: {key}: {value}", file=sys.stderr)
+    if not names:
+        harness.write(results)
+        print(f"written: {harness.RESULTS.name}", file=sys.stderr)
+    return 0 if all(result.ok for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

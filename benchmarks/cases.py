@@ -1,0 +1,175 @@
+"""The cases. Each returns a Result; their order is that of the table."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from baryflow import Mixture, MixtureClassifier, fit_mixture, mw2_squared, w2_squared
+from baryflow.core.transport import plan_between
+from baryflow.datasets import make_domains
+from benchmarks import reference
+from benchmarks.harness import Result, compare
+
+#: Starts over which log-likelihoods are averaged, on every batch.
+QUALITY_SEEDS = 10
+
+
+def features(n_classes=29, n_features=128, n_per_class=100, seed=0):
+    """Standardised features of one domain, and their classes."""
+    data = make_domains(1, n_classes, n_features, n_per_class, shift=0.0, random_state=seed)
+    X = (data.X - data.X.mean(axis=0)) / data.X.std(axis=0)
+    return X, data.y
+
+
+def batches(size, count=24, seed=0):
+    """Batches of a stream: half of them class by class, half of them shuffled."""
+    X, y = features(seed=seed)
+    by_class = X[np.argsort(y, kind="stable")]
+    half = count // 2
+    start = np.linspace(0, len(X) - size, half).astype(int)
+    return [by_class[s : s + size] for s in start] + [X[s : s + size] for s in start]
+
+
+def bic_sweep(size, k_max, bar) -> Result:
+    data = batches(size)
+    ks = range(1, k_max + 1)
+
+    def ours():
+        return [fit_mixture(X, 1, k_max, random_state=i, return_sweep=True) for i, X in enumerate(data)]
+
+    def theirs():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return [reference.get_best_gmm(X, 1, k_max, seed=i) for i, X in enumerate(data)]
+
+    # Mean log-likelihood for each number of components, over more starts than are timed.
+    mine, other = np.zeros(k_max), np.zeros(k_max)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for seed in range(QUALITY_SEEDS):
+            for X in data:
+                _, sweep = fit_mixture(X, 1, k_max, random_state=seed, return_sweep=True)
+                _, models = reference.get_best_gmm(X, 1, k_max, seed=seed)
+                mine += sweep.log_likelihood / size / len(data) / QUALITY_SEEDS
+                other += np.array([m.score(X) for m in models]) / len(data) / QUALITY_SEEDS
+    below = float(((other - mine) / np.abs(other)).max())
+    quality = {
+        "mean log-likelihood, ours": [round(float(v), 3) for v in mine],
+        "mean log-likelihood, rival": [round(float(v), 3) for v in other],
+        "components": list(ks),
+        "worst shortfall": round(below, 5),
+        "allowed shortfall": 0.005,
+        "ok": below <= 0.005,
+    }
+    return compare(
+        f"BIC sweep of a batch {size} x 128, k = 1..{k_max}",
+        ours,
+        "scikit-learn GaussianMixture(diag)",
+        theirs,
+        bar=bar,
+        calls=len(data),
+        quality=quality,
+    )
+
+
+def predict() -> Result:
+    rng = np.random.default_rng(0)
+    n, d, k = 100_000, 128, 87
+    X, y = features(n_per_class=60)
+    model = MixtureClassifier(3, random_state=0).fit(X, y)
+    assert model.mixture_.n_components == k
+    rows = rng.standard_normal((n, d))
+    squares, factors = rows * rows, rng.standard_normal((d, k))
+    return compare(
+        "MixtureClassifier.predict, 100,000 x 128, 87 components",
+        lambda: model.predict(rows),
+        "the two matrix products it cannot avoid",
+        lambda: (squares @ factors, rows @ factors),
+        bar=1 / 2.5,
+    )
+
+
+def w2_table() -> Result:
+    rng = np.random.default_rng(0)
+    m = Mixture(np.full(300, 1 / 300), rng.normal(size=(300, 128)), rng.uniform(0.5, 2, (300, 128)))
+    off_diagonal = ~np.eye(300, dtype=bool)
+    slow = reference.w2_table_double_loop(m.means, m.stds)
+    np.testing.assert_allclose(w2_squared(m)[off_diagonal], slow[off_diagonal], rtol=1e-10)
+    return compare(
+        "pairwise W2 table, K = 300, d = 128",
+        lambda: w2_squared(m),
+        "double loop",
+        lambda: reference.w2_table_double_loop(m.means, m.stds),
+        bar=50,
+        rival_rounds=3,
+    )
+
+
+def assignment() -> Result:
+    import ot
+
+    rng = np.random.default_rng(0)
+    k = 87
+    P, Q = (
+        Mixture(np.full(k, 1 / k), rng.normal(size=(k, 128)), rng.uniform(0.5, 2, (k, 128)))
+        for _ in range(2)
+    )
+    costs = w2_squared(P, Q)
+    plan = plan_between(P.weights, Q.weights, costs)
+    value = float(ot.emd2(P.weights, Q.weights, costs))
+    quality = {
+        "transport cost, ours": float((plan * costs).sum()),
+        "transport cost, rival": value,
+        "ok": bool(abs(mw2_squared(P, Q) - value) <= 1e-9 * value),
+    }
+    return compare(
+        "plan of two uniform mixtures, K = 87",
+        lambda: plan_between(P.weights, Q.weights, costs),
+        "POT ot.emd",
+        lambda: ot.emd(P.weights, Q.weights, costs),
+        bar=1.0,
+        rounds=25,
+        quality=quality,
+    )
+
+
+def import_time() -> Result:
+    """Whole processes, alternately; the interpreter's own start is taken off both."""
+
+    def seconds(statement):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", statement], check=True)
+        return time.perf_counter() - start
+
+    times = {s: [] for s in ("pass", "import baryflow", "import sklearn.mixture")}
+    for _ in range(9):
+        for statement, found in times.items():
+            found.append(seconds(statement))
+    empty, ours_s, rival_s = (float(np.median(t)) for t in times.values())
+    ours_s, rival_s = ours_s - empty, rival_s - empty
+    ratio = rival_s / ours_s
+    return Result(
+        "import baryflow",
+        round(ours_s, 4),
+        "import sklearn.mixture",
+        round(rival_s, 4),
+        round(ratio, 3),
+        round(1 / 1.5, 3),
+        ratio >= 1 / 1.5,
+    )
+
+
+CASES = {
+    "sweep-32": lambda: bic_sweep(32, 3, bar=8),
+    "sweep-256": lambda: bic_sweep(256, 5, bar=4),
+    "predict": predict,
+    "w2-table": w2_table,
+    "assignment": assignment,
+    "import": import_time,
+}
