@@ -7,6 +7,7 @@ from baryflow.core.em import fit_mixture
 from baryflow.core.mixture import Mixture
 from baryflow.core.transport import mw2_squared, smw2_squared, w2_squared
 from baryflow.estimators.classifier import MixtureClassifier
+from baryflow.estimators.online_mixture import OnlineGaussianMixture
 from baryflow.persistence import load
 
 __version__ = _version("baryflow")
@@ -14,6 +15,7 @@ __version__ = _version("baryflow")
 __all__ = [
     "Mixture",
     "MixtureClassifier",
+    "OnlineGaussianMixture",
     "__version__",
     "barycenter",
     "fit_mixture",

@@ -53,6 +53,13 @@ def write(path: str | os.PathLike[str], kind: str, values: Values, arrays: Array
     _sync_folder(target.parent)
 
 
+def plain(values: Values) -> Values:
+    """Return the values with NumPy scalars turned into Python's own, fit for JSON."""
+    return {
+        name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()
+    }
+
+
 def _sync_folder(folder: Path) -> None:
     """Make the rename itself durable where the platform can (POSIX)."""
     if os.name != "posix":

@@ -6,10 +6,14 @@ import os
 from typing import Any
 
 from baryflow import container
-from baryflow.core.mixture import Mixture
+from baryflow.core import mixture
+from baryflow.estimators import online_mixture
 from baryflow.exceptions import FileFormatError
 
-_READERS: dict[str, Any] = {"mixture": Mixture.from_state}
+_READERS: dict[str, Any] = {
+    mixture.KIND: mixture.Mixture.from_state,
+    online_mixture.KIND: online_mixture.OnlineGaussianMixture.from_state,
+}
 
 
 def load(path: str | os.PathLike[str]) -> Any:

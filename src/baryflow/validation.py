@@ -176,6 +176,12 @@ def as_real(
     return float(value)
 
 
+def as_choice(value: Any, name: str, choices: tuple[str, ...]) -> None:
+    """Refuse what is not one of the choices."""
+    if value not in choices:
+        raise InvalidInputError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
 def as_generator(random_state: RandomState) -> np.random.Generator:
     """Return a NumPy generator from a seed, a generator (used as it is) or None."""
     if isinstance(random_state, np.random.Generator):

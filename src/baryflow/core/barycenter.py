@@ -169,7 +169,7 @@ def _checked_start(
         largest = max(used, key=lambda pair: pair[1])[0]
         k = largest.n_components if n_components is None else as_count(n_components, "n_components")
         if k <= largest.n_components:
-            return compress(largest, k, merge="wasserstein")
+            return compress(largest, k, merging="wasserstein")
         return _split(largest, k)
     first = used[0][0]
     if n_components is not None and n_components != start.n_components:

@@ -38,6 +38,16 @@ class StandardisedRows:
     log_units: float
 
     @classmethod
+    def of_components(
+        cls, masses: Floats, means: Floats, stds: Floats, centre: Floats, scale: Floats
+    ) -> StandardisedRows:
+        """Take Gaussians for rows: each stands for `mass` rows known by their first two moments."""
+        Z, spread = (means - centre) / scale, stds / scale
+        total = float((-np.log(scale) - 0.5 * LOG_2PI).sum() * masses.sum())
+        block = _Block(np.concatenate([Z * Z + spread * spread, Z], axis=1), masses, None)
+        return cls(Z, masses, (block,), total)
+
+    @classmethod
     def of(cls, X: Floats, weights: Floats, centre: Floats, scale: Floats) -> StandardisedRows:
         """Standardise the rows of `X`, NaN included."""
         Z = (X - centre) / scale
@@ -117,6 +127,18 @@ class Candidates:
             for block, part in zip(rows.blocks, _slices(len(rows.Z)), strict=True)
         ]
         candidates._maximise(_add(parts))
+        return candidates
+
+    @classmethod
+    def from_parameters(
+        cls, rows: StandardisedRows, weights: Floats, means: Floats, stds: Floats, floor: float
+    ) -> Candidates:
+        """Start a single candidate from given parameters, in standardised units."""
+        candidates = cls(rows, np.array([len(weights)]), floor)
+        candidates._log_weights = np.log(np.maximum(weights, _TINY))
+        candidates._means = means
+        candidates._variances = np.maximum(np.square(stds), candidates._variance_floor)
+        candidates._sums = (weights, np.full((len(weights), 2 * means.shape[1]), np.inf))
         return candidates
 
     def parameters(self, candidate: int) -> tuple[Floats, Floats, Floats]:

@@ -79,7 +79,11 @@ class Reference:
             offset = (weights @ shifted) / total
             shifted -= offset
             variance = (weights @ np.square(shifted, out=shifted)) / total
-        centre = anchor + offset
+        return cls.of_moments(anchor + offset, variance)
+
+    @classmethod
+    def of_moments(cls, centre: Floats, variance: Floats) -> Reference:
+        """Take a column's spread as its scale, unless it is constant up to rounding."""
         resolution = 16.0 * np.finfo(np.float64).eps * np.abs(centre)
         scale = np.sqrt(variance)
         varies = scale > resolution

@@ -15,7 +15,7 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 
 #: A squared distance this much smaller than the points' own squared norms has lost half of its
 #: digits in a Gram matrix and is computed again from differences.
-_CANCELLED = 1e-7
+CANCELLED = 1e-7
 #: Largest squared distance of a mean from the common centre, in standard deviations, for which the
 #: square in the log-density may be expanded: it bounds the absolute error by about 1e-7.
 _EXPANSION_LIMIT = 1e9
@@ -86,21 +86,31 @@ def _design(centred: Floats) -> Floats:
     return design
 
 
-def squared_distances(points: Floats, others: Floats) -> Floats:
+def squared_distances(points: Floats, others: Floats, *, reproducible: bool = False) -> Floats:
     """Return the table of squared Euclidean distances, accurate also where it is almost zero.
 
     One Gram matrix gives all entries; those that lost digits to cancellation are recomputed from
-    differences, so that equal points are at distance exactly zero.
+    differences, so that equal points are at distance exactly zero. A `reproducible` table takes about
+    twice as long: every entry depends on its pair of points only, not on the rest of the table or
+    on the number of BLAS threads.
     """
+    if reproducible:
+        norms = np.vecdot(points, points)[:, None] + np.vecdot(others, others)
+        return _repaired(np.vecdot(points[:, None, :], others), norms, points, others)
     centre = points.mean(axis=0)
     a, b = points - centre, others - centre
     norms = np.vecdot(a, a)[:, None] + np.vecdot(b, b)
-    table: Floats = a @ b.T
+    return _repaired(a @ b.T, norms, points, others)
+
+
+def _repaired(products: Floats, norms: Floats, points: Floats, others: Floats) -> Floats:
+    """Turn a table of products into one of squared distances, in place."""
+    table = products
     table *= -2.0
     table += norms
-    norms *= _CANCELLED
+    norms *= CANCELLED
     rows, columns = np.nonzero(table < norms)
-    step = max(1, _TEMPORARY // max(1, a.shape[1]))
+    step = max(1, _TEMPORARY // points.shape[1])
     for start in range(0, rows.size, step):
         i, j = rows[start : start + step], columns[start : start + step]
         difference = points[i] - others[j]

@@ -6,13 +6,13 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from baryflow.core.em import Reference, distinct_rows, fit_rows
 from baryflow.core.mixture import Mixture
-from baryflow.exceptions import InvalidInputError
+from baryflow.estimators.random_state import draw_seed
 from baryflow.validation import Floats, as_weights
 
 
@@ -93,7 +93,7 @@ class MixtureClassifier(ClassifierMixin, BaseEstimator):
         X, y, weights = X[seen], np.asarray(y)[seen], weights[seen]
         classes, codes = np.unique(y, return_inverse=True)
         reference = Reference.of(X, weights)
-        seed = _seed(self.random_state)
+        seed = draw_seed(self.random_state)
         parts, sizes, steps = [], [], []
         for code in range(len(classes)):
             mixture, sweep = fit_rows(
@@ -145,15 +145,3 @@ class MixtureClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
-
-
-def _seed(random_state: Any) -> Any:
-    """Draw a seed from scikit-learn's idea of a random state, or from a NumPy generator."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state.integers(2**63, size=2)
-    try:
-        return check_random_state(random_state).randint(2**31 - 1, size=4)
-    except ValueError as error:
-        raise InvalidInputError(
-            f"random_state must be an integer, a RandomState, a Generator or None: {error}"
-        ) from error

@@ -1,0 +1,270 @@
+"""Components that are merged while others keep arriving.
+
+A pool holds components in slots together with the table of distances between all pairs. Appending m
+components costs O(m·K·d), a merge O(K·d): one row of the table is recomputed, and every component
+remembers which other one is nearest. Slots of merged components are used again, so a pool that is
+compressed after every append needs bounded memory for ever.
+
+Products of rows are taken one pair at a time (`np.vecdot`), not by a matrix product: the bits then do
+not depend on the number of BLAS threads, nor on what else is in the pool.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from baryflow.core.gaussian import CANCELLED, squared_distances
+from baryflow.exceptions import InvalidInputError
+from baryflow.validation import Floats, Integers, check_values
+
+PairDistance = Literal["w2", "ward"]
+Merging = Literal["wasserstein", "moment"]
+PAIR_DISTANCES: tuple[PairDistance, ...] = ("w2", "ward")
+MERGINGS: tuple[Merging, ...] = ("wasserstein", "moment")
+
+#: Keeps the weight of a pair of components that never occur from being 0 / 0.
+_TINY = 1e-300
+
+
+class Pool:
+    """Components with masses, means and stds, and on request labels or full covariances.
+
+    Parameters
+    ----------
+    n_features : int
+    distance : {"ward", "w2"}
+        Of a pair: W2², for ``"ward"`` multiplied by m_i·m_j / (m_i + m_j), which is the scatter that
+        merging the two would add.
+    merging : {"moment", "wasserstein"}
+        ``"wasserstein"`` averages means and stds by mass, which is the W2 barycenter (paper, Alg. 4);
+        ``"moment"`` keeps the first two moments, so that the spread between the means is not lost.
+    n_classes : int
+        Columns of the labels, averaged by mass; 0 without labels.
+    full_covariance : bool
+        Carry each component's covariance matrix too, merged exactly.
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        *,
+        distance: PairDistance = "ward",
+        merging: Merging = "moment",
+        n_classes: int = 0,
+        full_covariance: bool = False,
+    ) -> None:
+        self._ward = distance == "ward"
+        self._moment = merging == "moment"
+        self._d = n_features
+        self._masses = np.zeros(0)
+        self._points = np.zeros((0, 2 * n_features))  # (mean, std) of each component
+        self._norms = np.zeros(0)  # squared norms of the points
+        self._labels = np.zeros((0, n_classes))
+        self._covariances = np.zeros((0, n_features, n_features)) if full_covariance else None
+        self._alive = np.zeros(0, dtype=bool)
+        self._costs = np.zeros((0, 0))  # infinite on the diagonal and at empty slots
+        self._nearest = np.zeros(0, dtype=np.intp)
+        self._nearest_cost = np.zeros(0)
+
+    def __len__(self) -> int:
+        return int(self._alive.sum())
+
+    @property
+    def masses(self) -> Floats:
+        """Masses of the components, in the order of their slots."""
+        return self._masses[self._alive]
+
+    @property
+    def means(self) -> Floats:
+        """Means, shape (K, d)."""
+        return self._points[self._alive, : self._d]
+
+    @property
+    def stds(self) -> Floats:
+        """Standard deviations, shape (K, d); 0 for a single row."""
+        return self._points[self._alive, self._d :]
+
+    @property
+    def labels(self) -> Floats:
+        """Labels, shape (K, n_classes)."""
+        return self._labels[self._alive]
+
+    @property
+    def covariances(self) -> Floats | None:
+        """Covariance matrices, shape (K, d, d), if they are carried."""
+        return None if self._covariances is None else self._covariances[self._alive]
+
+    def costs(self) -> Floats:
+        """Return the distances between all pairs, infinite on the diagonal."""
+        table: Floats = self._costs[np.ix_(self._alive, self._alive)]
+        return table
+
+    def append(
+        self,
+        masses: Floats,
+        means: Floats,
+        stds: Floats,
+        *,
+        labels: Floats | None = None,
+        covariances: Floats | None = None,
+    ) -> None:
+        """Add components; without `covariances` a carried one is diagonal."""
+        slots = self._free_slots(len(masses))
+        self._masses[slots] = masses
+        self._points[slots, : self._d] = means
+        self._points[slots, self._d :] = stds
+        self._norms[slots] = np.vecdot(self._points[slots], self._points[slots])
+        if labels is not None:
+            self._labels[slots] = labels
+        if self._covariances is not None:
+            if covariances is None:
+                covariances = np.zeros((len(masses), self._d, self._d))
+                diagonal = np.arange(self._d)
+                covariances[:, diagonal, diagonal] = np.square(stds)
+            self._covariances[slots] = covariances
+        self._alive[slots] = True
+
+        there = np.flatnonzero(self._alive)
+        block = squared_distances(self._points[slots], self._points[there], reproducible=True)
+        if self._ward:
+            a, b = self._masses[slots, None], self._masses[there]
+            block *= (a * b + _TINY) / (a + b + _TINY)
+        self._costs[np.ix_(slots, there)] = block
+        self._costs[np.ix_(there, slots)] = block.T
+        self._costs[slots, slots] = np.inf
+        self._look_again(there)
+
+    def compress(self, limit: int) -> None:
+        """Merge the nearest pair until at most `limit` components are left (paper, Alg. 3)."""
+        for _ in range(len(self) - limit):
+            self.merge_pair(*self.closest())
+
+    def closest(self) -> tuple[int, int]:
+        """Return the slots of the nearest pair."""
+        i = int(self._nearest_cost.argmin())
+        j = int(self._nearest[i])
+        return (i, j) if i < j else (j, i)
+
+    def merge_pair(self, i: int, j: int) -> None:
+        """Merge the component in slot j into the one in slot i."""
+        d, points = self._d, self._points
+        mass = self._masses[i] + self._masses[j]
+        # Two components that never occur merge into one that never occurs.
+        share = float(self._masses[j] / mass) if mass > 0.0 else 0.5
+        step = points[j] - points[i]
+        if self._moment:
+            variance = (1.0 - share) * np.square(points[i, d:])
+            variance += share * np.square(points[j, d:])
+            variance += share * (1.0 - share) * np.square(step[:d])
+            points[i, :d] += share * step[:d]
+            np.sqrt(variance, out=points[i, d:])
+        else:
+            points[i] += share * step
+        self._norms[i] = points[i] @ points[i]
+        if self._labels.shape[1]:
+            self._labels[i] += share * (self._labels[j] - self._labels[i])
+        if self._covariances is not None:
+            self._covariances[i] += share * (self._covariances[j] - self._covariances[i])
+            self._covariances[i] += share * (1.0 - share) * np.outer(step[:d], step[:d])
+        self._masses[i] = mass
+        self._forget(j)
+        self._recompute(i, j)
+
+    def decay(self, factor: float) -> None:
+        """Multiply all masses by a factor."""
+        self._masses *= factor
+        if self._ward:
+            self._costs *= factor
+            self._nearest_cost *= factor
+
+    def arrays(self) -> dict[str, Any]:
+        """Return everything the pool holds, to continue bit for bit."""
+        names = ("masses", "points", "norms", "labels", "alive", "costs", "nearest", "nearest_cost")
+        arrays = {name: getattr(self, f"_{name}") for name in names}
+        if self._covariances is not None:
+            arrays["covariances"] = self._covariances
+        return arrays
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        """Take over what :meth:`arrays` gave; raise InvalidInputError if it does not fit."""
+        expected = self.arrays()
+        if arrays.keys() != expected.keys():
+            raise InvalidInputError(
+                f"expected the pool's arrays {sorted(expected)}, got {sorted(arrays)}"
+            )
+        slots = len(arrays["masses"]) if arrays["masses"].ndim == 1 else -1
+        for name, array in arrays.items():
+            shape = (slots, slots) if name == "costs" else (slots, *expected[name].shape[1:])
+            if array.shape != shape or array.dtype != expected[name].dtype:
+                raise InvalidInputError(
+                    f"expected the pool's {name} to be {expected[name].dtype} of shape {shape}, "
+                    f"got {array.dtype} of shape {array.shape}"
+                )
+            if name not in ("costs", "nearest_cost"):
+                check_values(array, f"the pool's {name}", allow_nan=False)
+            setattr(self, f"_{name}", array.copy())
+        if slots and not (self._nearest.min() >= 0 and self._nearest.max() < slots):
+            raise InvalidInputError("the pool's nearest points to slots that do not exist")
+        if min(self._masses.min(initial=0.0), self._points[:, self._d :].min(initial=0.0)) < 0.0:
+            raise InvalidInputError("the pool holds negative masses or stds")
+        if np.isnan(self._costs).any() or np.isnan(self._nearest_cost).any():
+            raise InvalidInputError("the pool's distances hold NaN")
+
+    def _free_slots(self, n: int) -> Integers:
+        free = np.flatnonzero(~self._alive)
+        if len(free) < n:
+            self._grow(n - len(free))
+            free = np.flatnonzero(~self._alive)
+        return free[:n]
+
+    def _grow(self, n: int) -> None:
+        def longer(array: Floats) -> Floats:
+            return np.concatenate([array, np.zeros((n, *array.shape[1:]), dtype=array.dtype)])
+
+        self._masses, self._points = longer(self._masses), longer(self._points)
+        self._labels, self._norms = longer(self._labels), longer(self._norms)
+        if self._covariances is not None:
+            self._covariances = longer(self._covariances)
+        self._alive = np.concatenate([self._alive, np.zeros(n, dtype=bool)])
+        self._nearest = np.concatenate([self._nearest, np.zeros(n, dtype=np.intp)])
+        self._nearest_cost = np.concatenate([self._nearest_cost, np.full(n, np.inf)])
+        self._costs = np.pad(self._costs, (0, n), constant_values=np.inf)
+
+    def _forget(self, slot: int) -> None:
+        self._alive[slot] = False
+        self._masses[slot] = 0.0
+        self._costs[slot] = self._costs[:, slot] = self._nearest_cost[slot] = np.inf
+
+    def _recompute(self, i: int, gone: int) -> None:
+        """Bring the table up to date after component i has changed and `gone` has left."""
+        row = self._row(i)
+        self._costs[i] = self._costs[:, i] = row
+        closer = row < self._nearest_cost
+        # Whoever had i or the one that left as its nearest must look again, and so must i itself.
+        stale = (self._nearest == i) | (self._nearest == gone)
+        stale &= self._alive & ~closer
+        stale[i] = True
+        self._nearest[closer], self._nearest_cost[closer] = i, row[closer]
+        self._look_again(np.flatnonzero(stale))
+
+    def _row(self, i: int) -> Floats:
+        """Return the distances of component i, infinite to itself and to empty slots."""
+        row: Floats = self._norms + self._norms[i]
+        lost = CANCELLED * row
+        row -= 2.0 * np.vecdot(self._points, self._points[i])
+        row[~self._alive] = row[i] = np.inf
+        near = np.flatnonzero(row < lost)
+        if near.size:  # as in squared_distances
+            row[near] = np.square(self._points[near] - self._points[i]).sum(axis=1)
+        if self._ward:
+            mass = self._masses[i]
+            row *= (mass * self._masses + _TINY) / (mass + self._masses + _TINY)
+        return row
+
+    def _look_again(self, slots: Integers) -> None:
+        rows = self._costs[slots]
+        nearest = rows.argmin(axis=1)
+        self._nearest[slots] = nearest
+        self._nearest_cost[slots] = rows[np.arange(len(slots)), nearest]

@@ -1,0 +1,313 @@
+"""A Gaussian mixture of a stream."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from baryflow import container
+from baryflow.core.mixture import Mixture
+from baryflow.core.summary import Settings, StreamSummary
+from baryflow.estimators.random_state import draw_seed
+from baryflow.exceptions import FileFormatError, InvalidInputError
+from baryflow.validation import Floats, Integers, RandomState, as_weights
+
+KIND = "online_mixture"
+
+
+class OnlineGaussianMixture(DensityMixin, BaseEstimator):
+    """Fit an axis-aligned Gaussian mixture to a stream that is seen once, in bounded memory.
+
+    Every row becomes a component, and the nearest components are merged as long as there are too
+    many, keeping their moments. What is kept can be merged with what was kept of another stream, so
+    the work can be spread over machines. Put features on comparable scales first: nearness is
+    Euclidean.
+
+    Parameters
+    ----------
+    max_components : int, default=50
+        Components of the mixture at most. For data with classes, at least twice their number.
+    update : {"rows", "bic"}
+        What a batch becomes: ``"rows"``, a component for every row; ``"bic"``, a small mixture fit by
+        EM with 1 to `batch_components` components chosen by BIC, which is the paper's way and
+        suffices where one batch shows few clusters.
+    distance : {"ward", "w2"}
+        Which pair is merged next: the one with the smallest squared Wasserstein distance (``"w2"``,
+        the paper's), or with the smallest increase of scatter, W2² · m_i·m_j / (m_i + m_j).
+    merging : {"moment", "wasserstein"}
+        ``"moment"`` keeps mean and variance of the pair; ``"wasserstein"``, the paper's, averages
+        means and standard deviations and loses the spread between the means.
+    min_components, batch_components : int
+        With ``update="bic"``: components of the first fit, and at most of every later batch. Rows are
+        held back until the first fit is possible.
+    resolution : int, default=2
+        With ``update="rows"``: the summary keeps this many times `max_components` components, and
+        the mixture shown is fit to them by EM. 1 shows the summary itself.
+    half_life : float, optional
+        After this many rows (or this sum of weights) a row counts half. Without it all rows of the
+        stream count the same.
+    std_floor : float, default=1e-4
+        Smallest standard deviation, relative to that of the whole column.
+    full_covariance : bool, default=False
+        Carry the full covariance of each component, so that :meth:`view` can look at the stream in
+        other coordinates. Memory grows with the square of the number of features.
+    random_state : int, RandomState, Generator or None
+        Starts of EM with ``update="bic"``; rows need no chance.
+
+    Attributes
+    ----------
+    mixture_ : Mixture
+        Its mass is the sum of the weights seen, decayed with `half_life`.
+    n_samples_seen_ : int
+    mean_, variance_ : arrays of shape (n_features,)
+        Running moments of the stream, missing values left out.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    See Also
+    --------
+    baryflow.fit_mixture : the same for data that can be held and seen several times.
+
+    Examples
+    --------
+    >>> from baryflow import OnlineGaussianMixture
+    >>> from baryflow.datasets import make_crescents
+    >>> X, _ = make_crescents(random_state=0)
+    >>> model = OnlineGaussianMixture(max_components=15)
+    >>> for batch in X.reshape(30, 20, 2):
+    ...     model = model.partial_fit(batch)
+    >>> model.mixture_
+    Mixture(n_components=15, n_features=2, mass=600)
+    """
+
+    def __init__(
+        self,
+        max_components: int = 50,
+        *,
+        update: Literal["rows", "bic"] = "rows",
+        distance: Literal["ward", "w2"] = "ward",
+        merging: Literal["moment", "wasserstein"] = "moment",
+        min_components: int = 5,
+        batch_components: int = 3,
+        resolution: int = 2,
+        half_life: float | None = None,
+        std_floor: float = 1e-4,
+        full_covariance: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.max_components = max_components
+        self.update = update
+        self.distance = distance
+        self.merging = merging
+        self.min_components = min_components
+        self.batch_components = batch_components
+        self.resolution = resolution
+        self.half_life = half_life
+        self.std_floor = std_floor
+        self.full_covariance = full_covariance
+        self.random_state = random_state
+
+    @classmethod
+    def paper(
+        cls,
+        max_components: int = 15,
+        *,
+        min_components: int = 5,
+        batch_components: int = 3,
+        random_state: Any = None,
+    ) -> Self:
+        """Return the paper's own configuration (its Algs. 1 to 4), with the sizes of its toy."""
+        return cls(
+            max_components,
+            update="bic",
+            distance="w2",
+            merging="wasserstein",
+            min_components=min_components,
+            batch_components=batch_components,
+            random_state=random_state,
+        )
+
+    # -- learning ----------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Forget everything, then absorb `X` in one pass; `y` is ignored."""
+        return self._absorb(X, sample_weight, reset=True)
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Absorb a batch of one row or more; `y` is ignored.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+            NaN marks a missing value: it becomes what the mixture expects there, given the rest of
+            the row, with the spread it expects.
+        sample_weight : array of shape (n_samples,), optional
+            Counts: 2 is a row seen twice, 0 a row not seen.
+        """
+        return self._absorb(X, sample_weight, reset=not hasattr(self, "_summary"))
+
+    def merge(self, other: OnlineGaussianMixture) -> Self:
+        """Absorb what another model has seen, as if both streams had been one; `other` stays as it is.
+
+        Both must have the same features, distance, merging and full_covariance. An unfitted model
+        becomes a copy of the other one's stream under its own settings.
+        """
+        if not isinstance(other, OnlineGaussianMixture):
+            raise InvalidInputError(
+                f"other must be an OnlineGaussianMixture, got {type(other).__name__}"
+            )
+        check_is_fitted(other)
+        if not hasattr(self, "_summary"):
+            self._begin(other.n_features_in_)
+            if (names := getattr(other, "feature_names_in_", None)) is not None:
+                self.feature_names_in_ = names.copy()
+        self._check_same_names(other)
+        self._summary.merge(other._summary)
+        self.n_samples_seen_ = self._summary.n_rows
+        return self
+
+    def _absorb(self, X: Any, sample_weight: Any, *, reset: bool) -> Self:
+        X = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
+        weights = as_weights(sample_weight, "sample_weight", length=len(X))
+        if reset:
+            self._begin(X.shape[1])
+        elif (settings := self._settings()) != self._summary.settings:
+            self._summary.change(settings)
+        self._summary.update(X, weights)
+        self.n_samples_seen_ = self._summary.n_rows
+        return self
+
+    def _begin(self, n_features: int) -> None:
+        rng = np.random.default_rng(draw_seed(self.random_state))
+        self.n_features_in_ = n_features
+        self._summary = StreamSummary(n_features, self._settings(), rng)
+
+    def _settings(self) -> Settings:
+        names = Settings.__dataclass_fields__
+        return Settings(**{name: getattr(self, name) for name in names})
+
+    def _check_same_names(self, other: OnlineGaussianMixture) -> None:
+        mine = getattr(self, "feature_names_in_", None)
+        theirs = getattr(other, "feature_names_in_", None)
+        if mine is not None and theirs is not None and list(mine) != list(theirs):
+            raise InvalidInputError(
+                f"other was fitted on the features {list(theirs)}, this model on {list(mine)}"
+            )
+
+    # -- looking -----------------------------------------------------------------------------
+
+    @property
+    def mixture_(self) -> Mixture:
+        """The mixture of all that was seen."""
+        check_is_fitted(self, "_summary")
+        return self._summary.mixture()
+
+    @property
+    def mean_(self) -> Floats:
+        """Running mean of every column."""
+        check_is_fitted(self, "_summary")
+        return self._summary.moments()[0]
+
+    @property
+    def variance_(self) -> Floats:
+        """Running variance of every column."""
+        check_is_fitted(self, "_summary")
+        return self._summary.moments()[1]
+
+    def view(self, A: Any, b: Any = None) -> Mixture:
+        """Return the mixture of A·x + b, for a stream summarised with ``full_covariance=True``.
+
+        Parameters
+        ----------
+        A : array of shape (n_outputs, n_features)
+        b : array of shape (n_outputs,), optional
+        """
+        check_is_fitted(self, "_summary")
+        return self._summary.view(A, b)
+
+    def score_samples(self, X: Any) -> Floats:
+        """Return the log-density of every row."""
+        rows = self._rows(X)
+        return self.mixture_.log_density(rows)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return the mean log-density; `y` is ignored."""
+        return float(self.score_samples(X).mean())
+
+    def predict(self, X: Any) -> Integers:
+        """Return the most probable component of every row."""
+        rows = self._rows(X)
+        most_probable: Integers = self.mixture_.component_log_density(rows).argmax(axis=1)
+        return most_probable
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of every component, shape (n_samples, n_components)."""
+        rows = self._rows(X)
+        return self.mixture_.posterior(rows)
+
+    def sample(self, n_samples: int = 1, random_state: RandomState = None) -> tuple[Floats, Integers]:
+        """Draw rows from the mixture; return them and the component of each."""
+        return self.mixture_.sample(n_samples, random_state)
+
+    def bic(self, X: Any) -> float:
+        """Return the Bayesian information criterion of the mixture on `X`; lower is better."""
+        rows = self._rows(X)
+        return self.mixture_.bic(rows)
+
+    def aic(self, X: Any) -> float:
+        """Return the Akaike information criterion of the mixture on `X`; lower is better."""
+        rows = self._rows(X)
+        return self.mixture_.aic(rows)
+
+    def _rows(self, X: Any) -> Floats:
+        check_is_fitted(self, "_summary")
+        rows: Floats = validate_data(
+            self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan"
+        )
+        return rows
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    # -- keeping -----------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a ``.bary`` file; :func:`baryflow.load` goes on from it, bit for bit."""
+        check_is_fitted(self, "_summary")
+        parameters = self.get_params()
+        if not isinstance(self.random_state, (int, np.integer, type(None))):
+            parameters["random_state"] = None  # its effect lives on in the generator's state
+        values, arrays = self._summary.state()
+        names = getattr(self, "feature_names_in_", None)
+        values |= {
+            "parameters": container.plain(parameters),
+            "feature_names": None if names is None else [str(name) for name in names],
+        }
+        container.write(path, KIND, values, arrays)
+
+    @classmethod
+    def from_state(cls, values: dict[str, Any], arrays: dict[str, Any]) -> Self:
+        """Rebuild a model from what :meth:`save` put into the file, checking all of it."""
+        try:
+            model = cls(**values["parameters"])
+            model._summary = StreamSummary.from_state(model._settings(), values, arrays)
+            names = values["feature_names"]
+        except (InvalidInputError, TypeError, KeyError, AttributeError) as error:
+            raise FileFormatError(f"the saved online mixture is damaged: {error!r}") from error
+        model.n_features_in_ = model._summary.n_features
+        model.n_samples_seen_ = model._summary.n_rows
+        if names is not None:
+            if len(names) != model.n_features_in_:
+                raise FileFormatError(
+                    f"the saved online mixture is damaged: {len(names)} feature names for "
+                    f"{model.n_features_in_} features"
+                )
+            model.feature_names_in_ = np.array(names, dtype=object)
+        return model

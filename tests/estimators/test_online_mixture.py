@@ -1,0 +1,419 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import baryflow
+from baryflow import OnlineGaussianMixture, fit_mixture
+from baryflow.datasets import make_crescents
+from baryflow.exceptions import FileFormatError, InvalidInputError
+from tests.core.test_compress import plain_compress
+from tests.strategies import blobs, read_only, seeds
+
+
+@parametrize_with_checks(
+    [
+        OnlineGaussianMixture(),
+        OnlineGaussianMixture.paper(random_state=0),
+        OnlineGaussianMixture(7, half_life=50.0),
+        OnlineGaussianMixture(5, full_covariance=True, resolution=1),
+    ]
+)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+def stream(model, X, size=32, weights=None):
+    for start in range(0, len(X), size):
+        piece = slice(start, start + size)
+        model.partial_fit(X[piece], sample_weight=None if weights is None else weights[piece])
+    return model
+
+
+CONFIGURATIONS = {
+    "default": lambda: OnlineGaussianMixture(8),
+    "plain": lambda: OnlineGaussianMixture(8, resolution=1),
+    "paper": lambda: OnlineGaussianMixture.paper(8, random_state=0),
+    "forgetting": lambda: OnlineGaussianMixture(8, half_life=40.0),
+    "full": lambda: OnlineGaussianMixture(8, full_covariance=True),
+}
+every_configuration = pytest.mark.parametrize("make", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
+
+
+# -- what must hold for every stream --------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(seeds, st.integers(1, 40), st.sampled_from(["default", "plain", "paper", "full"]))
+def test_mass_is_the_sum_of_weights_and_components_stay_below_the_maximum(seed, size, name):
+    rng = np.random.default_rng(seed)
+    X = blobs(rng, 90, 2)
+    weights = rng.choice([0.0, 0.5, 1.0, 3.0], size=90)
+    weights[0] = 1.0
+    model = stream(CONFIGURATIONS[name](), X, size, weights + 1e-9)
+    assert model.mixture_.mass == pytest.approx((weights + 1e-9).sum(), rel=1e-9)
+    assert model.mixture_.n_components <= 8
+    assert model.n_samples_seen_ == 90
+    np.testing.assert_allclose(model.mixture_.weights.sum(), 1.0)
+
+
+@settings(max_examples=25)
+@given(seeds, st.integers(1, 50), st.sampled_from([0.0, 1e6]), st.sampled_from([1, 2]))
+def test_moments_of_the_mixture_are_those_of_the_stream(seed, size, offset, resolution):
+    rng = np.random.default_rng(seed)
+    X = offset + blobs(rng, 150, 3)
+    weights = rng.uniform(0.5, 2.0, size=150)
+    model = stream(OnlineGaussianMixture(6, resolution=resolution), X, size, weights)
+    mean = np.average(X, axis=0, weights=weights)
+    variance = np.average((X - mean) ** 2, axis=0, weights=weights)
+    spread = np.sqrt(variance)
+    np.testing.assert_allclose((model.mean_ - mean) / spread, 0.0, atol=1e-8)
+    np.testing.assert_allclose(model.variance_, variance, rtol=1e-8)
+    np.testing.assert_allclose((model.mixture_.mean() - mean) / spread, 0.0, atol=1e-8)
+    np.testing.assert_allclose(model.mixture_.variance(), variance, rtol=2e-8)
+
+
+def test_full_covariances_are_those_of_the_stream():
+    rng = np.random.default_rng(0)
+    X = 100 + blobs(rng, 300, 4) @ rng.normal(size=(4, 4))
+    model = stream(OnlineGaussianMixture(6, full_covariance=True), X)
+    A, b = rng.normal(size=(2, 4)), rng.normal(size=2)
+    seen = model.view(A, b)
+    assert (seen.n_features, seen.mass) == (2, 300)
+    assert seen.n_components <= 6
+    np.testing.assert_allclose(seen.mean(), (X @ A.T + b).mean(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(seen.variance(), (X @ A.T + b).var(axis=0), rtol=1e-7)
+    identity = model.view(np.eye(4))
+    np.testing.assert_allclose(identity.means, model.mixture_.means, rtol=1e-9)
+    np.testing.assert_allclose(identity.stds, model.mixture_.stds, rtol=1e-6)
+
+
+def test_a_view_of_few_rows_is_exact():
+    rng = np.random.default_rng(0)
+    X, A = rng.normal(size=(5, 3)), rng.normal(size=(3, 3))
+    seen = OnlineGaussianMixture(8, full_covariance=True).fit(X).view(A)
+    expected = X @ A.T
+    order = seen.means[:, 0].argsort()
+    np.testing.assert_allclose(seen.means[order], expected[expected[:, 0].argsort()])
+
+
+STREAMS = {
+    "identical rows": np.full((70, 3), 2.5),
+    "one row": np.array([[1.0, -2.0, 0.0]]),
+    "constant columns": np.column_stack([np.ones(70), np.arange(70.0), np.full(70, -1e6)]),
+    "far away": 1e6 + np.random.default_rng(0).normal(size=(70, 3)),
+    "float32 far away": (1e6 + np.random.default_rng(0).normal(size=(70, 3))).astype(np.float32),
+    "gaps": np.where(
+        np.random.default_rng(1).random((70, 3)) < 0.4,
+        np.nan,
+        np.random.default_rng(2).normal(size=(70, 3)),
+    ),
+    "a column never seen": np.column_stack([np.arange(70.0), np.full(70, np.nan), np.ones(70)]),
+    "nothing but gaps": np.full((70, 3), np.nan),
+    "tiny": 1e-12 * np.random.default_rng(0).normal(size=(70, 3)),
+    "huge": 1e100 * np.random.default_rng(0).normal(size=(70, 3)),
+}
+
+
+@every_configuration
+@pytest.mark.parametrize("X", STREAMS.values(), ids=STREAMS)
+@pytest.mark.parametrize("size", [1, 7, 70])
+def test_awkward_streams_never_fail(make, X, size):
+    model = stream(make(), X, size)
+    assert np.isfinite(model.mixture_.log_density(np.nan_to_num(X))).all()
+    assert model.n_samples_seen_ == len(X)
+    if make is not CONFIGURATIONS["forgetting"]:
+        assert model.mixture_.mass == pytest.approx(len(X))
+
+
+# -- against independent implementations ----------------------------------------------------------
+
+
+def test_rows_of_one_batch_equal_the_double_loop():
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    rows = baryflow.Mixture(np.full(20, 1 / 20), X[X[:, 0].argsort()], np.full((20, 2), 1e-200))
+    weights, means, stds = plain_compress(rows, 6, "ward", "moment")
+    ours = OnlineGaussianMixture(6, resolution=1).fit(X).mixture_
+    order, theirs = ours.means[:, 0].argsort(), means[:, 0].argsort()
+    np.testing.assert_allclose(ours.weights[order], weights[theirs])
+    np.testing.assert_allclose(ours.means[order], means[theirs], atol=1e-12)
+    np.testing.assert_allclose(ours.stds[order], np.maximum(stds[theirs], 1e-4 * X.std(axis=0)))
+
+
+def test_the_papers_configuration_equals_its_pseudo_code():
+    # With one Gaussian per batch EM leaves nothing to chance: Algs. 1, 3 and 4 can be run as printed.
+    X = blobs(np.random.default_rng(1), 320, 3)
+    model = OnlineGaussianMixture.paper(4, min_components=1, batch_components=1)
+    stream(model, X)
+    pi, mu, sigma, seen = np.zeros(0), np.zeros((0, 3)), np.zeros((0, 3)), 0
+    for start in range(0, 320, 32):
+        batch = X[start : start + 32]
+        pi = np.append(pi * seen / (seen + 32), 32 / (seen + 32))
+        mu, sigma = np.vstack([mu, batch.mean(axis=0)]), np.vstack([sigma, batch.std(axis=0)])
+        seen += 32
+        if len(pi) > 4:
+            pi, mu, sigma = plain_compress(baryflow.Mixture(pi, mu, sigma), 4, "w2", "wasserstein")
+    ours = model.mixture_
+    order, theirs = ours.means[:, 0].argsort(), mu[:, 0].argsort()
+    np.testing.assert_allclose(ours.weights[order], pi[theirs], rtol=1e-9)
+    np.testing.assert_allclose(ours.means[order], mu[theirs], rtol=1e-9)
+    np.testing.assert_allclose(ours.stds[order], sigma[theirs], rtol=1e-9)
+
+
+def test_the_papers_first_batch_is_fit_with_exactly_min_components():
+    X = blobs(np.random.default_rng(0), 100, 2)
+    model = OnlineGaussianMixture.paper(50, min_components=7, random_state=0).partial_fit(X[:40])
+    assert model.mixture_.n_components == 7
+    before = model.mixture_
+    model.partial_fit(X[40:])
+    assert model.mixture_.n_components <= 7 + 3
+    np.testing.assert_allclose(model.mixture_.means[:7], before.means)  # only appended to
+
+
+def test_too_small_first_batches_are_held_not_dropped():
+    X = blobs(np.random.default_rng(0), 12, 2)
+    model = OnlineGaussianMixture.paper(min_components=5, random_state=0)
+    for n, row in enumerate(X[:4], start=1):
+        model.partial_fit(row[None])
+        assert model.mixture_.mass == pytest.approx(n)
+        assert model.mixture_.n_components == n
+    model.partial_fit(X[4:])
+    assert model.mixture_.mass == pytest.approx(12)
+    assert model.mixture_.n_components == 5
+
+
+def test_it_is_near_the_offline_fit_in_every_order():
+    test, _ = make_crescents(500, random_state=99)
+    for order in ("ordered", "interleaved", "shuffled"):
+        X, _ = make_crescents(order=order, random_state=0)
+        offline = -fit_mixture(X, 15, random_state=0).log_density(test).mean()
+        online = -stream(OnlineGaussianMixture(15), X).score(test)
+        assert online < 1.04 * offline
+
+
+# -- merging, forgetting, continuing --------------------------------------------------------------
+
+
+@settings(max_examples=15)
+@given(seeds)
+def test_shards_merged_in_any_order_equal_one_stream(seed):
+    rng = np.random.default_rng(seed)
+    X, _ = make_crescents(400, order="shuffled", random_state=rng)
+    test, _ = make_crescents(400, random_state=rng)
+    whole = stream(OnlineGaussianMixture(15), X)
+    shards = [stream(OnlineGaussianMixture(15), X[i::8]) for i in range(8)]
+    merged = clone(whole)
+    for i in rng.permutation(8):
+        merged.merge(shards[i])
+    assert merged.n_samples_seen_ == len(X)
+    assert merged.mixture_.mass == pytest.approx(len(X))
+    np.testing.assert_allclose(merged.mean_, X.mean(axis=0), atol=1e-9)
+    np.testing.assert_allclose(merged.mixture_.variance(), X.var(axis=0), rtol=2e-8)
+    assert merged.score(test) == pytest.approx(whole.score(test), rel=0.05)
+
+
+def test_merging_leaves_the_other_one_alone_and_checks_that_it_fits():
+    rng = np.random.default_rng(0)
+    a, b = (OnlineGaussianMixture(4).fit(rng.normal(c, 1, size=(50, 2))) for c in (0, 9))
+    before = b.mixture_
+    a.merge(b)
+    assert b.mixture_ == before
+    with pytest.raises(InvalidInputError, match="must be an OnlineGaussianMixture, got int"):
+        a.merge(3)
+    with pytest.raises(InvalidInputError, match="n_features=2, got 3"):
+        a.merge(OnlineGaussianMixture().fit(rng.normal(size=(5, 3))))
+    with pytest.raises(InvalidInputError, match=r"distance='ward'.*distance='w2'"):
+        a.merge(OnlineGaussianMixture(distance="w2").fit(rng.normal(size=(5, 2))))
+    with pytest.raises(NotFittedError):
+        a.merge(OnlineGaussianMixture())
+    frames = [
+        OnlineGaussianMixture().fit(pd.DataFrame(rng.normal(size=(5, 2)), columns=list(names)))
+        for names in ("ab", "ba")
+    ]
+    with pytest.raises(InvalidInputError, match="fitted on the features"):
+        frames[0].merge(frames[1])
+
+
+def test_merging_summaries_that_still_wait_for_their_first_fit():
+    rng = np.random.default_rng(0)
+    parts = [OnlineGaussianMixture.paper(random_state=0).fit(rng.normal(size=(3, 2))) for _ in "abc"]
+    whole = parts[0].merge(parts[1]).merge(parts[2])
+    assert whole.mixture_.mass == pytest.approx(9)
+    assert 5 <= whole.mixture_.n_components <= 8  # a first fit of six rows, then a batch of three
+
+
+def test_half_life_forgets():
+    rng = np.random.default_rng(0)
+    old, new = rng.normal(0, 1, size=(1000, 2)), rng.normal(50, 1, size=(300, 2))
+    model = stream(OnlineGaussianMixture(6, half_life=30.0), np.concatenate([old, new]), 10)
+    assert model.mean_ == pytest.approx([50, 50], abs=0.5)
+    assert model.mixture_.mass == pytest.approx(10 / (1 - 0.5 ** (10 / 30)), rel=1e-6)
+    np.testing.assert_allclose(model.mixture_.mean(), model.mean_, atol=1e-6)
+
+
+@every_configuration
+def test_saved_loaded_and_continued_equals_never_stopped(make, tmp_path):
+    rng = np.random.default_rng(0)
+    X = blobs(rng, 300, 3)
+    X[rng.random(X.shape) < 0.05] = np.nan
+    through = stream(make(), X)
+    stopped = stream(make(), X[:160])
+    stopped.save(tmp_path / "m.bary")
+    resumed = baryflow.load(tmp_path / "m.bary")
+    assert resumed.get_params() == stopped.get_params()
+    assert resumed.mixture_ == stopped.mixture_
+    stream(resumed, X[160:])
+    assert resumed.mixture_ == through.mixture_
+    assert resumed.n_samples_seen_ == 300
+
+
+def test_a_model_that_still_waits_can_be_saved(tmp_path):
+    X = blobs(np.random.default_rng(0), 40, 2)
+    through = OnlineGaussianMixture.paper(random_state=0).partial_fit(X[:3]).partial_fit(X[3:])
+    stopped = OnlineGaussianMixture.paper(random_state=0).partial_fit(X[:3])
+    stopped.save(tmp_path / "m.bary")
+    assert baryflow.load(tmp_path / "m.bary").partial_fit(X[3:]).mixture_ == through.mixture_
+
+
+def test_feature_names_are_saved(tmp_path):
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(9, 2)), columns=["p", "T"])
+    OnlineGaussianMixture(4).fit(frame).save(tmp_path / "m.bary")
+    model = baryflow.load(tmp_path / "m.bary")
+    assert model.feature_names_in_.tolist() == ["p", "T"]
+    model.partial_fit(frame)
+    with pytest.raises(ValueError, match="feature names"):
+        model.partial_fit(frame[["T", "p"]])
+
+
+def test_random_damage_of_a_saved_model_is_one_clear_error(tmp_path):
+    path = tmp_path / "m.bary"
+    X = np.random.default_rng(0).normal(size=(12, 2))
+    OnlineGaussianMixture(3, full_covariance=True).fit(X).save(path)
+    raw = path.read_bytes()
+    rng = np.random.default_rng(0)
+    refused = 0
+    for _ in range(800):
+        damaged = bytearray(raw)
+        for position in rng.integers(len(raw), size=rng.integers(1, 4)):
+            damaged[position] = rng.integers(256)
+        path.write_bytes(bytes(damaged))
+        try:
+            assert isinstance(baryflow.load(path), OnlineGaussianMixture)
+        except FileFormatError:
+            refused += 1
+    assert refused > 300
+
+
+def test_same_stream_same_bits_whatever_the_threads():
+    script = (
+        "import numpy as np, hashlib, json; from baryflow import OnlineGaussianMixture as O\n"
+        "X = np.random.default_rng(0).normal(size=(600, 100)) @ np.diag(np.arange(100.0))\n"
+        "m = O(40)\n"
+        "for i in range(0, 600, 60): m.partial_fit(X[i:i + 60])\n"
+        "s = m._summary._pool\n"
+        "print(json.dumps([hashlib.sha256(a.tobytes()).hexdigest() for a in"
+        " (s.masses, s.means, s.stds)]))"
+    )
+    found = [
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-c", script],
+                capture_output=True,
+                text=True,
+                check=True,
+                env={"OPENBLAS_NUM_THREADS": n, "OMP_NUM_THREADS": n, "MKL_NUM_THREADS": n},
+            ).stdout
+        )
+        for n in ("1", "2")
+    ]
+    assert found[0] == found[1]
+
+
+# -- the edge -------------------------------------------------------------------------------------
+
+
+def test_fit_is_reset_and_one_pass():
+    X = blobs(np.random.default_rng(0), 60, 2)
+    once = OnlineGaussianMixture(5).fit(X)
+    again = OnlineGaussianMixture(5).fit(100 + X[:7]).fit(X)
+    assert again.mixture_ == once.mixture_ == OnlineGaussianMixture(5).partial_fit(X).mixture_
+
+
+def test_long_batches_are_taken_in_pieces():
+    X = blobs(np.random.default_rng(0), 1000, 2)
+    model = OnlineGaussianMixture(5).fit(X)
+    assert model.mixture_.mass == pytest.approx(1000)
+    assert len(model._summary._pool._alive) <= 10 + 64  # slots in memory
+
+
+def test_scores_come_from_the_mixture():
+    X = blobs(np.random.default_rng(0), 100, 2)
+    model = OnlineGaussianMixture(4).fit(X)
+    m = model.mixture_
+    assert np.array_equal(model.score_samples(X), m.log_density(X))
+    assert model.score(X) == m.log_density(X).mean()
+    assert np.array_equal(model.predict_proba(X), m.posterior(X))
+    assert np.array_equal(model.predict(X), m.posterior(X).argmax(axis=1))
+    assert (model.bic(X), model.aic(X)) == (m.bic(X), m.aic(X))
+    assert np.array_equal(model.sample(5, 0)[0], m.sample(5, 0)[0])
+
+
+def test_settings_may_change_on_the_way_but_not_the_geometry():
+    X = blobs(np.random.default_rng(0), 100, 2)
+    model = OnlineGaussianMixture(20).fit(X)
+    model.set_params(max_components=4).partial_fit(X)
+    assert model.mixture_.n_components == 4
+    with pytest.raises(InvalidInputError, match=r"distance='ward'.*start a new one"):
+        model.set_params(distance="w2").partial_fit(X)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"max_components": 0}, "max_components must be an integer >= 1"),
+        ({"update": "em"}, "update must be one of 'rows', 'bic', got 'em'"),
+        ({"distance": "kl"}, "distance must be one of"),
+        ({"merging": "sum"}, "merging must be one of"),
+        ({"half_life": 0.0}, "half_life"),
+        ({"std_floor": 0.0}, "std_floor"),
+        ({"resolution": 0}, "resolution"),
+        ({"full_covariance": True, "update": "bic"}, "full_covariance needs update='rows'"),
+        ({"random_state": "x"}, "random_state"),
+    ],
+)
+def test_bad_settings_are_named(wrong, message):
+    with pytest.raises(InvalidInputError, match=message):
+        OnlineGaussianMixture(**wrong).fit(np.zeros((3, 2)))
+
+
+def test_bad_calls_are_named():
+    model = OnlineGaussianMixture()
+    with pytest.raises(NotFittedError):
+        model.mixture_  # noqa: B018 - the property is the test
+    model.fit(np.zeros((3, 2)))
+    with pytest.raises(InvalidInputError, match="full_covariance=True"):
+        model.view(np.eye(2))
+    with pytest.raises(InvalidInputError, match="sample_weight must not be negative"):
+        model.partial_fit(np.zeros((2, 2)), sample_weight=[1, -1])
+    with pytest.raises(ValueError, match="2 features"):
+        model.partial_fit(np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="infinity"):
+        model.partial_fit([[np.inf, 0.0]])
+    full = OnlineGaussianMixture(full_covariance=True).fit(np.eye(2))
+    with pytest.raises(InvalidInputError, match=r"expected A to have shape .*n_features=2"):
+        full.view(np.eye(3))
+    with pytest.raises(InvalidInputError, match="expected b to have shape"):
+        full.view(np.eye(2), np.zeros(3))
+
+
+def test_read_only_input_is_left_alone():
+    X = read_only(blobs(np.random.default_rng(0), 40, 2))
+    OnlineGaussianMixture(4).fit(X, sample_weight=read_only(np.ones(40))).predict(X)
