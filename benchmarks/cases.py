@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from baryflow import Mixture, MixtureClassifier, fit_mixture, mw2_squared, w2_squared
+from baryflow import (
+    Mixture,
+    MixtureClassifier,
+    OnlineGaussianMixture,
+    fit_mixture,
+    mw2_squared,
+    w2_squared,
+)
 from baryflow.core.transport import plan_between
 from baryflow.datasets import make_domains
 from benchmarks import reference
-from benchmarks.harness import Result, compare
+from benchmarks.harness import Result, best_of, compare
 
 #: Starts over which log-likelihoods are averaged, on every batch.
 QUALITY_SEEDS = 10
@@ -139,6 +148,68 @@ def assignment() -> Result:
     )
 
 
+def online_batch() -> Result:
+    """The paper's own algorithm on both sides, with the mixture already full."""
+    data = batches(32, count=60)
+    model = OnlineGaussianMixture.paper(100, batch_components=5, random_state=0)
+    while not hasattr(model, "_summary") or model.mixture_.n_components < 100:
+        for X in data:
+            model.partial_fit(X)
+    full = model.mixture_
+    rival = reference.PaperOnlineMixture(100, 5).start(
+        full.weights.copy(), full.means.copy(), full.stds.copy(), full.mass
+    )
+    some = data[:6]
+    default = OnlineGaussianMixture(100)
+    for X in data:
+        default.partial_fit(X)
+    default_s = best_of(lambda: [default.partial_fit(X) for X in some], 5) / len(some)
+    return compare(
+        "online mixture, a batch 32 x 128, max_components 100 (paper's algorithm)",
+        lambda: [model.partial_fit(X) for X in some],
+        "scikit-learn and the double loop",
+        lambda: [rival.partial_fit(X) for X in some],
+        bar=10,
+        calls=len(some),
+        rounds=5,
+        rival_rounds=2,
+        quality={"the default configuration, seconds a batch": round(default_s, 6)},
+    )
+
+
+def long_stream(n_batches=10_000) -> Result:
+    """Time and memory must not grow with the stream."""
+    rng = np.random.default_rng(0)
+    centres = 2 * rng.standard_normal((29, 128))
+    model = OnlineGaussianMixture(100)
+    times, memory = np.empty(n_batches), {}
+    for i in range(n_batches):
+        X = centres[rng.integers(29, size=32)] + rng.standard_normal((32, 128))
+        start = time.perf_counter()
+        model.partial_fit(X)
+        times[i] = time.perf_counter() - start
+        if i + 1 in (2_000, n_batches):
+            memory[f"resident MiB after {i + 1} batches"] = round(_resident() / 2**20, 1)
+    early, late = float(times[1_000:2_000].mean()), float(times[-1_000:].mean())
+    first, last = memory.values()
+    return Result(
+        name="online mixture, last 1,000 of 10,000 batches 32 x 128, max_components 100",
+        ours_s=round(late, 6),
+        rival="its own batches 1,000 to 2,000",
+        rival_s=round(early, 6),
+        ratio=round(early / late, 3),
+        bar=round(1 / 1.2, 3),
+        ok=early / late >= 1 / 1.2 and last <= first + 8,
+        quality={**memory, "allowed growth, MiB": 8, "ok": last <= first + 8},
+    )
+
+
+def _resident() -> int:
+    """Resident memory of this process in bytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def import_time() -> Result:
     """Whole processes, alternately; the interpreter's own start is taken off both."""
 
@@ -171,5 +242,7 @@ CASES = {
     "predict": predict,
     "w2-table": w2_table,
     "assignment": assignment,
+    "online-batch": online_batch,
+    "long-stream": long_stream,
     "import": import_time,
 }

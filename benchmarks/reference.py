@@ -18,6 +18,38 @@ def w2_table_double_loop(means, stds):
     return table
 
 
+class PaperOnlineMixture:
+    """The paper's Algs. 1 to 4 on scikit-learn and the double loop."""
+
+    def __init__(self, max_components, batch_components):
+        self.max_components, self.batch_components = max_components, batch_components
+
+    def start(self, weights, means, stds, seen):
+        self.weights, self.means, self.stds, self.seen = weights, means, stds, seen
+        return self
+
+    def partial_fit(self, X):
+        batch, _ = get_best_gmm(X, 1, self.batch_components)
+        total = self.seen + len(X)
+        self.weights = np.concatenate(
+            [self.weights * self.seen / total, batch.weights_ * len(X) / total]
+        )
+        self.means = np.concatenate([self.means, batch.means_])
+        self.stds = np.concatenate([self.stds, np.sqrt(batch.covariances_)])
+        self.seen = total
+        while len(self.weights) > self.max_components:
+            table = w2_table_double_loop(self.means, self.stds)
+            i, j = np.unravel_index(table.argmin(), table.shape)
+            share = self.weights[j] / (self.weights[i] + self.weights[j])
+            self.means[i] += share * (self.means[j] - self.means[i])
+            self.stds[i] += share * (self.stds[j] - self.stds[i])
+            self.weights[i] += self.weights[j]
+            self.weights, self.means, self.stds = (
+                np.delete(a, j, axis=0) for a in (self.weights, self.means, self.stds)
+            )
+        return self
+
+
 def get_best_gmm(X, k1, k2, seed=0):
     """The paper's Alg. 2 on scikit-learn, with the missing update of the best BIC."""
     from sklearn.mixture import GaussianMixture
