@@ -7,7 +7,14 @@ import pytest
 
 from benchmarks import harness
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = [
+    pytest.param(page, code, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL))
+]
 
 
 def test_the_benchmark_table_is_that_of_the_committed_results():
@@ -21,13 +28,25 @@ def test_every_committed_result_says_whether_it_reached_its_bar():
         assert result.ok == (result.ratio >= result.bar and quality_ok)
 
 
-@pytest.mark.parametrize("number", range(len(re.findall("```python", README.read_text()))))
-def test_python_examples_run(number, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("page", "code"), EXAMPLES)
+def test_python_examples_run(page, code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    example = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)[number]
-    exec(compile(example, f"README example {number}", "exec"), {})  # noqa: S102 - our own text
+    exec(compile(code, page.name, "exec"), {})  # noqa: S102 - our own text
 
 
-def test_every_file_it_links_to_exists():
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README.read_text()):
-        assert (README.parent / target).exists(), target
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_it_links_to_exists(page):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_tables_in_the_docs_are_the_committed_ones():
+    toy = (ROOT / "experiments" / "toy" / "results" / "toy.md").read_text()
+    assert toy in (ROOT / "docs" / "online-mixture.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "name", re.findall(r"`(test_\w+)`", (ROOT / "docs" / "numerics.md").read_text())
+)
+def test_every_test_named_in_the_docs_exists(name):
+    assert any(f"def {name}(" in path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
