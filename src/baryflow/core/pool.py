@@ -44,6 +44,9 @@ class Pool:
         Columns of the labels, averaged by mass; 0 without labels.
     full_covariance : bool
         Carry each component's covariance matrix too, merged exactly.
+    metric : array of shape (d, p), optional
+        Measure distances between ``means @ metric`` instead of between means and stds; see
+        :meth:`look_through`.
     """
 
     def __init__(
@@ -54,13 +57,17 @@ class Pool:
         merging: Merging = "moment",
         n_classes: int = 0,
         full_covariance: bool = False,
+        metric: Floats | None = None,
     ) -> None:
+        self._metric = metric
         self._ward = distance == "ward"
         self._moment = merging == "moment"
         self._d = n_features
         self._masses = np.zeros(0)
         self._points = np.zeros((0, 2 * n_features))  # (mean, std) of each component
-        self._norms = np.zeros(0)  # squared norms of the points
+        # Where distances are measured, and squared norms there.
+        self._places = self._points if metric is None else np.zeros((0, metric.shape[1]))
+        self._norms = np.zeros(0)
         self._labels = np.zeros((0, n_classes))
         self._covariances = np.zeros((0, n_features, n_features)) if full_covariance else None
         self._alive = np.zeros(0, dtype=bool)
@@ -115,7 +122,9 @@ class Pool:
         self._masses[slots] = masses
         self._points[slots, : self._d] = means
         self._points[slots, self._d :] = stds
-        self._norms[slots] = np.vecdot(self._points[slots], self._points[slots])
+        if self._metric is not None:
+            self._places[slots] = means @ self._metric
+        self._norms[slots] = np.vecdot(self._places[slots], self._places[slots])
         if labels is not None:
             self._labels[slots] = labels
         if self._covariances is not None:
@@ -125,9 +134,20 @@ class Pool:
                 covariances[:, diagonal, diagonal] = np.square(stds)
             self._covariances[slots] = covariances
         self._alive[slots] = True
+        self._measure(slots)
 
+    def look_through(self, metric: Floats) -> None:
+        """Measure all distances anew through another metric."""
+        self._metric = metric
+        self._places = self._points[:, : self._d] @ metric
+        self._norms = np.vecdot(self._places, self._places)
+        if len(self):
+            self._measure(np.flatnonzero(self._alive))
+
+    def _measure(self, slots: Integers) -> None:
+        """Compute the distances of some components to all."""
         there = np.flatnonzero(self._alive)
-        block = squared_distances(self._points[slots], self._points[there], reproducible=True)
+        block = squared_distances(self._places[slots], self._places[there], reproducible=True)
         if self._ward:
             a, b = self._masses[slots, None], self._masses[there]
             block *= (a * b + _TINY) / (a + b + _TINY)
@@ -162,7 +182,9 @@ class Pool:
             np.sqrt(variance, out=points[i, d:])
         else:
             points[i] += share * step
-        self._norms[i] = points[i] @ points[i]
+        if self._metric is not None:
+            self._places[i] += share * (self._places[j] - self._places[i])
+        self._norms[i] = np.vecdot(self._places[i], self._places[i])
         if self._labels.shape[1]:
             self._labels[i] += share * (self._labels[j] - self._labels[i])
         if self._covariances is not None:
@@ -183,6 +205,8 @@ class Pool:
         """Return everything the pool holds, to continue bit for bit."""
         names = ("masses", "points", "norms", "labels", "alive", "costs", "nearest", "nearest_cost")
         arrays = {name: getattr(self, f"_{name}") for name in names}
+        if self._metric is not None:
+            arrays["places"] = self._places
         if self._covariances is not None:
             arrays["covariances"] = self._covariances
         return arrays
@@ -205,6 +229,8 @@ class Pool:
             if name not in ("costs", "nearest_cost"):
                 check_values(array, f"the pool's {name}", allow_nan=False)
             setattr(self, f"_{name}", array.copy())
+        if self._metric is None:
+            self._places = self._points
         if slots and not (self._nearest.min() >= 0 and self._nearest.max() < slots):
             raise InvalidInputError("the pool's nearest points to slots that do not exist")
         if min(self._masses.min(initial=0.0), self._points[:, self._d :].min(initial=0.0)) < 0.0:
@@ -225,6 +251,7 @@ class Pool:
 
         self._masses, self._points = longer(self._masses), longer(self._points)
         self._labels, self._norms = longer(self._labels), longer(self._norms)
+        self._places = self._points if self._metric is None else longer(self._places)
         if self._covariances is not None:
             self._covariances = longer(self._covariances)
         self._alive = np.concatenate([self._alive, np.zeros(n, dtype=bool)])
@@ -253,11 +280,11 @@ class Pool:
         """Return the distances of component i, infinite to itself and to empty slots."""
         row: Floats = self._norms + self._norms[i]
         lost = CANCELLED * row
-        row -= 2.0 * np.vecdot(self._points, self._points[i])
+        row -= 2.0 * np.vecdot(self._places, self._places[i])
         row[~self._alive] = row[i] = np.inf
         near = np.flatnonzero(row < lost)
         if near.size:  # as in squared_distances
-            row[near] = np.square(self._points[near] - self._points[i]).sum(axis=1)
+            row[near] = np.square(self._places[near] - self._places[i]).sum(axis=1)
         if self._ward:
             mass = self._masses[i]
             row *= (mass * self._masses + _TINY) / (mass + self._masses + _TINY)

@@ -36,6 +36,7 @@ class Settings:
     half_life: float | None = None
     std_floor: float = 1e-4
     full_covariance: bool = False
+    n_votes: int = 0
 
     def __post_init__(self) -> None:
         for name in ("max_components", "min_components", "batch_components", "resolution"):
@@ -56,7 +57,13 @@ class Settings:
 class StreamSummary:
     """What is known of a stream: components, their distances, and the columns' moments."""
 
-    def __init__(self, n_features: int, settings: Settings, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        n_features: int,
+        settings: Settings,
+        rng: np.random.Generator,
+        metric: Floats | None = None,
+    ) -> None:
         self.settings = settings
         self.n_features = n_features
         self.n_rows = 0
@@ -69,6 +76,8 @@ class StreamSummary:
             distance=settings.distance,
             merging=settings.merging,
             full_covariance=settings.full_covariance,
+            n_classes=settings.n_votes,
+            metric=metric,
         )
         # Rows that wait until there are enough of them for the first fit.
         self._held = (np.zeros((0, n_features)), np.zeros(0))
@@ -76,17 +85,22 @@ class StreamSummary:
 
     # -- learning ----------------------------------------------------------------------------
 
-    def update(self, X: Floats, weights: Floats) -> None:
-        """Absorb one batch. Within a batch the order of rows does not matter."""
+    def update(self, X: Floats, weights: Floats, votes: Floats | None = None) -> None:
+        """Absorb one batch. Within a batch the order of rows does not matter.
+
+        `votes`, shape (n, n_votes), are averaged over the rows of each component.
+        """
         self._mixture = None
         self.n_rows += len(X)
-        X, weights = X[weights > 0.0], weights[weights > 0.0]
+        votes = np.zeros((len(X), self.settings.n_votes)) if votes is None else votes
+        counts = weights > 0.0
+        X, weights, votes = X[counts], weights[counts], votes[counts]
         if not len(X):
             return
         if self._origin is None:
             self._origin = np.where(np.isnan(X[0]), 0.0, X[0])
         self._forget(float(weights.sum()))
-        X = X - self._origin
+        X = np.concatenate([X - self._origin, votes], axis=1)
         piece = max(_SMALLEST_PIECE, self.settings.max_components)
         size = piece if self.settings.update == "rows" else len(X)
         for start in range(0, len(X), size):
@@ -110,7 +124,13 @@ class StreamSummary:
         self._moments = self._moments.plus(other._moments.shifted(shift))
         pool = other._pool
         if len(pool):
-            self._pool.append(pool.masses, pool.means + shift, pool.stds, covariances=pool.covariances)
+            self._pool.append(
+                pool.masses,
+                pool.means + shift,
+                pool.stds,
+                labels=pool.labels,
+                covariances=pool.covariances,
+            )
             self._compress()
         held, weights = other._held
         self._held = (
@@ -127,7 +147,7 @@ class StreamSummary:
         self._mixture = None
 
     def _require_same_kind(self, settings: Settings) -> None:
-        for name in ("distance", "merging", "full_covariance"):
+        for name in ("distance", "merging", "full_covariance", "n_votes"):
             mine, theirs = getattr(self.settings, name), getattr(settings, name)
             if mine != theirs:
                 raise InvalidInputError(
@@ -144,12 +164,13 @@ class StreamSummary:
             self._pool.decay(factor)
             self._held = (self._held[0], self._held[1] * factor)
 
-    def _absorb(self, X: Floats, weights: Floats) -> None:
+    def _absorb(self, rows: Floats, weights: Floats) -> None:
+        X, votes = rows[:, : self.n_features], rows[:, self.n_features :]
         self.mass += float(weights.sum())
         self._moments = self._moments.plus(Moments.of(X, weights))
         if self.settings.update == "rows":
             X, stds = self._filled(X)
-            self._pool.append(weights, X, stds)
+            self._pool.append(weights, X, stds, labels=votes)
             self._compress()
             return
         unseen = np.isnan(X).all(axis=0)
@@ -223,6 +244,10 @@ class StreamSummary:
         stds[rows] = np.where(missing[rows], np.sqrt(variances), 0.0)
         return X, stds
 
+    def look_through(self, metric: Floats) -> None:
+        """Decide from now on by the distances of ``x @ metric`` which components to merge."""
+        self._pool.look_through(metric)
+
     # -- looking -----------------------------------------------------------------------------
 
     def mixture(self) -> Mixture:
@@ -244,6 +269,12 @@ class StreamSummary:
         masses, means, _ = self._components()
         variances = np.einsum("ij,kjl,il->ki", A, covariances, A, optimize=True)
         return self._described(masses, means @ A.T + b, np.sqrt(np.maximum(variances, 0.0)))
+
+    def components(self) -> tuple[Floats, Floats, Floats, Floats | None]:
+        """Return masses, means, votes and covariances of the components kept."""
+        origin = self._seen()
+        pool = self._pool
+        return pool.masses, origin + pool.means, pool.labels, pool.covariances
 
     def moments(self) -> tuple[Floats, Floats]:
         """Return the running mean and variance of every column."""
@@ -292,7 +323,11 @@ class StreamSummary:
 
     @classmethod
     def from_state(
-        cls, settings: Settings, values: dict[str, Any], arrays: dict[str, Any]
+        cls,
+        settings: Settings,
+        values: dict[str, Any],
+        arrays: dict[str, Any],
+        metric: Floats | None = None,
     ) -> StreamSummary:
         """Rebuild what :meth:`state` gave; raise InvalidInputError if the parts do not fit."""
         d = as_count(values["n_features"], "n_features")
@@ -301,7 +336,7 @@ class StreamSummary:
             rng.bit_generator.state = values["rng"]
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise InvalidInputError(f"rng is not a generator's state: {error}") from error
-        summary = cls(d, settings, rng)
+        summary = cls(d, settings, rng, metric)
         summary.n_rows = as_count(values["n_rows"], "n_rows", minimum=0)
         summary.mass = as_real(values["mass"], "mass", low=0.0)
         vectors = {

@@ -9,7 +9,7 @@ import numpy as np
 from baryflow.core.gaussian import squared_distances, w2_squared_table
 from baryflow.core.mixture import Mixture
 from baryflow.exceptions import InvalidInputError, TransportError
-from baryflow.validation import Floats, as_real
+from baryflow.validation import Floats, Integers, as_real
 
 #: Pivots allowed to the network simplex; far more than any problem here has needed.
 _MAX_PIVOTS = 10_000_000
@@ -35,6 +35,14 @@ def w2_squared(P: Mixture, Q: Mixture | None = None) -> Floats:
     return (table + table.T) / 2.0 if Q is P else table
 
 
+def assignment(costs: Floats) -> Integers:
+    """Return the column assigned to each row at the lowest total cost, for a square table."""
+    from scipy.optimize import linear_sum_assignment
+
+    columns: Integers = linear_sum_assignment(costs)[1]
+    return columns
+
+
 def plan_between(weights_p: Floats, weights_q: Floats, costs: Floats) -> Floats:
     """Return the plan of lowest cost with these marginals, exactly.
 
@@ -43,11 +51,8 @@ def plan_between(weights_p: Floats, weights_q: Floats, costs: Floats) -> Floats:
     """
     k = len(weights_p)
     if k == len(weights_q) and (weights_p == weights_p[0]).all() and (weights_q == weights_p[0]).all():
-        from scipy.optimize import linear_sum_assignment
-
-        rows, columns = linear_sum_assignment(costs)
         plan = np.zeros_like(costs)
-        plan[rows, columns] = weights_p[0]
+        plan[np.arange(k), assignment(costs)] = weights_p[0]
         return plan
     # Here and not above: POT looks for every array framework when it is imported.
     from ot import emd

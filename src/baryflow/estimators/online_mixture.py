@@ -188,7 +188,7 @@ class OnlineGaussianMixture(DensityMixin, BaseEstimator):
         self._summary = StreamSummary(n_features, self._settings(), rng)
 
     def _settings(self) -> Settings:
-        names = Settings.__dataclass_fields__
+        names = Settings.__dataclass_fields__.keys() - {"n_votes"}  # those are for the dictionary
         return Settings(**{name: getattr(self, name) for name in names})
 
     def _check_same_names(self, other: OnlineGaussianMixture) -> None:

@@ -1,0 +1,345 @@
+"""A dictionary of labelled mixtures, of which every domain is a Wasserstein barycenter (paper, eq. 12).
+
+An axis-aligned Gaussian is the point (mean, std) of R^2d; with its label it is the point
+(mean, std, √label_cost · label). A mixture is then weights and points, and all costs are squared
+Euclidean distances.
+
+The atoms are C mixtures of K points each. Domain ℓ is rebuilt from them slot by slot: slot j of its
+reconstruction is the point Σ_c λ_c · atom_c[match_c[j]], where the matches are the plans of the
+barycenter, which are permutations. The loss is Σ_ℓ trust_ℓ · min over plans of ‖Q_ℓ − B_ℓ‖². With all
+plans held fixed it is a quadratic in the atoms, minimised exactly, and a small quadratic on the
+simplex in each domain's coordinates: one *block step* does plans, coordinates and atoms in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from baryflow.core.gaussian import fast_squared_distances
+from baryflow.core.transport import assignment, plan_between
+from baryflow.validation import Floats, Integers
+
+#: Coordinates below this play no part in a barycenter.
+_NEGLIGIBLE = 1e-9
+#: Weight of the proximal term that keeps atoms near where they were, relative to a point's own.
+PROXIMAL = 1e-2
+
+
+@dataclass
+class Domain:
+    """One domain's mixture, and how the dictionary rebuilds it at the moment.
+
+    Parameters
+    ----------
+    weights, points : arrays of shape (n,) and (n, D)
+        The mixture; an unlabelled one has zeros in the label columns.
+    slot_weights : array of shape (K,)
+        Weights of the reconstruction's components.
+    coordinates : array of shape (C,)
+        On the simplex.
+    n_used : int
+        Leading columns that the cost sees: all of them, or without labels only means and stds.
+    trust : float
+        Weight of this domain in the loss.
+    extra_costs : array of shape (n, K), optional
+        Added to the plan's costs, for instance from a classifier's votes.
+    """
+
+    weights: Floats
+    points: Floats
+    slot_weights: Floats
+    coordinates: Floats
+    n_used: int
+    trust: float = 1.0
+    extra_costs: Floats | None = None
+    match: Integers = field(default_factory=lambda: np.zeros((0, 0), dtype=np.intp))  # (C, K)
+    plan: Floats = field(default_factory=lambda: np.zeros((0, 0)))  # (n, K)
+    goal: Floats = field(default_factory=lambda: np.zeros((0, 0)))  # (K, D): where the plan wants slots
+    loss: float = np.inf
+
+    def copy(self) -> Domain:
+        """Return a domain that can be moved without moving this one; its arrays are never changed."""
+        return Domain(**vars(self))
+
+
+class Dictionary:
+    """Atoms, and the steps that improve them.
+
+    Parameters
+    ----------
+    atoms : array of shape (C, K, D)
+    n_features : int
+        The first `n_features` columns are means, as many stds follow, the rest are labels.
+    label_scale : float
+        √label_cost: what a label's row sums to.
+    std_floor : float
+        Smallest standard deviation of an atom.
+    """
+
+    def __init__(
+        self, atoms: Floats, n_features: int, *, label_scale: float = 1.0, std_floor: float = 1e-3
+    ) -> None:
+        self.atoms = atoms
+        self.n_features = n_features
+        self.label_scale = label_scale
+        self.std_floor = std_floor
+
+    @property
+    def n_atoms(self) -> int:
+        """Number of atoms, C."""
+        return int(self.atoms.shape[0])
+
+    @property
+    def n_slots(self) -> int:
+        """Components of each atom, K."""
+        return int(self.atoms.shape[1])
+
+    def copy(self) -> Dictionary:
+        """Return a dictionary that can be trained without changing this one."""
+        return Dictionary(
+            self.atoms, self.n_features, label_scale=self.label_scale, std_floor=self.std_floor
+        )
+
+    # -- barycenters and plans -----------------------------------------------------------------
+
+    def reconstruction(self, domain: Domain) -> Floats:
+        """Return the points of the domain's barycenter, shape (K, D), with the present matches."""
+        points: Floats = np.tensordot(domain.coordinates, self._sent(domain), axes=1)
+        return points
+
+    def _sent(self, domain: Domain) -> Floats:
+        """Return the atoms' points in the order of the domain's slots, shape (C, K, D)."""
+        sent: Floats = self.atoms[np.arange(self.n_atoms)[:, None], domain.match]
+        return sent
+
+    def transport(self, domain: Domain) -> float:
+        """Renew matches and plan, starting from the last ones; return the domain's loss."""
+        if not domain.match.size:
+            domain.match = np.tile(np.arange(self.n_slots), (self.n_atoms, 1))
+        points = self.reconstruction(domain)
+        if self.n_atoms > 1:
+            match = domain.match.copy()
+            for c in np.flatnonzero(domain.coordinates > _NEGLIGIBLE):
+                match[c] = assignment(fast_squared_distances(points, self.atoms[c]))
+            if not np.array_equal(match, domain.match):
+                domain.match = match
+                points = self.reconstruction(domain)
+        used = slice(domain.n_used)
+        costs = fast_squared_distances(domain.points[:, used], points[:, used])
+        if domain.extra_costs is not None:
+            costs += domain.extra_costs
+        plan = plan_between(domain.weights, domain.slot_weights, costs)
+        domain.plan = plan
+        domain.loss = float(np.vdot(plan, costs))
+        weights = np.where(domain.slot_weights > 0.0, domain.slot_weights, 1.0)
+        domain.goal = (plan.T @ domain.points) / weights[:, None]
+        return domain.loss
+
+    # -- block steps ---------------------------------------------------------------------------
+
+    def step(self, domains: Sequence[Domain], frozen: Sequence[Domain] = ()) -> Floats:
+        """Take one block step; return the domains' losses before it.
+
+        Domains in `frozen` keep their plans and coordinates: they pull on the atoms at no cost.
+        """
+        losses = np.array([domain.trust * self.transport(domain) for domain in domains])
+        for domain in domains:
+            self.move_coordinates(domain)
+        self.move_atoms([*domains, *frozen])
+        return losses
+
+    def fit(
+        self,
+        domains: Sequence[Domain],
+        *,
+        max_steps: int = 50,
+        tol: float = 1e-3,
+        frozen: Sequence[Domain] = (),
+    ) -> Floats:
+        """Take block steps until the loss falls by less than `tol`, relatively, twice in a row.
+
+        Return the loss of every domain at every step, shape (n_steps, n_domains).
+        """
+        curve: list[Floats] = []
+        calm = 0
+        for _ in range(max_steps):
+            curve.append(self.step(domains, frozen))
+            if len(curve) > 1:
+                before, now = curve[-2].sum(), curve[-1].sum()
+                calm = calm + 1 if before - now <= tol * before else 0
+                if calm == 2:
+                    break
+        return np.array(curve)
+
+    def move_coordinates(self, domain: Domain) -> None:
+        """Set the domain's coordinates to the exact minimiser with plans and atoms fixed."""
+        if self.n_atoms == 1:
+            return
+        used = slice(domain.n_used)
+        sent = self._sent(domain)[:, :, used]
+        weighted = (sent * domain.slot_weights[:, None]).reshape(self.n_atoms, -1)
+        quadratic = weighted @ sent.reshape(self.n_atoms, -1).T
+        domain.coordinates = simplex_least_squares(quadratic, weighted @ domain.goal[:, used].ravel())
+
+    def move_atoms(self, domains: Sequence[Domain]) -> None:
+        """Set the atoms to the exact minimiser with plans fixed, staying near where they were.
+
+        The normal equations are the same for all columns, except that unlabelled domains say nothing
+        about labels. Slots that no chain of matches connects do not meet in them: the system falls
+        apart into small ones, solved together.
+        """
+        spatial = 2 * self.n_features
+        flat = self.atoms.reshape(-1, self.atoms.shape[2])
+        new = flat.copy()
+        proximal = PROXIMAL / self.n_slots
+        trusted = [domain for domain in domains if domain.trust > 0.0]
+        labelled = [domain for domain in trusted if domain.n_used > spatial]
+        for columns, group in ((slice(spatial), trusted), (slice(spatial, None), labelled)):
+            if group and new[:, columns].size:
+                system = _NormalEquations(group, self.n_atoms, self.n_slots, proximal)
+                goals = np.concatenate([domain.goal[:, columns] for domain in group])
+                new[:, columns] = system.solve(goals, flat[:, columns])
+        stds = new[:, self.n_features : spatial]
+        np.maximum(stds, self.std_floor, out=stds)
+        labels = np.maximum(new[:, spatial:], 0.0)
+        totals = labels.sum(axis=1, keepdims=True)
+        new[:, spatial:] = np.where(
+            totals > 0.0,
+            labels * (self.label_scale / np.where(totals > 0.0, totals, 1.0)),
+            flat[:, spatial:],
+        )
+        self.atoms = new.reshape(self.atoms.shape)
+
+    # -- gradients -----------------------------------------------------------------------------
+
+    def loss_and_gradients(self, domains: Sequence[Domain]) -> tuple[float, Floats, Floats]:
+        """Return the loss, ∂/∂atoms (C, K, D) and ∂/∂coordinates (n_domains, C) with plans fixed.
+
+        At optimal plans these are the gradients of the loss itself, by the envelope theorem.
+        """
+        loss, to_atoms = 0.0, np.zeros_like(self.atoms)
+        to_coordinates = np.zeros((len(domains), self.n_atoms))
+        for number, domain in enumerate(domains):
+            if not domain.match.size:
+                self.transport(domain)
+            used = slice(domain.n_used)
+            sent = self._sent(domain)[:, :, used]
+            points = np.tensordot(domain.coordinates, sent, axes=1)
+            costs = fast_squared_distances(domain.points[:, used], points)
+            loss += domain.trust * float(np.vdot(domain.plan, costs))
+            pull = 2.0 * domain.trust * domain.slot_weights[:, None] * (points - domain.goal[:, used])
+            for c in range(self.n_atoms):
+                to_atoms[c, domain.match[c], used] += domain.coordinates[c] * pull
+            to_coordinates[number] = np.tensordot(sent, pull, axes=([1, 2], [0, 1]))
+        return loss, to_atoms, to_coordinates
+
+    def polish(
+        self, domains: Sequence[Domain], n_steps: int = 50, learning_rate: float = 1e-2
+    ) -> Floats:
+        """Go on with Adam on the atoms, plans renewed at every step; keep the best atoms found.
+
+        Block steps come first; this usually lowers the loss a little further. Return the losses.
+        """
+        first, second = np.zeros_like(self.atoms), np.zeros_like(self.atoms)
+        spatial = 2 * self.n_features
+        best, best_loss, losses = self.atoms, np.inf, []
+        scale = learning_rate * float(self.atoms[:, :, :spatial].std())
+        for t in range(1, n_steps + 1):
+            loss = sum(domain.trust * self.transport(domain) for domain in domains)
+            losses.append(loss)
+            if loss < best_loss:
+                best, best_loss = self.atoms, loss
+            for domain in domains:
+                self.move_coordinates(domain)
+            _, gradient, _ = self.loss_and_gradients(domains)
+            gradient[:, :, spatial:] = 0.0  # labels are left to the block steps
+            first = 0.9 * first + 0.1 * gradient
+            second = 0.999 * second + 0.001 * np.square(gradient)
+            corrected = first / (1.0 - 0.9**t)
+            moved = self.atoms - scale * corrected / (np.sqrt(second / (1.0 - 0.999**t)) + 1e-12)
+            stds = moved[:, :, self.n_features : spatial]
+            np.maximum(stds, self.std_floor, out=stds)
+            self.atoms = moved
+        self.atoms = best
+        for domain in domains:
+            self.transport(domain)
+        return np.array(losses)
+
+
+class _NormalEquations:
+    """(Rᵀ W R + proximal·I) X = Rᵀ W goals + proximal·old, with one row of R for each slot."""
+
+    def __init__(self, domains: Sequence[Domain], n_atoms: int, n_slots: int, proximal: float) -> None:
+        from scipy.sparse import coo_array, csr_array
+        from scipy.sparse.csgraph import connected_components
+
+        self._proximal = proximal
+        offsets = np.arange(n_atoms)[:, None] * n_slots
+        matches = [offsets + d.match for d in domains]
+        self._columns = np.concatenate([m.T for m in matches])  # (rows, C): atom slots in each row
+        self._values = np.concatenate([np.tile(d.coordinates, (n_slots, 1)) for d in domains])
+        self._weights = np.concatenate([d.trust * d.slot_weights for d in domains])
+        n = n_atoms * n_slots
+        pointers = np.arange(0, self._columns.size + 1, n_atoms)
+        self._rows = csr_array(
+            (self._values.ravel(), self._columns.ravel(), pointers), shape=(len(self._columns), n)
+        )
+        edges = (np.repeat(self._columns[:, 0], n_atoms - 1), self._columns[:, 1:].ravel())
+        graph = coo_array((np.ones(len(edges[0])), edges), shape=(n, n))
+        self._count, self._part = connected_components(graph, directed=False)
+
+    def solve(self, goals: Floats, old: Floats) -> Floats:
+        n = len(old)
+        weighted = self._values * self._weights[:, None]
+        right: Floats = self._rows.T @ (self._weights[:, None] * goals) + self._proximal * old
+        sizes = np.bincount(self._part, minlength=self._count)
+        order = np.argsort(self._part, kind="stable")
+        starts = np.cumsum(sizes) - sizes
+        place = np.empty(n, dtype=np.intp)  # position of a slot within its part
+        place[order] = np.arange(n) - starts[self._part[order]]
+        solution = np.empty_like(right)
+        part_of_row = self._part[self._columns[:, 0]]
+        for size in np.unique(sizes):
+            members = np.flatnonzero(sizes == size)
+            rank = np.full(self._count, -1)
+            rank[members] = np.arange(len(members))
+            rows = rank[part_of_row] >= 0
+            inside = place[self._columns[rows]]
+            block = rank[part_of_row[rows]][:, None, None] * size
+            flat = (block + inside[:, :, None]) * size + inside[:, None, :]
+            products = weighted[rows][:, :, None] * self._values[rows][:, None, :]
+            entries = np.bincount(flat.ravel(), products.ravel(), len(members) * size * size)
+            matrix: Floats = entries.astype(np.float64).reshape(-1, size, size)
+            matrix[:, np.arange(size), np.arange(size)] += self._proximal
+            slots = order[starts[members][:, None] + np.arange(size)]
+            solution[slots] = np.linalg.solve(matrix, right[slots])
+        return solution
+
+
+def simplex_least_squares(quadratic: Floats, linear: Floats) -> Floats:
+    """Minimise xᵀ·quadratic·x − 2·linearᵀ·x over the simplex.
+
+    Non-negative least squares with the sum as one heavy row; what is left of it goes by normalising.
+    """
+    from scipy.optimize import nnls
+
+    n = len(linear)
+    size = max(float(np.trace(quadratic)) / n, np.finfo(np.float64).tiny)
+    root = np.linalg.cholesky(quadratic / size + 1e-10 * np.eye(n))
+    heavy = 1e4
+    matrix = np.vstack([root.T, np.full(n, heavy)])
+    found, _ = nnls(matrix, np.append(np.linalg.solve(root, linear / size), heavy))
+    total = found.sum()
+    return np.asarray(found / total) if total > 0.0 else np.full(n, 1.0 / n)
+
+
+def farthest_first(points: Sequence[Floats], n_chosen: int) -> list[int]:
+    """Choose domains to start the atoms from: the most central one, then the farthest from those."""
+    gaps = np.array([[np.square(a - b).sum() for b in points] for a in points])
+    chosen = [int(gaps.sum(axis=1).argmin())]
+    while len(chosen) < n_chosen:
+        chosen.append(int(gaps[:, chosen].min(axis=1).argmax()))
+    return chosen
