@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from baryflow.exceptions import FileFormatError
+from baryflow.exceptions import FileFormatError, InvalidInputError
 
 #: Version of the container. A reader refuses files with a larger number.
 SCHEMA = 1
@@ -58,6 +58,19 @@ def plain(values: Values) -> Values:
     return {
         name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()
     }
+
+
+def labels(array: np.ndarray[Any, Any]) -> Values:
+    """Return names of classes or domains, and their type, fit for JSON."""
+    kind = array.dtype.kind
+    if kind not in "biufUO" or (kind == "O" and not all(isinstance(x, (str, int)) for x in array)):
+        raise InvalidInputError(f"names must be strings, numbers or booleans, got {array.dtype}")
+    return {"dtype": "O" if kind == "O" else array.dtype.str, "names": array.tolist()}
+
+
+def from_labels(values: Values) -> np.ndarray[Any, Any]:
+    """Return the names that :func:`labels` took."""
+    return np.array(values["names"], dtype=np.dtype(values["dtype"]))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 
 from baryflow import container
 from baryflow.core import mixture
-from baryflow.estimators import online_mixture
+from baryflow.estimators import online_dadil, online_mixture
 from baryflow.exceptions import FileFormatError
 
 _READERS: dict[str, Any] = {
     mixture.KIND: mixture.Mixture.from_state,
+    online_dadil.KIND: online_dadil.OnlineDaDiL.from_state,
     online_mixture.KIND: online_mixture.OnlineGaussianMixture.from_state,
 }
 

@@ -146,6 +146,10 @@ class Mixture:
         """Return the variance of each feature under the mixture, within and between components."""
         return self.weights @ (self.stds**2 + (self.means - self.mean()) ** 2)
 
+    def class_shares(self) -> Floats:
+        """Return the share of every class in a labelled mixture, shape (n_classes,)."""
+        return self.weights @ self._labels()
+
     # -- densities ---------------------------------------------------------------------------
 
     def component_log_density(self, X: Any) -> Floats:

@@ -244,6 +244,17 @@ class StreamSummary:
         stds[rows] = np.where(missing[rows], np.sqrt(variances), 0.0)
         return X, stds
 
+    def take_over(self, other: StreamSummary, votes: Floats) -> None:
+        """Start from another summary's components, with other votes."""
+        masses, means, _, covariances = other.components()
+        self.n_rows, self.mass = other.n_rows, other.mass
+        self._origin, self._moments = other._origin, other._moments
+        stds = np.zeros_like(means)
+        if covariances is not None:
+            stds = np.sqrt(np.einsum("kjj->kj", covariances))
+        self._pool.append(masses, means - self._seen(), stds, labels=votes, covariances=covariances)
+        self._compress()
+
     def look_through(self, metric: Floats) -> None:
         """Decide from now on by the distances of ``x @ metric`` which components to merge."""
         self._pool.look_through(metric)

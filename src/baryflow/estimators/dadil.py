@@ -1,0 +1,233 @@
+"""Offline multi-source adaptation: sources and target in one fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from baryflow.core.dictionary import Dictionary, Domain
+from baryflow.core.mixture import Mixture
+from baryflow.estimators.adaptation import Adapted, Options
+from baryflow.estimators.decision import OFFLINE_STEPS, Decision, decide, summarise_whole
+from baryflow.estimators.from_mixtures import adapt_mixtures
+from baryflow.estimators.shared import (
+    atoms_of,
+    by_source,
+    coordinates_of,
+    default_options,
+    describe,
+    fill_gaps,
+    resemblance,
+    source_options,
+    split_domains,
+)
+from baryflow.estimators.sources import SourceModel
+from baryflow.exceptions import InvalidInputError
+from baryflow.validation import Floats, as_count
+
+
+class DaDiL(ClassifierMixin, BaseEstimator):
+    """Adapt a classifier from labelled source domains to an unlabelled target, all at hand.
+
+    Every domain is described by a Gaussian mixture; a dictionary of a few labelled mixtures is learned
+    so that each domain is a Wasserstein barycenter of them, and the target is classified with its
+    labelled reconstruction, together with the sources' own classifier. What is used is decided by
+    playing each source as the target, and may be "do not adapt": :meth:`report` says so.
+
+    Parameters
+    ----------
+    n_atoms : int, optional
+        Mixtures in the dictionary; without it one fewer than there are sources, between 2 and 4.
+    components_per_class : int, default=2
+        Components of each class in every source and atom.
+    view : bool, default=True
+        Look at the data standardised domain by domain and projected on the sources' discriminants.
+        Without it mixtures live in the plain features.
+    proportions : bool, default=True
+        Estimate the target's class proportions; how far they may go is learned from the sources.
+    votes : bool, default=True
+        Let the source classifier's votes take part in matching the target's components.
+    predictor : {"auto", "combined", "map", "plan", "source"}
+        ``"auto"`` decides on the sources, each left out in turn. ``"map"`` is the paper's: the
+        reconstruction; ``"plan"`` the target's own components, labelled through the plan; ``"source"``
+        does not adapt; ``"combined"`` averages logarithms of all three.
+    n_steps : int, default=8
+        Block steps of the dictionary with the target.
+    random_state : int, RandomState, Generator or None
+        Starts of the sources' mixtures.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    coordinates_ : dict of domain name → array of shape (n_atoms,)
+        The target's are under ``"target"``.
+    resemblance_ : dict of source name → float
+        Shares of the sources in the target, on the simplex: which histories it resembles.
+    atoms_ : list of Mixture
+        Labelled, in the coordinates of the view.
+    target_mixture_ : Mixture
+        The labelled reconstruction of the target.
+    proportions_ : array of shape (n_classes,)
+        Class proportions of the target.
+    loss_curve_ : array of shape (n_steps, n_domains)
+        Loss of every domain before each step, the target last.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from baryflow import DaDiL
+    >>> from baryflow.datasets import make_domains
+    >>> problem = make_domains(n_per_class=40, random_state=0)
+    >>> X = np.concatenate([problem.X, problem.X_target])
+    >>> y = np.concatenate([problem.y, np.zeros_like(problem.y_target)])  # the last are ignored
+    >>> domain = np.concatenate([problem.domain, np.full(len(problem.y_target), -1)])
+    >>> model = DaDiL(random_state=0).fit(X, y, sample_domain=domain)
+    >>> bool(model.score(problem.X_target, problem.y_target) > 0.95)
+    True
+    """
+
+    def __init__(
+        self,
+        n_atoms: int | None = None,
+        *,
+        components_per_class: int = 2,
+        view: bool = True,
+        proportions: bool = True,
+        votes: bool = True,
+        predictor: str = "auto",
+        n_steps: int = OFFLINE_STEPS,
+        random_state: Any = None,
+    ) -> None:
+        self.n_atoms = n_atoms
+        self.components_per_class = components_per_class
+        self.view = view
+        self.proportions = proportions
+        self.votes = votes
+        self.predictor = predictor
+        self.n_steps = n_steps
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_domain: Any = None, *, target: Any = None) -> Self:
+        """Learn from labelled source rows and unlabelled target rows.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+            A missing value (NaN) counts as the mean of its domain.
+        y : array of shape (n_samples,)
+            Labels; those of target rows are ignored.
+        sample_domain : array of shape (n_samples,), optional
+            The domain of each row: a name, or a number, negative for target rows. Without it all rows
+            are one source and there is no target.
+        target : name, optional
+            The name of the target domain, if domains have names.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
+        names, is_target = split_domains(sample_domain, len(X), target)
+        check_classification_targets(y[~is_target])
+        if is_target.all():
+            raise InvalidInputError(
+                "sample_domain marks every row as target: some labelled source rows are needed"
+            )
+        self.classes_, codes = np.unique(y[~is_target], return_inverse=True)
+        rows, labels, self.sources_ = by_source(X[~is_target], codes, names[~is_target])
+        options = source_options(self)
+        filled = [fill_gaps(R) for R in rows]
+        self._model = SourceModel.fit(filled, labels, len(self.classes_), options)
+        default = default_options(self)
+        self._decision = Decision(default, reason="chosen by you: predictor is not 'auto'")
+        if self.predictor == "auto":
+            self._decision = decide(filled, labels, len(self.classes_), options, default, streams=False)
+        rows_of_target = X[is_target] if is_target.any() else np.concatenate(filled)
+        rows_of_target = fill_gaps(rows_of_target, self._model.centre)
+        self._fill = rows_of_target.mean(axis=0)
+        summary = summarise_whole(self._model, rows_of_target)
+        adapted = Adapted(
+            self._model,
+            summary,
+            self._decision.options,
+            n_steps=as_count(self.n_steps, "n_steps"),
+            freeze_sources=False,
+        )
+        self._adapted: Adapted | None = adapted
+        self._expose(adapted.dictionary, adapted.sources, adapted.target)
+        self.target_mixture_ = adapted.reconstruction
+        self.proportions_ = adapted.proportions
+        self.loss_curve_ = adapted.losses
+        return self
+
+    def fit_mixtures(
+        self, sources: Mapping[Any, Mixture], target: Mixture, *, classes: Any = None
+    ) -> Self:
+        """Learn from mixtures instead of rows, so that a plant can share a summary and keep its data.
+
+        Parameters
+        ----------
+        sources : mapping of name → labelled Mixture
+        target : Mixture
+            Its labels, if any, are ignored.
+        classes : array of shape (n_classes,), optional
+            Names of the classes; without them their numbers.
+
+        Without rows there is neither a view nor a source classifier: mixtures are taken in the
+        coordinates they come in, and ``"auto"`` predicts with ``"map"`` and ``"plan"`` together.
+        """
+        adapted = adapt_mixtures(dict(sources), target, self.n_atoms, as_count(self.n_steps, "n_steps"))
+        dictionary, domains, domain, self.loss_curve_, reconstruction, labelled = adapted
+        n_classes = reconstruction.n_classes
+        self.classes_ = np.arange(n_classes) if classes is None else np.asarray(classes)
+        if len(self.classes_) != n_classes:
+            raise InvalidInputError(
+                f"expected classes to have n_classes={n_classes} names, got {len(self.classes_)}"
+            )
+        self.sources_ = list(sources)
+        self.n_features_in_ = target.n_features
+        self._expose(dictionary, domains, domain)
+        self.target_mixture_ = reconstruction
+        self.proportions_ = reconstruction.class_shares()
+        self._mixtures = {"map": [reconstruction], "plan": [labelled]}.get(
+            self.predictor, [reconstruction, labelled]
+        )
+        self._adapted = None
+        self._decision = Decision(
+            Options(), reason="mixtures were given, not rows: nothing could be left out"
+        )
+        return self
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of every class for target rows, shape (n_samples, n_classes)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        if self._adapted is None:
+            tables = [mixture.predict_proba(X) for mixture in self._mixtures]
+            return np.asarray(sum(tables) / len(tables))
+        rows = np.where(np.isnan(X), self._fill, X)
+        return self._adapted.predict_proba(rows, self._model.pooled_proba(rows))
+
+    def predict(self, X: Any) -> Any:
+        """Return the most probable class of every target row."""
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(axis=1)]
+
+    def report(self) -> str:
+        """Say in words what was learned and decided, and why."""
+        check_is_fitted(self)
+        return describe(
+            self.classes_, self.sources_, self._decision, self.resemblance_, self.proportions_
+        )
+
+    def _expose(self, dictionary: Dictionary, domains: list[Domain], target: Domain) -> None:
+        self.coordinates_ = coordinates_of(self.sources_, domains, target)
+        self.resemblance_ = resemblance(self.sources_, domains, target)
+        self.atoms_ = atoms_of(dictionary)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags

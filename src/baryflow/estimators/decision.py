@@ -1,0 +1,216 @@
+"""What to do with a target, decided by playing each source as one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from baryflow.core.summary import Settings, StreamSummary
+from baryflow.estimators.adaptation import (
+    PROBABILITY_FLOOR,
+    VOTERS,
+    Adapted,
+    Options,
+    coverage_gap,
+    target_moments,
+)
+from baryflow.estimators.sources import SourceModel, SourceOptions
+from baryflow.validation import Floats, Integers
+
+#: Components kept of a target, for each class.
+COMPONENTS_PER_CLASS = 3
+#: Block steps after each batch of a stream, and offline.
+ONLINE_STEPS, OFFLINE_STEPS = 3, 8
+#: Batches that a source is cut into when it plays a stream, and rows of one class in a run of it.
+_CHUNKS, _RUN = 12, 20
+#: A point of accuracy lost weighs this many points gained.
+_LOSS_WEIGHT = 2.0
+#: If the sources' classifier is this good on sources it has not seen, they cannot tell what helps.
+_BLIND = 0.99
+#: Rows of the sources used to fit the classifiers that play the game.
+_MAX_ROWS = 6000
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The options, and how complete a stream must look before they are trusted.
+
+    Trust falls from 1 to 0 as the coverage gap rises from `threshold` to `threshold + width`;
+    with a threshold of 0 or less there is none.
+    """
+
+    options: Options
+    threshold: float = 0.5
+    width: float = 0.25
+    reason: str = "the default: there was nothing to decide from"
+    #: Mean accuracy and negative log-likelihood of each alternative on the sources left out.
+    scores: tuple[tuple[str, float, float], ...] = ()
+
+    def trust(self, gap: float) -> float:
+        """Return how far the adapted model is to be believed, 0 to 1."""
+        if self.threshold <= 0.0:
+            return 0.0
+        return float(np.clip((self.threshold + self.width - gap) / self.width, 0.0, 1.0))
+
+
+def summary_settings(n_classes: int, **changes: object) -> Settings:
+    """Return how a target is summarised for the dictionary."""
+    settings: dict[str, object] = {
+        "max_components": COMPONENTS_PER_CLASS * n_classes,
+        "resolution": 1,
+        "full_covariance": True,
+        "n_votes": n_classes,
+    }
+    return Settings(**(settings | changes))  # type: ignore[arg-type]
+
+
+def new_summary(model: SourceModel, settings: Settings) -> StreamSummary:
+    """Return the summary of a target of which nothing was seen yet."""
+    metric = model.metric(model.scale) if settings.full_covariance else None
+    return StreamSummary(len(model.centre), settings, np.random.default_rng(0), metric)
+
+
+def absorb(model: SourceModel, summary: StreamSummary, X: Floats, weights: Floats | None = None) -> None:
+    """Absorb complete target rows, looking through the view as the target's moments now have it."""
+    weights = np.ones(len(X)) if weights is None else weights
+    if summary.settings.full_covariance:
+        if summary.mass > 0.0:
+            metric = model.metric(target_moments(model, summary)[1])
+            if metric is not None:
+                summary.look_through(metric)
+        summary.update(X, weights, model.pooled_proba(X))
+    else:
+        summary.update(X, weights)
+
+
+def summarise_whole(model: SourceModel, X: Floats, weights: Floats | None = None) -> StreamSummary:
+    """Summarise target rows that are all at hand: their moments are known before the first merge."""
+    summary = new_summary(model, summary_settings(model.n_classes))
+    scale = np.where(X.std(axis=0) > 1e-6 * model.scale, X.std(axis=0), model.scale)
+    metric = model.metric(scale)
+    if metric is not None:
+        summary.look_through(metric)
+    summary.update(X, np.ones(len(X)) if weights is None else weights, model.pooled_proba(X))
+    return summary
+
+
+def decide(
+    rows: list[Floats],
+    codes: list[Integers],
+    n_classes: int,
+    options: SourceOptions,
+    default: Options,
+    *,
+    streams: bool,
+) -> Decision:
+    """Leave one source out at a time and choose what would have served it best.
+
+    The alternatives are the source classifiers as they are ("do not adapt") and the combination of each
+    with the adapted mixtures; the one with the lowest mean negative log-likelihood wins. With
+    `streams`, the sources left out are also played as streams in three orders, and the
+    threshold of trust is where gains stop outweighing losses.
+    """
+    if len(rows) < 2 or n_classes < 2:
+        return Decision(default)
+    alternatives = [
+        Options("source" if kind == "source" else "combined", voter, default.proportions, default.votes)
+        for kind in ("source", "combined")
+        for voter in VOTERS
+    ]
+    models, accuracy, nll, gaps = [], [], [], []
+    for left_out in range(len(rows)):
+        rest = [i for i in range(len(rows)) if i != left_out]
+        if len(np.unique(np.concatenate([codes[i] for i in rest]))) < n_classes:
+            continue  # a class that only this source has cannot be learned from the others
+        kept = _subsample([rows[i] for i in rest], [codes[i] for i in rest])
+        model = SourceModel.fit(*kept, n_classes, options)
+        X, y = rows[left_out], codes[left_out]
+        summary = summarise_whole(model, X)
+        pooled = model.pooled_proba(X)
+        tables = [
+            Adapted(model, summary, option, n_steps=OFFLINE_STEPS).predict_proba(X, pooled)
+            for option in alternatives
+        ]
+        models.append((model, X, y))
+        gaps.append(coverage_gap(model, summary))
+        accuracy.append([float((t.argmax(axis=1) == y).mean()) for t in tables])
+        nll.append([-float(np.log(t[np.arange(len(y)), y] + PROBABILITY_FLOOR).mean()) for t in tables])
+    if not models:
+        return Decision(default, reason="the default: every class is known from one source only")
+    mean_accuracy, mean_nll = np.mean(accuracy, axis=0), np.mean(nll, axis=0)
+    names = [f"{option.predictor} ({option.voter})" for option in alternatives]
+    scores = tuple(
+        (name, float(a), float(n)) for name, a, n in zip(names, mean_accuracy, mean_nll, strict=True)
+    )
+    if mean_accuracy[0] > _BLIND:
+        why = "the default: the sources' classifier is perfect on each of them, which tells nothing"
+        return Decision(default, reason=why, scores=scores)
+    best = int(mean_nll.argmin())
+    why = (
+        f"{names[best]} had the lowest negative log-likelihood ({mean_nll[best]:.3f}; not adapting: "
+        f"{mean_nll[0]:.3f}) on sources left out, with an accuracy of {mean_accuracy[best]:.1%} "
+        f"(not adapting: {mean_accuracy[0]:.1%})"
+    )
+    width = max(0.02, *gaps)
+    chosen = alternatives[best]
+    threshold = 1.0
+    if streams:
+        untouched = chosen == Options("source", "pooled", default.proportions, default.votes)
+        threshold = 0.0 if untouched else _calibrate(models, chosen)
+    return Decision(chosen, threshold, width, why, scores)
+
+
+def _subsample(rows: list[Floats], codes: list[Integers]) -> tuple[list[Floats], list[Integers]]:
+    """Return every k-th row of each class and source, so that at most about _MAX_ROWS are left."""
+    step = -(-sum(map(len, rows)) // _MAX_ROWS)
+    if step == 1:
+        return rows, codes
+    kept_rows, kept_codes = [], []
+    for X, y in zip(rows, codes, strict=True):
+        within = np.empty(len(y), dtype=np.intp)  # number of a row within its class
+        for c in np.unique(y):
+            within[y == c] = np.arange((y == c).sum())
+        kept_rows.append(X[within % step == 0])
+        kept_codes.append(y[within % step == 0])
+    return kept_rows, kept_codes
+
+
+def _calibrate(models: list[tuple[SourceModel, Floats, Integers]], options: Options) -> float:
+    """Return the coverage gap up to which adapting gains more than it loses, on played streams."""
+    gaps, gains = [], []
+    for model, X, y in models:
+        for order in ("class", "runs", "shuffled"):
+            rng = np.random.default_rng(0)
+            turn = stream_order(y, order, rng)
+            size = max(32, -(-len(turn) // _CHUNKS))
+            summary = new_summary(model, summary_settings(model.n_classes))
+            for start in range(0, len(turn), size):
+                batch = turn[start : start + size]
+                if start:
+                    adapted = Adapted(model, summary, options, n_steps=ONLINE_STEPS)
+                    pooled = model.pooled_proba(X[batch])
+                    after = adapted.predict_proba(X[batch], pooled).argmax(axis=1) == y[batch]
+                    before = pooled.argmax(axis=1) == y[batch]
+                    gaps.append(coverage_gap(model, summary))
+                    gains.append((int(after.sum()) - int(before.sum())) / len(y))
+                if start + size < len(turn):
+                    absorb(model, summary, X[batch])
+    order_of_gaps = np.argsort(gaps, kind="stable")
+    gap, gain = np.array(gaps)[order_of_gaps], np.array(gains)[order_of_gaps]
+    total = np.cumsum(np.where(gain < 0.0, _LOSS_WEIGHT * gain, gain))
+    if not len(total) or total.max() <= 0.0:
+        return 0.0
+    last = int(total.argmax())
+    return 1.0 if last == len(gap) - 1 else float(gap[last] + gap[last + 1]) / 2.0
+
+
+def stream_order(y: Integers, order: str, rng: np.random.Generator) -> Integers:
+    """Return the rows shuffled, class by class, or in runs of one class."""
+    if order == "shuffled":
+        return rng.permutation(len(y))
+    classes = [rng.permutation(np.flatnonzero(y == c)) for c in rng.permutation(np.unique(y))]
+    if order == "class":
+        return np.concatenate(classes)
+    runs = [rows[i : i + _RUN] for rows in classes for i in range(0, len(rows), _RUN)]
+    return np.concatenate([runs[i] for i in rng.permutation(len(runs))])

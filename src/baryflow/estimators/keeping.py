@@ -1,0 +1,121 @@
+"""An OnlineDaDiL as plain values and arrays, and back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from baryflow import container
+from baryflow.core.summary import StreamSummary
+from baryflow.estimators.adaptation import Adapted, Options
+from baryflow.estimators.decision import Decision
+from baryflow.estimators.sources import model_from_state, model_state
+from baryflow.exceptions import FileFormatError, InvalidInputError
+
+
+def pack(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return everything a fitted model knows."""
+    parameters = model.get_params()
+    if not isinstance(model.random_state, (int, np.integer, type(None))):
+        parameters["random_state"] = None  # its effect lives on in what was learned
+    model_values, model_arrays = model_state(model._model)
+    summary_values, summary_arrays = model._summary.state()
+    names = getattr(model, "feature_names_in_", None)
+    values = {
+        "parameters": container.plain(parameters),
+        "feature_names": None if names is None else [str(name) for name in names],
+        "classes": container.labels(model.classes_),
+        "sources": container.labels(np.asarray(model.sources_)),
+        "decision": asdict(model._decision),
+        "model": model_values,
+        "summary": summary_values,
+        "gap": model._gap,
+        "refined": model._refined,
+        "adapted": model._adapted is not None,
+        "keeps_rows": model._rows is not None,
+    }
+    arrays = {f"model_{name}": array for name, array in model_arrays.items()}
+    arrays |= {f"summary_{name}": array for name, array in summary_arrays.items()}
+    arrays |= {"usual": model._usual, "losses": model.loss_curve_}
+    if model._adapted is not None and not model.restart:
+        arrays |= {f"last_{n}": a for n, a in model._adapted.carried().items()}
+    if model._rows is not None:
+        X, y, sources = model._rows
+        arrays["rows"] = X
+        arrays["row_classes"] = np.searchsorted(model.classes_, y)
+        numbers = {name: number for number, name in enumerate(model.sources_)}
+        arrays["row_sources"] = np.array([numbers[name] for name in sources.tolist()])
+    return values, arrays
+
+
+def unpack(kind: Any, values: dict[str, Any], arrays: dict[str, Any]) -> Any:
+    """Rebuild a model of class `kind`; a file that does not fit together is one clear error."""
+    try:
+        return _rebuilt(kind, values, arrays)
+    except FileFormatError:
+        raise
+    except (TypeError, KeyError, AttributeError, IndexError, ValueError, ArithmeticError) as error:
+        raise FileFormatError(f"the saved OnlineDaDiL is damaged: {error!r}") from error
+
+
+def _rebuilt(kind: Any, values: dict[str, Any], arrays: dict[str, Any]) -> Any:
+    model = kind(**values["parameters"])
+    model._check_parameters()
+
+    def part(prefix: str) -> dict[str, Any]:
+        return {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not name.startswith("summary_"):
+            finite = np.isfinite(array) if name != "losses" else True
+            if not np.all(finite):
+                raise InvalidInputError(f"{name} holds values that are not finite")
+    model._model = model_from_state(values["model"], part("model_"))
+    model.classes_ = container.from_labels(values["classes"])
+    model.sources_ = container.from_labels(values["sources"]).tolist()
+    if len(model.classes_) != model._model.n_classes:
+        raise InvalidInputError("the classes do not fit the model")
+    decision = dict(values["decision"])
+    decision["options"] = Options(**decision["options"])
+    decision["scores"] = tuple(tuple(score) for score in decision["scores"])
+    model._decision = Decision(**decision)
+    settings = model._settings()
+    scale = model._model.scale
+    metric = model._model.metric(scale) if settings.full_covariance else None
+    model._summary = StreamSummary.from_state(settings, values["summary"], part("summary_"), metric)
+    model._gap, model._refined = float(values["gap"]), int(values["refined"])
+    model._usual = arrays["usual"]
+    model.n_features_in_ = model._summary.n_features
+    if values["feature_names"] is not None:
+        model.feature_names_in_ = np.array(values["feature_names"], dtype=object)
+    model._rows = None
+    if values["keeps_rows"]:
+        sources = np.array(model.sources_, dtype=object)[arrays["row_sources"]]
+        model._rows = (arrays["rows"], model.classes_[arrays["row_classes"]], sources)
+    model._adapted = None
+    if values["adapted"]:
+        _readapt(model, part("last_"))
+    model._losses = [(float(a), float(b)) for a, b in arrays["losses"]]
+    model._expose()
+    # A trial prediction finds arrays whose shapes do not fit each other.
+    model.predict_proba(np.zeros((1, model.n_features_in_)))
+    return model
+
+
+def _readapt(model: Any, carried: dict[str, Any]) -> None:
+    """Make the last update again: with a restart it follows from the summary alone."""
+    options, mass = model._decision.options, model._summary.mass
+    previous = None
+    if not model.restart:
+        previous = Adapted.from_carried(model._model, carried)
+    model._adapted = Adapted(
+        model._model,
+        model._summary,
+        options,
+        n_steps=(model._refined or model.n_steps) if model.restart else 0,
+        freeze_sources=not model._refined and bool(model.view),
+        trust=mass / (mass + model.ramp),
+        previous=previous,
+    )

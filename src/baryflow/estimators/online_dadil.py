@@ -1,0 +1,461 @@
+"""Online multi-source adaptation: the target flows past."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from baryflow import container
+from baryflow.core.mixture import Mixture
+from baryflow.core.summary import Settings, StreamSummary
+from baryflow.estimators.adaptation import Adapted, coverage_gap, log_average, remoteness
+from baryflow.estimators.decision import (
+    COMPONENTS_PER_CLASS,
+    ONLINE_STEPS,
+    Decision,
+    absorb,
+    decide,
+    new_summary,
+    summary_settings,
+)
+from baryflow.estimators.keeping import pack, unpack
+from baryflow.estimators.shared import (
+    atoms_of,
+    by_source,
+    coordinates_of,
+    default_options,
+    describe,
+    fill_gaps,
+    resemblance,
+    source_options,
+    split_domains,
+)
+from baryflow.estimators.sources import SourceModel
+from baryflow.exceptions import InvalidInputError
+from baryflow.validation import Floats, as_count, as_real, as_weights
+
+KIND = "online_dadil"
+#: Quantiles of the sources' own remoteness against which novelty is measured.
+_QUANTILES = 1001
+
+
+class OnlineDaDiL(ClassifierMixin, BaseEstimator):
+    """Adapt a classifier from labelled sources to one unlabelled stream, while it flows.
+
+    ``fit`` learns the sources. Each ``partial_fit`` absorbs target rows into a mixture of bounded size
+    and rebuilds the labelled reconstruction of the target, starting again from the source-only
+    dictionary, so that the result depends on what was seen and not on its order. Until the stream looks
+    complete enough, predictions lean on the sources' classifier; how complete that is, and whether
+    to adapt at all, is learned by playing each source as a stream.
+
+    Parameters
+    ----------
+    n_atoms, components_per_class, view, proportions, votes, predictor
+        As in :class:`~baryflow.DaDiL`.
+    restart : bool, default=True
+        Start every update from the source-only dictionary; otherwise from the last update.
+    gate : bool, default=True
+        Trust the adapted predictions only as far as the stream looks complete.
+    ramp : float, default=0.0
+        The target's weight in the loss is mass / (mass + ramp); 0 is the paper's.
+    n_steps : int, default=3
+        Block steps after each batch.
+    target_components : int, optional
+        Components kept of the target; without it three times the number of classes.
+    half_life : float, optional
+        After this many target rows a row counts half.
+    unknown : float, optional
+        Novelty above which :meth:`predict` answers `unknown_label`; 0.999, say. Off without it.
+    unknown_label : optional
+        Without it -1 for numbered classes and "unknown" for named ones.
+    keep_sources : bool, default=True
+        Keep the sources' rows, which :meth:`add_source` needs.
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    classes_, coordinates_, resemblance_, atoms_, target_mixture_, proportions_
+        As in :class:`~baryflow.DaDiL`; the last two and the target's coordinates exist after the
+        first ``partial_fit``.
+    sources_ : list
+        Names of the sources.
+    n_samples_seen_ : int
+        Target rows seen.
+    trust_ : float
+        How far the adapted predictions are believed now, 0 to 1.
+    loss_curve_ : array of shape (n_batches, 2)
+        Loss of the target before and after the steps of each update.
+
+    Examples
+    --------
+    >>> from baryflow import OnlineDaDiL
+    >>> from baryflow.datasets import make_domains
+    >>> problem = make_domains(n_per_class=40, random_state=0)
+    >>> model = OnlineDaDiL(random_state=0).fit(problem.X, problem.y, sample_domain=problem.domain)
+    >>> for batch in problem.X_target.reshape(10, 32, -1):
+    ...     labels = model.predict(batch)     # test ...
+    ...     model = model.partial_fit(batch)  # ... then train
+    >>> bool(model.refine().score(problem.X_target, problem.y_target) > 0.95)
+    True
+    """
+
+    def __init__(
+        self,
+        n_atoms: int | None = None,
+        *,
+        components_per_class: int = 2,
+        view: bool = True,
+        proportions: bool = True,
+        votes: bool = True,
+        predictor: str = "auto",
+        restart: bool = True,
+        gate: bool = True,
+        ramp: float = 0.0,
+        n_steps: int = ONLINE_STEPS,
+        target_components: int | None = None,
+        half_life: float | None = None,
+        unknown: float | None = None,
+        unknown_label: Any = None,
+        keep_sources: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.n_atoms = n_atoms
+        self.components_per_class = components_per_class
+        self.view = view
+        self.proportions = proportions
+        self.votes = votes
+        self.predictor = predictor
+        self.restart = restart
+        self.gate = gate
+        self.ramp = ramp
+        self.n_steps = n_steps
+        self.target_components = target_components
+        self.half_life = half_life
+        self.unknown = unknown
+        self.unknown_label = unknown_label
+        self.keep_sources = keep_sources
+        self.random_state = random_state
+
+    @classmethod
+    def paper(cls, n_atoms: int | None = None, *, random_state: Any = None) -> Self:
+        """Return the paper's own method: its mixture, warm start, no ramp, no view, MAP."""
+        return cls(
+            n_atoms,
+            components_per_class=1,
+            view=False,
+            proportions=False,
+            votes=False,
+            predictor="map",
+            restart=False,
+            gate=False,
+            n_steps=1,
+            random_state=random_state,
+        )
+
+    # -- sources ---------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any, sample_domain: Any = None) -> Self:
+        """Learn the labelled sources; forget any target.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+            A missing value (NaN) counts as the mean of its domain.
+        y : array of shape (n_samples,)
+        sample_domain : array of shape (n_samples,), optional
+            The source of each row, a name or a positive number; without it all are one source.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
+        check_classification_targets(y)
+        names, is_target = split_domains(sample_domain, len(X), None)
+        if is_target.any():
+            raise InvalidInputError(
+                "sample_domain holds negative numbers, which mark target rows: pass those to partial_fit"
+            )
+        self._learn(X, y, names)
+        return self
+
+    def add_source(self, X: Any, y: Any, name: Any) -> Self:
+        """Learn one more labelled source, which may bring new classes; the target seen is kept.
+
+        The view, the classifiers and the dictionary are learned anew from all sources, which needs
+        ``keep_sources=True``. The target's mixture stays: it is a summary of raw rows.
+        """
+        check_is_fitted(self)
+        if self._rows is None:
+            raise InvalidInputError("add_source needs the rows of the sources: use keep_sources=True")
+        if name in self.sources_:
+            raise InvalidInputError(f"there is a source {name!r} already; sources: {self.sources_}")
+        X, y = validate_data(self, X, y, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        check_classification_targets(y)
+        old_X, old_y, old_names = self._rows
+        names = np.concatenate([old_names.astype(object), np.full(len(X), name, dtype=object)])
+        summary = self._summary
+        self._learn(np.concatenate([old_X, X]), np.concatenate([old_y, y]), names)
+        if summary.mass > 0.0:
+            self._retell(summary)
+            self._update(self.n_steps, freeze_sources=True)
+        return self
+
+    def _learn(self, X: Floats, y: Any, names: Any) -> None:
+        options, default = source_options(self), default_options(self)
+        self._check_parameters()
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        rows, labels, self.sources_ = by_source(X, codes, names)
+        rows = [fill_gaps(R) for R in rows]
+        n_classes = len(self.classes_)
+        self._model = SourceModel.fit(rows, labels, n_classes, options)
+        self._decision = Decision(
+            default, threshold=1.0, reason="chosen by you: predictor is not 'auto'"
+        )
+        if self.predictor == "auto":
+            self._decision = decide(rows, labels, n_classes, options, default, streams=self.gate)
+        self._summary = new_summary(self._model, self._settings())
+        self._adapted: Adapted | None = None
+        self._refined = 0
+        self._gap = 1.0
+        self._usual = self._usual_remoteness(rows)
+        self._rows = (X, np.asarray(y), np.asarray(names)) if self.keep_sources else None
+        self._losses: list[tuple[float, float]] = []
+        self._expose()
+
+    def _check_parameters(self) -> None:
+        as_count(self.n_steps, "n_steps")
+        as_real(self.ramp, "ramp", low=0.0)
+        if self.target_components is not None:
+            as_count(self.target_components, "target_components")
+        if self.unknown is not None:
+            as_real(self.unknown, "unknown", low=0.0, high=1.0)
+
+    def _settings(self) -> Settings:
+        n_classes = self._model.n_classes
+        limit = self.target_components or COMPONENTS_PER_CLASS * n_classes
+        if self.view:
+            return summary_settings(n_classes, max_components=limit, half_life=self.half_life)
+        return Settings(  # the paper's algorithm
+            max_components=limit,
+            update="bic",
+            distance="w2",
+            merging="wasserstein",
+            half_life=self.half_life,
+        )
+
+    # -- the target ------------------------------------------------------------------------------
+
+    def partial_fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None
+    ) -> Self:
+        """Absorb unlabelled target rows and adapt.
+
+        Labels are never used: a target has none, and passing some gives a warning. On a model that was
+        never fitted, labelled rows are its sources, as in :meth:`fit`; `classes` is accepted for
+        scikit-learn's sake and ignored.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+            A missing value (NaN) counts as the mean of what was seen of its column.
+        sample_weight : array of shape (n_samples,), optional
+            Counts: 2 is a row seen twice, 0 a row not seen.
+        """
+        if y is not None and not hasattr(self, "_model"):
+            return self.fit(X, y)
+        rows = self._target_rows(X)
+        if y is not None:
+            warnings.warn(
+                "y was not used: rows of a target have no labels. To learn another labelled source, "
+                "call add_source; to score predictions, call score",
+                UserWarning,
+                stacklevel=2,
+            )
+        weights = as_weights(sample_weight, "sample_weight", length=len(rows))
+        absorb(self._model, self._summary, rows, weights)
+        if self._model.directions is not None:
+            self._gap = coverage_gap(self._model, self._summary)
+        self._refined = 0
+        self._update(self.n_steps, freeze_sources=True)
+        return self
+
+    def refine(self, n_steps: int = 10) -> Self:
+        """Go on improving without data: the stream has ended, and what was seen is the whole target."""
+        check_is_fitted(self)
+        n_steps = as_count(n_steps, "n_steps")
+        if self._adapted is None:
+            raise InvalidInputError("nothing to refine: no target row was seen yet")
+        self._refined = self._refined + n_steps if self._refined else n_steps
+        self._update(self._refined if self.restart else n_steps, freeze_sources=False)
+        return self
+
+    def _update(self, n_steps: int, *, freeze_sources: bool) -> None:
+        mass = self._summary.mass
+        self._adapted = Adapted(
+            self._model,
+            self._summary,
+            self._decision.options,
+            n_steps=n_steps,
+            freeze_sources=freeze_sources and bool(self.view),
+            trust=mass / (mass + self.ramp),
+            previous=None if self.restart else self._adapted,
+        )
+        losses = self._adapted.losses[:, -1]
+        self._losses.append((float(losses[0]), float(self._adapted.target.loss)))
+        self._expose()
+
+    def _retell(self, summary: StreamSummary) -> None:
+        """Tell a new source model what was seen of the target, component by component."""
+        if self._model.directions is None:  # plain mixtures carry no votes: nothing to retell
+            self._summary = summary
+            return
+        _, means, _, _ = summary.components()
+        fresh = new_summary(self._model, self._settings())
+        fresh.take_over(summary, self._model.pooled_proba(means))
+        self._summary = fresh
+        self._gap = coverage_gap(self._model, fresh)
+
+    def _expose(self) -> None:
+        """Set the fitted attributes that users look at."""
+        self.n_samples_seen_ = self._summary.n_rows
+        adapted = self._adapted
+        domains = self._model.domains if adapted is None else adapted.sources
+        dictionary = self._model.dictionary if adapted is None else adapted.dictionary
+        self.atoms_ = atoms_of(dictionary)
+        if adapted is None:
+            self.coordinates_ = {
+                name: d.coordinates for name, d in zip(self.sources_, domains, strict=True)
+            }
+            self.resemblance_: dict[Any, float] = {}
+            self.trust_ = 0.0
+            return
+        self.coordinates_ = coordinates_of(self.sources_, domains, adapted.target)
+        self.resemblance_ = resemblance(self.sources_, domains, adapted.target)
+        self.target_mixture_: Mixture = adapted.reconstruction
+        self.proportions_ = adapted.proportions
+        self.trust_ = self._decision.trust(self._gap) if self.gate and not self._refined else 1.0
+
+    @property
+    def loss_curve_(self) -> Floats:
+        """Loss of the target before and after the steps of each update."""
+        check_is_fitted(self, "_model")
+        return np.array(self._losses).reshape(-1, 2)
+
+    # -- predictions -----------------------------------------------------------------------------
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of every class for target rows, shape (n_samples, n_classes)."""
+        rows = self._target_rows(X)
+        pooled = self._model.pooled_proba(rows)
+        if self._adapted is None or self.trust_ == 0.0:
+            return pooled
+        adapted = self._adapted.predict_proba(rows, pooled)
+        if self.trust_ == 1.0:
+            return adapted
+        return log_average([pooled, adapted], [1.0 - self.trust_, self.trust_])
+
+    def predict(self, X: Any) -> Any:
+        """Return the most probable class of every target row, or `unknown_label` for novel ones."""
+        probabilities = self.predict_proba(X)
+        labels = self.classes_[probabilities.argmax(axis=1)]
+        if self.unknown is None:
+            return labels
+        label = self.unknown_label
+        if label is None:
+            label = -1 if self.classes_.dtype.kind in "iuf" else "unknown"
+        answers = labels.astype(np.result_type(labels.dtype, np.asarray(label).dtype))
+        answers[self.novelty(X) > self.unknown] = label
+        return answers
+
+    def novelty(self, X: Any) -> Floats:
+        """Return how unlike everything known the rows are, 0 to 1.
+
+        The share of the sources' rows that are nearer to their own reconstruction than these rows
+        are to the target's: above 0.999 a row is farther out than all but one in a thousand.
+        """
+        rows = self._target_rows(X)
+        if self._adapted is None:
+            model = self._model
+            far = remoteness(model.project(rows, model.centre, model.scale), self._source_mixture())
+        else:
+            far = self._adapted.remoteness(rows)
+        return np.asarray(np.searchsorted(self._usual, far, side="left") / len(self._usual))
+
+    def report(self) -> str:
+        """Say in words what was learned and decided, and why."""
+        check_is_fitted(self)
+        words = describe(
+            self.classes_,
+            self.sources_,
+            self._decision,
+            self.resemblance_,
+            getattr(self, "proportions_", None) if self._adapted is not None else None,
+        )
+        stream = f"{self.n_samples_seen_} target rows seen; "
+        if self._adapted is None:
+            stream += "predictions are the sources' classifier's."
+        elif self._refined:
+            stream += "refined: the adapted predictions are used as they are."
+        else:
+            stream += (
+                f"the adapted predictions count {self.trust_:.0%} (the stream's classes differ from the "
+                f"sources' by {self._gap:.0%}; up to {self._decision.threshold:.0%} is trusted fully)."
+            )
+        return f"{words}\n{stream}"
+
+    def _source_mixture(self) -> Mixture:
+        """Return all sources' mixtures as one."""
+        p = self._model.n_dimensions
+        domains = self._model.domains
+        points = np.concatenate([domain.points for domain in domains])
+        weights = np.concatenate([domain.weights for domain in domains])
+        return Mixture(weights / weights.sum(), points[:, :p], points[:, p : 2 * p])
+
+    def _usual_remoteness(self, rows: list[Floats]) -> Floats:
+        """Return quantiles of how far the sources' rows are from their own reconstructions."""
+        model, p = self._model, self._model.n_dimensions
+        found = []
+        for X, domain in zip(rows, model.domains, strict=True):
+            scale = np.where(X.std(axis=0) > 1e-6 * model.scale, X.std(axis=0), model.scale)
+            Z = model.project(X, X.mean(axis=0), scale)
+            points = model.dictionary.reconstruction(domain)
+            mixture = Mixture(
+                domain.slot_weights / domain.slot_weights.sum(),
+                points[:, :p],
+                np.maximum(points[:, p : 2 * p], 0.1 * model.unit),
+            )
+            found.append(remoteness(Z, mixture))
+        return np.quantile(np.concatenate(found), np.linspace(0.0, 1.0, _QUANTILES))
+
+    def _target_rows(self, X: Any) -> Floats:
+        """Check target rows and fill their gaps with what was seen of the column."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        if not np.isnan(X).any():
+            return np.asarray(X)
+        fallback = self._model.centre
+        if self._summary.mass > 0.0:
+            fallback = self._summary.moments()[0]
+        return np.asarray(np.where(np.isnan(X), fallback, X))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    # -- keeping ---------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a ``.bary`` file; :func:`baryflow.load` goes on from it, bit for bit."""
+        check_is_fitted(self)
+        container.write(path, KIND, *pack(self))
+
+    @classmethod
+    def from_state(cls, values: dict[str, Any], arrays: dict[str, Any]) -> Self:
+        """Rebuild a model from what :meth:`save` put into the file, checking all of it."""
+        model: Self = unpack(cls, values, arrays)
+        return model

@@ -1,0 +1,344 @@
+"""What is learned from the labelled sources, before any target row is seen."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+from baryflow.core.dictionary import Dictionary, Domain, farthest_first
+from baryflow.core.discriminant import discriminant_directions
+from baryflow.core.em import Reference, distinct_rows, fit_rows
+from baryflow.core.gaussian import fast_squared_distances
+from baryflow.core.mixture import Mixture
+from baryflow.core.proportions import ProportionPrior
+from baryflow.validation import Floats, Integers
+
+#: Logit of a class that a classifier has never seen.
+_NEVER = -50.0
+#: A class with fewer rows than this in a source is one component, its spread drawn towards the usual.
+_FEW_ROWS = 5
+#: Rows for each component that a class gets.
+_ROWS_PER_COMPONENT = 5
+_MAX_ATOMS = 4
+_TRAINING_STEPS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class LinearClassifier:
+    """A fitted logistic regression: nothing but its two arrays."""
+
+    coefficients: Floats  # (d, n_classes)
+    intercepts: Floats  # (n_classes,)
+
+    @classmethod
+    def fit(cls, Z: Floats, codes: Integers, n_classes: int) -> LinearClassifier:
+        """Fit on standardised rows; classes without a row are never predicted."""
+        coefficients = np.zeros((Z.shape[1], n_classes))
+        intercepts = np.full(n_classes, _NEVER)
+        present = np.unique(codes)
+        if len(present) == 1:
+            intercepts[present] = 0.0
+            return cls(coefficients, intercepts)
+        model = LogisticRegression()
+        with warnings.catch_warnings():
+            # A hundred steps are enough for what the classifier is used for.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(Z, codes)
+        if len(present) == 2:  # scikit-learn keeps one row of coefficients for two classes
+            coefficients[:, present[1]] = model.coef_[0]
+            intercepts[present] = [0.0, model.intercept_[0]]
+        else:
+            coefficients[:, present] = model.coef_.T
+            intercepts[present] = model.intercept_
+        return cls(coefficients, intercepts)
+
+    def proba(self, Z: Floats) -> Floats:
+        """Return the probability of every class."""
+        return np.asarray(softmax(Z @ self.coefficients + self.intercepts, axis=1))
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """How sources are described."""
+
+    view: bool = True
+    components_per_class: int = 2
+    n_atoms: int | None = None
+    label_cost: float | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class SourceModel:
+    """Classifiers, view, prior of the proportions and the source-only dictionary.
+
+    In the *view*, rows are standardised with their own domain's moments and projected on the
+    discriminant directions; without it they are taken as they come.
+    """
+
+    n_classes: int
+    centre: Floats  # pooled mean and std of the sources' columns
+    scale: Floats
+    directions: Floats | None  # None without a view
+    unit: Floats  # usual spread within a class, in the coordinates of the mixtures
+    pooled: LinearClassifier  # of rows standardised with the pooled moments
+    own: LinearClassifier  # of rows standardised with their domain's moments
+    prior: ProportionPrior
+    slot_classes: Integers  # class of each slot of the atoms
+    dictionary: Dictionary
+    domains: list[Domain]
+    loss_curve: Floats
+
+    @classmethod
+    def fit(
+        cls, rows: list[Floats], codes: list[Integers], n_classes: int, options: SourceOptions
+    ) -> SourceModel:
+        """Learn from complete rows, a list entry for each source."""
+        everything, labels = np.concatenate(rows), np.concatenate(codes)
+        centre, scale = _moments(everything)
+        standardised = [(X - c) / s for X in rows for c, s in [_moments(X, scale)]]
+        pooled = LinearClassifier.fit((everything - centre) / scale, labels, n_classes)
+        own = LinearClassifier.fit(np.concatenate(standardised), labels, n_classes)
+        directions = None
+        seen = rows
+        if options.view:
+            directions = discriminant_directions(standardised, codes, n_classes)
+            seen = [Z @ directions for Z in standardised]
+        counts = np.stack([np.bincount(c, minlength=n_classes) for c in codes]).astype(np.float64)
+        # In the view the shrunken spread within a class is 1 by construction.
+        unit = np.ones(seen[0].shape[1]) if options.view else _within(seen, codes)
+        parts = _class_mixtures(seen, codes, n_classes, unit, options)
+        dictionary, domains, slot_classes = _dictionary(parts, seen, codes, counts, unit, options)
+        curve = dictionary.fit(domains, max_steps=_TRAINING_STEPS, tol=1e-3)
+        return cls(
+            n_classes=n_classes,
+            centre=centre,
+            scale=scale,
+            directions=directions,
+            unit=unit,
+            pooled=pooled,
+            own=own,
+            prior=ProportionPrior.of(counts),
+            slot_classes=slot_classes,
+            dictionary=dictionary,
+            domains=domains,
+            loss_curve=curve,
+        )
+
+    @property
+    def n_dimensions(self) -> int:
+        """Columns of the means in the coordinates of the mixtures."""
+        return len(self.unit)
+
+    @property
+    def slot_labels(self) -> Floats:
+        """One-hot class of each slot."""
+        return np.eye(self.n_classes)[self.slot_classes]
+
+    def pooled_proba(self, X: Floats) -> Floats:
+        """Return the probabilities of the source classifier that knows nothing of the target."""
+        return self.pooled.proba((X - self.centre) / self.scale)
+
+    def own_proba(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
+        """Return those of the classifier that standardises with the target's moments."""
+        return self.own.proba((X - centre) / scale)
+
+    def project(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
+        """Return rows in the coordinates of the mixtures."""
+        if self.directions is None:
+            return X
+        return ((X - centre) / scale) @ self.directions
+
+    def metric(self, scale: Floats) -> Floats | None:
+        """Return the matrix through which raw rows are compared; None: as they are."""
+        return None if self.directions is None else self.directions / scale[:, None]
+
+
+def _moments(X: Floats, fallback: Floats | None = None) -> tuple[Floats, Floats]:
+    """Return mean and std of the columns; a constant one takes the fallback's std, or 1."""
+    centre, scale = X.mean(axis=0), X.std(axis=0)
+    usual = np.ones_like(scale) if fallback is None else fallback
+    return centre, np.where(scale > 1e-6 * usual if fallback is not None else scale > 0.0, scale, usual)
+
+
+def _within(seen: list[Floats], codes: list[Integers]) -> Floats:
+    """Return the pooled std within classes of domains, for every column."""
+    total, count = np.zeros(seen[0].shape[1]), 0
+    for V, y in zip(seen, codes, strict=True):
+        for c in np.unique(y):
+            rows = V[y == c]
+            total += np.square(rows - rows.mean(axis=0)).sum(axis=0)
+            count += len(rows)
+    spread = np.sqrt(total / count)
+    whole = np.concatenate(seen).std(axis=0)
+    spread = np.where(spread > 1e-3 * whole, spread, 1e-3 * whole)
+    return np.where(spread > 0.0, spread, 1.0)
+
+
+def _class_mixtures(
+    seen: list[Floats],
+    codes: list[Integers],
+    n_classes: int,
+    unit: Floats,
+    options: SourceOptions,
+) -> list[list[Mixture | None]]:
+    """Return the mixture of every class of every source; None where it does not occur."""
+    return [
+        [_class_mixture(V[y == c], unit, options) if (y == c).any() else None for c in range(n_classes)]
+        for V, y in zip(seen, codes, strict=True)
+    ]
+
+
+def _class_mixture(V: Floats, unit: Floats, options: SourceOptions) -> Mixture:
+    k = min(options.components_per_class, max(1, len(V) // _ROWS_PER_COMPONENT))
+    reference = Reference(V.mean(axis=0), unit)
+    rows, weights = distinct_rows(V, np.ones(len(V)))
+    mixture, _ = fit_rows(
+        rows,
+        weights,
+        reference,
+        min_components=k,
+        std_floor=1e-2,
+        rng=np.random.default_rng(options.seed),
+    )
+    if len(V) >= _FEW_ROWS:
+        return mixture
+    stds = np.sqrt((len(V) * mixture.stds**2 + unit**2) / (len(V) + 1))
+    return Mixture(mixture.weights, mixture.means, stds, mass=mixture.mass)
+
+
+def _dictionary(
+    parts: list[list[Mixture | None]],
+    seen: list[Floats],
+    codes: list[Integers],
+    counts: Floats,
+    unit: Floats,
+    options: SourceOptions,
+) -> tuple[Dictionary, list[Domain], Integers]:
+    """Start the atoms from the sources themselves, and set up every source's reconstruction."""
+    n_sources, n_classes = counts.shape
+    m = options.components_per_class
+    V, y = np.concatenate(seen), np.concatenate(codes)
+    pooled = [_class_mixture(V[y == c], unit, options) for c in range(n_classes)]
+    # A class that a source lacks starts where it is on the whole; its slots have no weight there.
+    slots = [
+        np.concatenate([_slots(part or pooled[c], m) for c, part in enumerate(source)])
+        for source in parts
+    ]
+    slot_classes = np.repeat(np.arange(n_classes), m)
+    stacked = np.concatenate(slots)
+    label_cost = options.label_cost
+    if label_cost is None:
+        label_cost = float(fast_squared_distances(stacked, stacked).max())
+    root = np.sqrt(max(label_cost, np.finfo(np.float64).tiny))
+    n_atoms = options.n_atoms or max(2, min(_MAX_ATOMS, n_sources - 1))
+    chosen = farthest_first(slots, min(n_atoms, n_sources))
+    labels = root * np.eye(n_classes)
+    dictionary = Dictionary(
+        np.stack([np.hstack([slots[s], labels[slot_classes]]) for s in chosen]),
+        len(unit),
+        label_scale=root,
+        std_floor=1e-2 * float(unit.min()),
+    )
+    domains = []
+    for number, source in enumerate(parts):
+        share = counts[number] / counts[number].sum()
+        present = [(c, part) for c, part in enumerate(source) if part is not None]
+        points = [
+            np.hstack([part.means, part.stds, np.tile(labels[c], (part.n_components, 1))])
+            for c, part in present
+        ]
+        coordinates = np.full(len(chosen), 1.0 / len(chosen))
+        if number in chosen:
+            coordinates = 0.2 * coordinates + 0.8 * np.eye(len(chosen))[chosen.index(number)]
+        domains.append(
+            Domain(
+                weights=np.concatenate([share[c] * part.weights for c, part in present]),
+                points=np.concatenate(points),
+                slot_weights=share[slot_classes] / m,
+                coordinates=coordinates,
+                n_used=dictionary.atoms.shape[2],
+            )
+        )
+    return dictionary, domains, slot_classes
+
+
+def _slots(mixture: Mixture, m: int) -> Floats:
+    """Return exactly m points (mean, std) for a class, the heaviest components repeated."""
+    order = np.argsort(-mixture.weights, kind="stable")[np.arange(m) % mixture.n_components]
+    return np.hstack([mixture.means, mixture.stds])[order]
+
+
+def model_state(model: SourceModel) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a source model as plain values and arrays."""
+    values = {
+        "n_classes": model.n_classes,
+        "prior_strength": model.prior.strength,
+        "label_scale": float(model.dictionary.label_scale),
+        "std_floor": model.dictionary.std_floor,
+        "n_sources": len(model.domains),
+        "trust": [domain.trust for domain in model.domains],
+        "losses": [domain.loss for domain in model.domains],
+        "has_view": model.directions is not None,
+    }
+    arrays = {
+        "centre": model.centre,
+        "scale": model.scale,
+        "unit": model.unit,
+        "pooled_coefficients": model.pooled.coefficients,
+        "pooled_intercepts": model.pooled.intercepts,
+        "own_coefficients": model.own.coefficients,
+        "own_intercepts": model.own.intercepts,
+        "prior_mean": model.prior.mean,
+        "slot_classes": model.slot_classes,
+        "atoms": model.dictionary.atoms,
+        "loss_curve": model.loss_curve,
+    }
+    if model.directions is not None:
+        arrays["directions"] = model.directions
+    for number, domain in enumerate(model.domains):
+        for name in _DOMAIN_ARRAYS:
+            arrays[f"domain{number}_{name}"] = getattr(domain, name)
+    return values, arrays
+
+
+_DOMAIN_ARRAYS = ("weights", "points", "slot_weights", "coordinates", "match", "plan", "goal")
+
+
+def model_from_state(values: dict[str, Any], arrays: dict[str, Any]) -> SourceModel:
+    """Rebuild what :func:`model_state` gave."""
+    dictionary = Dictionary(
+        arrays["atoms"],
+        len(arrays["unit"]),
+        label_scale=values["label_scale"],
+        std_floor=values["std_floor"],
+    )
+    domains = [
+        Domain(
+            **{name: arrays[f"domain{number}_{name}"] for name in _DOMAIN_ARRAYS},
+            n_used=int(arrays["atoms"].shape[2]),
+            trust=values["trust"][number],
+            loss=values["losses"][number],
+        )
+        for number in range(values["n_sources"])
+    ]
+    return SourceModel(
+        n_classes=values["n_classes"],
+        centre=arrays["centre"],
+        scale=arrays["scale"],
+        directions=arrays["directions"] if values["has_view"] else None,
+        unit=arrays["unit"],
+        pooled=LinearClassifier(arrays["pooled_coefficients"], arrays["pooled_intercepts"]),
+        own=LinearClassifier(arrays["own_coefficients"], arrays["own_intercepts"]),
+        prior=ProportionPrior(arrays["prior_mean"], values["prior_strength"]),
+        slot_classes=arrays["slot_classes"],
+        dictionary=dictionary,
+        domains=domains,
+        loss_curve=arrays["loss_curve"],
+    )
