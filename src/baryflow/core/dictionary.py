@@ -239,19 +239,19 @@ class Dictionary:
     def polish(
         self, domains: Sequence[Domain], n_steps: int = 50, learning_rate: float = 1e-2
     ) -> Floats:
-        """Go on with Adam on the atoms, plans renewed at every step; keep the best atoms found.
+        """Go on with Adam on the atoms, plans renewed at every step; keep the best found.
 
         Block steps come first; this usually lowers the loss a little further. Return the losses.
         """
         first, second = np.zeros_like(self.atoms), np.zeros_like(self.atoms)
         spatial = 2 * self.n_features
-        best, best_loss, losses = self.atoms, np.inf, []
+        best, best_states, best_loss, losses = self.atoms, list(domains), np.inf, []
         scale = learning_rate * float(self.atoms[:, :, :spatial].std())
         for t in range(1, n_steps + 1):
             loss = sum(domain.trust * self.transport(domain) for domain in domains)
             losses.append(loss)
             if loss < best_loss:
-                best, best_loss = self.atoms, loss
+                best, best_states, best_loss = self.atoms, [d.copy() for d in domains], loss
             for domain in domains:
                 self.move_coordinates(domain)
             _, gradient, _ = self.loss_and_gradients(domains)
@@ -264,8 +264,8 @@ class Dictionary:
             np.maximum(stds, self.std_floor, out=stds)
             self.atoms = moved
         self.atoms = best
-        for domain in domains:
-            self.transport(domain)
+        for domain, state in zip(domains, best_states, strict=True):
+            vars(domain).update(vars(state))
         return np.array(losses)
 
 

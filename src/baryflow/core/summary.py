@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -52,6 +52,16 @@ class Settings:
                 "full_covariance needs update='rows' and merging='moment': nothing else keeps the "
                 f"second moments exactly; got update={self.update!r}, merging={self.merging!r}"
             )
+
+
+class Components(NamedTuple):
+    """The components of a summary."""
+
+    masses: Floats
+    means: Floats
+    stds: Floats  # 0 for a single row
+    votes: Floats
+    covariances: Floats | None
 
 
 class StreamSummary:
@@ -246,13 +256,16 @@ class StreamSummary:
 
     def take_over(self, other: StreamSummary, votes: Floats) -> None:
         """Start from another summary's components, with other votes."""
-        masses, means, _, covariances = other.components()
+        seen = other.components()
         self.n_rows, self.mass = other.n_rows, other.mass
         self._origin, self._moments = other._origin, other._moments
-        stds = np.zeros_like(means)
-        if covariances is not None:
-            stds = np.sqrt(np.einsum("kjj->kj", covariances))
-        self._pool.append(masses, means - self._seen(), stds, labels=votes, covariances=covariances)
+        self._pool.append(
+            seen.masses,
+            seen.means - self._seen(),
+            seen.stds,
+            labels=votes,
+            covariances=seen.covariances,
+        )
         self._compress()
 
     def look_through(self, metric: Floats) -> None:
@@ -281,11 +294,11 @@ class StreamSummary:
         variances = np.einsum("ij,kjl,il->ki", A, covariances, A, optimize=True)
         return self._described(masses, means @ A.T + b, np.sqrt(np.maximum(variances, 0.0)))
 
-    def components(self) -> tuple[Floats, Floats, Floats, Floats | None]:
-        """Return masses, means, votes and covariances of the components kept."""
+    def components(self) -> Components:
+        """Return the components kept."""
         origin = self._seen()
         pool = self._pool
-        return pool.masses, origin + pool.means, pool.labels, pool.covariances
+        return Components(pool.masses, origin + pool.means, pool.stds, pool.labels, pool.covariances)
 
     def moments(self) -> tuple[Floats, Floats]:
         """Return the running mean and variance of every column."""

@@ -86,12 +86,11 @@ class Adapted:
     ) -> None:
         self.model, self.options = model, options
         self.centre, self.scale = target_moments(model, summary)
-        masses, means, variances, pooled_votes = self._seen(summary)
+        masses, means, variances, votes = self._seen(summary)
         mass = float(masses.sum())
         weights = masses / mass
         stds = np.sqrt(np.maximum(variances, (_COMPONENT_FLOOR * model.unit) ** 2))
         points = np.hstack([means, stds, np.zeros((len(weights), model.n_classes))])
-        votes = self._votes(summary, pooled_votes)
         self.proportions = model.prior.mean
         if options.proportions and votes is not None:
             self.proportions = self._estimate_proportions(weights, points, votes, mass)
@@ -101,22 +100,20 @@ class Adapted:
     # -- the target in the coordinates of the mixtures -------------------------------------------
 
     def _seen(self, summary: StreamSummary) -> tuple[Floats, Floats, Floats, Floats | None]:
-        """Return masses, means and variances of the target's components, and the pooled votes."""
+        """Return masses, means and variances of the target's components, and the votes for them."""
         model = self.model
-        masses, means, votes, covariances = summary.components()
-        if model.directions is None or covariances is None:
+        if not summary.settings.n_votes:  # the paper's mixture
             mixture = summary.mixture()
             return mixture.weights * mixture.mass, mixture.means, mixture.stds**2, None
+        seen = summary.components()
+        own = model.own_proba(seen.means, self.centre, self.scale)
+        votes = self.source_proba(seen.votes, own)
+        if model.directions is None or seen.covariances is None:
+            return seen.masses, seen.means, seen.stds**2, votes
         projection = model.directions / self.scale[:, None]
-        variances = np.einsum("kjp,jp->kp", covariances @ projection, projection)
-        centred = model.project(means, self.centre, self.scale)
-        return masses, centred, np.maximum(variances, 0.0), votes
-
-    def _votes(self, summary: StreamSummary, pooled: Floats | None) -> Floats | None:
-        if pooled is None:
-            return None
-        _, means, _, _ = summary.components()
-        return self.source_proba(pooled, self.model.own_proba(means, self.centre, self.scale))
+        variances = np.einsum("kjp,jp->kp", seen.covariances @ projection, projection)
+        means = model.project(seen.means, self.centre, self.scale)
+        return seen.masses, means, np.maximum(variances, 0.0), votes
 
     def source_proba(self, pooled: Floats, own: Floats) -> Floats:
         """Combine the two source classifiers as the options say."""
@@ -198,7 +195,10 @@ class Adapted:
         moving = [target] if freeze_sources else [*sources, target]
         frozen = sources if freeze_sources else []
         losses: list[Floats] = [dictionary.step(moving, frozen) for _ in range(n_steps)]
-        dictionary.transport(target)
+        if n_steps or previous is None:
+            dictionary.transport(target)
+        else:  # nothing has moved since
+            target.plan, target.goal = previous.target.plan, previous.target.goal
         self.dictionary, self.target, self.sources = dictionary, target, sources
         self.losses = np.array(losses)
 
@@ -237,8 +237,8 @@ class Adapted:
         """Return the arrays from which the next update starts when it does not restart."""
         arrays: dict[str, Any] = {"atoms": self.dictionary.atoms}
         for number, domain in enumerate([*self.sources, self.target]):
-            arrays[f"coordinates{number}"] = domain.coordinates
-            arrays[f"match{number}"] = domain.match
+            for name in ("coordinates", "match", "plan", "goal"):
+                arrays[f"{name}{number}"] = getattr(domain, name)
         return arrays
 
     @classmethod
@@ -250,8 +250,8 @@ class Adapted:
         last.sources = [domain.copy() for domain in model.domains]
         last.target = model.domains[0].copy()
         for number, domain in enumerate([*last.sources, last.target]):
-            domain.coordinates = arrays[f"coordinates{number}"]
-            domain.match = arrays[f"match{number}"].astype(np.intp)
+            for name in ("coordinates", "match", "plan", "goal"):
+                setattr(domain, name, arrays[f"{name}{number}"])
         return last
 
     # -- predictions -----------------------------------------------------------------------------
@@ -305,6 +305,6 @@ def coverage_gap(model: SourceModel, summary: StreamSummary) -> float:
     The total variation between the mean vote of the source classifier on all rows seen and the
     sources' class proportions.
     """
-    masses, _, votes, _ = summary.components()
-    mean_vote = masses @ votes / masses.sum()
+    seen = summary.components()
+    mean_vote = seen.masses @ seen.votes / seen.masses.sum()
     return 0.5 * float(np.abs(mean_vote - model.prior.mean).sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,10 +23,12 @@ from baryflow.validation import Floats, Integers
 COMPONENTS_PER_CLASS = 3
 #: Block steps after each batch of a stream, and offline.
 ONLINE_STEPS, OFFLINE_STEPS = 3, 8
-#: Batches that a source is cut into when it plays a stream, and rows of one class in a run of it.
+#: Batches at least that a source is cut into when it plays a stream, and rows of one class in a run.
 _CHUNKS, _RUN = 12, 20
 #: A point of accuracy lost weighs this many points gained.
-_LOSS_WEIGHT = 2.0
+_LOSS_WEIGHT = 4.0
+#: Rows of the first batch of a stream that is played; later ones double until a chunk is reached.
+_FIRST_BATCH = 32
 #: If the sources' classifier is this good on sources it has not seen, they cannot tell what helps.
 _BLIND = 0.99
 #: Rows of the sources used to fit the classifiers that play the game.
@@ -74,19 +77,16 @@ def new_summary(model: SourceModel, settings: Settings) -> StreamSummary:
 def absorb(model: SourceModel, summary: StreamSummary, X: Floats, weights: Floats | None = None) -> None:
     """Absorb complete target rows, looking through the view as the target's moments now have it."""
     weights = np.ones(len(X)) if weights is None else weights
-    if summary.settings.full_covariance:
-        if summary.mass > 0.0:
-            metric = model.metric(target_moments(model, summary)[1])
-            if metric is not None:
-                summary.look_through(metric)
-        summary.update(X, weights, model.pooled_proba(X))
-    else:
-        summary.update(X, weights)
+    metric = model.metric(target_moments(model, summary)[1]) if summary.mass > 0.0 else None
+    if metric is not None and summary.settings.full_covariance:
+        summary.look_through(metric)
+    summary.update(X, weights, model.pooled_proba(X) if summary.settings.n_votes else None)
 
 
 def summarise_whole(model: SourceModel, X: Floats, weights: Floats | None = None) -> StreamSummary:
     """Summarise target rows that are all at hand: their moments are known before the first merge."""
-    summary = new_summary(model, summary_settings(model.n_classes))
+    settings = summary_settings(model.n_classes, full_covariance=model.directions is not None)
+    summary = new_summary(model, settings)
     scale = np.where(X.std(axis=0) > 1e-6 * model.scale, X.std(axis=0), model.scale)
     metric = model.metric(scale)
     if metric is not None:
@@ -183,10 +183,11 @@ def _calibrate(models: list[tuple[SourceModel, Floats, Integers]], options: Opti
         for order in ("class", "runs", "shuffled"):
             rng = np.random.default_rng(0)
             turn = stream_order(y, order, rng)
-            size = max(32, -(-len(turn) // _CHUNKS))
-            summary = new_summary(model, summary_settings(model.n_classes))
-            for start in range(0, len(turn), size):
-                batch = turn[start : start + size]
+            settings = summary_settings(model.n_classes, full_covariance=model.directions is not None)
+            summary = new_summary(model, settings)
+            cuts = _cuts(len(turn))
+            for start, end in itertools.pairwise(cuts):
+                batch = turn[start:end]
                 if start:
                     adapted = Adapted(model, summary, options, n_steps=ONLINE_STEPS)
                     pooled = model.pooled_proba(X[batch])
@@ -194,7 +195,7 @@ def _calibrate(models: list[tuple[SourceModel, Floats, Integers]], options: Opti
                     before = pooled.argmax(axis=1) == y[batch]
                     gaps.append(coverage_gap(model, summary))
                     gains.append((int(after.sum()) - int(before.sum())) / len(y))
-                if start + size < len(turn):
+                if end < len(turn):
                     absorb(model, summary, X[batch])
     order_of_gaps = np.argsort(gaps, kind="stable")
     gap, gain = np.array(gaps)[order_of_gaps], np.array(gains)[order_of_gaps]
@@ -203,6 +204,15 @@ def _calibrate(models: list[tuple[SourceModel, Floats, Integers]], options: Opti
         return 0.0
     last = int(total.argmax())
     return 1.0 if last == len(gap) - 1 else float(gap[last] + gap[last + 1]) / 2.0
+
+
+def _cuts(n: int) -> list[int]:
+    """Return where a played stream is cut: finely at its beginning, where the question is open."""
+    chunk = max(_FIRST_BATCH, -(-n // _CHUNKS))
+    cuts = [0, min(_FIRST_BATCH, n)]
+    while cuts[-1] < n:
+        cuts.append(min(n, cuts[-1] + max(_FIRST_BATCH, min(cuts[-1], chunk))))
+    return cuts
 
 
 def stream_order(y: Integers, order: str, rng: np.random.Generator) -> Integers:

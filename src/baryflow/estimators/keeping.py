@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +13,9 @@ from baryflow.core.summary import StreamSummary
 from baryflow.estimators.adaptation import Adapted, Options
 from baryflow.estimators.decision import Decision
 from baryflow.estimators.sources import model_from_state, model_state
-from baryflow.exceptions import FileFormatError, InvalidInputError
+from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputError
+
+_DAMAGE = (TypeError, KeyError, AttributeError, IndexError, ValueError, ArithmeticError, MemoryError)
 
 
 def pack(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -53,10 +56,12 @@ def pack(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 def unpack(kind: Any, values: dict[str, Any], arrays: dict[str, Any]) -> Any:
     """Rebuild a model of class `kind`; a file that does not fit together is one clear error."""
     try:
-        return _rebuilt(kind, values, arrays)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # damaged numbers may upset a solver; errors tell
+            return _rebuilt(kind, values, arrays)
     except FileFormatError:
         raise
-    except (TypeError, KeyError, AttributeError, IndexError, ValueError, ArithmeticError) as error:
+    except (*_DAMAGE, BaryflowError) as error:
         raise FileFormatError(f"the saved OnlineDaDiL is damaged: {error!r}") from error
 
 
@@ -100,7 +105,10 @@ def _rebuilt(kind: Any, values: dict[str, Any], arrays: dict[str, Any]) -> Any:
     model._losses = [(float(a), float(b)) for a, b in arrays["losses"]]
     model._expose()
     # A trial prediction finds arrays whose shapes do not fit each other.
-    model.predict_proba(np.zeros((1, model.n_features_in_)))
+    trial = np.zeros((1, model.n_features_in_))
+    pooled = model._model.pooled_proba(trial)
+    if model._adapted is not None:
+        model._adapted.predict_proba(trial, pooled)
     return model
 
 
@@ -115,7 +123,7 @@ def _readapt(model: Any, carried: dict[str, Any]) -> None:
         model._summary,
         options,
         n_steps=(model._refined or model.n_steps) if model.restart else 0,
-        freeze_sources=not model._refined and bool(model.view),
+        freeze_sources=not model._refined and model.restart,
         trust=mass / (mass + model.ramp),
         previous=previous,
     )

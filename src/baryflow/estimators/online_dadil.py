@@ -39,7 +39,7 @@ from baryflow.estimators.shared import (
 )
 from baryflow.estimators.sources import SourceModel
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, as_count, as_real, as_weights
+from baryflow.validation import Floats, as_choice, as_count, as_real, as_weights
 
 KIND = "online_dadil"
 #: Quantiles of the sources' own remoteness against which novelty is measured.
@@ -69,6 +69,9 @@ class OnlineDaDiL(ClassifierMixin, BaseEstimator):
         Block steps after each batch.
     target_components : int, optional
         Components kept of the target; without it three times the number of classes.
+    target_mixture : {"rows", "paper"}
+        How the target's mixture is kept: a component for every row, merged by Ward distance in the
+        view, or the paper's algorithm, which goes without a view and without votes.
     half_life : float, optional
         After this many target rows a row counts half.
     unknown : float, optional
@@ -120,6 +123,7 @@ class OnlineDaDiL(ClassifierMixin, BaseEstimator):
         ramp: float = 0.0,
         n_steps: int = ONLINE_STEPS,
         target_components: int | None = None,
+        target_mixture: str = "rows",
         half_life: float | None = None,
         unknown: float | None = None,
         unknown_label: Any = None,
@@ -137,6 +141,7 @@ class OnlineDaDiL(ClassifierMixin, BaseEstimator):
         self.ramp = ramp
         self.n_steps = n_steps
         self.target_components = target_components
+        self.target_mixture = target_mixture
         self.half_life = half_life
         self.unknown = unknown
         self.unknown_label = unknown_label
@@ -156,6 +161,7 @@ class OnlineDaDiL(ClassifierMixin, BaseEstimator):
             restart=False,
             gate=False,
             n_steps=1,
+            target_mixture="paper",
             random_state=random_state,
         )
 
@@ -229,6 +235,12 @@ class OnlineDaDiL(ClassifierMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         as_count(self.n_steps, "n_steps")
         as_real(self.ramp, "ramp", low=0.0)
+        as_choice(self.target_mixture, "target_mixture", ("rows", "paper"))
+        if self.target_mixture == "paper" and (self.view or self.votes or self.proportions):
+            raise InvalidInputError(
+                "target_mixture='paper' keeps neither full covariances nor votes: it needs view=False, "
+                "votes=False and proportions=False, as in OnlineDaDiL.paper()"
+            )
         if self.target_components is not None:
             as_count(self.target_components, "target_components")
         if self.unknown is not None:
@@ -237,8 +249,13 @@ class OnlineDaDiL(ClassifierMixin, BaseEstimator):
     def _settings(self) -> Settings:
         n_classes = self._model.n_classes
         limit = self.target_components or COMPONENTS_PER_CLASS * n_classes
-        if self.view:
-            return summary_settings(n_classes, max_components=limit, half_life=self.half_life)
+        if self.target_mixture == "rows":
+            return summary_settings(
+                n_classes,
+                max_components=limit,
+                half_life=self.half_life,
+                full_covariance=bool(self.view),
+            )
         return Settings(  # the paper's algorithm
             max_components=limit,
             update="bic",
@@ -277,7 +294,7 @@ class OnlineDaDiL(ClassifierMixin, BaseEstimator):
             )
         weights = as_weights(sample_weight, "sample_weight", length=len(rows))
         absorb(self._model, self._summary, rows, weights)
-        if self._model.directions is not None:
+        if self._summary.settings.n_votes:
             self._gap = coverage_gap(self._model, self._summary)
         self._refined = 0
         self._update(self.n_steps, freeze_sources=True)
@@ -300,7 +317,7 @@ class OnlineDaDiL(ClassifierMixin, BaseEstimator):
             self._summary,
             self._decision.options,
             n_steps=n_steps,
-            freeze_sources=freeze_sources and bool(self.view),
+            freeze_sources=freeze_sources and self.restart,
             trust=mass / (mass + self.ramp),
             previous=None if self.restart else self._adapted,
         )
@@ -310,12 +327,11 @@ class OnlineDaDiL(ClassifierMixin, BaseEstimator):
 
     def _retell(self, summary: StreamSummary) -> None:
         """Tell a new source model what was seen of the target, component by component."""
-        if self._model.directions is None:  # plain mixtures carry no votes: nothing to retell
+        if not summary.settings.n_votes:  # the paper's mixture carries no votes: nothing to retell
             self._summary = summary
             return
-        _, means, _, _ = summary.components()
         fresh = new_summary(self._model, self._settings())
-        fresh.take_over(summary, self._model.pooled_proba(means))
+        fresh.take_over(summary, self._model.pooled_proba(summary.components().means))
         self._summary = fresh
         self._gap = coverage_gap(self._model, fresh)
 

@@ -1,0 +1,140 @@
+"""From the CSV to the tables of the documentation."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+SETS = ("affine", "cstr7", "gas_drift8", "mgr")
+
+
+def read(path):
+    if not Path(path).exists():
+        return []
+    with Path(path).open() as file:
+        return list(csv.DictReader(file))
+
+
+def values(rows, figure, **where):
+    """Return a figure by target (mean over seeds), for rows that match."""
+    found = {}
+    for r in rows:
+        if all(r[k] == v for k, v in where.items()) and r[figure] != "":
+            found.setdefault((r["set"], r["target"], r["split"]), []).append(float(r[figure]))
+    return {key: float(np.mean(v)) for key, v in found.items()}
+
+
+def cell(found):
+    if not found:
+        return "–"
+    numbers = 100 * np.array(list(found.values()))
+    return f"{numbers.mean():.1f} ± {numbers.std():.1f}"
+
+
+def accuracy_table(rows):
+    """One line a method: mean ± std over the targets of each set, in percent."""
+    lines = ["| method | " + " | ".join(SETS) + " |", "|---|" + "---|" * len(SETS)]
+
+    def line(name, figure, **where):
+        cells = [cell(values(rows, figure, set=s, **where)) for s in SETS]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+
+    rivals = ("source-only LR", "z-score + LR", "source MixtureClassifier", "OT-DA (POT)")
+    skada = sorted({r["method"] for r in rows if r["part"] == "skada"})
+    for name in (*rivals, *skada):
+        line(name, "offline", method=name)
+    line("**DaDiL, offline**", "offline", method="DaDiL")
+    line("DaDiL, offline, held-out rows", "held_out", method="DaDiL")
+    line("DaDiL, offline, all target rows", "offline", method="DaDiL, all target rows")
+    for name, method in (("OnlineDaDiL", "OnlineDaDiL"), ("paper's configuration", "paper")):
+        for order in ("shuffled", "runs", "class"):
+            for figure, words in (
+                ("prequential", "prequential"), ("end", "end of stream"), ("refined", "refined"),
+            ):  # fmt: skip
+                line(f"{name}, {order}: {words}", figure, method=method, order=order)
+            if method == "OnlineDaDiL":
+                line(
+                    f"{name}, {order}: refined, held-out", "held_out_refined", method=method, order=order
+                )
+    line("target-trained LR", "offline", method="target-trained LR")
+    return "\n".join(lines)
+
+
+def ablation_table(rows):
+    """One line a switch: end of stream and prequential, shuffled and class by class."""
+    lines = ["| switched off | order | " + " | ".join(f"{s}: preq. / end" for s in SETS) + " |"]
+    lines.append("|---|---|" + "---|" * len(SETS))
+    names = list(dict.fromkeys(r["method"] for r in rows if r["part"] == "ablation"))
+    for name in names:
+        for order in ("shuffled", "class"):
+            cells = []
+            for s in SETS:
+                pair = [
+                    values(rows, figure, set=s, method=name, order=order, part="ablation")
+                    for figure in ("prequential", "end")
+                ]
+                means = [f"{100 * np.mean(list(v.values())):.1f}" if v else "–" for v in pair]
+                cells.append(" / ".join(means))
+            lines.append(f"| {name.removeprefix('ablation: ')} | {order} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def harm_table(rows):
+    """Where adapting was worse than not adapting, target by target."""
+    source = values(rows, "offline", method="source-only LR")
+    ours = values(rows, "offline", method="DaDiL")
+    both = [k for k in ours if k in source]
+    gaps = {k: 100 * (ours[k] - source[k]) for k in both}
+    harmed = {k: g for k, g in gaps.items() if g < -2}
+    worst, mean = min(gaps.values(), default=0.0), np.mean(list(gaps.values()) or [0.0])
+    first = (
+        f"Offline, {len(both)} target domains: {len(harmed)} more than 2 points below source-only LR; "
+        f"worst {worst:+.1f}, mean {mean:+.1f}."
+    )
+    lines = [first]
+    for order in ("shuffled", "runs", "class"):
+        mine = values(rows, "prequential", method="OnlineDaDiL", order=order)
+        base = values(rows, "source_prequential", method="OnlineDaDiL", order=order)
+        gaps = {k: 100 * (mine[k] - base[k]) for k in mine}
+        if not gaps:
+            continue
+        bad = [k for k, g in gaps.items() if g < -1]
+        means = {
+            s: np.mean([g for k, g in gaps.items() if k[0] == s])
+            for s in SETS
+            if any(k[0] == s for k in gaps)
+        }
+        words = ", ".join(f"{s} {g:+.1f}" for s, g in means.items())
+        lines.append(
+            f"Prequential, {order}, against the source classifier on the same rows: {words}; "
+            f"{len(bad)} of {len(gaps)} targets more than 1 point below, "
+            f"worst {min(gaps.values()):+.1f}."
+        )
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def seconds_table(rows):
+    """Seconds of fitting and of a batch."""
+    lines = ["| | " + " | ".join(SETS) + " |", "|---|" + "---|" * len(SETS)]
+    for name, figure, method, scale, unit in (
+        ("DaDiL.fit, s", "seconds", "DaDiL", 1, ".1f"),
+        ("OnlineDaDiL.fit, s", "seconds", "OnlineDaDiL", 1, ".1f"),
+        ("OnlineDaDiL.partial_fit of 32 rows, ms", "seconds_a_batch", "OnlineDaDiL", 1000, ".0f"),
+    ):
+        cells = []
+        for s in SETS:
+            found = list(values(rows, figure, set=s, method=method).values())
+            cells.append(f"{scale * np.mean(found):{unit}}" if found else "–")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def write(path, folder):
+    rows = read(path)
+    for name, make in (
+        ("accuracy", accuracy_table), ("ablation", ablation_table), ("harm", harm_table),
+        ("seconds", seconds_table),
+    ):  # fmt: skip
+        (Path(folder) / f"{name}.md").write_text(make(rows) + "\n")

@@ -1,0 +1,190 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baryflow.core.dictionary import (
+    Dictionary,
+    Domain,
+    farthest_first,
+    simplex_least_squares,
+)
+from tests.strategies import seeds
+
+
+def problem(seed, *, n_domains=3, n_atoms=2, k=5, d=2, n_classes=3, target=True, uniform=False):
+    """A dictionary away from its optimum, labelled domains and perhaps an unlabelled one."""
+    rng = np.random.default_rng(seed)
+    scale = 3.0
+
+    def points(n):
+        labels = scale * np.eye(n_classes)[np.arange(n) % n_classes]
+        return np.hstack([rng.normal(size=(n, d)), rng.uniform(0.5, 2, size=(n, d)), labels])
+
+    dictionary = Dictionary(np.stack([points(k) for _ in range(n_atoms)]), d, label_scale=scale)
+    width = dictionary.atoms.shape[2]
+    domains = []
+    for number in range(n_domains + target):
+        n = k if uniform else k + number
+        slots = np.full(k, 1 / k) if uniform else rng.dirichlet(3 * np.ones(k))
+        weights = np.full(n, 1 / n) if uniform else rng.dirichlet(3 * np.ones(n))
+        Q = points(n)
+        used = width
+        if number == n_domains:
+            Q[:, 2 * d :], used = 0.0, 2 * d
+        trust = 1.0 if number < n_domains else 0.7
+        domains.append(Domain(weights, Q, slots, rng.dirichlet(np.ones(n_atoms)), used, trust))
+    return dictionary, domains
+
+
+def with_fixed_plans(dictionary, domains, atoms, coordinates):
+    """The loss at other parameters, plans and matches held: written out, pair by pair."""
+    total = 0.0
+    for domain, lam in zip(domains, coordinates, strict=True):
+        for j in range(dictionary.n_slots):
+            slot = sum(lam[c] * atoms[c, domain.match[c, j]] for c in range(dictionary.n_atoms))
+            for i, q in enumerate(domain.points):
+                gap = (q - slot)[: domain.n_used]
+                total += domain.trust * domain.plan[i, j] * float(gap @ gap)
+    return total
+
+
+@settings(max_examples=10)
+@given(seeds, st.integers(1, 3))
+def test_gradients_match_finite_differences(seed, n_atoms):
+    dictionary, domains = problem(seed, n_atoms=n_atoms, k=3)
+    for domain in domains:
+        dictionary.transport(domain)
+    coordinates = [domain.coordinates for domain in domains]
+    loss, to_atoms, to_coordinates = dictionary.loss_and_gradients(domains)
+    assert loss == pytest.approx(
+        with_fixed_plans(dictionary, domains, dictionary.atoms, coordinates), rel=1e-9
+    )
+    rng = np.random.default_rng(seed)
+    step = 1e-6
+    for _ in range(6):
+        where = tuple(rng.integers(n) for n in dictionary.atoms.shape)
+        up, down = dictionary.atoms.copy(), dictionary.atoms.copy()
+        up[where] += step
+        down[where] -= step
+        slope = (
+            with_fixed_plans(dictionary, domains, up, coordinates)
+            - with_fixed_plans(dictionary, domains, down, coordinates)
+        ) / (2 * step)
+        assert to_atoms[where] == pytest.approx(slope, abs=1e-6 * max(1.0, abs(slope)))
+    for number in range(len(domains)):
+        for c in range(n_atoms):
+            up = [lam.copy() for lam in coordinates]
+            down = [lam.copy() for lam in coordinates]
+            up[number][c] += step
+            down[number][c] -= step
+            slope = (
+                with_fixed_plans(dictionary, domains, dictionary.atoms, up)
+                - with_fixed_plans(dictionary, domains, dictionary.atoms, down)
+            ) / (2 * step)
+            assert to_coordinates[number, c] == pytest.approx(slope, abs=1e-6 * max(1, abs(slope)))
+
+
+@settings(max_examples=20)
+@given(seeds)
+def test_moving_atoms_is_the_exact_minimiser(seed):
+    dictionary, domains = problem(seed)
+    for domain in domains:
+        dictionary.transport(domain)
+    old = dictionary.atoms
+    dictionary.std_floor = -np.inf  # without constraints the gradient vanishes at the minimum
+    dictionary.move_atoms(domains)
+    spatial = 2 * dictionary.n_features
+    _, gradient, _ = dictionary.loss_and_gradients(domains)
+    pull = 2 * 1e-2 / dictionary.n_slots * (dictionary.atoms - old)
+    assert np.abs((gradient + pull)[:, :, :spatial]).max() < 1e-8
+
+
+@settings(max_examples=20)
+@given(seeds)
+def test_coordinates_and_labels_stay_on_the_simplex(seed):
+    dictionary, domains = problem(seed)
+    curve = dictionary.fit(domains, max_steps=8)
+    assert curve.shape[1] == len(domains)
+    for domain in domains:
+        assert domain.coordinates.min() >= 0
+        assert domain.coordinates.sum() == pytest.approx(1.0)
+        assert sorted(domain.match[0]) == list(range(dictionary.n_slots))
+        np.testing.assert_allclose(domain.plan.sum(axis=1), domain.weights, atol=1e-12)
+        np.testing.assert_allclose(domain.plan.sum(axis=0), domain.slot_weights, atol=1e-12)
+    labels = dictionary.atoms[:, :, 2 * dictionary.n_features :]
+    assert labels.min() >= 0
+    np.testing.assert_allclose(labels.sum(axis=2), dictionary.label_scale)
+    assert dictionary.atoms[:, :, dictionary.n_features : 2 * dictionary.n_features].min() >= 1e-3
+
+
+@settings(max_examples=20)
+@given(seeds)
+def test_block_steps_and_polish_lower_the_loss(seed):
+    dictionary, domains = problem(seed)
+    curve = dictionary.fit(domains, max_steps=20, tol=0.0).sum(axis=1)
+    assert curve[-1] < curve[0]
+    before = sum(d.trust * dictionary.transport(d) for d in domains)
+    losses = dictionary.polish(domains, n_steps=15)
+    assert sum(d.trust * d.loss for d in domains) <= before * (1 + 1e-9)
+    assert len(losses) == 15
+
+
+def test_as_many_atoms_as_domains_rebuild_them_exactly():
+    dictionary, domains = problem(0, n_domains=2, n_atoms=2, target=False, uniform=True)
+    dictionary.atoms = np.stack([domain.points for domain in domains])
+    for number, domain in enumerate(domains):
+        domain.coordinates = np.eye(2)[number]
+    curve = dictionary.fit(domains, max_steps=3)
+    assert curve[-1].max() < 1e-12
+
+
+def test_frozen_domains_pull_but_do_not_move():
+    dictionary, domains = problem(1)
+    for domain in domains:
+        dictionary.transport(domain)
+    frozen = [domain.copy() for domain in domains[:-1]]
+    before = [(d.coordinates.copy(), d.match.copy(), d.plan.copy()) for d in frozen]
+    dictionary.step(domains[-1:], frozen)
+    for domain, (coordinates, match, plan) in zip(frozen, before, strict=True):
+        assert np.array_equal(domain.coordinates, coordinates)
+        assert np.array_equal(domain.match, match)
+        assert np.array_equal(domain.plan, plan)
+
+
+@settings(max_examples=15)
+@given(seeds)
+def test_the_order_of_components_and_domains_changes_nothing(seed):
+    rng = np.random.default_rng(seed)
+    dictionary, domains = problem(seed)
+    other, twins = problem(seed)
+    for twin in twins:
+        order = rng.permutation(len(twin.weights))
+        twin.weights, twin.points = twin.weights[order], twin.points[order]
+    turn = rng.permutation(len(twins))
+    twins = [twins[i] for i in turn]
+    first = dictionary.fit(domains, max_steps=3, tol=0.0)
+    second = other.fit(twins, max_steps=3, tol=0.0)
+    np.testing.assert_allclose(second, first[:, turn], rtol=1e-6)
+    np.testing.assert_allclose(other.atoms, dictionary.atoms, rtol=1e-5, atol=1e-6)
+
+
+@given(seeds, st.integers(1, 5))
+def test_simplex_least_squares_beats_every_corner_and_many_mixtures(seed, n):
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(n + 2, n))
+    quadratic, linear = root.T @ root, rng.normal(size=n)
+
+    def cost(x):
+        return float(x @ quadratic @ x - 2 * linear @ x)
+
+    best = simplex_least_squares(quadratic, linear)
+    assert best.min() >= 0
+    assert best.sum() == pytest.approx(1.0)
+    others = [*np.eye(n), *rng.dirichlet(np.ones(n), size=200)]
+    assert cost(best) <= min(map(cost, others)) + 1e-6 * (1 + abs(cost(best)))
+
+
+def test_farthest_first_starts_in_the_middle():
+    points = [np.array([[x]]) for x in (0.0, 1.0, 10.0, 5.0)]
+    assert farthest_first(points, 3) == [3, 0, 2]

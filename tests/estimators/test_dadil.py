@@ -1,0 +1,255 @@
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from baryflow import DaDiL, MixtureClassifier, OnlineGaussianMixture
+from baryflow.datasets import make_domains
+from baryflow.exceptions import InvalidInputError
+from tests.strategies import read_only
+
+
+@parametrize_with_checks([DaDiL(random_state=0), DaDiL(view=False, predictor="map")])
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return make_domains(n_per_class=50, random_state=2)
+
+
+def joined(p, negative=True):
+    X = np.concatenate([p.X, p.X_target])
+    y = np.concatenate([p.y, np.zeros_like(p.y_target)])
+    if negative:
+        domain = np.concatenate([p.domain, np.full(len(p.y_target), -5)])
+    else:
+        domain = np.array([f"unit {d}" for d in p.domain] + ["new"] * len(p.y_target))
+    return X, y, domain
+
+
+@pytest.fixture(scope="module")
+def fitted(problem):
+    return DaDiL(random_state=0).fit(*joined(problem))
+
+
+def test_it_beats_the_sources_own_classifier(problem, fitted):
+    source = LogisticRegression(max_iter=1000).fit(problem.X, problem.y)
+    ours = fitted.score(problem.X_target, problem.y_target)
+    assert ours > source.score(problem.X_target, problem.y_target) + 0.05
+    assert ours > 0.9
+
+
+def test_what_it_found_is_open_to_inspection(problem, fitted):
+    assert set(fitted.coordinates_) == {1, 2, 3, 4, "target"}
+    for coordinates in fitted.coordinates_.values():
+        assert coordinates.min() >= 0
+        assert coordinates.sum() == pytest.approx(1.0)
+    assert sum(fitted.resemblance_.values()) == pytest.approx(1.0)
+    assert len(fitted.atoms_) == 3
+    assert all(atom.n_classes == 8 for atom in fitted.atoms_)
+    assert fitted.target_mixture_.n_classes == 8
+    assert fitted.loss_curve_.shape == (8, 5)
+    assert fitted.proportions_.sum() == pytest.approx(1.0)
+    words = fitted.report()
+    assert "Decision" in words
+    assert "Why" in words
+    assert "resembles" in words
+
+
+def test_labels_of_the_target_are_ignored(problem, fitted):
+    X, y, domain = joined(problem)
+    y[domain < 0] = problem.y_target[::-1]
+    again = DaDiL(random_state=0).fit(X, y, domain)
+    assert np.array_equal(again.predict_proba(X), fitted.predict_proba(X))
+
+
+def test_domains_may_have_names(problem, fitted):
+    X, y, domain = joined(problem, negative=False)
+    named = DaDiL(random_state=0).fit(X, y, domain, target="new")
+    assert named.sources_ == ["unit 1", "unit 2", "unit 3", "unit 4"]
+    np.testing.assert_allclose(named.predict_proba(X), fitted.predict_proba(X), atol=1e-9)
+    frame = pd.DataFrame(X).rename(columns=str)
+    same = DaDiL(random_state=0).fit(frame, y, pd.Series(domain), target="new")
+    np.testing.assert_allclose(same.predict_proba(frame), named.predict_proba(X), atol=1e-9)
+
+
+def test_relabelling_classes_changes_nothing_but_names(problem, fitted):
+    X, y, domain = joined(problem)
+    letters = np.array(list("hgfedcba"))  # in the opposite order
+    renamed = DaDiL(random_state=0).fit(X, letters[y], domain)
+    agreement = renamed.predict(problem.X_target) == letters[fitted.predict(problem.X_target)]
+    assert agreement.mean() > 0.995
+    np.testing.assert_allclose(
+        renamed.predict_proba(problem.X_target)[:, ::-1],
+        fitted.predict_proba(problem.X_target),
+        atol=0.02,
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"view": False},
+        {"proportions": False},
+        {"votes": False},
+        {"predictor": "map"},
+        {"predictor": "plan"},
+        {"predictor": "combined"},
+        {"components_per_class": 1},
+        {"n_atoms": 2},
+    ],
+    ids=str,
+)
+def test_every_piece_can_be_switched(problem, options):
+    settings = {"predictor": "combined"} | options
+    model = DaDiL(random_state=0, **settings).fit(*joined(problem))
+    assert model.score(problem.X_target, problem.y_target) > 0.85
+
+
+def test_do_not_adapt_is_the_sources_classifier(problem):
+    model = DaDiL(predictor="source", random_state=0).fit(*joined(problem))
+    expected = model._model.pooled_proba(problem.X_target)
+    assert np.array_equal(model.predict_proba(problem.X_target), expected)
+
+
+def test_label_shift_is_found_where_the_sources_vary():
+    p = make_domains(n_per_class=80, random_state=4)
+    rng = np.random.default_rng(0)
+    keep = np.ones(len(p.y), dtype=bool)
+    for source in range(1, 5):  # each source has its own proportions
+        shares = rng.dirichlet(np.ones(8))
+        for c in range(8):
+            rows = np.flatnonzero((p.domain == source) & (p.y == c))
+            keep[rows[max(5, int(80 * shares[c] / shares.max())) :]] = False
+    few = np.isin(p.y_target, [0, 1, 2])  # the target lacks five of the eight classes
+    X = np.concatenate([p.X[keep], p.X_target[few]])
+    y = np.concatenate([p.y[keep], np.zeros(few.sum(), dtype=int)])
+    domain = np.concatenate([p.domain[keep], np.full(few.sum(), -1)])
+    with_shift = DaDiL(predictor="combined", random_state=0).fit(X, y, domain)
+    without = DaDiL(predictor="combined", proportions=False, random_state=0).fit(X, y, domain)
+    assert with_shift.proportions_[:3].sum() > 0.8
+    assert with_shift.score(p.X_target[few], p.y_target[few]) > without.score(
+        p.X_target[few], p.y_target[few]
+    )
+
+
+# -- awkward problems -------------------------------------------------------------------------------
+
+
+def test_a_class_missing_from_one_source(problem):
+    X, y, domain = joined(problem)
+    keep = ~((domain == 2) & (y == 3))
+    model = DaDiL(random_state=0).fit(X[keep], y[keep], domain[keep])
+    assert model.score(problem.X_target, problem.y_target) > 0.9
+
+
+def test_a_source_with_one_row_per_class(problem):
+    X, y, domain = joined(problem)
+    keep = np.ones(len(y), dtype=bool)
+    for c in range(8):
+        keep[np.flatnonzero((domain == 3) & (y == c))[1:]] = False
+    model = DaDiL(random_state=0).fit(X[keep], y[keep], domain[keep])
+    assert model.score(problem.X_target, problem.y_target) > 0.6
+
+
+def test_two_identical_sources_and_one_only(problem):
+    X, y, domain = joined(problem)
+    twins = np.flatnonzero(np.isin(domain, [1, -5]))
+    again = np.flatnonzero(domain == 1)
+    rows = np.concatenate([twins, again])
+    names = np.concatenate([domain[twins], np.full(len(again), 2)])
+    model = DaDiL(random_state=0).fit(X[rows], y[rows], names)
+    assert model.resemblance_[1] == pytest.approx(0.5, abs=0.05)
+    alone = DaDiL(random_state=0).fit(X[twins], y[twins], domain[twins])
+    assert np.isfinite(alone.predict_proba(problem.X_target)).all()
+    assert alone.resemblance_ == {1: 1.0}
+
+
+def test_a_target_of_one_class(problem):
+    X, y, domain = joined(problem)
+    one = problem.y_target == 5
+    rows = domain > 0
+    rows[np.flatnonzero(domain < 0)[one]] = True
+    model = DaDiL(random_state=0).fit(X[rows], y[rows], domain[rows])
+    assert np.isfinite(model.predict_proba(problem.X_target)).all()
+
+
+def test_a_target_with_a_column_of_nan(problem):
+    X, y, domain = joined(problem)
+    X[domain < 0, 2] = np.nan
+    model = DaDiL(random_state=0).fit(X, y, domain)
+    gaps = problem.X_target.copy()
+    gaps[:, 2] = np.nan
+    assert model.score(gaps, problem.y_target) > 0.5
+
+
+def test_a_class_known_from_one_source_only(problem):
+    X, y, domain = joined(problem)
+    keep = ~((domain > 1) & (y == 0))
+    for_all = keep & ~((domain == 1) & (y == 1))
+    model = DaDiL(random_state=0).fit(X[for_all], y[for_all], domain[for_all])
+    assert np.isfinite(model.predict_proba(problem.X_target)).all()
+
+
+# -- from mixtures ----------------------------------------------------------------------------------
+
+
+def test_mixtures_are_enough(problem):
+    sources = {
+        f"plant {d}": MixtureClassifier(random_state=0)
+        .fit(problem.X[problem.domain == d], problem.y[problem.domain == d])
+        .mixture_
+        for d in (1, 2, 3, 4)
+    }
+    target = OnlineGaussianMixture(16).fit(problem.X_target).mixture_
+    model = DaDiL().fit_mixtures(sources, target, classes=list("abcdefgh"))
+    truth = np.array(list("abcdefgh"))[problem.y_target]
+    assert model.score(problem.X_target, truth) > 0.9
+    assert set(model.coordinates_) == {*sources, "target"}
+    assert "mixtures were given" in model.report()
+    for wrong, message in [
+        (({}, target), "at least one labelled Mixture"),
+        (({"a": target}, target), "source 'a' must be a labelled Mixture"),
+    ]:
+        with pytest.raises(InvalidInputError, match=message):
+            DaDiL().fit_mixtures(*wrong)
+    with pytest.raises(InvalidInputError, match="n_classes=8 names, got 2"):
+        DaDiL().fit_mixtures(sources, target, classes=["a", "b"])
+
+
+# -- the edge ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("domain", "message"),
+    [
+        (np.zeros(480), "must not hold 0"),
+        (np.ones(3), r"expected sample_domain to have shape \(n_samples=480,\), got \(3,\)"),
+        (np.full(480, -1), "marks every row as target"),
+        (np.full(480, 1.5), "names or whole numbers"),
+    ],
+)
+def test_bad_domains_are_named(domain, message):
+    p = make_domains(n_sources=1, n_per_class=60, random_state=0)
+    with pytest.raises(InvalidInputError, match=message):
+        DaDiL().fit(p.X, p.y, domain)
+
+
+def test_bad_settings_are_named(problem):
+    X, y, domain = joined(problem)
+    for wrong in ({"predictor": "best"}, {"n_atoms": 0}, {"components_per_class": 0}, {"n_steps": 0}):
+        with pytest.raises(InvalidInputError, match=next(iter(wrong))):
+            DaDiL(**({"predictor": "map"} | wrong)).fit(X, y, domain)
+    with pytest.raises(InvalidInputError, match="no row belongs to the target 'x'"):
+        DaDiL().fit(X, y, domain, target="x")
+    X[domain == 1, 0] = np.nan
+    with pytest.raises(InvalidInputError, match=r"a source holds no value .* \[0\]"):
+        DaDiL().fit(X, y, domain)
+
+
+def test_read_only_input_is_left_alone(problem):
+    X, y, domain = map(read_only, joined(problem))
+    DaDiL(predictor="combined", random_state=0).fit(X, y, domain).predict(X)

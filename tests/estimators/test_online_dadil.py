@@ -1,0 +1,322 @@
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import baryflow
+from baryflow import OnlineDaDiL
+from baryflow.datasets import make_domains
+from baryflow.estimators.decision import Decision, stream_order
+from baryflow.exceptions import FileFormatError, InvalidInputError
+from tests.strategies import read_only
+
+
+@parametrize_with_checks([OnlineDaDiL(random_state=0), OnlineDaDiL.paper(random_state=0)])
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+CONFIGURATIONS = {
+    "default": lambda: OnlineDaDiL(random_state=0),
+    "warm": lambda: OnlineDaDiL(predictor="combined", restart=False, random_state=0),
+    "ungated": lambda: OnlineDaDiL(predictor="combined", gate=False, random_state=0),
+    "ramped": lambda: OnlineDaDiL(predictor="combined", ramp=200.0, half_life=300.0, random_state=0),
+    "plain": lambda: OnlineDaDiL(predictor="combined", view=False, random_state=0),
+    "paper": lambda: OnlineDaDiL.paper(random_state=0),
+}
+every_configuration = pytest.mark.parametrize("make", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return make_domains(n_per_class=40, random_state=2)
+
+
+def fit(make, p):
+    return make().fit(p.X, p.y, p.domain)
+
+
+def stream(model, X, size=32):
+    for start in range(0, len(X), size):
+        model.partial_fit(X[start : start + size])
+    return model
+
+
+@pytest.fixture(scope="module")
+def streamed(problem):
+    return stream(fit(CONFIGURATIONS["default"], problem), problem.X_target)
+
+
+# -- it adapts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["shuffled", "runs", "class"])
+def test_it_adapts_in_every_order(problem, order):
+    model = fit(CONFIGURATIONS["ungated"], problem)
+    before = model.score(problem.X_target, problem.y_target)
+    turn = stream_order(problem.y_target, order, np.random.default_rng(0))
+    stream(model, problem.X_target[turn]).refine()
+    assert model.score(problem.X_target, problem.y_target) > before + 0.03
+    assert model.trust_ == 1.0
+
+
+@every_configuration
+def test_every_configuration_learns(make, problem):
+    model = fit(make, problem)
+    before = model.score(problem.X_target, problem.y_target)
+    stream(model, problem.X_target).refine(5)
+    assert model.score(problem.X_target, problem.y_target) > before
+
+
+def test_with_a_restart_the_end_does_not_depend_on_the_order(problem):
+    a, b = (fit(CONFIGURATIONS["ungated"], problem) for _ in range(2))
+    stream(a, problem.X_target)
+    stream(b, problem.X_target[::-1])
+    agree = a.predict(problem.X_target) == b.predict(problem.X_target)
+    assert agree.mean() > 0.95
+
+
+def test_before_any_row_it_is_the_sources_classifier(problem):
+    model = fit(CONFIGURATIONS["default"], problem)
+    assert model.trust_ == 0.0
+    expected = model._model.pooled_proba(problem.X_target)
+    assert np.array_equal(model.predict_proba(problem.X_target), expected)
+    assert set(model.coordinates_) == {1, 2, 3, 4}
+    assert "predictions are the sources' classifier's" in model.report()
+
+
+def test_trust_falls_with_the_gap():
+    decision = Decision(None, threshold=0.3, width=0.2)
+    assert [decision.trust(g) for g in (0.0, 0.3, 0.4, 0.5, 1.0)] == pytest.approx([1, 1, 0.5, 0, 0])
+    assert Decision(None, threshold=0.0).trust(0.0) == 0.0
+
+
+def test_a_stream_of_one_class_is_trusted_less(problem):
+    model = fit(CONFIGURATIONS["default"], problem)
+    one = problem.X_target[problem.y_target == 3]
+    stream(model, one, 8)
+    mixed = fit(CONFIGURATIONS["default"], problem).partial_fit(problem.X_target[: len(one)])
+    assert model._gap > mixed._gap
+    assert np.isfinite(model.predict_proba(problem.X_target)).all()
+
+
+def test_what_it_found_is_open_to_inspection(problem, streamed):
+    assert set(streamed.coordinates_) == {1, 2, 3, 4, "target"}
+    assert streamed.n_samples_seen_ == len(problem.X_target)
+    assert sum(streamed.resemblance_.values()) == pytest.approx(1.0)
+    assert len(streamed.loss_curve_) == 10
+    assert streamed.target_mixture_.n_classes == 8
+    words = streamed.report()
+    assert "target rows seen" in words
+    assert "Why" in words
+
+
+def test_memory_is_bounded(problem):
+    model = fit(CONFIGURATIONS["ungated"], problem)
+    sizes = set()
+    for _ in range(6):
+        stream(model, problem.X_target)
+        sizes.add(sum(array.nbytes for array in model._summary.state()[1].values()))
+    assert len(sizes) == 1
+
+
+def test_relabelling_domains_and_classes_changes_nothing_but_names(problem, streamed):
+    p = problem
+    names = np.array(["", "d", "c", "b", "a"])
+    letters = np.array(list("hgfedcba"))
+    twin = OnlineDaDiL(random_state=0).fit(p.X, letters[p.y], names[p.domain])
+    stream(twin, p.X_target)
+    agree = twin.predict(p.X_target) == letters[streamed.predict(p.X_target)]
+    assert agree.mean() > 0.99
+
+
+# -- novelty ----------------------------------------------------------------------------------------
+
+
+def test_rows_far_from_everything_are_novel(problem, streamed):
+    usual = streamed.novelty(problem.X_target)
+    assert np.median(usual) < 0.9
+    far = problem.X_target[:20] + 40.0
+    assert streamed.novelty(far).min() > 0.999
+    streamed.set_params(unknown=0.999)
+    try:
+        assert (streamed.predict(far) == -1).all()
+        assert (streamed.predict(problem.X_target) == -1).mean() < 0.1
+    finally:
+        streamed.set_params(unknown=None)
+
+
+def test_named_classes_answer_unknown(problem):
+    letters = np.array(list("abcdefgh"))
+    model = OnlineDaDiL(unknown=0.999, predictor="combined", random_state=0)
+    model.fit(problem.X, letters[problem.y], problem.domain)
+    assert set(model.predict(problem.X_target[:5] + 60.0)) == {"unknown"}
+    model.set_params(unknown_label="?")
+    assert set(model.predict(problem.X_target[:5] + 60.0)) == {"?"}
+
+
+# -- one more source --------------------------------------------------------------------------------
+
+
+def test_a_source_added_later_may_bring_new_classes(problem):
+    p = problem
+    old = p.y < 6
+    first = old & (p.domain < 4)
+    model = OnlineDaDiL(predictor="combined", gate=False, random_state=0)
+    model.fit(p.X[first], p.y[first], p.domain[first])
+    stream(model, p.X_target)
+    assert set(model.classes_) == set(range(6))
+    late = p.domain == 4
+    model.add_source(p.X[late], p.y[late], name=4)
+    assert set(model.classes_) == set(range(8))
+    assert model.sources_ == [1, 2, 3, 4]
+    assert model.n_samples_seen_ == len(p.X_target)
+    assert model.score(p.X_target, p.y_target) > 0.6
+    assert (model.predict(p.X_target) >= 6).any()
+    with pytest.raises(InvalidInputError, match="a source 4 already"):
+        model.add_source(p.X[late], p.y[late], name=4)
+
+
+def test_adding_a_source_needs_the_old_rows(problem):
+    p = problem
+    model = OnlineDaDiL(predictor="map", keep_sources=False).fit(p.X, p.y, p.domain)
+    with pytest.raises(InvalidInputError, match="keep_sources=True"):
+        model.add_source(p.X[:10], p.y[:10], name=9)
+
+
+# -- saving -----------------------------------------------------------------------------------------
+
+
+@every_configuration
+@pytest.mark.parametrize("refined", [False, True])
+def test_saved_loaded_and_continued_equals_never_stopped(make, refined, problem, tmp_path):
+    X = problem.X_target
+    through, stopped = fit(make, problem), fit(make, problem)
+    for model in (through, stopped):
+        stream(model, X[:160])
+        if refined:
+            model.refine(3)
+    stopped.save(tmp_path / "m.bary")
+    resumed = baryflow.load(tmp_path / "m.bary")
+    assert np.array_equal(resumed.predict_proba(X), through.predict_proba(X))
+    assert resumed.get_params() == through.get_params()
+    assert resumed.report() == through.report()
+    stream(resumed, X[160:])
+    stream(through, X[160:])
+    assert np.array_equal(resumed.predict_proba(X), through.predict_proba(X))
+    assert np.array_equal(resumed.loss_curve_, through.loss_curve_)
+    assert np.array_equal(resumed.refine(4).predict_proba(X), through.refine(4).predict_proba(X))
+
+
+def test_a_model_without_target_and_with_names_can_be_saved(problem, tmp_path):
+    import pandas as pd
+
+    p = problem
+    frame = pd.DataFrame(p.X, columns=[f"x{i}" for i in range(8)])
+    letters = np.array(list("abcdefgh"))
+    plants = np.array(["", "north", "south", "east", "west"])[p.domain]
+    model = OnlineDaDiL(predictor="combined", random_state=0).fit(frame, letters[p.y], plants)
+    model.save(tmp_path / "m.bary")
+    again = baryflow.load(tmp_path / "m.bary")
+    assert again.sources_ == model.sources_
+    assert again.feature_names_in_.tolist() == list(frame.columns)
+    assert np.array_equal(again.predict(frame), model.predict(frame))
+    late = frame[:40]
+    again.add_source(late, letters[p.y][:40], "late")
+    assert "late" in again.sources_
+
+
+def test_random_damage_is_one_clear_error(problem, tmp_path):
+    path = tmp_path / "m.bary"
+    small = problem.y < 3
+    model = OnlineDaDiL(predictor="combined", keep_sources=False, random_state=0)
+    model.fit(problem.X[small], problem.y[small], problem.domain[small])
+    model.partial_fit(problem.X_target[:32]).save(path)
+    raw = path.read_bytes()
+    header = 8 + int.from_bytes(raw[:8], "little")
+    rng = np.random.default_rng(0)
+    refused = 0
+    for i in range(400):
+        damaged = bytearray(raw)
+        reach = header if i % 2 else len(raw)  # half of them in the manifest
+        for position in rng.integers(reach, size=rng.integers(1, 4)):
+            damaged[position] = rng.integers(256)
+        path.write_bytes(bytes(damaged))
+        try:
+            with np.errstate(all="ignore"):
+                assert isinstance(baryflow.load(path), OnlineDaDiL)
+        except FileFormatError:
+            refused += 1
+    assert refused > 150
+    for length in rng.integers(len(raw), size=60):
+        path.write_bytes(raw[:length])
+        with pytest.raises(FileFormatError):
+            baryflow.load(path)
+
+
+# -- the edge ---------------------------------------------------------------------------------------
+
+
+def test_labels_of_target_rows_are_not_used(problem):
+    a, b = (fit(CONFIGURATIONS["ungated"], problem) for _ in range(2))
+    a.partial_fit(problem.X_target[:64])
+    with pytest.warns(UserWarning, match="y was not used: rows of a target have no labels"):
+        b.partial_fit(problem.X_target[:64], problem.y_target[:64])
+    assert np.array_equal(a.predict_proba(problem.X_target), b.predict_proba(problem.X_target))
+
+
+def test_weights_count_rows(problem):
+    X = problem.X_target[:40]
+    a, b = (fit(CONFIGURATIONS["ungated"], problem) for _ in range(2))
+    a.partial_fit(X, sample_weight=np.full(40, 2.0))
+    b.partial_fit(np.repeat(X, 2, axis=0))
+    np.testing.assert_allclose(a.predict_proba(X), b.predict_proba(X), atol=1e-6)
+
+
+def test_gaps_in_target_rows(problem):
+    X = problem.X_target.copy()
+    X[:, 3] = np.nan
+    X[::5, 0] = np.nan
+    model = stream(fit(CONFIGURATIONS["ungated"], problem), X)
+    assert model.score(X, problem.y_target) > 0.5
+
+
+def test_one_row_at_a_time(problem):
+    model = stream(fit(CONFIGURATIONS["default"], problem), problem.X_target[:12], 1)
+    assert model.n_samples_seen_ == 12
+    assert np.isfinite(model.predict_proba(problem.X_target)).all()
+
+
+def test_bad_calls_are_named(problem):
+    p = problem
+    with pytest.raises(NotFittedError):
+        OnlineDaDiL().partial_fit(p.X_target)
+    with pytest.raises(NotFittedError):
+        OnlineDaDiL().predict(p.X_target)
+    with pytest.raises(InvalidInputError, match="pass those to partial_fit"):
+        OnlineDaDiL().fit(p.X, p.y, -p.domain)
+    model = fit(CONFIGURATIONS["ungated"], p)
+    with pytest.raises(InvalidInputError, match="nothing to refine"):
+        model.refine()
+    with pytest.raises(ValueError, match="8 features"):
+        model.partial_fit(p.X_target[:, :3])
+    with pytest.raises(ValueError, match="infinity"):
+        model.partial_fit(np.full((1, 8), np.inf))
+    with pytest.raises(InvalidInputError, match="sample_weight must not be negative"):
+        model.partial_fit(p.X_target[:2], sample_weight=[1, -1])
+    for wrong in (
+        {"n_steps": 0},
+        {"ramp": -1.0},
+        {"unknown": 2.0},
+        {"predictor": "best"},
+        {"half_life": 0.0},
+    ):
+        with pytest.raises(InvalidInputError, match=next(iter(wrong))):
+            OnlineDaDiL(**({"predictor": "map"} | wrong)).fit(p.X, p.y, p.domain)
+
+
+def test_read_only_input_is_left_alone(problem):
+    p = problem
+    model = OnlineDaDiL(predictor="combined", random_state=0)
+    model.fit(read_only(p.X), read_only(p.y), read_only(p.domain))
+    model.partial_fit(read_only(p.X_target[:40])).predict(read_only(p.X_target))
