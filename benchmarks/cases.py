@@ -22,7 +22,7 @@ from baryflow import (
 )
 from baryflow.core.transport import plan_between
 from baryflow.datasets import make_domains
-from benchmarks import reference
+from benchmarks import dictionary_cases, reference
 from benchmarks.harness import Result, best_of, compare
 
 #: Starts over which log-likelihoods are averaged, on every batch.
@@ -244,5 +244,6 @@ CASES = {
     "assignment": assignment,
     "online-batch": online_batch,
     "long-stream": long_stream,
+    **dictionary_cases.CASES,
     "import": import_time,
 }
