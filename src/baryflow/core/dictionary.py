@@ -86,6 +86,7 @@ class Dictionary:
         self.n_features = n_features
         self.label_scale = label_scale
         self.std_floor = std_floor
+        self._layouts: dict[int, _Layout] = {}
 
     @property
     def n_atoms(self) -> int:
@@ -107,8 +108,7 @@ class Dictionary:
 
     def reconstruction(self, domain: Domain) -> Floats:
         """Return the points of the domain's barycenter, shape (K, D), with the present matches."""
-        points: Floats = np.tensordot(domain.coordinates, self._sent(domain), axes=1)
-        return points
+        return _mixed(domain.coordinates, self._sent(domain))
 
     def _sent(self, domain: Domain) -> Floats:
         """Return the atoms' points in the order of the domain's slots, shape (C, K, D)."""
@@ -179,17 +179,16 @@ class Dictionary:
         if self.n_atoms == 1:
             return
         used = slice(domain.n_used)
-        sent = self._sent(domain)[:, :, used]
-        weighted = (sent * domain.slot_weights[:, None]).reshape(self.n_atoms, -1)
-        quadratic = weighted @ sent.reshape(self.n_atoms, -1).T
-        domain.coordinates = simplex_least_squares(quadratic, weighted @ domain.goal[:, used].ravel())
+        root = np.sqrt(domain.slot_weights)[:, None]
+        sent = (self._sent(domain)[:, :, used] * root).reshape(self.n_atoms, -1)
+        goal = (domain.goal[:, used] * root).ravel()
+        domain.coordinates = simplex_least_squares(sent @ sent.T, sent @ goal)
 
     def move_atoms(self, domains: Sequence[Domain]) -> None:
         """Set the atoms to the exact minimiser with plans fixed, staying near where they were.
 
         The normal equations are the same for all columns, except that unlabelled domains say nothing
-        about labels. Slots that no chain of matches connects do not meet in them: the system falls
-        apart into small ones, solved together.
+        about labels.
         """
         spatial = 2 * self.n_features
         flat = self.atoms.reshape(-1, self.atoms.shape[2])
@@ -199,9 +198,14 @@ class Dictionary:
         labelled = [domain for domain in trusted if domain.n_used > spatial]
         for columns, group in ((slice(spatial), trusted), (slice(spatial, None), labelled)):
             if group and new[:, columns].size:
-                system = _NormalEquations(group, self.n_atoms, self.n_slots, proximal)
-                goals = np.concatenate([domain.goal[:, columns] for domain in group])
-                new[:, columns] = system.solve(goals, flat[:, columns])
+                new[:, columns] = _solve(
+                    self._layout(group),
+                    np.concatenate([np.tile(d.coordinates, (self.n_slots, 1)) for d in group]),
+                    np.concatenate([d.trust * d.slot_weights for d in group]),
+                    np.concatenate([d.goal[:, columns] for d in group]),
+                    flat[:, columns],
+                    proximal,
+                )
         stds = new[:, self.n_features : spatial]
         np.maximum(stds, self.std_floor, out=stds)
         labels = np.maximum(new[:, spatial:], 0.0)
@@ -212,6 +216,15 @@ class Dictionary:
             flat[:, spatial:],
         )
         self.atoms = new.reshape(self.atoms.shape)
+
+    def _layout(self, domains: Sequence[Domain]) -> _Layout:
+        """Return how the matches connect the slots; as long as they stay the same, the last one."""
+        offsets = np.arange(self.n_atoms)[:, None] * self.n_slots
+        columns = np.concatenate([(offsets + domain.match).T for domain in domains])
+        known = self._layouts.get(len(columns))
+        if known is None or not np.array_equal(known.columns, columns):
+            known = self._layouts[len(columns)] = _Layout.of(columns, self.n_slots)
+        return known
 
     # -- gradients -----------------------------------------------------------------------------
 
@@ -227,7 +240,7 @@ class Dictionary:
                 self.transport(domain)
             used = slice(domain.n_used)
             sent = self._sent(domain)[:, :, used]
-            points = np.tensordot(domain.coordinates, sent, axes=1)
+            points = _mixed(domain.coordinates, sent)
             costs = fast_squared_distances(domain.points[:, used], points)
             loss += domain.trust * float(np.vdot(domain.plan, costs))
             pull = 2.0 * domain.trust * domain.slot_weights[:, None] * (points - domain.goal[:, used])
@@ -269,71 +282,114 @@ class Dictionary:
         return np.array(losses)
 
 
-class _NormalEquations:
-    """(Rᵀ W R + proximal·I) X = Rᵀ W goals + proximal·old, with one row of R for each slot."""
+def _mixed(coordinates: Floats, sent: Floats) -> Floats:
+    """Return Σ_c coordinates[c] · sent[c]."""
+    return np.asarray((coordinates @ sent.reshape(len(sent), -1)).reshape(sent.shape[1:]))
 
-    def __init__(self, domains: Sequence[Domain], n_atoms: int, n_slots: int, proximal: float) -> None:
-        from scipy.sparse import coo_array, csr_array
+
+@dataclass(frozen=True, eq=False)
+class _Layout:
+    """How the slots of all atoms hang together through the matches of some domains.
+
+    Slots that no chain of matches connects do not meet in the normal equations, which fall apart into
+    one small system for each part. Parts of the same size are solved together.
+    """
+
+    columns: Integers  # (rows, C): the atom slots that make up each domain's slots
+    groups: tuple[_Group, ...]
+
+    @classmethod
+    def of(cls, columns: Integers, n_slots: int) -> _Layout:
+        from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
 
-        self._proximal = proximal
-        offsets = np.arange(n_atoms)[:, None] * n_slots
-        matches = [offsets + d.match for d in domains]
-        self._columns = np.concatenate([m.T for m in matches])  # (rows, C): atom slots in each row
-        self._values = np.concatenate([np.tile(d.coordinates, (n_slots, 1)) for d in domains])
-        self._weights = np.concatenate([d.trust * d.slot_weights for d in domains])
+        n_atoms = columns.shape[1]
         n = n_atoms * n_slots
-        pointers = np.arange(0, self._columns.size + 1, n_atoms)
-        self._rows = csr_array(
-            (self._values.ravel(), self._columns.ravel(), pointers), shape=(len(self._columns), n)
-        )
-        edges = (np.repeat(self._columns[:, 0], n_atoms - 1), self._columns[:, 1:].ravel())
+        edges = (np.repeat(columns[:, 0], n_atoms - 1), columns[:, 1:].ravel())
         graph = coo_array((np.ones(len(edges[0])), edges), shape=(n, n))
-        self._count, self._part = connected_components(graph, directed=False)
-
-    def solve(self, goals: Floats, old: Floats) -> Floats:
-        n = len(old)
-        weighted = self._values * self._weights[:, None]
-        right: Floats = self._rows.T @ (self._weights[:, None] * goals) + self._proximal * old
-        sizes = np.bincount(self._part, minlength=self._count)
-        order = np.argsort(self._part, kind="stable")
+        count, part = connected_components(graph, directed=False)
+        sizes = np.bincount(part, minlength=count)
+        order = np.argsort(part, kind="stable")
         starts = np.cumsum(sizes) - sizes
         place = np.empty(n, dtype=np.intp)  # position of a slot within its part
-        place[order] = np.arange(n) - starts[self._part[order]]
-        solution = np.empty_like(right)
-        part_of_row = self._part[self._columns[:, 0]]
+        place[order] = np.arange(n) - starts[part[order]]
+        groups = []
         for size in np.unique(sizes):
             members = np.flatnonzero(sizes == size)
-            rank = np.full(self._count, -1)
+            rank = np.full(count, -1)
             rank[members] = np.arange(len(members))
-            rows = rank[part_of_row] >= 0
-            inside = place[self._columns[rows]]
-            block = rank[part_of_row[rows]][:, None, None] * size
-            flat = (block + inside[:, :, None]) * size + inside[:, None, :]
-            products = weighted[rows][:, :, None] * self._values[rows][:, None, :]
-            entries = np.bincount(flat.ravel(), products.ravel(), len(members) * size * size)
-            matrix: Floats = entries.astype(np.float64).reshape(-1, size, size)
-            matrix[:, np.arange(size), np.arange(size)] += self._proximal
+            rows = np.flatnonzero(rank[part[columns[:, 0]]] >= 0)
+            inside = place[columns[rows]]
+            block = rank[part[columns[rows, 0]]][:, None, None] * size
+            entries = (block + inside[:, :, None]) * size + inside[:, None, :]
             slots = order[starts[members][:, None] + np.arange(size)]
-            solution[slots] = np.linalg.solve(matrix, right[slots])
-        return solution
+            groups.append(_Group(rows, entries.ravel(), slots))
+        return cls(columns, tuple(groups))
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Parts of the same size: their rows, where products go in their matrices, their slots."""
+
+    rows: Integers
+    entries: Integers
+    slots: Integers  # (parts, size)
+
+
+def _solve(
+    layout: _Layout, values: Floats, weights: Floats, goals: Floats, old: Floats, proximal: float
+) -> Floats:
+    """Solve (Rᵀ W R + proximal·I) X = Rᵀ W goals + proximal·old, one row of R for each slot."""
+    weighted = values * weights[:, None]
+    right = proximal * old
+    n_slots = len(old) // values.shape[1]
+    for start in range(0, len(goals), n_slots):  # within one domain and atom no slot occurs twice
+        rows = slice(start, start + n_slots)
+        for column, value in zip(layout.columns[rows].T, weighted[rows].T, strict=True):
+            right[column] += value[:, None] * goals[rows]
+    solution = np.empty_like(right)
+    for group in layout.groups:
+        parts, size = group.slots.shape
+        products = weighted[group.rows][:, :, None] * values[group.rows][:, None, :]
+        entries = np.bincount(group.entries, products.ravel(), parts * size * size)
+        matrix: Floats = entries.astype(np.float64).reshape(parts, size, size)
+        matrix[:, np.arange(size), np.arange(size)] += proximal
+        solution[group.slots] = np.linalg.solve(matrix, right[group.slots])
+    return solution
 
 
 def simplex_least_squares(quadratic: Floats, linear: Floats) -> Floats:
     """Minimise xᵀ·quadratic·x − 2·linearᵀ·x over the simplex.
 
-    Non-negative least squares with the sum as one heavy row; what is left of it goes by normalising.
+    Coordinates that come out negative on the plane Σx = 1 are dropped one by one, which is nearly
+    always right; the optimality conditions tell. Otherwise: non-negative least squares with the sum as
+    one heavy row, of which normalising takes the rest.
     """
-    from scipy.optimize import nnls
-
     n = len(linear)
     size = max(float(np.trace(quadratic)) / n, np.finfo(np.float64).tiny)
-    root = np.linalg.cholesky(quadratic / size + 1e-10 * np.eye(n))
+    matrix, vector = quadratic / size + 1e-10 * np.eye(n), linear / size
+    support = np.arange(n)
+    while support.size:  # drop the most negative until none is; then look whether that was right
+        system = np.ones((len(support) + 1, len(support) + 1))
+        system[:-1, :-1] = matrix[np.ix_(support, support)]
+        system[-1, -1] = 0.0
+        found = np.linalg.solve(system, np.append(vector[support], 1.0))
+        if found[:-1].min() < 0.0:
+            support = np.delete(support, found[:-1].argmin())
+            continue
+        solution = np.zeros(n)
+        solution[support] = found[:-1]
+        if (matrix @ solution - vector + found[-1]).min() >= -1e-9 * (1.0 + abs(found[-1])):
+            return np.asarray(solution / solution.sum())
+        break
+    from scipy.optimize import nnls
+
+    root = np.linalg.cholesky(matrix)
     heavy = 1e4
-    matrix = np.vstack([root.T, np.full(n, heavy)])
-    found, _ = nnls(matrix, np.append(np.linalg.solve(root, linear / size), heavy))
-    total = found.sum()
-    return np.asarray(found / total) if total > 0.0 else np.full(n, 1.0 / n)
+    tall = np.vstack([root.T, np.full(n, heavy)])
+    weights, _ = nnls(tall, np.append(np.linalg.solve(root, vector), heavy))
+    total = weights.sum()
+    return np.asarray(weights / total) if total > 0.0 else np.full(n, 1.0 / n)
 
 
 def farthest_first(points: Sequence[Floats], n_chosen: int) -> list[int]:
