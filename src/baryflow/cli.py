@@ -9,6 +9,8 @@ import click
 
 from baryflow import demo as demonstration
 from baryflow.core.mixture import Mixture
+from baryflow.estimators.online_dadil import OnlineDaDiL
+from baryflow.estimators.online_mixture import OnlineGaussianMixture
 from baryflow.exceptions import BaryflowError
 from baryflow.persistence import load
 
@@ -32,7 +34,7 @@ def demo(seed: int, figure: Path | None) -> None:
     n_sources = len(set(data.domain.tolist()))
     click.echo(
         f"{n_sources} labelled modes, {len(data.X)} rows; an unlabelled one flows in, "
-        f"{demonstration.BATCH} rows at a time",
+        f"{demonstration.BATCH} rows at a time; learning the sources ...",
         err=True,
     )
     outcome = None
@@ -66,47 +68,45 @@ def inspect(file: Path) -> None:
         content = load(file)
     except (BaryflowError, OSError) as error:
         raise click.ClickException(str(error)) from error
-    if isinstance(content, Mixture):
-        classes = "unlabelled" if content.labels is None else f"{content.n_classes} classes"
-        click.echo(
-            f"a Gaussian mixture: {content.n_components} components in {content.n_features} "
-            f"features, {classes}, standing for {content.mass:g} samples"
-        )
+    if isinstance(content, OnlineDaDiL):
+        click.echo(content.report())
+    elif isinstance(content, OnlineGaussianMixture):
+        click.echo(f"an online mixture: {content.n_samples_seen_} rows seen, now")
+        click.echo(_in_words(content.mixture_))
     else:
-        click.echo(repr(content))
+        click.echo(_in_words(content))
+
+
+def _in_words(mixture: Mixture) -> str:
+    classes = "unlabelled" if mixture.labels is None else f"{mixture.n_classes} classes"
+    return (
+        f"a Gaussian mixture: {mixture.n_components} components in {mixture.n_features} features, "
+        f"{classes}, standing for {mixture.mass:g} samples"
+    )
 
 
 def _show(progress: demonstration.Progress) -> None:
     """Print the progress on one line that overwrites itself; nothing when nobody watches."""
     if not sys.stderr.isatty():
         return
-    nearest = " ".join(
-        f"mode {i + 1}: {progress.coordinates[i]:.2f}" for i in progress.coordinates.argsort()[::-1][:3]
-    )
+    nearest = sorted(progress.shares.items(), key=lambda item: -item[1])[:3]
+    words = ", ".join(f"mode {name} {share:.0%}" for name, share in nearest)
     line = (
         f"\r{progress.n_rows:5d}/{progress.n_rows_total} rows   accuracy so far "
-        f"{progress.adapted:6.1%} (source-only {progress.source_only:6.1%})   nearest {nearest}"
+        f"{progress.adapted:6.1%} (source-only {progress.source_only:6.1%})   resembles {words}    "
     )
     click.echo(line, err=True, nl=False)
 
 
 def _table(outcome: demonstration.Outcome) -> str:
-    last = outcome.history[-1]
-    found = ", ".join(f"{value:.2f}" for value in last.coordinates)
-    true = ", ".join(f"{value:.2f}" for value in outcome.mixing)
     rows = [
         ("source-only", outcome.source_only),
-        ("adapting, while the stream flows", last.adapted),
+        ("adapting, while the stream flows", outcome.history[-1].adapted),
         ("adapted, after the stream", outcome.after_stream),
         ("trained on the target's labels", outcome.target_trained),
     ]
-    lines = [
-        f"{'accuracy on the target':<36}",
-        *(f"  {name:<34}{value:7.1%}" for name, value in rows),
-    ]
-    lines.append(f"coordinates found: {found}")
-    lines.append(f"coordinates true:  {true}")
-    return "\n".join(line.rstrip() for line in lines)
+    lines = ["accuracy on the target", *(f"  {name:<34}{value:7.1%}" for name, value in rows)]
+    return "\n".join([*lines, "", outcome.report])
 
 
 if __name__ == "__main__":

@@ -3,12 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baryflow.core.dictionary import (
-    Dictionary,
-    Domain,
-    farthest_first,
-    simplex_least_squares,
-)
+from baryflow.core.dictionary import Dictionary, Domain, farthest_first
+from baryflow.core.quadratic import simplex_least_squares
 from tests.strategies import seeds
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from baryflow.core.gaussian import fast_squared_distances
+from baryflow.core.quadratic import Layout, simplex_least_squares, solve_atoms
 from baryflow.core.transport import assignment, plan_between
 from baryflow.validation import Floats, Integers
 
@@ -86,7 +87,7 @@ class Dictionary:
         self.n_features = n_features
         self.label_scale = label_scale
         self.std_floor = std_floor
-        self._layouts: dict[int, _Layout] = {}
+        self._layouts: dict[int, Layout] = {}
 
     @property
     def n_atoms(self) -> int:
@@ -198,7 +199,7 @@ class Dictionary:
         labelled = [domain for domain in trusted if domain.n_used > spatial]
         for columns, group in ((slice(spatial), trusted), (slice(spatial, None), labelled)):
             if group and new[:, columns].size:
-                new[:, columns] = _solve(
+                new[:, columns] = solve_atoms(
                     self._layout(group),
                     np.concatenate([np.tile(d.coordinates, (self.n_slots, 1)) for d in group]),
                     np.concatenate([d.trust * d.slot_weights for d in group]),
@@ -217,13 +218,13 @@ class Dictionary:
         )
         self.atoms = new.reshape(self.atoms.shape)
 
-    def _layout(self, domains: Sequence[Domain]) -> _Layout:
+    def _layout(self, domains: Sequence[Domain]) -> Layout:
         """Return how the matches connect the slots; as long as they stay the same, the last one."""
         offsets = np.arange(self.n_atoms)[:, None] * self.n_slots
         columns = np.concatenate([(offsets + domain.match).T for domain in domains])
         known = self._layouts.get(len(columns))
         if known is None or not np.array_equal(known.columns, columns):
-            known = self._layouts[len(columns)] = _Layout.of(columns, self.n_slots)
+            known = self._layouts[len(columns)] = Layout.of(columns, self.n_slots)
         return known
 
     # -- gradients -----------------------------------------------------------------------------
@@ -285,111 +286,6 @@ class Dictionary:
 def _mixed(coordinates: Floats, sent: Floats) -> Floats:
     """Return Σ_c coordinates[c] · sent[c]."""
     return np.asarray((coordinates @ sent.reshape(len(sent), -1)).reshape(sent.shape[1:]))
-
-
-@dataclass(frozen=True, eq=False)
-class _Layout:
-    """How the slots of all atoms hang together through the matches of some domains.
-
-    Slots that no chain of matches connects do not meet in the normal equations, which fall apart into
-    one small system for each part. Parts of the same size are solved together.
-    """
-
-    columns: Integers  # (rows, C): the atom slots that make up each domain's slots
-    groups: tuple[_Group, ...]
-
-    @classmethod
-    def of(cls, columns: Integers, n_slots: int) -> _Layout:
-        from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import connected_components
-
-        n_atoms = columns.shape[1]
-        n = n_atoms * n_slots
-        edges = (np.repeat(columns[:, 0], n_atoms - 1), columns[:, 1:].ravel())
-        graph = coo_array((np.ones(len(edges[0])), edges), shape=(n, n))
-        count, part = connected_components(graph, directed=False)
-        sizes = np.bincount(part, minlength=count)
-        order = np.argsort(part, kind="stable")
-        starts = np.cumsum(sizes) - sizes
-        place = np.empty(n, dtype=np.intp)  # position of a slot within its part
-        place[order] = np.arange(n) - starts[part[order]]
-        groups = []
-        for size in np.unique(sizes):
-            members = np.flatnonzero(sizes == size)
-            rank = np.full(count, -1)
-            rank[members] = np.arange(len(members))
-            rows = np.flatnonzero(rank[part[columns[:, 0]]] >= 0)
-            inside = place[columns[rows]]
-            block = rank[part[columns[rows, 0]]][:, None, None] * size
-            entries = (block + inside[:, :, None]) * size + inside[:, None, :]
-            slots = order[starts[members][:, None] + np.arange(size)]
-            groups.append(_Group(rows, entries.ravel(), slots))
-        return cls(columns, tuple(groups))
-
-
-@dataclass(frozen=True, eq=False)
-class _Group:
-    """Parts of the same size: their rows, where products go in their matrices, their slots."""
-
-    rows: Integers
-    entries: Integers
-    slots: Integers  # (parts, size)
-
-
-def _solve(
-    layout: _Layout, values: Floats, weights: Floats, goals: Floats, old: Floats, proximal: float
-) -> Floats:
-    """Solve (Rᵀ W R + proximal·I) X = Rᵀ W goals + proximal·old, one row of R for each slot."""
-    weighted = values * weights[:, None]
-    right = proximal * old
-    n_slots = len(old) // values.shape[1]
-    for start in range(0, len(goals), n_slots):  # within one domain and atom no slot occurs twice
-        rows = slice(start, start + n_slots)
-        for column, value in zip(layout.columns[rows].T, weighted[rows].T, strict=True):
-            right[column] += value[:, None] * goals[rows]
-    solution = np.empty_like(right)
-    for group in layout.groups:
-        parts, size = group.slots.shape
-        products = weighted[group.rows][:, :, None] * values[group.rows][:, None, :]
-        entries = np.bincount(group.entries, products.ravel(), parts * size * size)
-        matrix: Floats = entries.astype(np.float64).reshape(parts, size, size)
-        matrix[:, np.arange(size), np.arange(size)] += proximal
-        solution[group.slots] = np.linalg.solve(matrix, right[group.slots])
-    return solution
-
-
-def simplex_least_squares(quadratic: Floats, linear: Floats) -> Floats:
-    """Minimise xᵀ·quadratic·x − 2·linearᵀ·x over the simplex.
-
-    Coordinates that come out negative on the plane Σx = 1 are dropped one by one, which is nearly
-    always right; the optimality conditions tell. Otherwise: non-negative least squares with the sum as
-    one heavy row, of which normalising takes the rest.
-    """
-    n = len(linear)
-    size = max(float(np.trace(quadratic)) / n, np.finfo(np.float64).tiny)
-    matrix, vector = quadratic / size + 1e-10 * np.eye(n), linear / size
-    support = np.arange(n)
-    while support.size:  # drop the most negative until none is; then look whether that was right
-        system = np.ones((len(support) + 1, len(support) + 1))
-        system[:-1, :-1] = matrix[np.ix_(support, support)]
-        system[-1, -1] = 0.0
-        found = np.linalg.solve(system, np.append(vector[support], 1.0))
-        if found[:-1].min() < 0.0:
-            support = np.delete(support, found[:-1].argmin())
-            continue
-        solution = np.zeros(n)
-        solution[support] = found[:-1]
-        if (matrix @ solution - vector + found[-1]).min() >= -1e-9 * (1.0 + abs(found[-1])):
-            return np.asarray(solution / solution.sum())
-        break
-    from scipy.optimize import nnls
-
-    root = np.linalg.cholesky(matrix)
-    heavy = 1e4
-    tall = np.vstack([root.T, np.full(n, heavy)])
-    weights, _ = nnls(tall, np.append(np.linalg.solve(root, vector), heavy))
-    total = weights.sum()
-    return np.asarray(weights / total) if total > 0.0 else np.full(n, 1.0 / n)
 
 
 def farthest_first(points: Sequence[Floats], n_chosen: int) -> list[int]:

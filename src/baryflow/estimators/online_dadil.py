@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from baryflow import container
 from baryflow.core.mixture import Mixture
 from baryflow.core.summary import Settings, StreamSummary
-from baryflow.estimators.adaptation import Adapted, coverage_gap, log_average, remoteness
+from baryflow.estimators.adaptation import Adapted, coverage_gap, log_average
 from baryflow.estimators.decision import (
     COMPONENTS_PER_CLASS,
     ONLINE_STEPS,
@@ -26,6 +26,7 @@ from baryflow.estimators.decision import (
     summary_settings,
 )
 from baryflow.estimators.keeping import pack, unpack
+from baryflow.estimators.novelty import source_remoteness, usual_remoteness
 from baryflow.estimators.shared import (
     atoms_of,
     by_source,
@@ -42,8 +43,6 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_choice, as_count, as_real, as_weights
 
 KIND = "online_dadil"
-#: Quantiles of the sources' own remoteness against which novelty is measured.
-_QUANTILES = 1001
 
 
 class OnlineDaDiL(ClassifierMixin, BaseEstimator):
@@ -227,7 +226,7 @@ class OnlineDaDiL(ClassifierMixin, BaseEstimator):
         self._adapted: Adapted | None = None
         self._refined = 0
         self._gap = 1.0
-        self._usual = self._usual_remoteness(rows)
+        self._usual = usual_remoteness(self._model, rows)
         self._rows = (X, np.asarray(y), np.asarray(names)) if self.keep_sources else None
         self._losses: list[tuple[float, float]] = []
         self._expose()
@@ -394,10 +393,8 @@ class OnlineDaDiL(ClassifierMixin, BaseEstimator):
         are to the target's: above 0.999 a row is farther out than all but one in a thousand.
         """
         rows = self._target_rows(X)
-        if self._adapted is None:
-            model = self._model
-            far = remoteness(model.project(rows, model.centre, model.scale), self._source_mixture())
-        else:
+        far = source_remoteness(self._model, rows)
+        if self._adapted is not None:
             far = self._adapted.remoteness(rows)
         return np.asarray(np.searchsorted(self._usual, far, side="left") / len(self._usual))
 
@@ -422,30 +419,6 @@ class OnlineDaDiL(ClassifierMixin, BaseEstimator):
                 f"sources' by {self._gap:.0%}; up to {self._decision.threshold:.0%} is trusted fully)."
             )
         return f"{words}\n{stream}"
-
-    def _source_mixture(self) -> Mixture:
-        """Return all sources' mixtures as one."""
-        p = self._model.n_dimensions
-        domains = self._model.domains
-        points = np.concatenate([domain.points for domain in domains])
-        weights = np.concatenate([domain.weights for domain in domains])
-        return Mixture(weights / weights.sum(), points[:, :p], points[:, p : 2 * p])
-
-    def _usual_remoteness(self, rows: list[Floats]) -> Floats:
-        """Return quantiles of how far the sources' rows are from their own reconstructions."""
-        model, p = self._model, self._model.n_dimensions
-        found = []
-        for X, domain in zip(rows, model.domains, strict=True):
-            scale = np.where(X.std(axis=0) > 1e-6 * model.scale, X.std(axis=0), model.scale)
-            Z = model.project(X, X.mean(axis=0), scale)
-            points = model.dictionary.reconstruction(domain)
-            mixture = Mixture(
-                domain.slot_weights / domain.slot_weights.sum(),
-                points[:, :p],
-                np.maximum(points[:, p : 2 * p], 0.1 * model.unit),
-            )
-            found.append(remoteness(Z, mixture))
-        return np.quantile(np.concatenate(found), np.linspace(0.0, 1.0, _QUANTILES))
 
     def _target_rows(self, X: Any) -> Floats:
         """Check target rows and fill their gaps with what was seen of the column."""

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from baryflow.core.dictionary import Dictionary, Domain, simplex_least_squares
+from baryflow.core.dictionary import Dictionary, Domain
 from baryflow.core.mixture import Mixture
+from baryflow.core.quadratic import simplex_least_squares
 from baryflow.estimators.adaptation import Options, Voter
 from baryflow.estimators.decision import Decision
 from baryflow.estimators.random_state import draw_seed
