@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks import pages
+
 RESULTS = Path(__file__).parent / "results.json"
-README = Path(__file__).parent.parent / "README.md"
-BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
 
 
 @dataclass
@@ -110,15 +110,8 @@ def _seconds(value: float) -> str:
 def write(results: list[Result]) -> None:
     """Write results.json, and the same figures into the README."""
     RESULTS.write_text(json.dumps([asdict(r) for r in results], indent=2, ensure_ascii=False) + "\n")
-    README.write_text(with_table(README.read_text(), results))
+    pages.fill("README.md", "benchmarks", markdown(results))
 
 
 def read() -> list[Result]:
     return [Result(**entry) for entry in json.loads(RESULTS.read_text())]
-
-
-def with_table(text: str, results: list[Result]) -> str:
-    """Return the README's text with its table made anew from the results."""
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{markdown(results)}\n{END}{after}"

@@ -1,7 +1,7 @@
 """Run ``python -m experiments.msda --data FOLDER``; it can be stopped and goes on where it was.
 
-Every finished (set, target, split, part) is appended to ``results/msda.csv``. The tables are made from
-that file by ``python -m experiments.msda --tables``.
+Every finished (set, target, split, part) is appended to ``results/msda.csv``, and the tables of the
+documentation are made from that file; ``python -m experiments.msda --tables`` does only the latter.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def main(arguments=None):
             print("no data: pass --data FOLDER or set BARYFLOW_DATA", file=sys.stderr)
             return 2
         run(options, path)
-    tables.write(path, options.out)
+    if options.out == RESULTS:
+        tables.write_pages(path)
+    print(tables.accuracy_table(tables.read(path)))
     return 0
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import pages
+
 SETS = ("affine", "cstr7", "gas_drift8", "mgr")
 
 
@@ -131,10 +133,38 @@ def seconds_table(rows):
     return "\n".join(lines)
 
 
-def write(path, folder):
-    rows = read(path)
-    for name, make in (
-        ("accuracy", accuracy_table), ("ablation", ablation_table), ("harm", harm_table),
-        ("seconds", seconds_table),
+def short_table(rows):
+    """The table of the README: streams in runs of a class."""
+    lines = ["| | " + " | ".join(SETS) + " |", "|---|" + "---|" * len(SETS)]
+    stream = {"method": "OnlineDaDiL", "order": "runs"}
+    for name, figure, where in (
+        ("source-only logistic regression", "offline", {"method": "source-only LR"}),
+        ("standardised per domain + logistic regression", "offline", {"method": "z-score + LR"}),
+        ("optimal transport (POT)", "offline", {"method": "OT-DA (POT)"}),
+        ("**OnlineDaDiL**, while the stream flows", "prequential", stream),
+        ("**OnlineDaDiL**, after the stream", "refined", stream),
+        ("**DaDiL**, all target rows at hand", "offline", {"method": "DaDiL, all target rows"}),
+        ("trained on target labels", "offline", {"method": "target-trained LR"}),
     ):  # fmt: skip
-        (Path(folder) / f"{name}.md").write_text(make(rows) + "\n")
+        cells = []
+        for s in SETS:
+            found = list(values(rows, figure, set=s, **where).values())
+            cells.append(f"{100 * np.mean(found):.1f}" if found else "–")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+TABLES = (
+    ("docs/adaptation.md", "accuracy", accuracy_table),
+    ("docs/adaptation.md", "harm", harm_table),
+    ("docs/adaptation.md", "seconds", seconds_table),
+    ("docs/adaptation.md", "ablation", ablation_table),
+    ("README.md", "adaptation", short_table),
+)
+
+
+def write_pages(path):
+    """Make the tables of the documentation anew."""
+    rows = read(path)
+    for page, name, make in TABLES:
+        pages.fill(page, name, make(rows))

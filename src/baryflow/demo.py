@@ -96,13 +96,13 @@ def draw(outcome: Outcome, path: str) -> None:
     left.axhline(outcome.target_trained, color="0.4", ls=":", label="trained on target labels")
     left.set(xlabel="target rows seen", ylabel="accuracy so far (predict, then learn)")
     left.set_ylim(top=1.01)
-    left.legend(frameon=False, loc="lower right")
+    left.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=8)
     colors = ("#0b6e99", "#b3541e", "#4d8a3d", "#7a4b94")
     for number, name in enumerate(sorted(outcome.history[-1].shares)):
         shares = [p.shares[name] for p in outcome.history]
         right.plot(rows, shares, color=colors[number % len(colors)], label=f"mode {name}")
     right.set(xlabel="target rows seen", ylabel="share of each source in the target", ylim=(0, 1))
-    right.legend(frameon=False, ncols=2)
+    right.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, fontsize=8)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path)
