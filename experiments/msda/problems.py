@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from baryflow.estimators.decision import stream_order
+
 SETS = ("affine", "cstr7", "gas_drift8", "mgr")
 HELD_OUT = 0.2
 
@@ -83,13 +85,6 @@ def _split(which, target, Xs, ys, X, y, seed):
     return Problem(which, target, Xs, ys, X[stream], y[stream], X[held], y[held])
 
 
-def in_order(y, order, seed, run=20):
+def in_order(y, order, seed):
     """Return the rows of the stream shuffled, class by class, or in runs of one class."""
-    rng = np.random.default_rng([seed, 11])
-    if order == "shuffled":
-        return rng.permutation(len(y))
-    classes = [rng.permutation(np.flatnonzero(y == c)) for c in rng.permutation(np.unique(y))]
-    if order == "class":
-        return np.concatenate(classes)
-    runs = [rows[i : i + run] for rows in classes for i in range(0, len(rows), run)]
-    return np.concatenate([runs[i] for i in rng.permutation(len(runs))])
+    return stream_order(y, order, np.random.default_rng([seed, 11]))

@@ -6,17 +6,17 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from baryflow.core.em import Reference, distinct_rows, fit_rows
 from baryflow.core.mixture import Mixture
 from baryflow.estimators.random_state import draw_seed
+from baryflow.estimators.rows import TakesGaps
 from baryflow.validation import Floats, as_weights
 
 
-class MixtureClassifier(ClassifierMixin, BaseEstimator):
+class MixtureClassifier(TakesGaps, ClassifierMixin, BaseEstimator):
     """Classify by Bayes' rule with an axis-aligned Gaussian mixture for each class.
 
     Use it where classes have several modes, where values are missing, or where a labelled
@@ -133,15 +133,3 @@ class MixtureClassifier(ClassifierMixin, BaseEstimator):
         """Return the logarithm of :meth:`predict_proba`."""
         with np.errstate(divide="ignore"):  # a class may be impossible
             return np.log(self.predict_proba(X))
-
-    def _rows(self, X: Any) -> Floats:
-        check_is_fitted(self)
-        rows: Floats = validate_data(
-            self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan"
-        )
-        return rows
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -16,6 +15,7 @@ from baryflow.core.mixture import Mixture
 from baryflow.estimators.adaptation import Adapted, Options
 from baryflow.estimators.decision import OFFLINE_STEPS, Decision, decide, summarise_whole
 from baryflow.estimators.from_mixtures import adapt_mixtures
+from baryflow.estimators.rows import TakesGaps
 from baryflow.estimators.shared import (
     atoms_of,
     by_source,
@@ -32,7 +32,7 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_count
 
 
-class DaDiL(ClassifierMixin, BaseEstimator):
+class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
     """Adapt a classifier from labelled source domains to an unlabelled target, all at hand.
 
     Every domain is described by a Gaussian mixture; a dictionary of a few labelled mixtures is learned
@@ -202,8 +202,7 @@ class DaDiL(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the probability of every class for target rows, shape (n_samples, n_classes)."""
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        X = self._rows(X)
         if self._adapted is None:
             tables = [mixture.predict_proba(X) for mixture in self._mixtures]
             return np.asarray(sum(tables) / len(tables))
@@ -226,8 +225,3 @@ class DaDiL(ClassifierMixin, BaseEstimator):
         self.coordinates_ = coordinates_of(self.sources_, domains, target)
         self.resemblance_ = resemblance(self.sources_, domains, target)
         self.atoms_ = atoms_of(dictionary)
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags

@@ -37,15 +37,15 @@ def pack(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         "gap": model._gap,
         "refined": model._refined,
         "adapted": model._adapted is not None,
-        "keeps_rows": model._rows is not None,
+        "keeps_rows": model._kept is not None,
     }
     arrays = {f"model_{name}": array for name, array in model_arrays.items()}
     arrays |= {f"summary_{name}": array for name, array in summary_arrays.items()}
     arrays |= {"usual": model._usual, "losses": model.loss_curve_}
     if model._adapted is not None and not model.restart:
         arrays |= {f"last_{n}": a for n, a in model._adapted.carried().items()}
-    if model._rows is not None:
-        X, y, sources = model._rows
+    if model._kept is not None:
+        X, y, sources = model._kept
         arrays["rows"] = X
         arrays["row_classes"] = np.searchsorted(model.classes_, y)
         numbers = {name: number for number, name in enumerate(model.sources_)}
@@ -95,10 +95,10 @@ def _rebuilt(kind: Any, values: dict[str, Any], arrays: dict[str, Any]) -> Any:
     model.n_features_in_ = model._summary.n_features
     if values["feature_names"] is not None:
         model.feature_names_in_ = np.array(values["feature_names"], dtype=object)
-    model._rows = None
+    model._kept = None
     if values["keeps_rows"]:
         sources = np.array(model.sources_, dtype=object)[arrays["row_sources"]]
-        model._rows = (arrays["rows"], model.classes_[arrays["row_classes"]], sources)
+        model._kept = (arrays["rows"], model.classes_[arrays["row_classes"]], sources)
     model._adapted = None
     if values["adapted"]:
         _readapt(model, part("last_"))

@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -27,6 +26,7 @@ from baryflow.estimators.decision import (
 )
 from baryflow.estimators.keeping import pack, unpack
 from baryflow.estimators.novelty import source_remoteness, usual_remoteness
+from baryflow.estimators.rows import TakesGaps
 from baryflow.estimators.shared import (
     atoms_of,
     by_source,
@@ -45,7 +45,7 @@ from baryflow.validation import Floats, as_choice, as_count, as_real, as_weights
 KIND = "online_dadil"
 
 
-class OnlineDaDiL(ClassifierMixin, BaseEstimator):
+class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
     """Adapt a classifier from labelled sources to one unlabelled stream, while it flows.
 
     ``fit`` learns the sources. Each ``partial_fit`` absorbs target rows into a mixture of bounded size
@@ -194,13 +194,13 @@ class OnlineDaDiL(ClassifierMixin, BaseEstimator):
         ``keep_sources=True``. The target's mixture stays: it is a summary of raw rows.
         """
         check_is_fitted(self)
-        if self._rows is None:
+        if self._kept is None:
             raise InvalidInputError("add_source needs the rows of the sources: use keep_sources=True")
         if name in self.sources_:
             raise InvalidInputError(f"there is a source {name!r} already; sources: {self.sources_}")
         X, y = validate_data(self, X, y, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
         check_classification_targets(y)
-        old_X, old_y, old_names = self._rows
+        old_X, old_y, old_names = self._kept
         names = np.concatenate([old_names.astype(object), np.full(len(X), name, dtype=object)])
         summary = self._summary
         self._learn(np.concatenate([old_X, X]), np.concatenate([old_y, y]), names)
@@ -227,7 +227,7 @@ class OnlineDaDiL(ClassifierMixin, BaseEstimator):
         self._refined = 0
         self._gap = 1.0
         self._usual = usual_remoteness(self._model, rows)
-        self._rows = (X, np.asarray(y), np.asarray(names)) if self.keep_sources else None
+        self._kept = (X, np.asarray(y), np.asarray(names)) if self.keep_sources else None
         self._losses: list[tuple[float, float]] = []
         self._expose()
 
@@ -422,19 +422,13 @@ class OnlineDaDiL(ClassifierMixin, BaseEstimator):
 
     def _target_rows(self, X: Any) -> Floats:
         """Check target rows and fill their gaps with what was seen of the column."""
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
-        if not np.isnan(X).any():
-            return np.asarray(X)
+        rows = self._rows(X)
+        if not np.isnan(rows).any():
+            return rows
         fallback = self._model.centre
         if self._summary.mass > 0.0:
             fallback = self._summary.moments()[0]
-        return np.asarray(np.where(np.isnan(X), fallback, X))
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
+        return np.where(np.isnan(rows), fallback, rows)
 
     # -- keeping ---------------------------------------------------------------------------------
 

@@ -7,20 +7,20 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from baryflow import container
 from baryflow.core.mixture import Mixture
 from baryflow.core.summary import Settings, StreamSummary
 from baryflow.estimators.random_state import draw_seed
+from baryflow.estimators.rows import TakesGaps
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.validation import Floats, Integers, RandomState, as_weights
 
 KIND = "online_mixture"
 
 
-class OnlineGaussianMixture(DensityMixin, BaseEstimator):
+class OnlineGaussianMixture(TakesGaps, DensityMixin, BaseEstimator):
     """Fit an axis-aligned Gaussian mixture to a stream that is seen once, in bounded memory.
 
     Every row becomes a component, and the nearest components are merged as long as there are too
@@ -263,18 +263,6 @@ class OnlineGaussianMixture(DensityMixin, BaseEstimator):
         """Return the Akaike information criterion of the mixture on `X`; lower is better."""
         rows = self._rows(X)
         return self.mixture_.aic(rows)
-
-    def _rows(self, X: Any) -> Floats:
-        check_is_fitted(self, "_summary")
-        rows: Floats = validate_data(
-            self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan"
-        )
-        return rows
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
 
     # -- keeping -----------------------------------------------------------------------------
 
