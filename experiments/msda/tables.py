@@ -28,19 +28,22 @@ def values(rows, figure, **where):
     return {key: float(np.mean(v)) for key, v in found.items()}
 
 
-def cell(found):
+def cell(found, expected):
+    """Mean ± std; where a method failed on some targets, on how many it did not."""
     if not found:
         return "–"
     numbers = 100 * np.array(list(found.values()))
-    return f"{numbers.mean():.1f} ± {numbers.std():.1f}"
+    words = f"{numbers.mean():.1f} ± {numbers.std():.1f}"
+    return words if len(found) == expected else f"{words} ({len(found)} of {expected})"
 
 
 def accuracy_table(rows):
     """One line a method: mean ± std over the targets of each set, in percent."""
     lines = ["| method | " + " | ".join(SETS) + " |", "|---|" + "---|" * len(SETS)]
+    targets = {s: len(values(rows, "offline", set=s, method="source-only LR")) for s in SETS}
 
     def line(name, figure, **where):
-        cells = [cell(values(rows, figure, set=s, **where)) for s in SETS]
+        cells = [cell(values(rows, figure, set=s, **where), targets[s]) for s in SETS]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
 
     rivals = ("source-only LR", "z-score + LR", "source MixtureClassifier", "OT-DA (POT)")
