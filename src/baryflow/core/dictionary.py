@@ -197,6 +197,8 @@ class Dictionary:
         proximal = PROXIMAL / self.n_slots
         trusted = [domain for domain in domains if domain.trust > 0.0]
         labelled = [domain for domain in trusted if domain.n_used > spatial]
+        if all(self._labels_fit(domain, spatial) for domain in labelled):
+            labelled = []  # the usual case: the plans keep the classes apart, and nothing has to move
         for columns, group in ((slice(spatial), trusted), (slice(spatial, None), labelled)):
             if group and new[:, columns].size:
                 new[:, columns] = solve_atoms(
@@ -217,6 +219,12 @@ class Dictionary:
             flat[:, spatial:],
         )
         self.atoms = new.reshape(self.atoms.shape)
+
+    def _labels_fit(self, domain: Domain, spatial: int) -> bool:
+        """Tell whether the plan sends every slot to labels that it has already."""
+        labels = _mixed(domain.coordinates, self._sent(domain)[:, :, spatial:])
+        gap = np.abs(labels - domain.goal[:, spatial:])[domain.slot_weights > 0.0]
+        return bool(gap.max(initial=0.0) <= 1e-12 * self.label_scale)
 
     def _layout(self, domains: Sequence[Domain]) -> Layout:
         """Return how the matches connect the slots; as long as they stay the same, the last one."""

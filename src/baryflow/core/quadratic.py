@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
-from baryflow.validation import Floats, Integers
+from baryflow.validation import Booleans, Floats, Integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,39 +78,52 @@ def solve_atoms(
         entries = np.bincount(group.entries, products.ravel(), parts * size * size)
         matrix: Floats = entries.astype(np.float64).reshape(parts, size, size)
         matrix[:, np.arange(size), np.arange(size)] += proximal
-        solution[group.slots] = np.linalg.solve(matrix, right[group.slots])
+        # Small, and well conditioned by the proximal term: an inverse serves all columns at once.
+        solution[group.slots] = np.linalg.inv(matrix) @ right[group.slots]
     return solution
 
 
 def simplex_least_squares(quadratic: Floats, linear: Floats) -> Floats:
     """Minimise xᵀ·quadratic·x − 2·linearᵀ·x over the simplex.
 
-    Coordinates that come out negative on the plane Σx = 1 are dropped one by one, which is nearly
-    always right; the optimality conditions tell. Otherwise: non-negative least squares with the sum as
+    The minimum on one of the simplex's faces is the minimum on the plane of that face. With few
+    unknowns all faces are tried at once; with many, non-negative least squares is used, with the sum as
     one heavy row, of which normalising takes the rest.
     """
     n = len(linear)
     size = max(float(np.trace(quadratic)) / n, np.finfo(np.float64).tiny)
     matrix, vector = quadratic / size + 1e-10 * np.eye(n), linear / size
-    support = np.arange(n)
-    while support.size:  # drop the most negative until none is; then look whether that was right
-        system = np.ones((len(support) + 1, len(support) + 1))
-        system[:-1, :-1] = matrix[np.ix_(support, support)]
-        system[-1, -1] = 0.0
-        found = np.linalg.solve(system, np.append(vector[support], 1.0))
-        if found[:-1].min() < 0.0:
-            support = np.delete(support, found[:-1].argmin())
-            continue
-        solution = np.zeros(n)
-        solution[support] = found[:-1]
-        if (matrix @ solution - vector + found[-1]).min() >= -1e-9 * (1.0 + abs(found[-1])):
-            return np.asarray(solution / solution.sum())
-        break
+    if n > _MANY:
+        return _simplex_nnls(matrix, vector)
+    faces = _faces(n)
+    systems = np.zeros((len(faces), n + 1, n + 1))
+    systems[:, :n, :n] = matrix * (faces[:, :, None] & faces[:, None, :])
+    systems[:, :n, n] = systems[:, n, :n] = faces
+    systems[:, np.arange(n), np.arange(n)] += ~faces  # x = 0 off the face
+    right = np.ones((len(faces), n + 1, 1))
+    right[:, :n, 0] = vector * faces
+    found = np.linalg.solve(systems, right)[:, :n, 0]
+    costs = np.vecdot(found @ matrix, found) - 2.0 * found @ vector
+    costs[found.min(axis=1) < -1e-12] = np.inf  # corners are always allowed
+    best = np.maximum(found[costs.argmin()], 0.0)
+    return np.asarray(best / best.sum())
+
+
+#: Unknowns up to which all faces of the simplex are tried.
+_MANY = 7
+
+
+@cache
+def _faces(n: int) -> Booleans:
+    """Return all non-empty subsets of n coordinates, shape (2ⁿ − 1, n)."""
+    return np.asarray((np.arange(1, 2**n)[:, None] >> np.arange(n)) % 2 == 1)
+
+
+def _simplex_nnls(matrix: Floats, vector: Floats) -> Floats:
     from scipy.optimize import nnls
 
     root = np.linalg.cholesky(matrix)
     heavy = 1e4
-    tall = np.vstack([root.T, np.full(n, heavy)])
+    tall = np.vstack([root.T, np.full(len(vector), heavy)])
     weights, _ = nnls(tall, np.append(np.linalg.solve(root, vector), heavy))
-    total = weights.sum()
-    return np.asarray(weights / total) if total > 0.0 else np.full(n, 1.0 / n)
+    return np.asarray(weights / weights.sum())
