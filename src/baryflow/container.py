@@ -36,6 +36,8 @@ def write(path: str | os.PathLike[str], kind: str, values: Values, arrays: Array
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     content = save(contiguous, metadata={_KEY: text})
     target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {target}: there is no folder {target.parent}")
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -23,6 +23,8 @@ RandomState = int | np.random.Generator | None
 #: How far the sum of a probability vector may be from 1. Larger than float32 rounding of some
 #: hundred terms, much smaller than any modelling mistake.
 SIMPLEX_TOLERANCE = 1e-6
+#: Largest magnitude taken: what is larger would overflow where it is squared and summed.
+LARGEST = 1e150
 #: Sums closer to 1 than this are left as they are, so that what was saved loads bit for bit.
 _EXACT_SUM = 1e-12
 
@@ -84,12 +86,23 @@ def as_matrix(
 
 
 def check_values(array: Floats, name: str, *, allow_nan: bool) -> None:
-    """Refuse infinities, and NaN unless `allow_nan`; the message gives the first bad position."""
-    # One pass in the common case: a finite sum proves that every entry is finite.
+    """Refuse infinities, numbers too large to be squared, and NaN unless `allow_nan`.
+
+    The message gives the first bad position.
+    """
+    # One pass in the common case: a finite sum of squares proves that all is well.
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(array.sum()):
+        if np.isfinite(np.vdot(array, array)):
             return
     bad = np.isinf(array) if allow_nan else ~np.isfinite(array)
+    with np.errstate(invalid="ignore"):
+        huge = np.abs(array) > LARGEST
+    if not bad.any() and huge.any():
+        where = tuple(int(i) for i in np.argwhere(huge)[0])
+        raise InvalidInputError(
+            f"{name} holds {array[where]:g} at position {where}; numbers beyond ±{LARGEST:g} cannot be "
+            f"squared: rescale the column, or mark the value as missing (NaN)"
+        )
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         advice = (

@@ -95,25 +95,35 @@ def barycenter(
     used = [(mixture, c) for mixture, c in zip(mixtures, coordinates, strict=True) if c > 0.0]
     labelled = used[0][0].labels is not None
     if labelled and label_cost is None:
-        label_cost = max(float(w2_squared(a, b).max()) for a, _ in used for b, _ in used)
+        label_cost = max(float(w2_squared(a, b).max()) for a, _ in used for b, _ in used) or 1.0
     mass = float(sum(c * mixture.mass for mixture, c in used))
     current = _checked_start(start, n_components, used)
+    if labelled and current.labels is None:  # a first step without labels gives the start some
+        current = _moved(current, used, _plans(current, used, None)[1], mass)
     trace: list[float] = []
     for _ in range(max_iter + 1):
-        objective, sent = 0.0, []
-        for mixture, coordinate in used:
-            costs = w2_squared(current, mixture)
-            if labelled and current.labels is not None:
-                costs = costs + label_cost_table(current, mixture, label_cost or 0.0)
-            plan = plan_between(current.weights, mixture.weights, costs)
-            objective += coordinate * float(np.vdot(plan, costs))
-            sent.append(plan)
+        objective, sent = _plans(current, used, label_cost if labelled else None)
         trace.append(objective)
         if len(trace) > 1 and trace[-2] - trace[-1] <= tol * trace[-2]:
             break
         if len(trace) <= max_iter:
             current = _moved(current, used, sent, mass)
     return (current, np.array(trace)) if return_trace else current
+
+
+def _plans(
+    current: Mixture, used: list[tuple[Mixture, float]], label_cost: float | None
+) -> tuple[float, list[Floats]]:
+    """Return the objective at `current`, and the optimal plan to every mixture."""
+    objective, plans = 0.0, []
+    for mixture, coordinate in used:
+        costs = w2_squared(current, mixture)
+        if label_cost is not None:
+            costs = costs + label_cost_table(current, mixture, label_cost)
+        plan = plan_between(current.weights, mixture.weights, costs)
+        objective += coordinate * float(np.vdot(plan, costs))
+        plans.append(plan)
+    return objective, plans
 
 
 def _moved(

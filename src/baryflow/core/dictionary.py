@@ -180,10 +180,10 @@ class Dictionary:
         if self.n_atoms == 1:
             return
         used = slice(domain.n_used)
-        root = np.sqrt(domain.slot_weights)[:, None]
-        sent = (self._sent(domain)[:, :, used] * root).reshape(self.n_atoms, -1)
-        goal = (domain.goal[:, used] * root).ravel()
-        domain.coordinates = simplex_least_squares(sent @ sent.T, sent @ goal)
+        # Coordinates sum to one, so the goal can be taken as the origin: an offset costs no digits.
+        gaps = self._sent(domain)[:, :, used] - domain.goal[:, used]
+        gaps = (gaps * np.sqrt(domain.slot_weights)[:, None]).reshape(self.n_atoms, -1)
+        domain.coordinates = simplex_least_squares(gaps @ gaps.T, np.zeros(self.n_atoms))
 
     def move_atoms(self, domains: Sequence[Domain]) -> None:
         """Set the atoms to the exact minimiser with plans fixed, staying near where they were.

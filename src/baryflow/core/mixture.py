@@ -116,6 +116,10 @@ class Mixture:
             and all(np.array_equal(mine[name], theirs[name]) for name in mine)
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Through the constructor, so that copies are read-only too.
+        return type(self), (self.weights, self.means, self.stds, self.labels, self.mass)
+
     __hash__ = None  # type: ignore[assignment]  # equal by value, and values are long arrays
 
     @property

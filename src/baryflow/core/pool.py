@@ -197,9 +197,9 @@ class Pool:
     def decay(self, factor: float) -> None:
         """Multiply all masses by a factor."""
         self._masses *= factor
-        if self._ward:
-            self._costs *= factor
-            self._nearest_cost *= factor
+        if self._ward:  # infinite where there is no pair, also after a factor of zero
+            self._costs = np.where(np.isinf(self._costs), np.inf, self._costs * factor)
+            self._nearest_cost = self._costs.min(axis=1, initial=np.inf)
 
     def arrays(self) -> dict[str, Any]:
         """Return everything the pool holds, to continue bit for bit."""

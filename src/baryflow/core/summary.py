@@ -96,15 +96,15 @@ class StreamSummary:
     # -- learning ----------------------------------------------------------------------------
 
     def update(self, X: Floats, weights: Floats, votes: Floats | None = None) -> None:
-        """Absorb one batch. Within a batch the order of rows does not matter.
+        """Absorb one batch. The order of its rows does not matter, unless it is taken in pieces.
 
         `votes`, shape (n, n_votes), are averaged over the rows of each component.
         """
         self._mixture = None
-        self.n_rows += len(X)
         votes = np.zeros((len(X), self.settings.n_votes)) if votes is None else votes
         counts = weights > 0.0
         X, weights, votes = X[counts], weights[counts], votes[counts]
+        self.n_rows += len(X)
         if not len(X):
             return
         if self._origin is None:
@@ -157,7 +157,7 @@ class StreamSummary:
         self._mixture = None
 
     def _require_same_kind(self, settings: Settings) -> None:
-        for name in ("distance", "merging", "full_covariance", "n_votes"):
+        for name in ("update", "distance", "merging", "full_covariance", "n_votes"):
             mine, theirs = getattr(self.settings, name), getattr(settings, name)
             if mine != theirs:
                 raise InvalidInputError(
@@ -195,7 +195,7 @@ class StreamSummary:
     def _fit_held(self) -> None:
         """Fit the waiting rows: the first time with min_components, later with a few, by BIC."""
         s = self.settings
-        X, weights = distinct_rows(*self._held)
+        X, weights = self._held = distinct_rows(*self._held)
         first = not len(self._pool)
         if first and len(X) < s.min_components:
             return

@@ -122,7 +122,7 @@ def smw2_squared(
     """
     costs = w2_squared(P, Q)
     if label_cost is None:
-        label_cost = float(costs.max())
+        label_cost = float(costs.max()) or 1.0  # where all components coincide only labels differ
     return _solved(P, Q, costs + label_cost_table(P, Q, label_cost), return_plan)
 
 
