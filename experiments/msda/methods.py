@@ -29,7 +29,6 @@ ABLATIONS = {
     "plan only": {"predictor": "plan"},
     "source only": {"predictor": "source"},
     "no restart": {"restart": False},
-    "no gate": {"gate": False},
     "one component a class": {"components_per_class": 1},
 }
 

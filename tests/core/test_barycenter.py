@@ -100,8 +100,9 @@ def test_labels_keep_classes_apart():
 def test_an_unlabelled_start_gets_labels():
     rng = np.random.default_rng(0)
     atoms = [random_mixture(rng, 3, 2, n_classes=2) for _ in range(2)]
-    B = barycenter(atoms, start=atoms[0].with_labels(None))
+    B, trace = barycenter(atoms, start=atoms[0].with_labels(None), return_trace=True)
     assert B.n_classes == 2
+    assert np.diff(trace).max(initial=0.0) <= 1e-12
 
 
 def test_a_warm_start_at_the_solution_stays_there():

@@ -167,6 +167,20 @@ def test_a_mixture_is_a_value():
     assert other.means[0, 0] == 0.0
 
 
+def test_copies_are_frozen_too():
+    import copy
+    import pickle
+
+    for twin in (copy.deepcopy(two()), pickle.loads(pickle.dumps(two()))):  # noqa: S301 - our own
+        assert twin == two()
+        assert not twin.means.flags.writeable
+
+
+def test_numbers_too_large_to_square_are_refused():
+    with pytest.raises(InvalidInputError, match=r"X holds 1e\+200 at position \(0, 1\)"):
+        two().log_density([[0.0, 1e200]])
+
+
 @given(mixtures(n_features=2, n_classes=3))
 def test_save_and_load_give_back_every_bit(m):
     import tempfile

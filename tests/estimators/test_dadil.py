@@ -4,7 +4,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from baryflow import DaDiL, MixtureClassifier, OnlineGaussianMixture
+from baryflow import DaDiL, Mixture, MixtureClassifier, OnlineGaussianMixture
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError
 from tests.strategies import read_only
@@ -63,6 +63,14 @@ def test_labels_of_the_target_are_ignored(problem, fitted):
     X, y, domain = joined(problem)
     y[domain < 0] = problem.y_target[::-1]
     again = DaDiL(random_state=0).fit(X, y, domain)
+    assert np.array_equal(again.predict_proba(X), fitted.predict_proba(X))
+
+
+def test_labels_of_the_target_may_be_anything(problem, fitted):
+    X, y, domain = joined(problem)
+    holes = y.astype(float)
+    holes[domain < 0] = np.nan
+    again = DaDiL(random_state=0).fit(X, holes, domain.astype(object))
     assert np.array_equal(again.predict_proba(X), fitted.predict_proba(X))
 
 
@@ -220,6 +228,40 @@ def test_mixtures_are_enough(problem):
         DaDiL().fit_mixtures(sources, target, classes=["a", "b"])
 
 
+def test_mixtures_in_any_order_with_any_proportions_at_any_offset():
+    def domain(shares, offset=0.0):
+        means = offset + np.array([[0.0, 0.0], [6.0, 0.0]])
+        return Mixture(shares, means, np.ones((2, 2)), labels=np.eye(2))
+
+    for offset in (0.0, 1e6):
+        a, b = domain([0.1, 0.9], offset), domain([0.9, 0.1], offset)
+        target = domain([0.5, 0.5], offset).with_labels(None)
+        for sources in ({"a": a, "b": b}, {"b": b, "a": a}):
+            model = DaDiL().fit_mixtures(sources, target)
+            assert model.predict([[offset, offset], [offset + 6, offset]]).tolist() == [0, 1]
+
+
+def test_coordinates_do_not_depend_on_an_offset(problem):
+    mixtures = {
+        d: MixtureClassifier(random_state=0)
+        .fit(problem.X[problem.domain == d], problem.y[problem.domain == d])
+        .mixture_
+        for d in (1, 2, 3)
+    }
+    target = OnlineGaussianMixture(16).fit(problem.X_target).mixture_
+
+    def moved(m, offset):
+        return Mixture(m.weights, m.means + offset, m.stds, m.labels, m.mass)
+
+    found = [
+        DaDiL()
+        .fit_mixtures({d: moved(m, offset) for d, m in mixtures.items()}, moved(target, offset))
+        .coordinates_["target"]
+        for offset in (0.0, 1e6)
+    ]
+    np.testing.assert_allclose(found[1], found[0], atol=1e-4)
+
+
 # -- the edge ---------------------------------------------------------------------------------------
 
 
@@ -228,8 +270,12 @@ def test_mixtures_are_enough(problem):
     [
         (np.zeros(480), "must not hold 0"),
         (np.ones(3), r"expected sample_domain to have shape \(n_samples=480,\), got \(3,\)"),
-        (np.full(480, -1), "marks every row as target"),
+        (np.full(480, -1), "must mark some rows as target"),
         (np.full(480, 1.5), "names or whole numbers"),
+        (np.full(480, np.inf), "names or whole numbers"),
+        (np.array([1, "a"] * 240, dtype=object), "names or whole numbers"),
+        (np.full(480, "target"), "no domain can be called 'target'"),
+        (np.ones(480), "must mark some rows as target"),
     ],
 )
 def test_bad_domains_are_named(domain, message):

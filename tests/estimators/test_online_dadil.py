@@ -97,6 +97,7 @@ def test_a_stream_of_one_class_is_trusted_less(problem):
     stream(model, one, 8)
     mixed = fit(CONFIGURATIONS["default"], problem).partial_fit(problem.X_target[: len(one)])
     assert model._gap > mixed._gap
+    assert model.trust_ < mixed.trust_
     assert np.isfinite(model.predict_proba(problem.X_target)).all()
 
 
@@ -206,6 +207,117 @@ def test_saved_loaded_and_continued_equals_never_stopped(make, refined, problem,
     assert np.array_equal(resumed.predict_proba(X), through.predict_proba(X))
     assert np.array_equal(resumed.loss_curve_, through.loss_curve_)
     assert np.array_equal(resumed.refine(4).predict_proba(X), through.refine(4).predict_proba(X))
+
+
+def test_sources_with_gaps_are_saved_too(problem, tmp_path):
+    p = problem
+    X = p.X.copy()
+    X[::7, 0] = np.nan
+    model = OnlineDaDiL(predictor="map", random_state=0).fit(X, p.y, p.domain)
+    model.partial_fit(p.X_target[:40]).save(tmp_path / "m.bary")
+    again = baryflow.load(tmp_path / "m.bary")
+    assert np.array_equal(again.predict_proba(p.X_target), model.predict_proba(p.X_target))
+    again.add_source(p.X[:40], p.y[:40], 9)
+
+
+@pytest.mark.parametrize("name", ["paper", "ungated"])
+def test_a_model_with_a_source_added_is_saved_too(name, problem, tmp_path):
+    p = problem
+    first = (p.y < 6) & (p.domain < 4)
+    model = CONFIGURATIONS[name]().fit(p.X[first], p.y[first], p.domain[first])
+    stream(model, p.X_target[:160])
+    model.add_source(p.X[p.domain == 4], p.y[p.domain == 4], 4)
+    model.save(tmp_path / "m.bary")
+    again = baryflow.load(tmp_path / "m.bary")
+    for other in (model, again):
+        stream(other, p.X_target[160:])
+    assert np.array_equal(again.predict_proba(p.X_target), model.predict_proba(p.X_target))
+
+
+def test_parameters_changed_on_the_way(problem, tmp_path):
+    p = problem
+    model = stream(fit(CONFIGURATIONS["ungated"], p), p.X_target[:96])
+    model.set_params(half_life=20.0, n_steps=5, target_components=12)
+    model.save(tmp_path / "m.bary")
+    again = baryflow.load(tmp_path / "m.bary")
+    assert np.array_equal(again.predict_proba(p.X_target), model.predict_proba(p.X_target))
+    for other in (model, again):
+        stream(other, p.X_target[96:160])
+    assert model._summary.mass < 70
+    assert len(model._summary.components().masses) == 12
+    assert np.array_equal(again.predict_proba(p.X_target), model.predict_proba(p.X_target))
+    with pytest.raises(InvalidInputError, match="view was True when the sources were learned"):
+        model.set_params(view=False).partial_fit(p.X_target)
+
+
+def test_a_failed_source_leaves_the_model_as_it_was(problem):
+    p = problem
+    model = stream(fit(CONFIGURATIONS["ungated"], p), p.X_target[:96])
+    before = model.predict_proba(p.X_target)
+    bad = p.X[:30].copy()
+    bad[:, 0] = np.nan
+    with pytest.raises(InvalidInputError, match="no value at all"):
+        model.add_source(bad, np.full(30, 77), 9)
+    assert np.array_equal(model.predict_proba(p.X_target), before)
+    assert 77 not in model.classes_
+
+
+def test_sources_are_copied(problem):
+    p = problem
+    X = p.X.copy()
+    model = OnlineDaDiL(predictor="map", random_state=0).fit(X, p.y, p.domain)
+    X[:] = 0.0
+    assert np.array_equal(model._kept[0], p.X)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("north", "a positive number"), (-3, "a positive number"), (0, "must not hold 0")],
+)
+def test_names_of_new_sources_are_checked(problem, name, message):
+    p = problem
+    model = OnlineDaDiL(predictor="map", random_state=0).fit(p.X, p.y, p.domain)
+    with pytest.raises(InvalidInputError, match=message):
+        model.add_source(p.X[:40], p.y[:40], name)
+    with pytest.raises(InvalidInputError, match="classes of the same kind"):
+        model.add_source(p.X[:40], p.y[:40].astype(str), 9)
+
+
+def test_unknown_never_hides_a_class(problem):
+    p = problem
+    two = p.y < 2
+    for names, label in (([False, True], -1), (["no", "yes"], "unknown"), ([0, 1], -1)):
+        y = np.array(names)[p.y[two]]
+        model = OnlineDaDiL(unknown=0.99, predictor="map", random_state=0)
+        model.fit(p.X[two], y, p.domain[two])
+        assert set(model.predict(p.X_target[:5] + 90.0).tolist()) == {label}
+        assert 0 <= model.score(p.X[two], y) <= 1
+    model.set_params(unknown_label="?")
+    assert set(model.predict(p.X_target[:5] + 90.0).tolist()) == {"?"}
+    model.set_params(unknown_label=1)
+    with pytest.raises(InvalidInputError, match="1 is a class"):
+        model.predict(p.X_target)
+
+
+def test_a_number_too_large_is_refused_and_does_no_harm(problem):
+    p = problem
+    model = stream(fit(CONFIGURATIONS["ungated"], p), p.X_target[:64])
+    before = model.predict_proba(p.X_target)
+    glitch = p.X_target[:4].copy()
+    glitch[2, 1] = 1e300
+    for call in (model.partial_fit, model.predict_proba):
+        with pytest.raises(InvalidInputError, match=r"X holds 1e\+300 at position \(2, 1\)"):
+            call(glitch)
+    assert np.array_equal(model.predict_proba(p.X_target), before)
+    model.partial_fit(p.X_target[64:96])
+
+
+def test_a_second_fit_forgets_the_first_target(problem):
+    p = problem
+    model = stream(fit(CONFIGURATIONS["ungated"], p), p.X_target[:64])
+    model.fit(p.X[:, :5], p.y, p.domain)
+    assert not hasattr(model, "target_mixture_")
+    assert model.n_samples_seen_ == 0
 
 
 def test_a_model_without_target_and_with_names_can_be_saved(problem, tmp_path):

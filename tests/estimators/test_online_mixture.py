@@ -251,6 +251,24 @@ def test_merging_summaries_that_still_wait_for_their_first_fit():
     assert 5 <= whole.mixture_.n_components <= 8  # a first fit of six rows, then a batch of three
 
 
+def test_forgetting_everything_leaves_a_model_that_can_be_saved(tmp_path):
+    rng = np.random.default_rng(0)
+    model = stream(OnlineGaussianMixture(30, half_life=0.01), rng.normal(size=(160, 2)), 20)
+    model.save(tmp_path / "m.bary")
+    assert baryflow.load(tmp_path / "m.bary").mixture_ == model.mixture_
+
+
+def test_a_constant_stream_that_waits_for_its_first_fit_does_not_grow():
+    model = stream(OnlineGaussianMixture.paper(), np.ones((200, 2)), 5)
+    assert len(model._summary._held[0]) == 1
+    assert model.mixture_.mass == pytest.approx(200)
+
+
+def test_rows_of_no_weight_were_not_seen():
+    model = OnlineGaussianMixture().fit(np.eye(3), sample_weight=[1, 0, 2])
+    assert model.n_samples_seen_ == 2
+
+
 def test_half_life_forgets():
     rng = np.random.default_rng(0)
     old, new = rng.normal(0, 1, size=(1000, 2)), rng.normal(50, 1, size=(300, 2))

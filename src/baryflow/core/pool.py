@@ -198,7 +198,8 @@ class Pool:
         """Multiply all masses by a factor."""
         self._masses *= factor
         if self._ward:  # infinite where there is no pair, also after a factor of zero
-            self._costs = np.where(np.isinf(self._costs), np.inf, self._costs * factor)
+            pairs = np.isfinite(self._costs)
+            self._costs[pairs] *= factor
             self._nearest_cost = self._costs.min(axis=1, initial=np.inf)
 
     def arrays(self) -> dict[str, Any]:

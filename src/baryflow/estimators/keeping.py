@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +15,7 @@ from baryflow.estimators.adaptation import Adapted, Options
 from baryflow.estimators.decision import Decision
 from baryflow.estimators.sources import model_from_state, model_state
 from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputError
+from baryflow.validation import check_values
 
 _DAMAGE = (TypeError, KeyError, AttributeError, IndexError, ValueError, ArithmeticError, MemoryError)
 
@@ -36,13 +38,15 @@ def pack(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         "summary": summary_values,
         "gap": model._gap,
         "refined": model._refined,
+        "last": model._last,
         "adapted": model._adapted is not None,
         "keeps_rows": model._kept is not None,
+        "fixed": list(model._learned),
     }
     arrays = {f"model_{name}": array for name, array in model_arrays.items()}
     arrays |= {f"summary_{name}": array for name, array in summary_arrays.items()}
     arrays |= {"usual": model._usual, "losses": model.loss_curve_}
-    if model._adapted is not None and not model.restart:
+    if model._adapted is not None and not model._last["from_scratch"]:
         arrays |= {f"last_{n}": a for n, a in model._adapted.carried().items()}
     if model._kept is not None:
         X, y, sources = model._kept
@@ -74,35 +78,32 @@ def _rebuilt(kind: Any, values: dict[str, Any], arrays: dict[str, Any]) -> Any:
 
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not name.startswith("summary_"):
-            finite = np.isfinite(array) if name != "losses" else True
-            if not np.all(finite):
-                raise InvalidInputError(f"{name} holds values that are not finite")
+            check_values(array, name, allow_nan=name in ("rows", "losses"))
     model._model = model_from_state(values["model"], part("model_"))
     model.classes_ = container.from_labels(values["classes"])
     model.sources_ = container.from_labels(values["sources"]).tolist()
-    if len(model.classes_) != model._model.n_classes:
-        raise InvalidInputError("the classes do not fit the model")
     decision = dict(values["decision"])
     decision["options"] = Options(**decision["options"])
     decision["scores"] = tuple(tuple(score) for score in decision["scores"])
     model._decision = Decision(**decision)
-    settings = model._settings()
+    model._learned = {name: getattr(model, name) for name in values["fixed"]}
+    settings = model._settings(model._model.n_classes)
     scale = model._model.scale
     metric = model._model.metric(scale) if settings.full_covariance else None
     model._summary = StreamSummary.from_state(settings, values["summary"], part("summary_"), metric)
     model._gap, model._refined = float(values["gap"]), int(values["refined"])
     model._usual = arrays["usual"]
     model.n_features_in_ = model._summary.n_features
-    if values["feature_names"] is not None:
-        model.feature_names_in_ = np.array(values["feature_names"], dtype=object)
+    _check_names(model, values["feature_names"])
     model._kept = None
     if values["keeps_rows"]:
-        sources = np.array(model.sources_, dtype=object)[arrays["row_sources"]]
+        sources = container.from_labels(values["sources"])[arrays["row_sources"]]
         model._kept = (arrays["rows"], model.classes_[arrays["row_classes"]], sources)
     model._adapted = None
+    model._last = dict(values["last"])
     if values["adapted"]:
         _readapt(model, part("last_"))
-    model._losses = [(float(a), float(b)) for a, b in arrays["losses"]]
+    model._losses = deque(map(tuple, arrays["losses"].tolist()), maxlen=10_000)
     model._expose()
     # A trial prediction finds arrays whose shapes do not fit each other.
     trial = np.zeros((1, model.n_features_in_))
@@ -113,17 +114,21 @@ def _rebuilt(kind: Any, values: dict[str, Any], arrays: dict[str, Any]) -> Any:
 
 
 def _readapt(model: Any, carried: dict[str, Any]) -> None:
-    """Make the last update again: with a restart it follows from the summary alone."""
-    options, mass = model._decision.options, model._summary.mass
+    """Make the last update again; one that started from scratch follows from the summary alone."""
+    last = dict(model._last)
     previous = None
-    if not model.restart:
-        previous = Adapted.from_carried(model._model, carried)
+    if not last.pop("from_scratch"):
+        previous, last["n_steps"] = Adapted.from_carried(model._model, carried), 0
     model._adapted = Adapted(
-        model._model,
-        model._summary,
-        options,
-        n_steps=(model._refined or model.n_steps) if model.restart else 0,
-        freeze_sources=not model._refined and model.restart,
-        trust=mass / (mass + model.ramp),
-        previous=previous,
+        model._model, model._summary, model._decision.options, previous=previous, **last
     )
+
+
+def _check_names(model: Any, features: list[str] | None) -> None:
+    """Check that classes and features are as many as the model has, and set the features' names."""
+    if len(set(model.classes_.tolist())) != model._model.n_classes:
+        raise InvalidInputError("the classes do not fit the model")
+    if features is not None:
+        if len(features) != model.n_features_in_:
+            raise InvalidInputError("the feature names do not fit the model")
+        model.feature_names_in_ = np.array(features, dtype=object)

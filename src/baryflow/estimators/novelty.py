@@ -6,7 +6,7 @@ import numpy as np
 
 from baryflow.core.mixture import Mixture
 from baryflow.estimators.adaptation import remoteness
-from baryflow.estimators.sources import SourceModel
+from baryflow.estimators.sources import SourceModel, spread
 from baryflow.validation import Floats
 
 #: Quantiles of the sources' own remoteness against which novelty is measured.
@@ -18,14 +18,13 @@ def usual_remoteness(model: SourceModel, rows: list[Floats]) -> Floats:
     p = model.n_dimensions
     found = []
     for X, domain in zip(rows, model.domains, strict=True):
-        scale = np.where(X.std(axis=0) > 1e-6 * model.scale, X.std(axis=0), model.scale)
         points = model.dictionary.reconstruction(domain)
         mixture = Mixture(
             domain.slot_weights / domain.slot_weights.sum(),
             points[:, :p],
             np.maximum(points[:, p : 2 * p], 0.1 * model.unit),
         )
-        found.append(remoteness(model.project(X, X.mean(axis=0), scale), mixture))
+        found.append(remoteness(model.project(X, X.mean(axis=0), spread(X, model.scale)), mixture))
     return np.asarray(np.quantile(np.concatenate(found), np.linspace(0.0, 1.0, _QUANTILES)))
 
 

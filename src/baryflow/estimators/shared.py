@@ -9,7 +9,7 @@ import numpy as np
 from baryflow.core.dictionary import Dictionary, Domain
 from baryflow.core.mixture import Mixture
 from baryflow.core.quadratic import simplex_least_squares
-from baryflow.estimators.adaptation import Options, Voter
+from baryflow.estimators.adaptation import PREDICTORS, Options, Voter
 from baryflow.estimators.decision import Decision
 from baryflow.estimators.random_state import draw_seed
 from baryflow.estimators.sources import SourceOptions
@@ -34,7 +34,7 @@ def source_options(estimator: Any) -> SourceOptions:
 
 def default_options(estimator: Any) -> Options:
     """Return what an estimator does if nothing is decided."""
-    choices = ("auto", "combined", "map", "plan", "source")
+    choices = ("auto", *PREDICTORS)
     if estimator.predictor not in choices:
         raise InvalidInputError(f"predictor must be one of {choices}, got {estimator.predictor!r}")
     predictor: Any = "combined" if estimator.predictor == "auto" else estimator.predictor
@@ -51,22 +51,47 @@ def split_domains(sample_domain: Any, n: int, target: Any) -> tuple[Any, Any]:
         raise InvalidInputError(
             f"expected sample_domain to have shape (n_samples={n},), got {names.shape}"
         )
+    names = _checked_names(names)
     if target is not None:
         is_target = names == target
         if not is_target.any():
             known = ", ".join(map(str, np.unique(names)[:10]))
             raise InvalidInputError(f"no row belongs to the target {target!r}; domains are: {known}")
         return names, is_target
-    if names.dtype.kind in "iuf":
-        if names.dtype.kind == "f" and not np.array_equal(names, np.round(names)):
-            raise InvalidInputError("sample_domain must hold names or whole numbers")
+    if names.dtype.kind == "i":
+        return names, names < 0
+    return names, np.zeros(n, dtype=bool)
+
+
+def _checked_names(names: Any) -> Any:
+    """Return names as strings or as integers other than 0; nothing else can name a domain."""
+    if names.dtype == object and all(isinstance(name, (int, np.integer)) for name in names):
         names = names.astype(np.int64)
+    if names.dtype.kind == "f" and np.isfinite(names).all() and np.array_equal(names, np.round(names)):
+        names = names.astype(np.int64)
+    if names.dtype.kind in "iu":
         if (names == 0).any():
             raise InvalidInputError(
                 "sample_domain must not hold 0: sources are positive, target rows negative"
             )
-        return names, names < 0
-    return names, np.zeros(n, dtype=bool)
+        return names.astype(np.int64)
+    if names.dtype.kind not in "UO" or not all(isinstance(name, str) for name in names):
+        raise InvalidInputError(
+            f"sample_domain must hold names or whole numbers, and not both; got {names.dtype}"
+        )
+    if (names == TARGET).any():
+        raise InvalidInputError(f"no domain can be called {TARGET!r}: coordinates_ uses that name")
+    return names
+
+
+def check_new_source(name: Any, sources: list[Any]) -> None:
+    """Refuse a name that is taken, or not of the kind of the other sources' names."""
+    if name in sources:
+        raise InvalidInputError(f"there is a source {name!r} already; sources: {sources}")
+    split_domains(np.array([name]), 1, None)  # a name, or a number that is not 0
+    if isinstance(name, str) != isinstance(sources[0], str) or (not isinstance(name, str) and name < 0):
+        kind = "a string" if isinstance(sources[0], str) else "a positive number"
+        raise InvalidInputError(f"name must be {kind} like those of the other sources, got {name!r}")
 
 
 def by_source(X: Floats, codes: Any, names: Any) -> tuple[list[Floats], list[Any], list[Any]]:

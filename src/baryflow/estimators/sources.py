@@ -70,7 +70,6 @@ class SourceOptions:
     view: bool = True
     components_per_class: int = 2
     n_atoms: int | None = None
-    label_cost: float | None = None
     seed: int = 0
 
 
@@ -79,7 +78,7 @@ class SourceModel:
     """Classifiers, view, prior of the proportions and the source-only dictionary.
 
     In the *view*, rows are standardised with their own domain's moments and projected on the
-    discriminant directions; without it they are taken as they come.
+    discriminant directions; without it they are only moved to the sources' common centre.
     """
 
     n_classes: int
@@ -101,12 +100,13 @@ class SourceModel:
     ) -> SourceModel:
         """Learn from complete rows, a list entry for each source."""
         everything, labels = np.concatenate(rows), np.concatenate(codes)
-        centre, scale = _moments(everything)
-        standardised = [(X - c) / s for X in rows for c, s in [_moments(X, scale)]]
+        centre, scale = everything.mean(axis=0), everything.std(axis=0)
+        scale = np.where(scale > 0.0, scale, 1.0)
+        standardised = [(X - X.mean(axis=0)) / spread(X, scale) for X in rows]
         pooled = LinearClassifier.fit((everything - centre) / scale, labels, n_classes)
         own = LinearClassifier.fit(np.concatenate(standardised), labels, n_classes)
         directions = None
-        seen = rows
+        seen = [X - centre for X in rows]
         if options.view:
             directions = discriminant_directions(standardised, codes, n_classes)
             seen = [Z @ directions for Z in standardised]
@@ -136,11 +136,6 @@ class SourceModel:
         """Columns of the means in the coordinates of the mixtures."""
         return len(self.unit)
 
-    @property
-    def slot_labels(self) -> Floats:
-        """One-hot class of each slot."""
-        return np.eye(self.n_classes)[self.slot_classes]
-
     def pooled_proba(self, X: Floats) -> Floats:
         """Return the probabilities of the source classifier that knows nothing of the target."""
         return self.pooled.proba((X - self.centre) / self.scale)
@@ -152,7 +147,7 @@ class SourceModel:
     def project(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
         """Return rows in the coordinates of the mixtures."""
         if self.directions is None:
-            return X
+            return X - self.centre
         return ((X - centre) / scale) @ self.directions
 
     def metric(self, scale: Floats) -> Floats | None:
@@ -160,11 +155,10 @@ class SourceModel:
         return None if self.directions is None else self.directions / scale[:, None]
 
 
-def _moments(X: Floats, fallback: Floats | None = None) -> tuple[Floats, Floats]:
-    """Return mean and std of the columns; a constant one takes the fallback's std, or 1."""
-    centre, scale = X.mean(axis=0), X.std(axis=0)
-    usual = np.ones_like(scale) if fallback is None else fallback
-    return centre, np.where(scale > 1e-6 * usual if fallback is not None else scale > 0.0, scale, usual)
+def spread(X: Floats, usual: Floats) -> Floats:
+    """Return the std of each column, or the usual one where the column does not vary."""
+    found = X.std(axis=0)
+    return np.where(found > 1e-6 * usual, found, usual)
 
 
 def _within(seen: list[Floats], codes: list[Integers]) -> Floats:
@@ -175,10 +169,10 @@ def _within(seen: list[Floats], codes: list[Integers]) -> Floats:
             rows = V[y == c]
             total += np.square(rows - rows.mean(axis=0)).sum(axis=0)
             count += len(rows)
-    spread = np.sqrt(total / count)
+    found = np.sqrt(total / count)
     whole = np.concatenate(seen).std(axis=0)
-    spread = np.where(spread > 1e-3 * whole, spread, 1e-3 * whole)
-    return np.where(spread > 0.0, spread, 1.0)
+    found = np.maximum(found, 1e-3 * whole)
+    return np.where(found > 0.0, found, 1.0)
 
 
 def _class_mixtures(
@@ -233,10 +227,8 @@ def _dictionary(
     ]
     slot_classes = np.repeat(np.arange(n_classes), m)
     stacked = np.concatenate(slots)
-    label_cost = options.label_cost
-    if label_cost is None:
-        label_cost = float(fast_squared_distances(stacked, stacked).max())
-    root = np.sqrt(max(label_cost, np.finfo(np.float64).tiny))
+    # What a label costs: the largest distance between two components, so that classes stay apart.
+    root = float(np.sqrt(fast_squared_distances(stacked, stacked).max())) or 1.0
     n_atoms = options.n_atoms or max(2, min(_MAX_ATOMS, n_sources - 1))
     chosen = farthest_first(slots, min(n_atoms, n_sources))
     labels = root * np.eye(n_classes)
