@@ -331,29 +331,36 @@ def test_random_damage_of_a_saved_model_is_one_clear_error(tmp_path):
     assert refused > 300
 
 
+THREADS_PROBE = """
+import hashlib, json
+import numpy as np
+from baryflow import OnlineGaussianMixture
+
+X = np.random.default_rng(0).normal(size=(1200, 100)) @ np.diag(np.arange(1.0, 101.0))
+X[::9, 3] = np.nan
+hashes = []
+for model in (OnlineGaussianMixture(80), OnlineGaussianMixture.paper(40, random_state=0)):
+    for start in range(0, 1200, 100):
+        model.partial_fit(X[start : start + 100])
+    m = model.mixture_
+    hashes += [hashlib.sha256(a.tobytes()).hexdigest() for a in (m.weights, m.means, m.stds)]
+print(json.dumps(hashes))
+"""
+
+
 def test_same_stream_same_bits_whatever_the_threads():
-    script = (
-        "import numpy as np, hashlib, json; from baryflow import OnlineGaussianMixture as O\n"
-        "X = np.random.default_rng(0).normal(size=(600, 100)) @ np.diag(np.arange(100.0))\n"
-        "m = O(40)\n"
-        "for i in range(0, 600, 60): m.partial_fit(X[i:i + 60])\n"
-        "s = m._summary._pool\n"
-        "print(json.dumps([hashlib.sha256(a.tobytes()).hexdigest() for a in"
-        " (s.masses, s.means, s.stds)]))"
-    )
     found = [
-        json.loads(
-            subprocess.run(
-                [sys.executable, "-c", script],
-                capture_output=True,
-                text=True,
-                check=True,
-                env={"OPENBLAS_NUM_THREADS": n, "OMP_NUM_THREADS": n, "MKL_NUM_THREADS": n},
-            ).stdout
-        )
+        subprocess.run(
+            [sys.executable, "-c", THREADS_PROBE],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"OPENBLAS_NUM_THREADS": n, "OMP_NUM_THREADS": n, "MKL_NUM_THREADS": n},
+        ).stdout
         for n in ("1", "2")
     ]
     assert found[0] == found[1]
+    assert len(json.loads(found[0])) == 6
 
 
 # -- the edge -------------------------------------------------------------------------------------
