@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -32,11 +33,8 @@ def demo(seed: int, figure: Path | None) -> None:
     """Four operating modes of a synthetic plant adapt to a fifth one as its stream flows."""
     data = demonstration.problem(seed)
     n_sources = len(set(data.domain.tolist()))
-    click.echo(
-        f"{n_sources} labelled modes, {len(data.X)} rows; an unlabelled one flows in, "
-        f"{demonstration.BATCH} rows at a time; learning the sources ...",
-        err=True,
-    )
+    click.echo(f"{n_sources} labelled modes, {len(data.X)} rows: learning them ...", err=True)
+    click.echo(f"an unlabelled one flows in, {demonstration.BATCH} rows at a time", err=True)
     outcome = None
     for event in demonstration.stream(data):
         if isinstance(event, demonstration.Outcome):
@@ -53,7 +51,7 @@ def demo(seed: int, figure: Path | None) -> None:
             demonstration.draw(outcome, str(figure))
         except ModuleNotFoundError as error:
             raise click.ClickException(
-                f"the figure needs {error.name}: pip install 'baryflow[plot]'"
+                f"the figure needs {error.name}: pip install {error.name}"
             ) from error
         except (ValueError, OSError) as error:  # unknown kind of picture, folder not writable
             raise click.ClickException(f"cannot write the figure {figure}: {error}") from error
@@ -90,12 +88,13 @@ def _show(progress: demonstration.Progress) -> None:
     if not sys.stderr.isatty():
         return
     nearest = sorted(progress.shares.items(), key=lambda item: -item[1])[:3]
-    words = ", ".join(f"mode {name} {share:.0%}" for name, share in nearest)
+    words = ", ".join(f"{name} {share:.0%}" for name, share in nearest)
     line = (
-        f"\r{progress.n_rows:5d}/{progress.n_rows_total} rows   accuracy so far "
-        f"{progress.adapted:6.1%} (source-only {progress.source_only:6.1%})   resembles {words}    "
+        f"{progress.n_rows:5d}/{progress.n_rows_total} rows  {progress.adapted:6.1%} right "
+        f"(source-only {progress.source_only:6.1%})  like modes {words}"
     )
-    click.echo(line, err=True, nl=False)
+    width = shutil.get_terminal_size().columns - 1
+    click.echo(f"\r{line[:width]:<{width}}", err=True, nl=False)
 
 
 def _table(outcome: demonstration.Outcome) -> str:

@@ -36,6 +36,7 @@ class Outcome:
     after_stream: float
     target_trained: float
     report: str
+    mixing: Floats  # the true shares of the sources
 
 
 def problem(random_state: int = 0) -> Domains:
@@ -71,6 +72,7 @@ def stream(data: Domains) -> Iterator[Progress | Outcome]:
         after_stream=float(model.score(data.X_target, data.y_target)),
         target_trained=_target_trained(data.X_target, data.y_target),
         report=model.report(),
+        mixing=data.mixing,
     )
 
 
@@ -100,8 +102,10 @@ def draw(outcome: Outcome, path: str) -> None:
     colors = ("#0b6e99", "#b3541e", "#4d8a3d", "#7a4b94")
     for number, name in enumerate(sorted(outcome.history[-1].shares)):
         shares = [p.shares[name] for p in outcome.history]
-        right.plot(rows, shares, color=colors[number % len(colors)], label=f"mode {name}")
-    right.set(xlabel="target rows seen", ylabel="share of each source in the target", ylim=(0, 1))
+        color = colors[number % len(colors)]
+        right.plot(rows, shares, color=color, label=f"mode {name}")
+        right.axhline(outcome.mixing[number], color=color, ls=":", lw=1)
+    right.set(xlabel="target rows seen", ylabel="share of each source (dotted: true)", ylim=(0, 1))
     right.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, fontsize=8)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)

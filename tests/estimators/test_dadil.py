@@ -59,6 +59,18 @@ def test_what_it_found_is_open_to_inspection(problem, fitted):
     assert "resembles" in words
 
 
+@pytest.mark.parametrize("source", [1, 2, 3, 4])
+def test_a_target_like_one_source_resembles_that_source(problem, source):
+    p = problem
+    twin = p.domain == source
+    model = DaDiL(predictor="combined", random_state=0).fit(
+        np.concatenate([p.X, p.X[twin]]),
+        np.concatenate([p.y, p.y[twin]]),
+        np.concatenate([p.domain, np.full(twin.sum(), -1)]),
+    )
+    assert model.resemblance_[source] > 0.85
+
+
 def test_labels_of_the_target_are_ignored(problem, fitted):
     X, y, domain = joined(problem)
     y[domain < 0] = problem.y_target[::-1]

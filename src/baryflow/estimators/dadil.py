@@ -73,7 +73,8 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
     coordinates_ : dict of domain name → array of shape (n_atoms,)
         The target's are under ``"target"``.
     resemblance_ : dict of source name → float
-        Shares of the sources in the target, on the simplex: which histories it resembles.
+        Shares of the sources in the target, on the simplex: which histories it resembles, in the
+        coordinates of the view, where shift and scale of a domain no longer count.
     atoms_ : list of Mixture
         Labelled, in the coordinates of the view.
     target_mixture_ : Mixture
@@ -217,9 +218,10 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
             self.predictor, [reconstruction, labelled]
         )
         self._adapted = None
+        chosen = "chosen by you" if self.predictor != "auto" else "reconstruction and plan, averaged"
         self._decision = Decision(
-            Options("map" if self.predictor == "map" else "plan", "none"),
-            reason="mixtures were given, not rows: no source classifier, and nothing to leave out",
+            Options("plan" if self.predictor == "plan" else "map", "none"),
+            reason=f"{chosen}; mixtures were given: no source classifier, nothing to leave out",
         )
         return self
 
@@ -246,5 +248,5 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
 
     def _expose(self, dictionary: Dictionary, domains: list[Domain], target: Domain) -> None:
         self.coordinates_ = coordinates_of(self.sources_, domains, target)
-        self.resemblance_ = resemblance(self.sources_, domains, target)
+        self.resemblance_ = resemblance(self.sources_, dictionary, domains, target)
         self.atoms_ = atoms_of(dictionary)

@@ -147,9 +147,8 @@ def decide(
         return Decision(default, reason=why, scores=scores)
     best = int(mean_nll.argmin())
     why = (
-        f"{names[best]} had the lowest negative log-likelihood ({mean_nll[best]:.3f}; not adapting: "
-        f"{mean_nll[0]:.3f}) on sources left out, with an accuracy of {mean_accuracy[best]:.1%} "
-        f"(not adapting: {mean_accuracy[0]:.1%})"
+        f"{names[best]} had the lowest negative log-likelihood (NLL) on sources left out, "
+        f"{mean_nll[best]:.3f} against {mean_nll[0]:.3f} of the pooled source classifier"
     )
     width = max(0.02, *gaps)
     chosen = alternatives[best]

@@ -394,7 +394,7 @@ class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
                 self.__dict__.pop(name, None)
             return
         self.coordinates_ = coordinates_of(self.sources_, domains, adapted.target)
-        self.resemblance_ = resemblance(self.sources_, domains, adapted.target)
+        self.resemblance_ = resemblance(self.sources_, dictionary, domains, adapted.target)
         self.target_mixture_: Mixture = adapted.reconstruction
         self.proportions_ = adapted.proportions
         self.trust_ = self._decision.trust(self._gap) if self.gate and not self._refined else 1.0
@@ -465,11 +465,12 @@ class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         if self._adapted is None:
             stream += "predictions are the sources' classifier's."
         elif self._refined:
-            stream += "refined: the adapted predictions are used as they are."
+            stream += "refined: what was decided is used as it is."
         else:
             stream += (
-                f"the adapted predictions count {self.trust_:.0%} (the stream's classes differ from the "
-                f"sources' by {self._gap:.0%}; up to {self._decision.threshold:.0%} is trusted fully)."
+                f"what was decided counts {self.trust_:.0%}, the pooled source classifier the rest (the "
+                f"classes seen differ from the sources' by {self._gap:.0%}; up to "
+                f"{self._decision.threshold:.0%} is trusted fully)."
             )
         return f"{words}\n{stream}"
 

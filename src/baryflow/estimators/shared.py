@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from baryflow.core.dictionary import Dictionary, Domain
+from baryflow.core.gaussian import fast_squared_distances
 from baryflow.core.mixture import Mixture
 from baryflow.core.quadratic import simplex_least_squares
+from baryflow.core.transport import assignment
 from baryflow.estimators.adaptation import PREDICTORS, Options, Voter
 from baryflow.estimators.decision import Decision
 from baryflow.estimators.random_state import draw_seed
@@ -127,12 +129,29 @@ def coordinates_of(names: list[Any], domains: list[Domain], target: Domain) -> d
     return found | {TARGET: target.coordinates}
 
 
-def resemblance(names: list[Any], domains: list[Domain], target: Domain) -> dict[Any, float]:
-    """Return the mixture of the sources' coordinates that comes nearest to the target's."""
-    table = np.stack([domain.coordinates for domain in domains])
+def resemblance(
+    names: list[Any], dictionary: Dictionary, domains: list[Domain], target: Domain
+) -> dict[Any, float]:
+    """Return the mixture of the sources that comes nearest to the target, slot by slot.
+
+    The sources' own components are compared, not their reconstructions, which fewer atoms than sources
+    cannot tell apart.
+    """
+    used = slice(target.n_used)
+    slots = dictionary.reconstruction(target)
+    columns = []
+    for domain in domains:
+        rebuilt = dictionary.reconstruction(domain)
+        # Where the source lacks a class its reconstruction stands in.
+        points = np.where((domain.slot_weights > 0.0)[:, None], domain.goal, rebuilt)
+        columns.append(points[assignment(fast_squared_distances(slots, rebuilt))][:, used])
+    goal = np.where((target.slot_weights > 0.0)[:, None], target.goal, slots)[:, used]
+    gaps = (np.stack(columns) - goal) * np.sqrt(target.slot_weights)[:, None]
+    table = gaps.reshape(len(domains), -1)
+    quadratic = table @ table.T
     # A little ridge shares the credit between sources that are the same.
-    quadratic = table @ table.T + 1e-3 * np.eye(len(table))
-    shares = simplex_least_squares(quadratic, table @ target.coordinates)
+    quadratic += 1e-6 * float(np.trace(quadratic)) / len(domains) * np.eye(len(domains))
+    shares = simplex_least_squares(quadratic, np.zeros(len(domains)))
     return {name: float(share) for name, share in zip(names, shares, strict=True)}
 
 
@@ -158,21 +177,37 @@ def describe(
     proportions: Floats | None,
 ) -> str:
     """Put the state of an adaptation into words."""
-    lines = [f"{len(sources)} source(s), {len(classes)} classes."]
     option = decision.options
-    if option.predictor == "source" and option.voter == "pooled":
-        lines.append("Decision: do not adapt; predict with the sources' classifier.")
-    else:
-        lines.append(f"Decision: predict with {option.predictor!r} (source classifier: {option.voter}).")
+    lines = [f"{_count(len(sources), 'source')}, {_count(len(classes), 'class', 'classes')}."]
+    lines.append(f"Decision: {_DECISIONS[option.predictor]}{_VOTERS[option.voter]}.")
     lines.append(f"Why: {decision.reason}.")
-    for name, accuracy, nll in decision.scores:
-        lines.append(f"  on sources left out, {name}: accuracy {accuracy:.1%}, NLL {nll:.3f}")
+    if decision.scores:
+        lines.append(
+            "Each source in turn played the target, which is harder than most targets are, since it may "
+            "lie outside the others:"
+        )
+        lines += [f"  {n:<18} accuracy {a:6.1%}   NLL {nll:.3f}" for n, a, nll in decision.scores]
+        lines.append("  (pooled: all sources as they are; own: each domain standardised by itself)")
     if shares:
         nearest = sorted(shares.items(), key=lambda item: -item[1])
-        words = ", ".join(f"{name}: {share:.0%}" for name, share in nearest if share >= 0.01)
-        lines.append(f"The target resembles {words}.")
+        words = ", ".join(f"{name}: {share:.0%}" for name, share in nearest if share >= 0.005)
+        lines.append(f"The target resembles {words} (after standardisation).")
     if proportions is not None:
-        order = np.argsort(-proportions)[:5]
+        order = np.argsort(-proportions, kind="stable")[:5]
         words = ", ".join(f"{classes[i]}: {proportions[i]:.1%}" for i in order)
-        lines.append(f"Class proportions taken for the target, largest first: {words}.")
+        more = f", and {len(classes) - 5} more" if len(classes) > 5 else ""
+        lines.append(f"Class proportions taken for the target: {words}{more}.")
     return "\n".join(lines)
+
+
+_DECISIONS = {
+    "source": "do not use the reconstruction; predict with the source classifier",
+    "map": "predict with the reconstruction of the target",
+    "plan": "predict with the target's own components, labelled through the plan",
+    "combined": "predict with reconstruction, labelled components and source classifier together",
+}
+_VOTERS = {"pooled": " (pooled)", "own": " (own)", "both": " (pooled and own, averaged)", "none": ""}
+
+
+def _count(n: int, one: str, many: str | None = None) -> str:
+    return f"{n} {one}" if n == 1 else f"{n} {many or one + 's'}"
