@@ -4,64 +4,41 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections import deque
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from baryflow import container
 from baryflow.core.mixture import Mixture
-from baryflow.core.summary import Settings, StreamSummary
+from baryflow.core.summary import StreamSummary
 from baryflow.estimators.adaptation import Adapted, coverage_gap, log_average
 from baryflow.estimators.decision import (
-    COMPONENTS_PER_CLASS,
     ONLINE_STEPS,
-    Decision,
     absorb,
-    decide,
     new_summary,
-    summary_settings,
 )
 from baryflow.estimators.keeping import pack, unpack
-from baryflow.estimators.novelty import source_remoteness, usual_remoteness
-from baryflow.estimators.rows import TakesGaps
+from baryflow.estimators.learning import LearnsSources
+from baryflow.estimators.novelty import source_remoteness
 from baryflow.estimators.shared import (
     atoms_of,
-    by_source,
-    check_new_source,
     coordinates_of,
-    default_options,
     describe,
-    fill_gaps,
     resemblance,
-    source_options,
-    split_domains,
 )
-from baryflow.estimators.sources import SourceModel
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import (
     Floats,
-    as_choice,
     as_count,
-    as_real,
     as_weights,
-    check_values,
 )
 
 KIND = "online_dadil"
-#: Parameters that cannot change between fit and the end of the stream.
-_FIXED = (
-    "n_atoms", "components_per_class", "view", "proportions", "votes", "predictor", "target_mixture",
-    "keep_sources",
-)  # fmt: skip
-#: Updates whose losses are remembered.
-_CURVE = 10_000
 
 
-class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
+class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
     """Adapt a classifier from labelled sources to one unlabelled stream, while it flows.
 
     ``fit`` learns the sources. Each ``partial_fit`` absorbs target rows into a mixture of bounded size
@@ -178,123 +155,6 @@ class OnlineDaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
             n_steps=1,
             target_mixture="paper",
             random_state=random_state,
-        )
-
-    # -- sources ---------------------------------------------------------------------------------
-
-    def fit(self, X: Any, y: Any, sample_domain: Any = None) -> Self:
-        """Learn the labelled sources; forget any target.
-
-        Parameters
-        ----------
-        X : array or frame of shape (n_samples, n_features)
-            A missing value (NaN) counts as the mean of its domain.
-        y : array of shape (n_samples,)
-        sample_domain : array of shape (n_samples,), optional
-            The source of each row, a name or a positive number; without it all are one source.
-        """
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
-        check_values(X, "X", allow_nan=True)
-        check_classification_targets(y)
-        names, is_target = split_domains(sample_domain, len(X), None)
-        if is_target.any():
-            raise InvalidInputError(
-                "sample_domain holds negative numbers, which mark target rows: pass those to partial_fit"
-            )
-        self._learn(X, y, names)
-        return self
-
-    def add_source(self, X: Any, y: Any, name: Any) -> Self:
-        """Learn one more labelled source, which may bring new classes; the target seen is kept.
-
-        The view, the classifiers and the dictionary are learned anew from all sources, which needs
-        ``keep_sources=True``. The target's mixture stays: it is a summary of raw rows.
-        """
-        check_is_fitted(self)
-        self._require_learned()
-        if self._kept is None:
-            raise InvalidInputError("add_source needs the rows of the sources: use keep_sources=True")
-        check_new_source(name, self.sources_)
-        X, y = validate_data(self, X, y, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
-        check_values(X, "X", allow_nan=True)
-        check_classification_targets(y)
-        old_X, old_y, old_names = self._kept
-        if (y.dtype.kind in "UO") != (old_y.dtype.kind in "UO"):
-            raise InvalidInputError(
-                f"y must hold classes of the same kind as before, {old_y.dtype}, got {y.dtype}"
-            )
-        names = np.array([*old_names.tolist(), *[name] * len(X)])
-        summary = self._summary
-        self._learn(np.concatenate([old_X, X]), np.concatenate([old_y, y]), names)
-        if summary.mass > 0.0:
-            self._retell(summary)
-            self._update(self.n_steps, freeze_sources=True)
-        return self
-
-    def _learn(self, X: Floats, y: Any, names: Any) -> None:
-        """Learn from all sources; nothing of the model changes unless all of it succeeds."""
-        self._check_parameters()
-        options, default = source_options(self), default_options(self)
-        classes, codes = np.unique(y, return_inverse=True)
-        rows, labels, sources = by_source(X, codes, names)
-        rows = [fill_gaps(R) for R in rows]
-        settings = self._settings(len(classes))
-        model = SourceModel.fit(rows, labels, len(classes), options)
-        decision = Decision(default, 1.0, reason="chosen by you: predictor is not 'auto'")
-        if self.predictor == "auto":
-            decision = decide(rows, labels, len(classes), options, default, streams=self.gate)
-        self._usual = usual_remoteness(model, rows)
-        self.classes_, self.sources_ = classes, sources
-        self._model, self._decision = model, decision
-        self._summary = new_summary(model, settings)
-        self._adapted: Adapted | None = None
-        self._last: dict[str, Any] = {}
-        self._refined, self._gap = 0, 1.0
-        self._losses: deque[tuple[float, float]] = deque(maxlen=_CURVE)
-        self._learned = {name: getattr(self, name) for name in _FIXED}
-        self._kept = None
-        if self.keep_sources:
-            self._kept = (X.copy(), np.array(y), np.array(names))
-        self._expose()
-
-    def _require_learned(self) -> None:
-        """Refuse to go on with other parameters than the sources were learned with."""
-        for name, before in self._learned.items():
-            if getattr(self, name) != before:
-                raise InvalidInputError(
-                    f"{name} was {before!r} when the sources were learned and is now "
-                    f"{getattr(self, name)!r}: set it back, or call fit again"
-                )
-
-    def _check_parameters(self) -> None:
-        as_count(self.n_steps, "n_steps")
-        as_real(self.ramp, "ramp", low=0.0)
-        as_choice(self.target_mixture, "target_mixture", ("rows", "paper"))
-        if self.target_mixture == "paper" and (self.view or self.votes or self.proportions or self.gate):
-            raise InvalidInputError(
-                "target_mixture='paper' keeps neither full covariances nor votes: it needs view=False, "
-                "votes=False, proportions=False and gate=False, as in OnlineDaDiL.paper()"
-            )
-        if self.target_components is not None:
-            as_count(self.target_components, "target_components")
-        if self.unknown is not None:
-            as_real(self.unknown, "unknown", low=0.0, high=1.0)
-
-    def _settings(self, n_classes: int) -> Settings:
-        limit = self.target_components or COMPONENTS_PER_CLASS * n_classes
-        if self.target_mixture == "rows":
-            return summary_settings(
-                n_classes,
-                max_components=limit,
-                half_life=self.half_life,
-                full_covariance=bool(self.view),
-            )
-        return Settings(  # the paper's algorithm
-            max_components=limit,
-            update="bic",
-            distance="w2",
-            merging="wasserstein",
-            half_life=self.half_life,
         )
 
     # -- the target ------------------------------------------------------------------------------
