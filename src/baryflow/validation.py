@@ -7,6 +7,7 @@ a float64 array (sharing memory where that is possible, never changing it) or ra
 
 from __future__ import annotations
 
+import math
 from numbers import Integral, Real
 from typing import Any
 
@@ -91,9 +92,8 @@ def check_values(array: Floats, name: str, *, allow_nan: bool) -> None:
     The message gives the first bad position.
     """
     # One pass in the common case: a finite sum of squares proves that all is well.
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(np.vdot(array, array)):
-            return
+    if math.isfinite(np.vdot(array, array)):
+        return
     bad = np.isinf(array) if allow_nan else ~np.isfinite(array)
     with np.errstate(invalid="ignore"):
         huge = np.abs(array) > LARGEST

@@ -51,11 +51,11 @@ class StandardisedRows:
     def of(cls, X: Floats, weights: Floats, centre: Floats, scale: Floats) -> StandardisedRows:
         """Standardise the rows of `X`, NaN included."""
         Z = (X - centre) / scale
-        missing = np.isnan(Z)
         known = None
         log_units = -np.log(scale) - 0.5 * LOG_2PI
         total = log_units.sum() * weights.sum()
-        if missing.any():
+        if np.isnan(Z.sum()):
+            missing = np.isnan(Z)
             Z[missing] = 0.0
             known = (~missing).astype(np.float64)
             total = weights @ known @ log_units
@@ -121,7 +121,7 @@ class Candidates:
         seeds = seed_indices(rows.Z, rows.weights, largest, n_init, rng)
         of_restart = np.repeat(seeds, len(sizes) // n_init, axis=0)
         first = np.concatenate([s[:k] for s, k in zip(of_restart, sizes, strict=True)])
-        memberships = lloyd(rows.Z, rows.weights, rows.Z[first], candidates._starts, candidates._sizes)
+        memberships = lloyd(rows.Z, rows.weights, rows.Z[first], candidates._starts, candidates._owner)
         parts = [
             block.sums(memberships[:, part])
             for block, part in zip(rows.blocks, _slices(len(rows.Z)), strict=True)
@@ -153,12 +153,14 @@ class Candidates:
             # Parameters that reproduce the sums they were computed from will hardly move any more.
             moved = np.abs(sums[1] - self._sums[1]).max(axis=1)
             settled = np.maximum.reduceat(moved, self._starts) <= _UNMOVED * tolerance
-            for position, candidate in enumerate(self._active):
+            rises = []
+            for candidate, value in zip(self._active.tolist(), log_likelihood.tolist(), strict=True):
                 trace = self.traces[candidate]
-                trace.append(float(log_likelihood[position]))
-                rise = trace[-1] - trace[-2] if len(trace) > 1 else np.inf
-                self.converged[candidate] = settled[position] or rise < tolerance
-            stopping = self.converged[self._active] | (step == max_iter)
+                rises.append(value - trace[-1] if trace else np.inf)
+                trace.append(value)
+            converged = settled | (np.array(rises) < tolerance)
+            self.converged[self._active] = converged
+            stopping = converged if step < max_iter else np.ones_like(converged)
             if stopping.any():
                 self._set_aside(stopping)
                 if stopping.all():

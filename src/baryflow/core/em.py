@@ -225,10 +225,12 @@ def fit_rows(
     sweep, winner = _summarise(candidates, ks, X.shape[1], mass)
     shares, means, stds = candidates.parameters(winner)
     alive = shares > _VANISHED
+    if not alive.all():
+        shares, means, stds = shares[alive], means[alive], stds[alive]
     mixture = Mixture(
-        shares[alive] / shares[alive].sum(),
-        reference.centre + reference.scale * means[alive],
-        reference.scale * stds[alive],
+        shares / shares.sum(),
+        reference.centre + reference.scale * means,
+        reference.scale * stds,
         mass=mass,
     )
     return mixture, sweep
@@ -260,7 +262,7 @@ def _summarise(candidates: Candidates, ks: Integers, n_features: int, mass: floa
     Return the sweep and the number of the winning candidate. One that did not converge wins only
     over others that did not.
     """
-    total, converged = [t[-1] for t in candidates.traces], candidates.converged
+    total, converged = [t[-1] for t in candidates.traces], candidates.converged.tolist()
     of_k = [range(i, len(total), len(ks)) for i in range(len(ks))]
     chosen = [min(restarts, key=lambda c: (not converged[c], -total[c])) for restarts in of_k]
     log_likelihood = np.array([total[c] for c in chosen])
@@ -270,7 +272,7 @@ def _summarise(candidates: Candidates, ks: Integers, n_features: int, mass: floa
         n_components=ks,
         bic=bic,
         log_likelihood=log_likelihood,
-        converged=converged[chosen],
+        converged=candidates.converged[chosen],
         n_iter=np.array([len(candidates.traces[c]) for c in chosen]),
         traces=tuple(np.array(candidates.traces[c]) for c in chosen),
         best=best,

@@ -29,7 +29,7 @@ def seed_indices(
     seeds = np.empty((n_restarts, n_seeds), dtype=np.intp)
     restarts = np.arange(n_restarts)
     uniforms = rng.random((n_seeds, n_restarts, n_trials))
-    seeds[:, 0] = _draw(np.tile(weights, (n_restarts, 1)), uniforms[0, :, :1])[:, 0]
+    seeds[:, 0] = _draw(np.broadcast_to(weights, (n_restarts, len(Z))), uniforms[0, :, :1])[:, 0]
     distances_from = _Distances(Z)
     nearest = distances_from(seeds[:, 0])
     for step in range(1, n_seeds):
@@ -60,9 +60,8 @@ class _Distances:
         table *= -2.0
         table += self._norms
         table += self._norms[chosen, None]
-        np.maximum(table, 0.0, out=table)
         table[np.arange(len(chosen)), chosen] = 0.0
-        return table
+        return np.maximum(table, 0.0, out=table)
 
 
 def _draw(masses: Floats, uniforms: Floats) -> Integers:
@@ -75,13 +74,12 @@ def _draw(masses: Floats, uniforms: Floats) -> Integers:
     return drawn
 
 
-def lloyd(Z: Floats, weights: Floats, centres: Floats, starts: Integers, sizes: Integers) -> Floats:
+def lloyd(Z: Floats, weights: Floats, centres: Floats, starts: Integers, owner: Integers) -> Floats:
     """Return the memberships, shape (total clusters, n), after Lloyd's iterations of all candidates.
 
     A row at the same distance from two centres belongs half to each. A cluster that loses all of its
     rows stays where it is.
     """
-    owner = np.repeat(np.arange(len(sizes)), sizes)
     members = np.zeros((len(owner), len(Z)), dtype=bool)
     for _ in range(_LLOYD_STEPS):
         # Half the squared distance, up to the row's own norm, which no comparison needs.
@@ -98,4 +96,6 @@ def lloyd(Z: Floats, weights: Floats, centres: Floats, starts: Integers, sizes: 
         else:  # an empty cluster stays where it is
             kept = (counts > 0.0)[:, None]
             centres = np.where(kept, moved / np.where(kept, counts[:, None], 1.0), centres)
+    if np.count_nonzero(members) == len(starts) * len(Z):  # no ties
+        return members.astype(np.float64)
     return members / np.add.reduceat(members, starts, axis=0, dtype=np.float64)[owner]
