@@ -55,3 +55,18 @@ def test_inspect_of_what_is_not_there_or_foreign(run, tmp_path):
         done = run("inspect", tmp_path / name)
         assert done.exit_code == 1
         assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (("--modes", "5-2"), "runs backwards"),
+        (("--modes", "a"), "not a list of numbers"),
+        (("--magnitude", "4"), "MODE:FAULT=SHARE"),
+        (("--faults", "40"), "faults must be different numbers from 0 to 28"),
+    ],
+)
+def test_tep_simulate_refuses_what_makes_no_sense(run, tmp_path, option, message):
+    done = run("tep", "simulate", tmp_path, *option)
+    assert done.exit_code in (1, 2)
+    assert message in done.stderr

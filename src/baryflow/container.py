@@ -27,14 +27,18 @@ Values = dict[str, Any]
 
 
 def write(path: str | os.PathLike[str], kind: str, values: Values, arrays: Arrays) -> None:
-    """Write one object atomically: temporary file in the same folder, flush to disk, rename."""
+    """Write one object atomically."""
     from safetensors.numpy import save
 
     manifest = {"schema": SCHEMA, "kind": kind, "values": values}
     # One metadata key: the order of several is not fixed, and same content should be same bytes.
     text = json.dumps(manifest, sort_keys=True, allow_nan=False)
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    content = save(contiguous, metadata={_KEY: text})
+    write_bytes(path, save(contiguous, metadata={_KEY: text}))
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a whole file atomically: temporary file in the same folder, flush to disk, rename."""
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"cannot write {target}: there is no folder {target.parent}")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from pathlib import Path
 
 import click
 
 from baryflow import demo as demonstration
+from baryflow.cli.tep import tep
+from baryflow.cli.words import Line, spoken
 from baryflow.core.mixture import Mixture
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.estimators.online_mixture import OnlineGaussianMixture
-from baryflow.exceptions import BaryflowError
 from baryflow.persistence import load
 
 
@@ -20,6 +19,9 @@ from baryflow.persistence import load
 @click.version_option(package_name="baryflow")
 def main() -> None:
     """Adapt a classifier from many labelled histories to one live, unlabelled stream."""
+
+
+main.add_command(tep)
 
 
 @main.command()
@@ -36,15 +38,14 @@ def demo(seed: int, figure: Path | None) -> None:
     click.echo(f"{n_sources} labelled modes, {len(data.X)} rows: learning them ...", err=True)
     click.echo(f"an unlabelled one flows in, {demonstration.BATCH} rows at a time", err=True)
     outcome = None
-    for event in demonstration.stream(data):
-        if isinstance(event, demonstration.Outcome):
-            outcome = event
-        else:
-            _show(event)
+    with Line() as line:
+        for event in demonstration.stream(data):
+            if isinstance(event, demonstration.Outcome):
+                outcome = event
+            else:
+                line.show(_standing(event))
     if outcome is None:
         raise click.ClickException("the stream was empty")
-    if sys.stderr.isatty():
-        click.echo(err=True)
     click.echo(_table(outcome))
     if figure is not None:
         try:
@@ -62,10 +63,8 @@ def demo(seed: int, figure: Path | None) -> None:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def inspect(file: Path) -> None:
     """Say in words what is inside a .bary file."""
-    try:
+    with spoken():
         content = load(file)
-    except (BaryflowError, OSError) as error:
-        raise click.ClickException(str(error)) from error
     if isinstance(content, OnlineDaDiL):
         click.echo(content.report())
     elif isinstance(content, OnlineGaussianMixture):
@@ -83,18 +82,13 @@ def _in_words(mixture: Mixture) -> str:
     )
 
 
-def _show(progress: demonstration.Progress) -> None:
-    """Print the progress on one line that overwrites itself; nothing when nobody watches."""
-    if not sys.stderr.isatty():
-        return
+def _standing(progress: demonstration.Progress) -> str:
     nearest = sorted(progress.shares.items(), key=lambda item: -item[1])[:3]
     words = ", ".join(f"{name} {share:.0%}" for name, share in nearest)
-    line = (
+    return (
         f"{progress.n_rows:5d}/{progress.n_rows_total} rows  {progress.adapted:6.1%} right "
         f"(source-only {progress.source_only:6.1%})  like modes {words}"
     )
-    width = shutil.get_terminal_size().columns - 1
-    click.echo(f"\r{line[:width]:<{width}}", err=True, nl=False)
 
 
 def _table(outcome: demonstration.Outcome) -> str:

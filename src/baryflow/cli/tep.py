@@ -1,0 +1,122 @@
+"""``baryflow tep``: build the Tennessee Eastman benchmark from the plant up."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import click
+
+from baryflow.cli.words import Line, spoken
+from baryflow.datasets.tep import FAULTS, Plan
+from baryflow.datasets.tep import simulate as simulate_
+from baryflow.datasets.tep.simulate import Progress
+from baryflow.datasets.tep.tables import MAGNITUDES
+
+
+class Numbers(click.ParamType[tuple[int, ...]]):
+    """Numbers and ranges: ``1,3-5``."""
+
+    name = "numbers"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Return the numbers in rising order."""
+        if isinstance(value, tuple):
+            return value
+        numbers: set[int] = set()
+        for part in str(value).split(","):
+            match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+            if match is None:
+                self.fail(f"{value!r} is not a list of numbers and ranges such as 1,3-5", param, ctx)
+            first, last = int(match[1]), int(match[2] or match[1])
+            if last < first:
+                self.fail(f"the range {part.strip()!r} runs backwards", param, ctx)
+            numbers |= set(range(first, last + 1))
+        return tuple(sorted(numbers))
+
+
+class Magnitude(click.ParamType[tuple[tuple[int, int], float]]):
+    """The size of a fault in a mode: ``MODE:FAULT=SHARE``."""
+
+    name = "mode:fault=share"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[tuple[int, int], float]:
+        """Return ((mode, fault), share)."""
+        match = re.fullmatch(r"(\d+):(\d+)=([\d.]+)", str(value))
+        if match is None:
+            self.fail(f"{value!r} is not of the form MODE:FAULT=SHARE, for instance 4:6=0.5", param, ctx)
+        return (int(match[1]), int(match[2])), float(match[3])
+
+
+@click.group()
+def tep() -> None:
+    """Build the Tennessee Eastman benchmark: simulate the plant, encode its signals."""
+
+
+@tep.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--modes", type=Numbers(), default="1-6", show_default=True)
+@click.option(
+    "--faults", type=Numbers(), default=f"0-{len(FAULTS) - 1}", show_default=True, help="0: no fault."
+)
+@click.option(
+    "--runs", type=click.IntRange(1), default=50, show_default=True, help="Of each mode and fault."
+)
+@click.option("--seed", type=click.IntRange(0), default=2024, show_default=True)
+@click.option(
+    "--lead", default=5.0, show_default=True, help="Hours of normal operation before the fault."
+)
+@click.option("--hours", default=30.0, show_default=True, help="Hours recorded from the fault on.")
+@click.option(
+    "--magnitude", "magnitudes", type=Magnitude(), multiple=True, help="Size of a fault, e.g. 4:6=0.5."
+)
+@click.option(
+    "--jobs", type=click.IntRange(1), default=os.cpu_count(), show_default=True, help="Processes."
+)
+def simulate(folder: Path, jobs: int, magnitudes: tuple[Any, ...], **options: Any) -> None:
+    """Run the plant and keep its signals in FOLDER.
+
+    An interrupted simulation is continued, a finished one can be extended by further runs and modes.
+    """
+    with spoken():
+        plan = Plan(magnitudes={**MAGNITUDES, **dict(magnitudes)}, **options)
+        with Line(log_every=60) as line:
+            done = simulate_(folder, plan, jobs=jobs, progress=_teller(line))
+    click.echo(f"{done.total} files in {folder}, {done.total - done.found} of them new", err=True)
+    for trip in done.redrawn:
+        click.echo(
+            f"mode {trip.mode}, fault {trip.fault}, run {trip.run}: tripped {trip.hours:.1f} h after "
+            f"the fault ({trip.reason}); drawn again",
+            err=True,
+        )
+
+
+def _teller(line: Line) -> Callable[[Progress], None]:
+    begin = monotonic()
+
+    def tell(progress: Progress) -> None:
+        new = progress.done - progress.found
+        left = (progress.total - progress.done) * (monotonic() - begin) / new if new else None
+        time = "settling the plant in its modes" if left is None else f"{_duration(left)} left"
+        line.show(f"{progress.done}/{progress.total} files  {len(progress.redrawn)} trips  {time}")
+
+    return tell
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return (
+        f"{minutes // 60} h {minutes % 60:02d} min"
+        if minutes >= 60
+        else f"{minutes} min"
+        if minutes
+        else "< 1 min"
+    )

@@ -1,0 +1,15 @@
+import pytest
+
+from baryflow.datasets.tep import plant as module
+from baryflow.datasets.tep.simulate import settle
+
+
+@pytest.fixture(scope="session")
+def plant():
+    return module.Plant()
+
+
+@pytest.fixture(scope="session")
+def settled(plant, tmp_path_factory):
+    """Every mode at rest: ten seconds of work, done once."""
+    return settle(plant, tmp_path_factory.mktemp("tep") / "settled.bary")

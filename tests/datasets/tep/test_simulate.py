@@ -1,0 +1,204 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from baryflow import container
+from baryflow.cli import main
+from baryflow.datasets.tep import Plan, iterate_signals, read_commissioning, read_signals, simulate
+from baryflow.datasets.tep.simulate import MAX_DRAWS, draw, noise_seed, read_manifest
+from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputError
+
+SMALL = Plan(modes=(1, 4), faults=(0, 6), runs=2, hours=1.0, lead=0.5, commissioning=1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, settled):
+    folder = tmp_path_factory.mktemp("simulated")
+    _put_settled(folder, settled)
+    simulate(folder, SMALL, jobs=2)
+    return folder
+
+
+def _put_settled(folder, settled):
+    """Spare the ten seconds in which the modes are reached."""
+    arrays = {f"{name}{mode}": getattr(s, name) for mode, s in settled.items() for name in s._fields}
+    container.write(folder / "settled.bary", "tep-settled", {}, arrays)
+
+
+def test_signals_come_back_with_their_labels(folder):
+    signals = read_signals(folder)
+    assert signals.X.shape == (8, 20, 34)
+    assert signals.X.dtype == np.float32
+    assert sorted(zip(signals.domain, signals.y, signals.run, strict=True)) == [
+        (mode, fault, run) for mode in (1, 4) for fault in (0, 6) for run in (0, 1)
+    ]
+    assert len(read_signals(folder, modes=[4], runs=1)) == 2
+    assert read_commissioning(folder, 1).shape == (1, 20, 34)
+    assert sum(len(part) for part in iterate_signals(folder)) == len(signals)
+
+
+def test_the_same_bits_whatever_the_number_of_processes(folder, tmp_path, settled):
+    _put_settled(tmp_path, settled)
+    simulate(tmp_path, SMALL, jobs=1)
+    for path in sorted(folder.glob("mode*/*.bary")):
+        assert path.read_bytes() == (tmp_path / path.relative_to(folder)).read_bytes()
+
+
+def test_a_simulation_is_continued_and_extended_without_touching_what_is_there(
+    folder, tmp_path, settled
+):
+    import shutil
+
+    other = tmp_path / "copy"
+    shutil.copytree(folder, other)
+    lost = other / "mode4" / "run001.bary"
+    kept = other / "mode1" / "run000.bary"
+    lost.unlink()
+    before = kept.stat().st_mtime_ns
+    seen = []
+    done = simulate(other, Plan(**{**vars(SMALL), "runs": 3}), jobs=1, progress=seen.append)
+    assert (done.done, done.total, done.found) == (8, 8, 5)
+    assert [p.done for p in seen] == [5, 6, 7, 8]
+    assert kept.stat().st_mtime_ns == before
+    assert lost.read_bytes() == (folder / "mode4" / "run001.bary").read_bytes()
+    assert read_manifest(other)["runs"] == {"mode1": 3, "mode4": 3}
+
+
+def test_the_manifest_holds_every_parameter(folder):
+    manifest = read_manifest(folder)
+    assert manifest["complete"]
+    assert manifest["plan"]["magnitudes"]["4:6"] == 0.5
+    assert manifest["plan"]["seed"] == 2024
+    assert len(manifest["variables"]) == 34
+    assert manifest["setpoints"]["3"]["percent_g"] == 90.09
+    assert set(manifest["versions"]) >= {"tep-studio", "numba", "baryflow"}
+
+
+def test_a_folder_with_another_simulation_is_refused(folder):
+    with pytest.raises(
+        InvalidInputError, match=r"another simulation: it has .*'seed': 2024.*another folder"
+    ):
+        simulate(folder, Plan(**{**vars(SMALL), "seed": 1}))
+
+
+def test_what_a_kill_leaves_behind_is_complete_and_goes_on(tmp_path, settled, folder):
+    _put_settled(tmp_path, settled)
+    program = (
+        "from baryflow.datasets.tep import Plan, simulate\n"
+        "if __name__ == '__main__':\n"
+        f"    simulate({str(tmp_path)!r}, Plan((1, 4), 40, (0, 6), hours=1.0, lead=0.5, "
+        "commissioning=1), jobs=1)\n"
+    )
+    script = tmp_path / "run.py"
+    script.write_text(program)
+    process = subprocess.Popen([sys.executable, str(script)])
+    while len(list(tmp_path.glob("mode*/*.bary"))) < 4 and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    there = list(tmp_path.glob("mode*/*.bary"))
+    assert there
+    for path in there:
+        container.read(path)
+    assert not read_manifest(tmp_path)["complete"]
+    done = simulate(tmp_path, SMALL, jobs=1)
+    assert done.done == done.total
+    for path in sorted(folder.glob("mode*/*.bary")):
+        assert path.read_bytes() == (tmp_path / path.relative_to(folder)).read_bytes()
+
+
+def test_a_run_that_trips_is_drawn_again_and_told(plant, settled):
+    # Reaction kinetics drift in mode 2: now and then the pressure runs away.
+    plan = Plan(modes=(2,), faults=(13,), runs=1)
+    signal_, redrawn = draw(plant, settled[2], plan, 2, 13, 0)
+    assert signal_.shape == (600, 34)
+    assert [trip.reason for trip in redrawn] == ["High Reactor Pressure!!  Shutting down."]
+
+
+def test_a_fault_that_always_trips_is_an_error_that_says_what_to_do(plant, settled):
+    plan = Plan(magnitudes={}, hours=8.0, lead=0.5)
+    with pytest.raises(
+        BaryflowError, match=f"{MAX_DRAWS} times out of {MAX_DRAWS} in mode 4.*lower its magnitude"
+    ):
+        draw(plant, settled[4], plan, 4, 6, 0)
+
+
+def test_seeds_are_eight_times_odd_and_differ():
+    seeds = {
+        noise_seed(2024, mode, fault, run)
+        for mode in range(1, 7)
+        for fault in range(29)
+        for run in range(20)
+    }
+    assert len(seeds) == 6 * 29 * 20
+    assert all((seed / 8) % 2 == 1 and seed < 2**32 for seed in seeds)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"modes": (0,)}, "modes must be different numbers from 1 to 6"),
+        ({"modes": ()}, "modes must be"),
+        ({"faults": (1, 1)}, "faults must be different"),
+        ({"faults": (29,)}, "from 0 to 28"),
+        ({"runs": 0}, "runs must be an integer >= 1"),
+        ({"runs": 2000}, "at most 1000"),
+        ({"hours": -1.0}, "hours must be a number"),
+        ({"magnitudes": {(1, 6): 1.5}}, "share in"),
+    ],
+)
+def test_a_wrong_plan_is_refused(wrong, message):
+    with pytest.raises(InvalidInputError, match=message):
+        Plan(**wrong)
+
+
+def test_what_is_missing_or_foreign_is_told(folder, tmp_path):
+    with pytest.raises(FileNotFoundError, match="baryflow tep simulate"):
+        read_signals(tmp_path)
+    with pytest.raises(InvalidInputError, match=r"expected 9 runs of mode 1 .* found 2: continue"):
+        read_signals(folder, runs=9)
+    with pytest.raises(FileNotFoundError, match="no simulation"):
+        read_manifest(tmp_path)
+    (tmp_path / "manifest.json").write_text(json.dumps({"plan": 3}))
+    with pytest.raises(FileFormatError, match="not the manifest"):
+        read_manifest(tmp_path)
+    (tmp_path / "mode1").mkdir()
+    container.write(tmp_path / "mode1" / "run000.bary", "mixture", {}, {"signals": np.zeros((1, 2, 34))})
+    with pytest.raises(FileFormatError, match="does not hold simulated signals"):
+        read_signals(tmp_path)
+
+
+def test_without_the_extra_the_message_says_what_to_install(tmp_path):
+    program = (
+        "import sys; sys.modules['tep_studio'] = None\n"
+        "from baryflow.cli import main\n"
+        f"main(['tep', 'simulate', {os.fspath(tmp_path / 'x')!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "pip install 'baryflow[tep]'" in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_command_says_what_it_did(tmp_path, settled):
+    def run(*arguments):
+        return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+    (tmp_path / "plant").mkdir()
+    _put_settled(tmp_path / "plant", settled)
+    options = ("--modes", "1", "--faults", "0,6", "--runs", 1, "--hours", 0.5, "--lead", 0, "--jobs", 1)
+    done = run("tep", "simulate", tmp_path / "plant", *options)
+    assert done.exit_code == 0, done.output
+    assert "2 files in" in done.stderr
+    again = run("tep", "simulate", tmp_path / "plant", *options)
+    assert "0 of them new" in again.stderr
+    other = run("tep", "simulate", tmp_path / "plant", *options, "--magnitude", "1:6=0.5")
+    assert other.exit_code == 1
+    assert "holds another simulation" in other.stderr
