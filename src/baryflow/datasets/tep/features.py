@@ -1,0 +1,106 @@
+"""Encoded signals: 128 numbers a run, small enough to come along."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.resources import as_file, files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from baryflow import container
+from baryflow.exceptions import FileFormatError, InvalidInputError
+from baryflow.validation import Integers
+
+KIND = "tep-features"
+#: The modes whose features, made by an encoder that never saw them, are inside the package.
+EMBEDDED = (1,)
+
+
+@dataclass(frozen=True)
+class Features:
+    """Runs of all six modes, encoded for one target mode.
+
+    Attributes
+    ----------
+    target : int
+        The mode that the encoder has not seen.
+    X : float32 array of shape (n_runs, 128)
+    y : array of shape (n_runs,)
+        The fault; 0 is normal operation.
+    domain : array of shape (n_runs,)
+        The mode.
+    run : array of shape (n_runs,)
+        Number of the run within its mode and fault.
+    head : array of shape (n_runs,)
+        The fault that the encoder's own head predicts.
+    about : dict
+        The encoder, how it was validated on the sources, where the signals come from.
+    """
+
+    target: int
+    X: NDArray[np.float32]
+    y: Integers
+    domain: Integers
+    run: Integers
+    head: Integers
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def is_target(self) -> NDArray[np.bool_]:
+        """Which runs are of the target mode."""
+        return self.domain == self.target
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one file; features are kept in half precision."""
+        arrays: dict[str, NDArray[Any]] = {"X": self.X.astype(np.float16)}
+        if not np.isfinite(arrays["X"]).all():
+            raise InvalidInputError("features too large for half precision: scale them before they are saved")
+        arrays |= {name: getattr(self, name).astype(np.int16) for name in ("y", "domain", "run", "head")}
+        container.write(path, KIND, {"target": self.target, "about": self.about}, arrays)
+
+
+def read_features(path: str | os.PathLike[str]) -> Features:
+    """Read what :meth:`Features.save` wrote."""
+    kind, values, arrays = container.read(path)
+    names = ("y", "domain", "run", "head")
+    if kind != KIND or not {"X", *names} <= set(arrays) or not {"target", "about"} <= set(values):
+        raise FileFormatError(f"{os.fspath(path)} does not hold encoded signals")
+    X = arrays["X"]
+    if X.ndim != 2 or any(arrays[name].shape != X.shape[:1] for name in names):
+        raise FileFormatError(f"the arrays of {os.fspath(path)} do not fit together")
+    numbers = [arrays[name].astype(np.intp) for name in names]
+    return Features(int(values["target"]), X.astype(np.float32), *numbers, about=dict(values["about"]))
+
+
+def load_tep(target: int = 1, *, runs: int | None = None, faults: Sequence[int] | None = None) -> Features:
+    """Return the encoded Tennessee Eastman signals that come with the package.
+
+    Parameters
+    ----------
+    target : int
+        The mode that plays the unlabelled stream; only mode 1 is embedded.
+    runs : int, optional
+        At most so many runs of every mode and fault.
+    faults : sequence of int, optional
+        Only these classes.
+    """
+    if target not in EMBEDDED:
+        raise InvalidInputError(
+            f"only target modes {EMBEDDED} are embedded, got {target}: make others with 'baryflow tep encode'"
+        )
+    with as_file(files("baryflow.datasets.tep") / "data" / f"target{target}.bary") as path:
+        whole = read_features(path)
+    keep = np.ones(len(whole), dtype=bool)
+    if runs is not None:
+        keep &= whole.run < runs
+    if faults is not None:
+        keep &= np.isin(whole.y, list(faults))
+    parts = [getattr(whole, name)[keep] for name in ("X", "y", "domain", "run", "head")]
+    return Features(target, *parts, about=whole.about)
