@@ -14,6 +14,8 @@ import click
 from baryflow.cli.words import Line, spoken
 from baryflow.datasets.tep import FAULTS, Plan
 from baryflow.datasets.tep import simulate as simulate_
+from baryflow.datasets.tep.encode import DEFAULT, ENCODERS, leave_one_out
+from baryflow.datasets.tep.encode import encode as encode_
 from baryflow.datasets.tep.simulate import Progress
 from baryflow.datasets.tep.tables import MAGNITUDES
 
@@ -97,6 +99,43 @@ def simulate(folder: Path, jobs: int, magnitudes: tuple[Any, ...], **options: An
             f"the fault ({trip.reason}); drawn again",
             err=True,
         )
+
+
+@tep.command()
+@click.argument("folder", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.argument("out", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--encoder", type=click.Choice(ENCODERS), default=DEFAULT, show_default=True)
+@click.option("--targets", type=Numbers(), default="1-6", show_default=True)
+@click.option("--runs", type=click.IntRange(1), help="Of each mode and fault; all without it.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option(
+    "--jobs", type=click.IntRange(1), default=os.cpu_count(), show_default=True, help="Processes."
+)
+@click.option("--validate", is_flag=True, help="Only tell how well it does on sources left out.")
+def encode(
+    folder: Path, out: Path, seed: int, validate: bool, targets: tuple[int, ...], **options: Any
+) -> None:
+    """Train an encoder for every target mode on the other five and write its features to OUT.
+
+    FOLDER is what 'baryflow tep simulate' made. Training needs PyTorch; using what was trained does not.
+    """
+    with spoken():
+        if validate:
+            options.pop("jobs")
+            for target, left_out, accuracy in leave_one_out(folder, random_state=seed, **options):
+                click.echo(f"{target},{left_out},{accuracy:.5f}")
+            return
+        with Line(log_every=60) as line:
+            files = encode_(
+                folder,
+                out,
+                targets=targets,
+                random_state=seed,
+                progress=lambda done, total: line.show(f"{done}/{total} encoders trained"),
+                **options,
+            )
+    for file in files:
+        click.echo(os.fspath(file))
 
 
 def _teller(line: Line) -> Callable[[Progress], None]:

@@ -1,9 +1,9 @@
 """The fully convolutional encoder of the paper: three convolutions over time, averaged to 128 features.
 
 Convolutions 34 → 128 → 256 → 128 with kernels of 9, 5 and 3, each followed by instance normalisation and
-ReLU; the average over time is the feature vector, on which a linear head predicts the fault. It is trained on
-random cuts of a signal, which costs a third of whole signals and makes it see each one in many ways; as it ends in
-an average it takes signals of any length.
+ReLU; the average over time is the feature vector, on which a linear head predicts the fault. It is
+trained on random cuts of a signal, which costs a third of whole signals and makes it see each one in
+many ways; as it ends in an average it takes signals of any length.
 """
 
 from __future__ import annotations

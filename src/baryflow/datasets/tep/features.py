@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import as_file, files
 from typing import Any
 
@@ -28,6 +28,8 @@ class Features:
     ----------
     target : int
         The mode that the encoder has not seen.
+    about : dict
+        The encoder, and where the signals come from.
     X : float32 array of shape (n_runs, 128)
     y : array of shape (n_runs,)
         The fault; 0 is normal operation.
@@ -37,17 +39,15 @@ class Features:
         Number of the run within its mode and fault.
     head : array of shape (n_runs,)
         The fault that the encoder's own head predicts.
-    about : dict
-        The encoder, how it was validated on the sources, where the signals come from.
     """
 
     target: int
+    about: dict[str, Any]
     X: NDArray[np.float32]
     y: Integers
     domain: Integers
     run: Integers
     head: Integers
-    about: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -55,13 +55,15 @@ class Features:
     @property
     def is_target(self) -> NDArray[np.bool_]:
         """Which runs are of the target mode."""
-        return self.domain == self.target
+        return np.asarray(self.domain == self.target)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one file; features are kept in half precision."""
         arrays: dict[str, NDArray[Any]] = {"X": self.X.astype(np.float16)}
         if not np.isfinite(arrays["X"]).all():
-            raise InvalidInputError("features too large for half precision: scale them before they are saved")
+            raise InvalidInputError(
+                "features too large for half precision: scale them before they are saved"
+            )
         arrays |= {name: getattr(self, name).astype(np.int16) for name in ("y", "domain", "run", "head")}
         container.write(path, KIND, {"target": self.target, "about": self.about}, arrays)
 
@@ -76,10 +78,12 @@ def read_features(path: str | os.PathLike[str]) -> Features:
     if X.ndim != 2 or any(arrays[name].shape != X.shape[:1] for name in names):
         raise FileFormatError(f"the arrays of {os.fspath(path)} do not fit together")
     numbers = [arrays[name].astype(np.intp) for name in names]
-    return Features(int(values["target"]), X.astype(np.float32), *numbers, about=dict(values["about"]))
+    return Features(int(values["target"]), dict(values["about"]), X.astype(np.float32), *numbers)
 
 
-def load_tep(target: int = 1, *, runs: int | None = None, faults: Sequence[int] | None = None) -> Features:
+def load_tep(
+    target: int = 1, *, runs: int | None = None, faults: Sequence[int] | None = None
+) -> Features:
     """Return the encoded Tennessee Eastman signals that come with the package.
 
     Parameters
@@ -93,7 +97,8 @@ def load_tep(target: int = 1, *, runs: int | None = None, faults: Sequence[int] 
     """
     if target not in EMBEDDED:
         raise InvalidInputError(
-            f"only target modes {EMBEDDED} are embedded, got {target}: make others with 'baryflow tep encode'"
+            f"only target mode {EMBEDDED[0]} is embedded, got {target}: "
+            "make others with 'baryflow tep encode'"
         )
     with as_file(files("baryflow.datasets.tep") / "data" / f"target{target}.bary") as path:
         whole = read_features(path)
@@ -103,4 +108,4 @@ def load_tep(target: int = 1, *, runs: int | None = None, faults: Sequence[int] 
     if faults is not None:
         keep &= np.isin(whole.y, list(faults))
     parts = [getattr(whole, name)[keep] for name in ("X", "y", "domain", "run", "head")]
-    return Features(target, *parts, about=whole.about)
+    return Features(target, whole.about, *parts)

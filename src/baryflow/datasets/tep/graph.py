@@ -45,7 +45,9 @@ class Graph:
         """Put in x · weightᵀ + bias."""
         return self.node("Gemm", x, self.constant(weight), self.constant(bias), output=output, transB=1)
 
-    def save(self, path: str | os.PathLike[str], inputs: dict[str, list[int | str]], about: dict[str, Any]) -> None:
+    def save(
+        self, path: str | os.PathLike[str], inputs: dict[str, list[int | str]], about: dict[str, Any]
+    ) -> None:
         """Check the graph and write it; its outputs are the features and the head's logits."""
         import onnx
         from onnx import TensorProto, helper
@@ -87,19 +89,31 @@ class Network:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # same bits whatever the machine
         try:
-            self._session = onnxruntime.InferenceSession(os.fspath(path), options, ["CPUExecutionProvider"])
+            self._session = onnxruntime.InferenceSession(
+                os.fspath(path), options, ["CPUExecutionProvider"]
+            )
             self.about = dict(json.loads(self._session.get_modelmeta().custom_metadata_map[_KEY]))
         except Exception as error:  # onnxruntime's errors have no common base but this
-            raise FileFormatError(f"{os.fspath(path)} is not an encoder that baryflow wrote: {error}") from error
+            raise FileFormatError(
+                f"{os.fspath(path)} is not an encoder that baryflow wrote: {error}"
+            ) from error
 
-    def __call__(self, X: NDArray[Any], *normal: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def __call__(
+        self, X: NDArray[Any], *normal: NDArray[Any]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return features and logits of `X`, given what is normal in its domain (further inputs)."""
         first, *others = self._session.get_inputs()
-        if X.ndim != len(first.shape) or any(a != b for a, b in zip(X.shape, first.shape) if isinstance(b, int)):
+        if X.ndim != len(first.shape) or any(
+            a != b for a, b in zip(X.shape, first.shape, strict=True) if isinstance(b, int)
+        ):
             raise InvalidInputError(f"expected {first.name} of shape {first.shape}, got {X.shape}")
-        fixed = {node.name: np.asarray(v, dtype=np.float32) for node, v in zip(others, normal, strict=True)}
+        fixed = {
+            node.name: np.asarray(v, dtype=np.float32) for node, v in zip(others, normal, strict=True)
+        }
         parts = [
-            self._session.run(None, {first.name: np.asarray(X[i : i + _BATCH], dtype=np.float32), **fixed})
+            self._session.run(
+                None, {first.name: np.asarray(X[i : i + _BATCH], dtype=np.float32), **fixed}
+            )
             for i in range(0, len(X), _BATCH)
         ]
         features, logits = (np.concatenate(part) for part in zip(*parts, strict=True))

@@ -1,7 +1,7 @@
 """What is normal for a mode: the scale of its signals, from fault-free operation alone.
 
-A stream cannot be scaled by what it will show later. Before a plant is watched for faults in a new mode it
-runs there without any (commissioning): from that its scale is taken, the same way for every mode.
+A stream cannot be scaled by what it will show later. Before a plant is watched for faults in a new mode
+it runs there without any (commissioning): from that its scale is taken, the same way for every mode.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Scale(NamedTuple):
 def scales_of(commissioning: dict[int, NDArray[np.float32]]) -> dict[int, Scale]:
     """Return the scale of every mode from its fault-free runs, each (n_runs, n_times, 34).
 
-    A valve that is saturated in one mode and moves in others would be blown up there by a division by next to
-    nothing: it takes a share of its largest spread over the modes. One that never moves takes 1.
+    A valve that is saturated in one mode and moves in others would be blown up there by a division by
+    next to nothing: it takes a share of its largest spread over the modes. One that never moves takes 1.
     """
     for mode, runs in commissioning.items():
         if runs.ndim != 3 or runs.shape[2] != len(VARIABLES) or not np.isfinite(runs).all():
             raise InvalidInputError(
-                f"expected finite fault-free runs of shape (n_runs, n_times, {len(VARIABLES)}) of mode {mode}, "
-                f"got {runs.shape}"
+                f"expected finite fault-free runs of shape (n_runs, n_times, {len(VARIABLES)}) "
+                f"of mode {mode}, got {runs.shape}"
             )
     runs64 = {mode: runs.astype(np.float64) for mode, runs in commissioning.items()}
     spread = {mode: np.median(runs.std(axis=1), axis=0) for mode, runs in runs64.items()}
