@@ -432,3 +432,20 @@ def test_read_only_input_is_left_alone(problem):
     model = OnlineDaDiL(predictor="combined", random_state=0)
     model.fit(read_only(p.X), read_only(p.y), read_only(p.domain))
     model.partial_fit(read_only(p.X_target[:40])).predict(read_only(p.X_target))
+
+
+def test_sources_without_a_shift_do_not_argue_against_adapting():
+    # The same plant four times, as after an encoder that was trained on all four: each is predicted well
+    # from the others, which says nothing of a target that moved.
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(5, 6)) * 1.2
+    y = np.tile(np.arange(5), 80)
+    X = centres[y] + rng.normal(size=(400, 6))
+    model = OnlineDaDiL(random_state=0).fit(X, y, sample_domain=np.repeat([1, 2, 3, 4], 100))
+    assert model._decision.reason.startswith("the default: the sources' classifier is nearly as good")
+    assert model._decision.options.predictor == "combined"
+    assert 0 < model._decision.threshold < 1
+    moved = 2.0 * np.roll(np.eye(6), 1, axis=0)[0] + X @ (np.eye(6) + 0.3 * rng.normal(size=(6, 6)))
+    before = model.score(moved, y)
+    model.partial_fit(moved)
+    assert model.refine().score(moved, y) > before
