@@ -1,8 +1,12 @@
+import sys
+
 import pytest
 from click.testing import CliRunner
 
 from baryflow import Mixture
+from baryflow import demo as demonstration
 from baryflow.cli import main
+from baryflow.datasets import load_tep
 
 
 @pytest.fixture
@@ -16,17 +20,23 @@ def test_the_demo_adapts_and_draws(run, tmp_path):
     accuracy = {
         line[:36].strip(): float(line[36:].strip(" %")) for line in done.stdout.splitlines()[1:5]
     }
-    assert accuracy["adapting, while the stream flows"] > accuracy["source-only"] + 3
-    assert accuracy["adapted, after the stream"] > accuracy["source-only"] + 4
+    assert accuracy["adapting, while the stream flows"] > accuracy["source-only"] + 1
+    assert accuracy["adapted, after the stream"] > accuracy["source-only"] + 2
+    assert accuracy["adapted, after the stream"] > accuracy["trained on the target's labels"] - 2.5
     assert "Decision:" in done.stdout
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
-    assert "labelled modes" in done.stderr
+    assert "learning modes 2 to 6" in done.stderr
 
 
-def test_the_demo_says_why_a_figure_cannot_be_written(run, tmp_path):
+def test_the_demo_says_why_a_figure_cannot_be_written(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(demonstration, "problem", lambda: load_tep(runs=3, faults=[0, 1, 2]))
     done = run("demo", "--figure", tmp_path / "demo.nonsense")
     assert done.exit_code == 1
     assert "cannot write the figure" in done.stderr
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    done = run("demo", "--figure", tmp_path / "demo.png")
+    assert done.exit_code == 0
+    assert "pip install 'baryflow[plot]'" in done.stderr
 
 
 def test_inspect_says_what_is_inside(run, tmp_path):

@@ -14,7 +14,7 @@ import click
 from baryflow.cli.words import Line, spoken
 from baryflow.datasets.tep import FAULTS, Plan
 from baryflow.datasets.tep import simulate as simulate_
-from baryflow.datasets.tep.encode import DEFAULT, ENCODERS, leave_one_out
+from baryflow.datasets.tep.encode import DEFAULT, ENCODERS, features, leave_one_out
 from baryflow.datasets.tep.encode import encode as encode_
 from baryflow.datasets.tep.simulate import Progress
 from baryflow.datasets.tep.tables import MAGNITUDES
@@ -52,7 +52,7 @@ class Magnitude(click.ParamType[tuple[tuple[int, int], float]]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[tuple[int, int], float]:
         """Return ((mode, fault), share)."""
-        match = re.fullmatch(r"(\d+):(\d+)=([\d.]+)", str(value))
+        match = re.fullmatch(r"(\d+):(\d+)=(\d*\.?\d+)", str(value))
         if match is None:
             self.fail(f"{value!r} is not of the form MODE:FAULT=SHARE, for instance 4:6=0.5", param, ctx)
         return (int(match[1]), int(match[2])), float(match[3])
@@ -122,8 +122,10 @@ def encode(
     with spoken():
         if validate:
             options.pop("jobs")
+            click.echo("encoder,runs,target,left_out,accuracy")
             for target, left_out, accuracy in leave_one_out(folder, random_state=seed, **options):
-                click.echo(f"{target},{left_out},{accuracy:.5f}")
+                words = f"{options['encoder']},{options['runs'] or 'all'}"
+                click.echo(f"{words},{target},{left_out},{accuracy:.5f}")
             return
         with Line(log_every=60) as line:
             files = encode_(
@@ -136,6 +138,20 @@ def encode(
             )
     for file in files:
         click.echo(os.fspath(file))
+
+
+@tep.command()
+@click.argument("encoder", type=click.Path(dir_okay=False, exists=True, path_type=Path))
+@click.argument("folder", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--modes", type=Numbers(), default="1-6", show_default=True)
+@click.option("--runs", type=click.IntRange(1), help="Of each mode and fault; all without it.")
+def apply(encoder: Path, folder: Path, out: Path, modes: tuple[int, ...], runs: int | None) -> None:
+    """Encode the signals in FOLDER with a trained ENCODER (.onnx) and write OUT (.bary); no PyTorch."""
+    with spoken():
+        found = features(encoder, folder, modes=modes, runs=runs)
+        found.save(out)
+    click.echo(f"{len(found)} runs, {found.X.shape[1]} features each: {out}", err=True)
 
 
 def _teller(line: Line) -> Callable[[Progress], None]:

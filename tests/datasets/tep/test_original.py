@@ -128,3 +128,18 @@ def test_wrong_arrays_are_told(tmp_path):
     np.savez(tmp_path / "c.npz", Signals=X, Labels=labels, **{"Folds/Fold 1": np.array([99])})
     with pytest.raises(FileFormatError, match=r"Fold 1 .* does not list rows"):
         read_arrays(tmp_path / "c.npz", mode=1)
+
+
+def test_damaged_and_odd_files_are_told(tmp_path, published):
+    X, labels = _arrays()
+    np.savez(tmp_path / "a.npz", Signals=X, Labels=labels, Names=np.array(["a"]))
+    assert read_arrays(tmp_path / "a.npz", mode=1)[1] == {}  # what is no fold is left alone
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-300])
+    np.save(tmp_path / "one.npy", X)
+    (tmp_path / "one.npy").rename(tmp_path / "one.npz")
+    for name in ("cut.npz", "one.npz"):
+        with pytest.raises(FileFormatError, match="not a readable"):
+            read_arrays(tmp_path / name, mode=1)
+    for faults in ([99], []):
+        with pytest.raises(InvalidInputError, match="faults must be numbers from 0 to 28"):
+            read_original(published, faults=faults)

@@ -12,8 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -28,6 +27,7 @@ from baryflow.datasets.tep.signals import iterate_signals, read_commissioning
 from baryflow.datasets.tep.simulate import read_manifest
 from baryflow.datasets.tep.statistics import statistics
 from baryflow.datasets.tep.torch_ import import_torch
+from baryflow.datasets.tep.workers import in_parallel
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Integers, as_choice
 
@@ -166,10 +166,10 @@ def encode(
     as_choice(encoder, "encoder", ENCODERS)
     if not set(targets) <= set(MODES):
         raise InvalidInputError(f"targets must be modes 1 to 6, got {tuple(targets)}")
-    read_manifest(folder)
+    held = _complete(folder, runs)
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    wanted = {"encoder": encoder, "random_state": random_state, "runs": runs}
+    wanted = {"encoder": encoder, "random_state": random_state} | held
     paths = [out / f"target{target}.bary" for target in targets]
     missing = [
         target for target, path in zip(targets, paths, strict=True) if not _is_there(path, wanted)
@@ -178,13 +178,9 @@ def encode(
     tell(len(paths) - len(missing), len(paths))
     if missing:
         import_torch()  # says what is missing before anything is begun
-        with ProcessPoolExecutor(
-            min(jobs or os.cpu_count() or 1, len(missing)), get_context("spawn")
-        ) as pool:
-            tasks = [pool.submit(_encode_one, Path(folder), out, target, wanted) for target in missing]
-            for number, task in enumerate(as_completed(tasks), 1):
-                task.result()
-                tell(len(paths) - len(missing) + number, len(paths))
+        work = partial(_encode_one, folder=Path(folder), out=out, wanted=wanted)
+        for number, _ in enumerate(in_parallel(work, missing, jobs=jobs), 1):
+            tell(len(paths) - len(missing) + number, len(paths))
     return paths
 
 
@@ -194,23 +190,26 @@ def leave_one_out(
     encoder: str = DEFAULT,
     runs: int | None = None,
     random_state: int = 0,
+    pairs: Sequence[tuple[int, int]] | None = None,
 ) -> Iterator[tuple[int, int, float]]:
     """Yield (target, source left out, accuracy there) of encoders trained on the four modes that remain.
 
     This is how encoders are compared: for every target on its sources alone. One encoder, trained on
-    four modes, serves two pairs.
+    four modes, serves as two: either of the modes left out can be the target. `pairs` of modes to leave
+    out are all fifteen without it.
     """
     as_choice(encoder, "encoder", ENCODERS)
+    _complete(folder, runs)
     _one_thread()
     kind, data = _load(Path(folder), encoder, runs)
-    for pair in itertools.combinations(MODES, 2):
+    for pair in itertools.combinations(MODES, 2) if pairs is None else pairs:
         model = kind.train(data.where(~np.isin(data.domain, pair)), random_state, None)
         for left_out, target in (pair, pair[::-1]):
             there = data.where(data.domain == left_out)
             yield target, left_out, float((kind.predict(model, there.X) == there.y).mean())
 
 
-def _encode_one(folder: Path, out: Path, target: int, wanted: dict[str, Any]) -> None:
+def _encode_one(target: int, *, folder: Path, out: Path, wanted: dict[str, Any]) -> None:
     _one_thread()
     kind, data = _load(folder, wanted["encoder"], wanted["runs"])
     model = kind.train(data.where(data.domain != target), wanted["random_state"], None)
@@ -219,7 +218,6 @@ def _encode_one(folder: Path, out: Path, target: int, wanted: dict[str, Any]) ->
         "target": target,
         "sources": sources,
         "scale": "fault-free commissioning runs of each mode",
-        "simulation_seed": read_manifest(folder)["plan"]["seed"],
     }
     path = out / f"target{target}.onnx"
     kind.save(model, path, about)
@@ -241,6 +239,7 @@ def features(
         parts.append((X, signals.y, signals.domain, signals.run, logits.argmax(axis=1)))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     about = {name: value for name, value in trained.about.items() if name != "normal"}
+    about["encoded"] = _complete(folder, runs, modes)
     return Features(int(about["target"]), about, *columns)
 
 
@@ -271,6 +270,25 @@ def _listed(scale: Scale) -> dict[str, list[float]]:
 def _one_thread() -> None:
     """Keep PyTorch to one thread: sums over several differ in their last bits."""
     import_torch().set_num_threads(1)
+
+
+def _complete(
+    folder: str | os.PathLike[str], runs: int | None, modes: Sequence[int] = MODES
+) -> dict[str, Any]:
+    """Return the simulation's plan and the number of runs in use, or say that it has to be continued."""
+    manifest = read_manifest(folder)
+    held = [manifest.get("runs", {}).get(f"mode{mode}", 0) for mode in modes]
+    wanted = min(held) if runs is None else runs
+    if (
+        not manifest.get("complete")
+        or min(held) < max(1, wanted)
+        or (runs is None and len(set(held)) > 1)
+    ):
+        raise InvalidInputError(
+            f"{os.fspath(folder)} is not complete: it has {held} runs of modes {list(modes)}; continue "
+            "'baryflow tep simulate', or ask for fewer runs"
+        )
+    return {"simulation": manifest["plan"], "runs": wanted}
 
 
 def _is_there(path: Path, wanted: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from baryflow import container
 from baryflow.exceptions import FileFormatError, InvalidInputError
-from baryflow.validation import Integers
+from baryflow.validation import Integers, as_count
 
 KIND = "tep-features"
 #: The modes whose features, made by an encoder that never saw them, are inside the package.
@@ -102,6 +102,10 @@ def load_tep(
         )
     with as_file(files("baryflow.datasets.tep") / "data" / f"target{target}.bary") as path:
         whole = read_features(path)
+    if runs is not None:
+        as_count(runs, "runs")
+    if faults is not None and not set(faults) & set(whole.y.tolist()):
+        raise InvalidInputError(f"faults must be among 0 to {whole.y.max()}, got {list(faults)}")
     keep = np.ones(len(whole), dtype=bool)
     if runs is not None:
         keep &= whole.run < runs

@@ -107,6 +107,10 @@ class Network:
             a != b for a, b in zip(X.shape, first.shape, strict=True) if isinstance(b, int)
         ):
             raise InvalidInputError(f"expected {first.name} of shape {first.shape}, got {X.shape}")
+        if not len(X) or not np.isfinite(X).all():
+            raise InvalidInputError(
+                f"expected {first.name} of some runs without gaps: fill missing values"
+            )
         fixed = {
             node.name: np.asarray(v, dtype=np.float32) for node, v in zip(others, normal, strict=True)
         }

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import os
 import re
+import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,8 @@ def read_original(
     h5py = _h5py()
     as_count(runs, "runs")
     wanted = tuple(range(len(FAULTS))) if faults is None else tuple(faults)
+    if not wanted or not set(wanted) <= set(range(len(FAULTS))):
+        raise InvalidInputError(f"faults must be numbers from 0 to {len(FAULTS) - 1}, got {wanted}")
     with _open(h5py, path) as file:
         mode = _mode_of(file, path)
         completed = _group(file, f"Mode{mode}/SingleFault/SimulationCompleted", path)
@@ -120,7 +124,11 @@ def read_arrays(path: str | os.PathLike[str], mode: int) -> tuple[Signals, dict[
             f"expected Signals of shape (n, n_times, {len(VARIABLES)}) and Labels of shape (n,) "
             f"in {path}, got {X.shape} and {labels.shape}"
         )
-    folds = {name.removeprefix("Folds/"): rows.astype(np.intp) for name, rows in arrays.items()}
+    folds = {
+        name.removeprefix("Folds/"): rows.astype(np.intp)
+        for name, rows in arrays.items()
+        if name.startswith("Folds/")
+    }
     for name, rows in folds.items():
         if rows.ndim != 1 or (len(rows) and not 0 <= rows.min() <= rows.max() < len(X)):
             raise FileFormatError(f"{name} of {path} does not list rows of its {len(X)} signals")
@@ -205,9 +213,11 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     try:
+        with zipfile.ZipFile(path):  # what is no archive would be taken for a single array
+            pass
         with np.load(path, allow_pickle=False) as content:
             return {name: content[name] for name in content.files}
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise FileFormatError(f"{path} is not a readable .npz file of plain arrays: {error}") from error
 
 

@@ -17,13 +17,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
-from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +29,7 @@ import numpy as np
 from baryflow import container
 from baryflow.datasets.tep.signals import KIND
 from baryflow.datasets.tep.tables import FAULTS, MAGNITUDES, MODES, REACHED_FROM, VARIABLES
+from baryflow.datasets.tep.workers import in_parallel
 from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputError
 from baryflow.validation import as_count, as_real
 
@@ -47,6 +45,8 @@ FIRST_COMMISSIONING = 1000
 #: A run that tripped is drawn again with another seed at most so often.
 MAX_DRAWS = 20
 _SETTLED, _MANIFEST = "settled.bary", "manifest.json"
+#: What in a manifest says by which plant a simulation was made.
+_PLANT = ("setpoints", "settling", "model")
 
 
 @dataclass(frozen=True)
@@ -145,17 +145,17 @@ def simulate(
     tell = progress or (lambda _: None)
     shards = [Shard(mode, -1) for mode in plan.modes if plan.commissioning]
     shards += [Shard(mode, run) for run in range(plan.runs) for mode in plan.modes]
-    for mode in plan.modes:
-        (folder / f"mode{mode}").mkdir(parents=True, exist_ok=True)
-    _open_manifest(folder, plan)
     missing = [shard for shard in shards if not shard.path(folder).is_file()]
+    _open_manifest(folder, plan, complete=not missing)
+    for mode in plan.modes:
+        (folder / f"mode{mode}").mkdir(exist_ok=True)
     found = len(shards) - len(missing)
     state = Progress(found, len(shards), found, ())
     tell(state)
     if missing:
         settled = settle(plant.Plant(), folder / _SETTLED)
         make = partial(_make, folder=folder, plan=plan)
-        for redrawn in _in_parallel(make, missing, settled, jobs):
+        for redrawn in in_parallel(make, missing, jobs=jobs, start=_start_worker, arguments=(settled,)):
             state = dataclasses.replace(state, done=state.done + 1, redrawn=state.redrawn + redrawn)
             tell(state)
     _close_manifest(folder, plan)
@@ -233,38 +233,11 @@ def noise_seed(seed: int, mode: int, fault: int, run: int, attempt: int = 0) -> 
 _worker: dict[str, Any] = {}  # what a worker process keeps from one shard to the next
 
 
-def _in_parallel(
-    make: Callable[[Shard], tuple[Redrawn, ...]],
-    shards: list[Shard],
-    settled: dict[int, Snapshot],
-    jobs: int | None,
-) -> Iterator[tuple[Redrawn, ...]]:
-    n_jobs = min(as_count(jobs or os.cpu_count() or 1, "jobs", minimum=1), len(shards))
-    with ProcessPoolExecutor(
-        n_jobs, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(settled,)
-    ) as pool:
-        futures = [pool.submit(make, shard) for shard in shards]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:  # interrupted or failed: what has not begun is not begun
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
 def _start_worker(settled: dict[int, Snapshot]) -> None:
     from baryflow.datasets.tep.plant import Plant, Snapshot
 
     _worker["plant"] = Plant()
     _worker["settled"] = {mode: Snapshot(*parts) for mode, parts in settled.items()}
-    parent = parent_process()
-    if parent is not None:  # a parent killed without warning leaves no worker behind
-        threading.Thread(target=_follow, args=(parent,), daemon=True).start()
-
-
-def _follow(parent: Any) -> None:
-    """End this process when its parent has ended."""
-    parent.join()
-    os._exit(1)
 
 
 def _make(shard: Shard, *, folder: Path, plan: Plan) -> tuple[Redrawn, ...]:
@@ -290,20 +263,22 @@ def _make(shard: Shard, *, folder: Path, plan: Plan) -> tuple[Redrawn, ...]:
 # ------------------------------------------------------------------------------------ manifest
 
 
-def _open_manifest(folder: Path, plan: Plan) -> None:
-    """Write the manifest of a new simulation, or make sure that the folder's is of the same plan."""
-    path = folder / _MANIFEST
-    if path.is_file():
-        there = read_manifest(folder)["plan"]
-        differ = [name for name, value in plan.fixed.items() if there.get(name) != value]
+def _open_manifest(folder: Path, plan: Plan, *, complete: bool) -> None:
+    """Make sure that the folder is new or holds a simulation of the same plan by the same plant."""
+    if (folder / _MANIFEST).is_file():
+        there, here = read_manifest(folder), _manifest(plan, {})
+        held = there["plan"] | {name: there.get(name) for name in _PLANT}
+        asked = plan.fixed | {name: here[name] for name in _PLANT}
+        differ = [name for name, value in asked.items() if held.get(name) != value]
         if differ:
-            was, wanted = ({name: plan_[name] for name in differ} for plan_ in (there, plan.fixed))
+            was, wanted = ({name: one.get(name) for name in differ} for one in (held, asked))
             raise InvalidInputError(
                 f"{folder} holds another simulation: it has {was}, asked for is {wanted}; "
                 "choose another folder"
             )
-        return
-    _write_manifest(folder, plan, {"complete": False})
+    folder.mkdir(parents=True, exist_ok=True)
+    if not complete:
+        _write_manifest(folder, plan, {"complete": False})
 
 
 def _close_manifest(folder: Path, plan: Plan) -> None:
@@ -318,10 +293,15 @@ def _close_manifest(folder: Path, plan: Plan) -> None:
 
 
 def _write_manifest(folder: Path, plan: Plan, content: dict[str, Any]) -> None:
+    text = json.dumps(_manifest(plan, content), indent=1, ensure_ascii=False) + "\n"
+    container.write_bytes(folder / _MANIFEST, text.encode())
+
+
+def _manifest(plan: Plan, content: dict[str, Any]) -> dict[str, Any]:
     from baryflow.datasets.tep.control import STEP
     from baryflow.datasets.tep.plant import MODEL_FLAG
 
-    manifest = {
+    return {
         "what": "Tennessee Eastman process, closed loop, simulated",
         "plan": plan.fixed,
         **content,
@@ -337,8 +317,6 @@ def _write_manifest(folder: Path, plan: Plan, content: dict[str, Any]) -> None:
         "model": {"step_hours": STEP, "flag": MODEL_FLAG, "integrator": "Euler"},
         "versions": {name: version(name) for name in ("baryflow", "tep-studio", "numba", "numpy")},
     }
-    text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-    container.write_bytes(folder / _MANIFEST, text.encode())
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
