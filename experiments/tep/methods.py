@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import copy
 import time
+from dataclasses import replace
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from baryflow import DaDiL, MixtureClassifier, OnlineDaDiL
+from experiments.msda.methods import OT_ROWS, standardise
 from experiments.tep.problems import stream
 
 BATCHES = (32, 8, 128)
-OT_ROWS = 2000
 REFINE_STEPS = 12
 
 
@@ -36,12 +37,6 @@ class Score:
 
     def __call__(self, found):
         return round(float((found == self.y).mean()), 5)
-
-
-def standardise(X, like=None):
-    like = X if like is None else like
-    spread = like.std(axis=0)
-    return (X - like.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
 
 
 def regression(X, y):
@@ -97,8 +92,6 @@ def _optimal_transport(p, X):
 
 def on_one_scale(p):
     """The paper's method has no view of its own: columns are standardised by the pooled sources."""
-    from dataclasses import replace
-
     return replace(
         p,
         Xs=standardise(p.Xs),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
-
 import numpy as np
 
 from benchmarks import pages
+from experiments.msda.tables import read
 
 TARGETS = tuple(str(mode) for mode in range(1, 7))
 ORDERS = ("shuffled", "runs", "plant")
@@ -15,13 +13,6 @@ RIVALS = (
     "source-only LR", "encoder's head", "source MixtureClassifier", "per-domain standardisation + LR",
     "OT-DA (POT)",
 )  # fmt: skip
-
-
-def read(path):
-    if not Path(path).exists():
-        return []
-    with Path(path).open() as file:
-        return list(csv.DictReader(file))
 
 
 def values(rows, figure, **where):
