@@ -2,49 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import logsumexp, softmax
+from scipy.special import softmax
 
 from baryflow.core.dictionary import Dictionary, Domain
-from baryflow.core.gaussian import fast_squared_distances
 from baryflow.core.mixture import Mixture
 from baryflow.core.summary import StreamSummary
-from baryflow.estimators.sources import SourceModel
+from baryflow.estimators.mix import VOTE_FLOOR, Mix, find_mix, known_mix
+from baryflow.estimators.sources import SourceModel, reweighted
 from baryflow.validation import Floats
 
-Voter = Literal["pooled", "own", "both", "none"]
 Predictor = Literal["source", "map", "plan", "combined"]
-VOTERS: tuple[Voter, ...] = ("pooled", "own", "both")
 PREDICTORS: tuple[Predictor, ...] = ("source", "map", "plan", "combined")
+#: The experts that are averaged: the reconstruction, the target's own components labelled through the plan,
+#: the pooled source classifier, and the one that standardises each domain by itself.
+EXPERTS = ("reconstruction", "components", "pooled", "own")
+EVEN = (0.25, 0.25, 0.25, 0.25)
+#: What a fixed predictor means: the weights of the experts.
+WEIGHTS: dict[str, tuple[float, ...]] = {
+    "source": EVEN,
+    "map": (1.0, 0.0, 0.0, 0.0),
+    "plan": (0.0, 1.0, 0.0, 0.0),
+    "combined": EVEN,
+}
 
-#: Added to probabilities before logarithms are averaged: no predictor can veto alone.
+#: Added to probabilities before logarithms are averaged: no expert can veto alone.
 PROBABILITY_FLOOR = 1e-3
-#: Added to votes before they enter the plan's costs and the proportions.
-_VOTE_FLOOR = 1e-2
-#: Smallest std of a predicting component, and of a target component in the loss, in units of the
-#: usual spread within a class.
+#: Smallest std of a predicting component, in units of the usual spread within a class.
 _PREDICTOR_FLOOR = 0.1
-_COMPONENT_FLOOR = 0.05
-#: The proportions stay the sources' if the prior weighs this many times more than the rows seen.
-_CERTAIN = 100.0
-_PROPORTION_STEPS = 20
 _MATCHING_STEPS = 3
+#: So many rows of a class are enough to know it.
+_ENOUGH = 10.0
 
 
 @dataclass(frozen=True)
 class Options:
     """Which pieces take part; each can be switched off by itself."""
 
-    predictor: Predictor = "combined"
-    voter: Voter = "both"
     proportions: bool = True  # estimate the target's class proportions
-    votes: bool = True  # let the source classifier's votes enter the plan's costs
+    votes: bool = True  # let the source classifiers' votes enter the plan's costs
 
 
-def log_average(tables: list[Floats], shares: list[float]) -> Floats:
+def log_average(tables: Sequence[Floats], shares: Sequence[float]) -> Floats:
     """Return the normalised geometric mean of probability tables."""
     total = sum(
         share * np.log(table + PROBABILITY_FLOOR)
@@ -59,9 +62,8 @@ class Adapted:
 
     Attributes
     ----------
-    centre, scale : arrays of shape (d,)
-        The target's moments, drawn towards the sources' while few rows were seen.
-    proportions : array of shape (n_classes,)
+    mix : Mix
+        The classes of the target, and its moments.
     dictionary, target, sources : Dictionary, Domain, list of Domain
     losses : array of shape (n_steps, n_domains)
     reconstruction, labelled : Mixture
@@ -78,92 +80,56 @@ class Adapted:
         model: SourceModel,
         summary: StreamSummary,
         options: Options,
+        weights: Sequence[float] = EVEN,
         *,
         n_steps: int,
         freeze_sources: bool = True,
         trust: float = 1.0,
         previous: Adapted | None = None,
+        shares: Floats | None = None,
     ) -> None:
-        self.model, self.options = model, options
-        self.centre, self.scale = target_moments(model, summary)
-        masses, means, variances, votes = self._seen(summary)
-        mass = float(masses.sum())
-        weights = masses / mass
-        stds = np.sqrt(np.maximum(variances, (_COMPONENT_FLOOR * model.unit) ** 2))
-        points = np.hstack([means, stds, np.zeros((len(weights), model.n_classes))])
-        self.proportions = model.prior.mean.copy()
-        if options.proportions and votes is not None:
-            self.proportions = self._estimate_proportions(weights, points, votes, mass)
-        self._adapt(weights, points, votes, n_steps, freeze_sources, trust, previous)
-        self._describe(weights, means, variances, masses)
-
-    # -- the target in the coordinates of the mixtures -------------------------------------------
-
-    def _seen(self, summary: StreamSummary) -> tuple[Floats, Floats, Floats, Floats | None]:
-        """Return masses, means and variances of the target's components, and the votes for them."""
-        model = self.model
-        if not summary.settings.n_votes:  # the paper's mixture
+        self.model, self.weights, self.mass = model, tuple(weights), summary.mass
+        if summary.settings.n_votes:
+            seen = summary.components()
+            masses, raw, covariances, stds = seen.masses, seen.means, seen.covariances, seen.stds
+            votes: Floats | None = seen.votes
+        else:  # the paper's mixture
             mixture = summary.mixture()
-            means = model.project(mixture.means, self.centre, self.scale)
-            return mixture.weights * mixture.mass, means, mixture.stds**2, None
-        seen = summary.components()
-        own = model.own_proba(seen.means, self.centre, self.scale)
-        votes = self.source_proba(seen.votes, own)
-        means = model.project(seen.means, self.centre, self.scale)
-        if model.directions is None or seen.covariances is None:
-            return seen.masses, means, seen.stds**2, votes
-        projection = model.directions / self.scale[:, None]
-        variances = np.einsum("kjp,jp->kp", seen.covariances @ projection, projection)
-        return seen.masses, means, np.maximum(variances, 0.0), votes
+            masses, raw = mixture.weights * mixture.mass, mixture.means
+            covariances, stds, votes = None, mixture.stds, None
+        mean, variance = summary.moments()
+        mass = float(masses.sum())
+        if shares is not None or votes is None or not options.proportions:
+            self.mix: Mix = known_mix(model, (mean, variance), mass, shares)
+        else:
+            judges = self.weights[2] + self.weights[3]
+            own = self.weights[3] / judges if judges > 0.0 else 0.5
+            self.mix = find_mix(model, masses, raw, covariances, stds, votes, (mean, variance), own)
+        centre, scale = self.mix.centre, self.mix.scale
+        variances = model.variances(covariances, stds, scale)
+        points = model.points(raw, variances, centre, scale)
+        extra = None
+        if votes is not None and options.votes:
+            own_votes = reweighted(model.own_proba(raw, centre, scale), self._ratios)
+            both = log_average([reweighted(votes, self._ratios), own_votes], [0.5, 0.5])
+            extra = -2.0 * np.log(both[:, model.slot_classes] + VOTE_FLOOR)
+        self._adapt(masses / mass, points, extra, n_steps, freeze_sources, trust, previous)
+        self._describe(masses, points, variances)
 
-    def source_proba(self, pooled: Floats, own: Floats) -> Floats:
-        """Combine the two source classifiers as the options say."""
-        if self.options.voter == "pooled":
-            return pooled
-        return own if self.options.voter == "own" else log_average([pooled, own], [0.5, 0.5])
+    @property
+    def _ratios(self) -> Floats:
+        """How many times as frequent as in the sources the classes are expected to be."""
+        return np.asarray(self.mix.expected / np.maximum(self.model.prior.mean, 1e-12))
 
-    def _estimate_proportions(
-        self, weights: Floats, points: Floats, votes: Floats, mass: float
-    ) -> Floats:
-        """Return the most probable class proportions, by EM under the sources' Dirichlet prior.
+    @property
+    def classes_seen(self) -> Floats:
+        """How far each class was seen: 1 after ten rows."""
+        return np.minimum(self.mass * self.mix.shares / _ENOUGH, 1.0)
 
-        A component's evidence for a class is its nearness to that class's slots in the source-only
-        reconstruction, and the source classifier's vote.
-        """
-        model, prior = self.model, self.model.prior
-        if prior.strength > _CERTAIN * mass:
-            return prior.mean.copy()
-        dictionary = model.dictionary
-        proportions = prior.posterior_mean(weights @ votes, mass)
-        target = self._target(weights, points, proportions)
-        n_slots = len(model.slot_classes) // model.n_classes
-        used = slice(2 * model.n_dimensions)
-        unit = np.concatenate([model.unit, model.unit])
-        evidence = np.log(votes + _VOTE_FLOOR)
-        for step in range(_PROPORTION_STEPS):
-            if step < _MATCHING_STEPS:
-                target.slot_weights = proportions[model.slot_classes] / n_slots
-                dictionary.transport(target)
-                dictionary.move_coordinates(target)
-                slots = dictionary.reconstruction(target)[:, used]
-                near = -0.5 * fast_squared_distances(points[:, used] / unit, slots / unit)
-                near = logsumexp(near.reshape(len(weights), model.n_classes, n_slots), axis=2)
-                evidence = near + np.log(votes + _VOTE_FLOOR)
-            shares = weights @ softmax(evidence + np.log(proportions + 1e-300), axis=1)
-            proportions = prior.posterior_mean(shares, mass)
-        return proportions
-
-    def _target(self, weights: Floats, points: Floats, proportions: Floats) -> Domain:
-        model = self.model
-        n_atoms = model.dictionary.n_atoms
-        n_slots = len(model.slot_classes) // model.n_classes
-        return Domain(
-            weights=weights,
-            points=points,
-            slot_weights=proportions[model.slot_classes] / n_slots,
-            coordinates=np.full(n_atoms, 1.0 / n_atoms),
-            n_used=2 * model.n_dimensions,
-        )
+    @property
+    def seen(self) -> float:
+        """Share of the classes that were seen."""
+        return float(self.classes_seen.mean())
 
     # -- dictionary steps ------------------------------------------------------------------------
 
@@ -171,7 +137,7 @@ class Adapted:
         self,
         weights: Floats,
         points: Floats,
-        votes: Floats | None,
+        extra_costs: Floats | None,
         n_steps: int,
         freeze_sources: bool,
         trust: float,
@@ -179,10 +145,8 @@ class Adapted:
     ) -> None:
         """Take block steps from the source-only dictionary, or from where `previous` stopped."""
         model = self.model
-        target = self._target(weights, points, self.proportions)
-        target.trust = trust
-        if votes is not None and self.options.votes:
-            target.extra_costs = -2.0 * np.log(votes[:, model.slot_classes] + _VOTE_FLOOR)
+        target = model.target(weights, points, self._slot_weights(self.mix.shares))
+        target.trust, target.extra_costs = trust, extra_costs
         if previous is None:
             dictionary = model.dictionary.copy()
             sources = [domain.copy() for domain in model.domains]
@@ -203,28 +167,35 @@ class Adapted:
         self.dictionary, self.target, self.sources = dictionary, target, sources
         self.losses = np.array(losses)
 
-    def _describe(self, weights: Floats, means: Floats, variances: Floats, masses: Floats) -> None:
+    def _slot_weights(self, shares: Floats) -> Floats:
+        slot_classes = self.model.slot_classes
+        return np.asarray(shares[slot_classes] * (self.model.n_classes / len(slot_classes)))
+
+    def _describe(self, masses: Floats, points: Floats, variances: Floats) -> None:
         """Make the two labelled mixtures that predict."""
         model, p = self.model, self.model.n_dimensions
         floor = _PREDICTOR_FLOOR * model.unit
         slots = self.dictionary.reconstruction(self.target)
         slot_labels = self._labels(slots[:, 2 * p :])
+        slot_stds = np.maximum(slots[:, p : 2 * p], floor)
+        mass = float(masses.sum())
+        expected = self._slot_weights(self.mix.expected)
         self.reconstruction = Mixture(
-            self.target.slot_weights / self.target.slot_weights.sum(),
-            slots[:, :p],
-            np.maximum(slots[:, p : 2 * p], floor),
-            slot_labels,
-            float(masses.sum()),
+            expected / expected.sum(), slots[:, :p], slot_stds, slot_labels, mass
         )
         # One more row of the usual spread: a component of few rows knows little of its own.
         smoothed = (masses[:, None] * variances + model.unit**2) / (masses[:, None] + 1.0)
+        # And one row for every class, where the reconstruction has it: some may not have come yet.
+        awaited = np.full(len(slots), model.n_classes / len(slots))
+        everything = np.concatenate([masses, awaited])
         self.labelled = Mixture(
-            weights,
-            means,
-            np.maximum(np.sqrt(smoothed), floor),
-            self._labels(self.target.plan @ slot_labels),
-            float(masses.sum()),
+            everything / everything.sum(),
+            np.concatenate([points[:, :p], slots[:, :p]]),
+            np.concatenate([np.maximum(np.sqrt(smoothed), floor), np.maximum(slot_stds, model.unit)]),
+            np.concatenate([self._labels(self.target.plan @ slot_labels), slot_labels]),
+            mass,
         )
+        self._typical = self._usual_remoteness(masses, points[:, :p], variances)
 
     def _labels(self, rows: Floats) -> Floats:
         rows = np.maximum(rows, 0.0)
@@ -257,25 +228,52 @@ class Adapted:
 
     # -- predictions -----------------------------------------------------------------------------
 
-    def predict_proba(self, X: Floats, pooled: Floats) -> Floats:
-        """Return class probabilities of complete rows; `pooled` are those of the pooled classifier."""
-        model, options = self.model, self.options
-        if options.predictor in ("map", "plan"):
-            mixture = self.reconstruction if options.predictor == "map" else self.labelled
-            return mixture.predict_proba(model.project(X, self.centre, self.scale))
-        source = pooled
-        if options.voter != "pooled":
-            source = self.source_proba(pooled, model.own_proba(X, self.centre, self.scale))
-        if options.predictor == "source":
-            return source
-        Z = model.project(X, self.centre, self.scale)
-        tables = [self.reconstruction.predict_proba(Z), self.labelled.predict_proba(Z), source]
-        return log_average(tables, [0.25, 0.25, 0.5])
+    def experts(self, X: Floats, pooled: Floats) -> list[Floats]:
+        """Return the class probabilities of complete rows by each of the EXPERTS.
+
+        `pooled` are those of the pooled classifier, as it was trained.
+        """
+        model, mix = self.model, self.mix
+        Z = model.project(X, mix.centre, mix.scale)
+        own = model.own_proba(X, mix.centre, mix.scale)
+        source = reweighted(pooled, self._ratios)
+        return [
+            self._honest(self.reconstruction.predict_proba(Z), source),
+            self._honest(self.labelled.predict_proba(Z), source),
+            source,
+            reweighted(own, self._ratios),
+        ]
+
+    def _honest(self, table: Floats, source: Floats) -> Floats:
+        """Return what the target tells about the classes seen, and the source classifier about the others."""
+        known = self.classes_seen
+        told = known * table
+        totals = told.sum(axis=1, keepdims=True)
+        mass = (source @ known)[:, None]
+        even = np.where(totals > 0.0, told / np.where(totals > 0.0, totals, 1.0), known / known.sum())
+        return np.asarray(mass * even + (1.0 - known) * source)
 
     def remoteness(self, X: Floats) -> Floats:
-        """Return the squared distance of rows to the nearest component, in its own stds, per column."""
-        Z = self.model.project(X, self.centre, self.scale)
-        return remoteness(Z, self.reconstruction)
+        """Return how far rows are from the reconstruction, in units of what is typical of the target.
+
+        The squared distance to the nearest component in its own stds, mean over the dimensions, divided
+        by the median of the same over what was seen of the target.
+        """
+        Z = self.model.project(X, self.mix.centre, self.mix.scale)
+        return remoteness(Z, self.reconstruction) / self._typical
+
+    def _usual_remoteness(self, masses: Floats, means: Floats, variances: Floats) -> float:
+        """Return the median of the expected remoteness of the rows of each component."""
+        rebuilt = self.reconstruction
+        precision = 1.0 / np.square(rebuilt.stds)
+        expected = (np.square(means) + variances) @ precision.T
+        expected += (
+            np.vecdot(np.square(rebuilt.means), precision) - 2.0 * means @ (rebuilt.means * precision).T
+        )
+        nearest = np.maximum(expected.min(axis=1), 0.0) / means.shape[1]
+        order = np.argsort(nearest)
+        reached = np.cumsum(masses[order]) >= 0.5 * masses.sum()
+        return max(float(nearest[order][reached.argmax()]), 1e-12)
 
 
 def remoteness(Z: Floats, mixture: Mixture) -> Floats:
@@ -285,27 +283,3 @@ def remoteness(Z: Floats, mixture: Mixture) -> Floats:
         if weight > 0.0:
             np.minimum(nearest, np.square((Z - mean) / std).mean(axis=1), out=nearest)
     return nearest
-
-
-def target_moments(model: SourceModel, summary: StreamSummary) -> tuple[Floats, Floats]:
-    """Return centre and scale of the target's columns.
-
-    The first rows of a stream say little about either: the sources' moments fade out with
-    exp(−rows / (2 · n_classes)). A column that does not vary keeps the sources' scale.
-    """
-    mean, variance = summary.moments()
-    fade = np.exp(-summary.mass / (2.0 * model.n_classes))
-    centre = (1.0 - fade) * mean + fade * model.centre
-    scale = np.sqrt((1.0 - fade) * variance + fade * model.scale**2)
-    return centre, np.where(scale > 1e-6 * model.scale, scale, model.scale)
-
-
-def coverage_gap(model: SourceModel, summary: StreamSummary) -> float:
-    """Return how incomplete the target looks: 0 when its classes come as in the sources, up to 1.
-
-    The total variation between the mean vote of the source classifier on all rows seen and the
-    sources' class proportions.
-    """
-    seen = summary.components()
-    mean_vote = seen.masses @ seen.votes / seen.masses.sum()
-    return 0.5 * float(np.abs(mean_vote - model.prior.mean).sum())

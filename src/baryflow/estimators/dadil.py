@@ -18,16 +18,17 @@ from sklearn.utils.validation import (
 from baryflow.core.dictionary import Dictionary, Domain
 from baryflow.core.mixture import Mixture
 from baryflow.estimators.adaptation import Adapted, Options
-from baryflow.estimators.decision import OFFLINE_STEPS, Decision, decide, summarise_whole
+from baryflow.estimators.decision import OFFLINE_STEPS, Decision, blend, summarise_whole
 from baryflow.estimators.from_mixtures import adapt_mixtures
 from baryflow.estimators.rows import TakesGaps
 from baryflow.estimators.shared import (
     atoms_of,
     by_source,
     coordinates_of,
-    default_options,
+    decided,
     describe,
     fill_gaps,
+    fixed_weights,
     resemblance,
     source_options,
     split_domains,
@@ -59,9 +60,18 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
     votes : bool, default=True
         Let the source classifier's votes take part in matching the target's components.
     predictor : {"auto", "combined", "map", "plan", "source"}
-        ``"auto"`` decides on the sources, each left out in turn. ``"map"`` is the paper's: the
-        reconstruction; ``"plan"`` the target's own components, labelled through the plan; ``"source"``
-        does not adapt; ``"combined"`` averages logarithms of all three.
+        Who predicts. ``"combined"`` averages the logarithms of four experts: the reconstruction, the
+        target's own components labelled through the plan, the pooled source classifier and the one that
+        standardises each domain by itself. ``"auto"`` learns their weights on sources left out. ``"map"``
+        is the paper's: the reconstruction alone; ``"plan"`` the labelled components alone; ``"source"``
+        does not adapt.
+    class_prior : mapping of class → share, or array of shape (n_classes,), optional
+        What you know of the target: ``{"normal": 0.5}`` says that half of its rows are normal, and the
+        other classes share the rest equally. Without it classes are expected as in the sources. Rows can
+        overrule it where they tell classes apart.
+    rehearse : bool, default=True
+        Play each source as a target, to learn the weights of the experts and how many rows it takes until
+        they are believed. Without it a fixed predictor (or even weights) is believed at once.
     n_steps : int, default=8
         Block steps of the dictionary with the target.
     random_state : int, RandomState, Generator or None
@@ -107,6 +117,8 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         proportions: bool = True,
         votes: bool = True,
         predictor: str = "auto",
+        class_prior: Any = None,
+        rehearse: bool = True,
         n_steps: int = OFFLINE_STEPS,
         random_state: Any = None,
     ) -> None:
@@ -116,6 +128,8 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         self.proportions = proportions
         self.votes = votes
         self.predictor = predictor
+        self.class_prior = class_prior
+        self.rehearse = rehearse
         self.n_steps = n_steps
         self.random_state = random_state
 
@@ -134,7 +148,7 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         target : name, optional
             The name of the target domain, if domains have names.
         """
-        default, options = default_options(self), source_options(self)
+        fixed_weights(self)  # checks
         n_steps = as_count(self.n_steps, "n_steps")
         if sample_domain is None:
             X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
@@ -156,10 +170,10 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         self.classes_, codes = np.unique(y, return_inverse=True)
         rows, labels, self.sources_ = by_source(X[~is_target], codes, names[~is_target])
         filled = [fill_gaps(R) for R in rows]
+        options = source_options(self, self.classes_)
+        switches = Options(bool(self.proportions), bool(self.votes))
         self._model = SourceModel.fit(filled, labels, len(self.classes_), options)
-        self._decision = Decision(default, reason="chosen by you: predictor is not 'auto'")
-        if self.predictor == "auto":
-            self._decision = decide(filled, labels, len(self.classes_), options, default, streams=False)
+        self._decision = decided(self, filled, labels, len(self.classes_), options, switches)
         rows_of_target = X[is_target] if is_target.any() else np.concatenate(filled)
         rows_of_target = fill_gaps(rows_of_target, self._model.centre)
         self._fill = rows_of_target.mean(axis=0)
@@ -167,14 +181,15 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         adapted = Adapted(
             self._model,
             summary,
-            self._decision.options,
+            switches,
+            self._decision.weights,
             n_steps=n_steps,
             freeze_sources=False,
         )
         self._adapted: Adapted | None = adapted
         self._expose(adapted.dictionary, adapted.sources, adapted.target)
         self.target_mixture_ = adapted.reconstruction
-        self.proportions_ = adapted.proportions
+        self.proportions_ = adapted.mix.shares
         self.loss_curve_ = adapted.losses
         return self
 
@@ -194,7 +209,7 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         Without rows there is neither a view nor a source classifier: mixtures are taken in the
         coordinates they come in, and ``"auto"`` predicts with ``"map"`` and ``"plan"`` together.
         """
-        default_options(self)  # checks
+        fixed_weights(self)  # checks
         if self.predictor == "source":
             raise InvalidInputError("predictor='source' needs rows: mixtures bring no source classifier")
         if self.n_atoms is not None:
@@ -219,10 +234,11 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         )
         self._adapted = None
         chosen = "chosen by you" if self.predictor != "auto" else "reconstruction and plan, averaged"
-        self._decision = Decision(
-            Options("plan" if self.predictor == "plan" else "map", "none"),
-            reason=f"{chosen}; mixtures were given: no source classifier, nothing to leave out",
+        weights = {"map": (1.0, 0.0, 0.0, 0.0), "plan": (0.0, 1.0, 0.0, 0.0)}.get(
+            self.predictor, (0.5, 0.5, 0.0, 0.0)
         )
+        why = f"{chosen}; mixtures were given: no source classifier, nothing to leave out"
+        self._decision = Decision(True, weights, (*weights, 0.0), why)
         return self
 
     def predict_proba(self, X: Any) -> Floats:
@@ -232,7 +248,7 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
             tables = [mixture.predict_proba(X) for mixture in self._mixtures]
             return np.asarray(sum(tables) / len(tables))
         rows = np.where(np.isnan(X), self._fill, X)
-        return self._adapted.predict_proba(rows, self._model.pooled_proba(rows))
+        return blend(self._decision, self._adapted, rows)
 
     def predict(self, X: Any) -> Any:
         """Return the most probable class of every target row."""
@@ -243,7 +259,11 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         """Say in words what was learned and decided, and why."""
         check_is_fitted(self)
         return describe(
-            self.classes_, self.sources_, self._decision, self.resemblance_, self.proportions_
+            self.classes_,
+            self.sources_,
+            self._decision,
+            self.resemblance_,
+            None if self._adapted is None else self._adapted.mix,
         )
 
     def _expose(self, dictionary: Dictionary, domains: list[Domain], target: Domain) -> None:

@@ -1,63 +1,110 @@
-"""What to do with a target, decided by playing each source as one."""
+"""How far to trust which expert, learned by playing each source as a target.
+
+Every source in turn is left out, and what the others teach is tried on it: as a stream in the mix of classes
+that it has, shuffled and class by class, and in other mixes. Two things are learned from the labels there,
+and nothing else: the weights of the experts for a target of which every class was seen, and for one that
+has just begun.
+"""
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import softmax
 
 from baryflow.core.summary import Settings, StreamSummary
 from baryflow.estimators.adaptation import (
+    EVEN,
+    EXPERTS,
     PROBABILITY_FLOOR,
-    VOTERS,
     Adapted,
     Options,
-    coverage_gap,
-    target_moments,
+    log_average,
 )
-from baryflow.estimators.sources import SourceModel, SourceOptions, spread
+from baryflow.estimators.mix import spread
+from baryflow.estimators.sources import SourceModel, SourceOptions
 from baryflow.validation import Floats, Integers
 
 #: Components kept of a target, for each class.
 COMPONENTS_PER_CLASS = 3
 #: Block steps after each batch of a stream, and offline.
 ONLINE_STEPS, OFFLINE_STEPS = 3, 8
-#: Batches at least that a source is cut into when it plays a stream, and rows of one class in a run.
-_CHUNKS, _RUN = 12, 20
-#: A point of accuracy lost weighs this many points gained.
-_LOSS_WEIGHT = 4.0
-#: Rows of the first batch of a stream that is played; later ones double until a chunk is reached.
-_FIRST_BATCH = 32
-#: If leaving a source out costs the sources' classifier less than this, there is hardly a shift between
-#: them (perhaps because an encoder was trained on all), and that none needs adapting tells nothing. Then
-#: adapting is taken to be worth as much on a whole target, and what is left to learn from the sources is
-#: how much of a stream must be seen for that.
-_BLIND = 0.05
+#: Rows of one class in a run of a stream.
+_RUN = 20
+#: What is played: mixes of classes and orders.
+PLAYS = (
+    ("as they are", "shuffled"),
+    ("as they are", "class by class"),
+    ("80 % of one class", "shuffled"),
+    ("half of the classes", "shuffled"),
+    ("one class", "shuffled"),
+)
+#: Rows of the first batch of a stream that is played, the fewest that are worth it, and the most.
+_FIRST_BATCH, _FEWEST, _LONGEST = 32, 40, 1000
 #: Rows of the sources used to fit the classifiers that play the game.
 _MAX_ROWS = 6000
+#: A difference on sources left out is believed if it is more than a twentieth of the errors, and for the
+#: weights of the experts more than a point of accuracy: a source left out may be much farther away than a
+#: target, or not at all away when an encoder was trained on it.
+_POINT, _PART = 0.01, 0.05
+#: Weights of the experts looked at: from the likeliest to nearly even.
+_EVENNESS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+#: A guess is late if this part of the stream or more comes after it in one piece, the stream being cut
+#: by doubling: with half of its rows seen.
+_LATE = 0.3
+_QUANTILES = 1001
+#: Weights at the beginning of a stream: the experts', and the source classifier's as it is.
+SOURCE_ALONE = (0.0, 0.0, 0.0, 0.0, 1.0)
+#: Steps from the likeliest of them to not adapting.
+_BOLDNESS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The options, and how complete a stream must look before they are trusted.
+    """The weights of the experts: of a target of which every class was seen, and of one that has just begun.
 
-    Trust falls from 1 to 0 as the coverage gap rises from `threshold` to `threshold + width`;
-    with a threshold of 0 or less there is none.
+    In between they are mixed by how many classes were seen. The weights at the beginning are five: the last
+    is that of the source classifier as it is, which in the end has none.
     """
 
-    options: Options
-    threshold: float = 0.5
-    width: float = 0.25
-    reason: str = "the default: there was nothing to decide from"
-    #: Mean accuracy and negative log-likelihood of each alternative on the sources left out.
-    scores: tuple[tuple[str, float, float], ...] = ()
+    adapts: bool = False
+    weights: tuple[float, ...] = EVEN
+    beginning: tuple[float, ...] = SOURCE_ALONE
+    reason: str = ""
+    #: Mix and order, accuracy of the source classifier and of the adapted one, on sources left out.
+    plays: tuple[tuple[str, float, float], ...] = ()
+    #: Quantiles of how remote the rows of sources left out were, in units of what is typical of each.
+    remoteness: tuple[float, ...] = ()
 
-    def trust(self, gap: float) -> float:
-        """Return how far the adapted model is to be believed, 0 to 1."""
-        if self.threshold <= 0.0:
-            return 0.0
-        return float(np.clip((self.threshold + self.width - gap) / self.width, 0.0, 1.0))
+    def summary(self) -> str:
+        """Return the decision in one word for each part."""
+        if not self.adapts:
+            return "not adapted"
+        first, last = (
+            "/".join(f"{weight:.2f}" for weight in weights) for weights in (self.beginning, self.weights)
+        )
+        return f"{first} to {last}"
+
+    def at(self, seen: float) -> tuple[float, ...]:
+        """Return the five weights when this share of the classes was seen."""
+        return tuple(
+            float(seen * last + (1.0 - seen) * first)
+            for first, last in zip(self.beginning, (*self.weights, 0.0), strict=True)
+        )
+
+
+def blend(decision: Decision, adapted: Adapted, X: Floats) -> Floats:
+    """Return probabilities of complete rows: the experts' and, at the beginning, the source classifier's."""
+    model = adapted.model
+    source = model.source_proba(X)
+    if not decision.adapts:
+        return source
+    weights = decision.at(adapted.seen)
+    if max(decision.weights) == 1.0 and weights[-1] == 0.0:  # one expert alone: as it is
+        return adapted.experts(X, model.pooled_proba(X))[decision.weights.index(1.0)]
+    return log_average([*adapted.experts(X, model.pooled_proba(X)), source], weights)
 
 
 def summary_settings(n_classes: int, **changes: object) -> Settings:
@@ -80,9 +127,11 @@ def new_summary(model: SourceModel, settings: Settings) -> StreamSummary:
 def absorb(model: SourceModel, summary: StreamSummary, X: Floats, weights: Floats | None = None) -> None:
     """Absorb complete target rows, looking through the view as the target's moments now have it."""
     weights = np.ones(len(X)) if weights is None else weights
-    metric = model.metric(target_moments(model, summary)[1]) if summary.mass > 0.0 else None
-    if metric is not None and summary.settings.full_covariance:
-        summary.look_through(metric)
+    if summary.mass > 0.0 and summary.settings.full_covariance:
+        scale = model.classes.at(*summary.moments(), model.usual, summary.mass)[1]
+        metric = model.metric(scale)
+        if metric is not None:
+            summary.look_through(metric)
     summary.update(X, weights, model.pooled_proba(X) if summary.settings.n_votes else None)
 
 
@@ -97,94 +146,253 @@ def summarise_whole(model: SourceModel, X: Floats) -> StreamSummary:
     return summary
 
 
+# -- playing the sources --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Play:
+    """A source that is left out, and the model of the others."""
+
+    model: SourceModel
+    X: Floats
+    y: Integers
+
+
+@dataclass(frozen=True, eq=False)
+class _Guess:
+    """The next rows of a stream that is played, and what is said of them."""
+
+    stream: int
+    seen: float  # share of the classes
+    part: float  # of the stream until the next guess
+    logs: Floats  # of the experts and of the source classifier, (5, n, n_classes)
+    y: Integers
+    remoteness: Floats
+
+
 def decide(
     rows: list[Floats],
     codes: list[Integers],
     n_classes: int,
-    options: SourceOptions,
-    default: Options,
-    *,
-    streams: bool,
+    source_options: SourceOptions,
+    options: Options,
+    weights: Sequence[float] | None,
 ) -> Decision:
-    """Leave one source out at a time and choose what would have served it best.
+    """Leave one source out at a time and learn what serves it; `weights` that are given stay.
 
-    The alternatives are the source classifiers as they are ("do not adapt") and the combination of each
-    with the adapted mixtures; the one with the lowest mean negative log-likelihood wins. With
-    `streams`, the sources left out are also played as streams in three orders, and the
-    threshold of trust is where gains stop outweighing losses.
+    The weights are those with the lowest negative log-likelihood on the sources left out: for the end made
+    as even as costs no accuracy that is believed, for the beginning as near to not adapting.
     """
-    if len(rows) < 2 or n_classes < 2:
-        return Decision(default)
-    alternatives = [
-        Options("source" if kind == "source" else "combined", voter, default.proportions, default.votes)
-        for kind in ("source", "combined")
-        for voter in VOTERS
+    plays = _plays(rows, codes, n_classes, source_options)
+    if not plays:
+        why = (
+            "there is one source only" if len(rows) < 2 else "every class is known from one source only"
+        )
+        if n_classes < 2:
+            why = "there is one class only"
+        return Decision(
+            weights=tuple(weights or EVEN),
+            reason=f"{why}, so nothing can be left out to see whether adapting helps",
+        )
+    last = _choose_weights(plays, options) if weights is None else tuple(weights)
+    guesses = [
+        guess
+        for number, (mix, order) in enumerate(PLAYS)
+        for play in plays
+        for guess in _stream(play, options, last, number, mix, order)
     ]
-    models, accuracy, nll, gaps = [], [], [], []
+    orders = [guess for guess in guesses if PLAYS[guess.stream][0] == "as they are"]
+    if not orders:
+        return Decision(weights=last, reason="the sources have too few rows to play a target")
+    first = _choose_beginning(orders, last)
+    decision = Decision(True, last, first, "nothing was clearly better on sources left out")
+    scores = _scores(guesses, decision)
+    before, after = (np.mean([score[k] for score in scores[:2]]) for k in (1, 2))
+    # Late in streams as they are a target is known as well as it gets.
+    far = np.concatenate(
+        [g.remoteness for g in orders if g.part >= _LATE] or [g.remoteness for g in orders]
+    )
+    remote = tuple(np.quantile(far, np.linspace(0.0, 1.0, _QUANTILES)).tolist())
+    if after < before - max(_POINT, _PART * (1.0 - before)):
+        why = "adapting lost against the source classifier on sources left out"
+        return replace(decision, adapts=False, reason=why, plays=scores, remoteness=remote)
+    return replace(decision, plays=scores, remoteness=remote)
+
+
+def _plays(
+    rows: list[Floats], codes: list[Integers], n_classes: int, options: SourceOptions
+) -> list[_Play]:
+    if len(rows) < 2 or n_classes < 2:
+        return []
+    found = []
     for left_out in range(len(rows)):
         rest = [i for i in range(len(rows)) if i != left_out]
         if len(np.unique(np.concatenate([codes[i] for i in rest]))) < n_classes:
             continue  # a class that only this source has cannot be learned from the others
         kept = _subsample([rows[i] for i in rest], [codes[i] for i in rest])
         model = SourceModel.fit(*kept, n_classes, options)
-        X, y = rows[left_out], codes[left_out]
-        summary = summarise_whole(model, X)
-        pooled = model.pooled_proba(X)
-        tables = [
-            Adapted(model, summary, option, n_steps=OFFLINE_STEPS).predict_proba(X, pooled)
-            for option in alternatives
-        ]
-        models.append((model, X, y))
-        gaps.append(coverage_gap(model, summary))
-        accuracy.append([float((t.argmax(axis=1) == y).mean()) for t in tables])
-        nll.append([-float(np.log(t[np.arange(len(y)), y] + PROBABILITY_FLOOR).mean()) for t in tables])
-    if not models:
-        return Decision(default, reason="the default: every class is known from one source only")
-    mean_accuracy, mean_nll = np.mean(accuracy, axis=0), np.mean(nll, axis=0)
-    names = [f"{option.predictor} ({option.voter})" for option in alternatives]
-    scores = tuple(
-        (name, float(a), float(n)) for name, a, n in zip(names, mean_accuracy, mean_nll, strict=True)
-    )
-    best = int(mean_nll.argmin())
-    chosen, credit = alternatives[best], 0.0
-    why = (
-        f"{names[best]} had the lowest negative log-likelihood (NLL) on sources left out, "
-        f"{mean_nll[best]:.3f} against {mean_nll[0]:.3f} of the pooled source classifier"
-    )
-    if chosen.predictor == "source":
-        inside = _accuracy_inside(rows, codes, n_classes, options)
-        found = float(mean_accuracy[alternatives.index(default)] - mean_accuracy[0])
-        if mean_accuracy[0] > inside - _BLIND and found > -_BLIND:
-            why = (
-                "the default: the sources' classifier is nearly as good on a source left out "
-                f"({mean_accuracy[0]:.1%}) as on one it knows ({inside:.1%}); with so little shift "
-                "between them the sources cannot tell what helps against one"
-            )
-            chosen = default
-            credit = max(0.0, _BLIND - found)
-    threshold = 1.0
-    if streams:
-        untouched = chosen == Options("source", "pooled", default.proportions, default.votes)
-        threshold = 0.0 if untouched else _calibrate(models, chosen, credit)
-    width = max(0.02, *gaps)
-    return Decision(chosen, threshold, width, why, scores)
+        found.append(_Play(model, rows[left_out], codes[left_out]))
+    return found
 
 
-def _accuracy_inside(
-    rows: list[Floats], codes: list[Integers], n_classes: int, options: SourceOptions
-) -> float:
-    """Return how good the sources' classifier is where half of every source and class is known."""
-    halves = [_numbered(y) % 2 == 0 for y in codes]
-    known = [(X[half], y[half]) for X, y, half in zip(rows, codes, halves, strict=True)]
-    model = SourceModel.fit(
-        *_subsample([X for X, _ in known], [y for _, y in known]), n_classes, options
-    )
-    right = [
-        model.pooled_proba(X[~half]).argmax(axis=1) == y[~half]
-        for X, y, half in zip(rows, codes, halves, strict=True)
-        if not half.all()
+def _choose_weights(plays: list[_Play], options: Options) -> tuple[float, ...]:
+    """Return the most even weights of the experts that are not worse than the best.
+
+    The experts are asked with the mix known: finding it is not what they are judged by.
+    """
+    logs, answers = [], []
+    for play in plays:
+        turn = np.random.default_rng(0).permutation(len(play.y))[:_LONGEST]
+        X = play.X[turn]
+        counts = np.bincount(play.y[turn], minlength=play.model.n_classes)
+        shares = (counts + play.model.prior.mean) / (len(turn) + 1.0)
+        summary = summarise_whole(play.model, X)
+        adapted = Adapted(play.model, summary, options, n_steps=ONLINE_STEPS, shares=shares)
+        tables = adapted.experts(X, play.model.pooled_proba(X))
+        logs.append(np.log(np.stack(tables) + PROBABILITY_FLOOR))
+        answers.append(play.y[turn])
+    candidates = [_likeliest_weights(logs, answers, evenness) for evenness in _EVENNESS] + [EVEN]
+    accuracy = [
+        np.mean([_right(weights, table, y) for table, y in zip(logs, answers, strict=True)])
+        for weights in candidates
     ]
-    return float(np.mean([found.mean() for found in right])) if right else 1.0
+    return candidates[_as_good(np.array(accuracy), _POINT)]
+
+
+def _choose_beginning(guesses: list[_Guess], last: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the weights at the beginning of a stream that are nearest to not adapting.
+
+    From the source classifier alone to the likeliest weights: the first that is not worse than the best.
+    """
+    logs, answers = [], []
+    for guess in guesses:
+        # What the weights at the beginning decide, and what those of the end do in any case.
+        fixed = np.tensordot((*(guess.seen * weight for weight in last), 0.0), guess.logs, 1)
+        logs.append(np.concatenate([(1.0 - guess.seen) * guess.logs, fixed[None]]))
+        answers.append(guess.y)
+    parts = np.array([guess.part for guess in guesses])
+    likeliest = np.array(_likeliest_weights(logs, answers, _EVENNESS[0], parts))
+    candidates = [
+        tuple((step * likeliest + (1.0 - step) * np.array(SOURCE_ALONE)).tolist()) for step in _BOLDNESS
+    ]
+    accuracy = [
+        np.average(
+            [_right((*weights, 1.0), t, y) for t, y in zip(logs, answers, strict=True)], weights=parts
+        )
+        for weights in candidates
+    ]
+    return candidates[_as_good(np.array(accuracy))]
+
+
+def _as_good(accuracy: Floats, point: float = 0.0) -> int:
+    """Return the last that is not worse than the best by a difference that is believed."""
+    best = float(accuracy.max())
+    return int(np.flatnonzero(accuracy >= best - max(point, _PART * (1.0 - best)))[-1])
+
+
+def _right(weights: Sequence[float], logs: Floats, y: Integers) -> float:
+    return float((np.tensordot(weights, logs, 1).argmax(axis=1) == y).mean())
+
+
+def _scores(guesses: list[_Guess], decision: Decision) -> tuple[tuple[str, float, float], ...]:
+    """Return the accuracy of the source classifier and of the adapted one in each kind of stream."""
+    found = []
+    for number, (mix, order) in enumerate(PLAYS):
+        mine = [guess for guess in guesses if guess.stream == number]
+        if mine:
+            parts = [guess.part for guess in mine]
+            before = [_right((0.0,) * len(EXPERTS) + (1.0,), g.logs, g.y) for g in mine]
+            after = [_right(decision.at(g.seen), g.logs, g.y) for g in mine]
+            found.append(
+                (
+                    f"{mix}, {order}",
+                    float(np.average(before, weights=parts)),
+                    float(np.average(after, weights=parts)),
+                )
+            )
+    return tuple(found)
+
+
+def _likeliest_weights(
+    logs: list[Floats], answers: list[Integers], evenness: float, parts: Floats | None = None
+) -> tuple[float, ...]:
+    """Minimise the mean negative log-likelihood over weights on the simplex, and over a temperature.
+
+    −evenness · mean log weight is added, which keeps every expert in the game. With `parts`, the weights
+    of the tables in the mean, the last of each table's logs is added as it is.
+    """
+    from scipy.optimize import minimize
+
+    n = len(logs[0]) - (parts is not None)
+    share = np.full(len(logs), 1.0 / len(logs)) if parts is None else parts / parts.sum()
+
+    def cost(unknown: Floats) -> tuple[float, Floats]:
+        heat, weights = np.exp(unknown[0]), softmax(unknown[1:])
+        value, to_heat, slope = 0.0, 0.0, np.zeros(n)
+        for table, y, part in zip(logs, answers, share, strict=True):
+            total = np.tensordot(weights, table[:n], 1)
+            if parts is not None:
+                total = total + table[n]
+            rows = np.arange(len(y))
+            scaled = heat * total
+            scaled = scaled - scaled.max(axis=1, keepdims=True)
+            scaled -= np.log(np.exp(scaled).sum(axis=1, keepdims=True))
+            found = np.exp(scaled)
+            value -= part * float(scaled[rows, y].mean())
+            to_heat -= part * heat * float((total[rows, y] - (found * total).sum(axis=1)).mean())
+            slope -= part * (table[:n, rows, y] - (found * table[:n]).sum(axis=2)).mean(axis=1)
+        value -= evenness * float(np.log(n * weights).mean())
+        to_weights = heat * slope - evenness / n / weights
+        return value, np.append(to_heat, weights * (to_weights - weights @ to_weights))
+
+    found = minimize(cost, np.zeros(n + 1), jac=True, method="L-BFGS-B")
+    return tuple(float(w) for w in softmax(found.x[1:]))
+
+
+def _stream(
+    play: _Play, options: Options, weights: Sequence[float], number: int, mix: str, order: str
+) -> list[_Guess]:
+    """Play a source as a stream; guess its next rows after every doubling."""
+    model = play.model
+    rng = np.random.default_rng([number, len(play.y)])
+    rows = resampled(play.y, mix, rng)
+    if len(rows) < _FEWEST:
+        return []
+    turn = rows[stream_order(play.y[rows], order.split(maxsplit=1)[0], rng)]
+    summary = new_summary(
+        model, summary_settings(model.n_classes, full_covariance=model.directions is not None)
+    )
+    cuts = [0, _FIRST_BATCH]
+    while 2 * cuts[-1] < len(turn):
+        cuts.append(2 * cuts[-1])
+    cuts.append(len(turn))
+    guesses = []
+    for start, end, after in zip(cuts, cuts[1:], cuts[2:], strict=False):
+        absorb(model, summary, play.X[turn[start:end]])
+        adapted = Adapted(model, summary, options, weights, n_steps=ONLINE_STEPS)
+        some = turn[end : min(after, end + max(2 * _FIRST_BATCH, len(turn) // 8))]
+        X, pooled = play.X[some], model.pooled_proba(play.X[some])
+        tables = [*adapted.experts(X, pooled), model.source_proba(X)]
+        logs = np.log(np.stack(tables) + PROBABILITY_FLOOR)
+        part = (after - end) / len(turn)
+        guesses.append(_Guess(number, adapted.seen, part, logs, play.y[some], adapted.remoteness(X)))
+    return guesses
+
+
+def resampled(y: Integers, mix: str, rng: np.random.Generator) -> Integers:
+    """Return numbers of rows in which the classes are mixed as said."""
+    everything = rng.permutation(len(y))
+    classes, counts = np.unique(y, return_counts=True)
+    if mix == "as they are":
+        return everything[:_LONGEST]
+    if mix == "half of the classes":
+        some = rng.permutation(classes)[: max(1, len(classes) // 2)]
+        return everything[np.isin(y[everything], some)][:_LONGEST]
+    frequent = rng.choice(classes[counts >= 0.5 * np.median(counts)])
+    mine, others = everything[y[everything] == frequent], everything[y[everything] != frequent]
+    if mix == "one class":
+        return mine[:_LONGEST]
+    return rng.permutation(np.concatenate([mine[:_LONGEST], others[: len(mine[:_LONGEST]) // 4]]))
 
 
 def _numbered(y: Integers) -> Integers:
@@ -206,51 +414,6 @@ def _subsample(rows: list[Floats], codes: list[Integers]) -> tuple[list[Floats],
         kept_rows.append(X[keep])
         kept_codes.append(y[keep])
     return kept_rows, kept_codes
-
-
-def _calibrate(
-    models: list[tuple[SourceModel, Floats, Integers]], options: Options, credit: float
-) -> float:
-    """Return the coverage gap up to which adapting gains more than it loses, on played streams.
-
-    `credit` is added to the gain in accuracy: what adapting would be worth on a target with a shift.
-    """
-    gaps, gains = [], []
-    for model, X, y in models:
-        for order in ("class", "runs", "shuffled"):
-            rng = np.random.default_rng(0)
-            turn = stream_order(y, order, rng)
-            settings = summary_settings(model.n_classes, full_covariance=model.directions is not None)
-            summary = new_summary(model, settings)
-            cuts = _cuts(len(turn))
-            for start, end in itertools.pairwise(cuts):
-                batch = turn[start:end]
-                if start:
-                    adapted = Adapted(model, summary, options, n_steps=ONLINE_STEPS)
-                    pooled = model.pooled_proba(X[batch])
-                    after = adapted.predict_proba(X[batch], pooled).argmax(axis=1) == y[batch]
-                    before = pooled.argmax(axis=1) == y[batch]
-                    gaps.append(coverage_gap(model, summary))
-                    more = int(after.sum()) - int(before.sum()) + credit * len(batch)
-                    gains.append(more / len(y))
-                if end < len(turn):
-                    absorb(model, summary, X[batch])
-    order_of_gaps = np.argsort(gaps, kind="stable")
-    gap, gain = np.array(gaps)[order_of_gaps], np.array(gains)[order_of_gaps]
-    total = np.cumsum(np.where(gain < 0.0, _LOSS_WEIGHT * gain, gain))
-    if not len(total) or total.max() <= 0.0:
-        return 0.0
-    last = int(total.argmax())
-    return 1.0 if last == len(gap) - 1 else float(gap[last] + gap[last + 1]) / 2.0
-
-
-def _cuts(n: int) -> list[int]:
-    """Return where a played stream is cut: finely at its beginning, where the question is open."""
-    chunk = max(_FIRST_BATCH, -(-n // _CHUNKS))
-    cuts = [0, min(_FIRST_BATCH, n)]
-    while cuts[-1] < n:
-        cuts.append(min(n, cuts[-1] + max(_FIRST_BATCH, min(cuts[-1], chunk))))
-    return cuts
 
 
 def stream_order(y: Integers, order: str, rng: np.random.Generator) -> Integers:

@@ -11,7 +11,7 @@ import numpy as np
 
 from baryflow import container
 from baryflow.core.summary import StreamSummary
-from baryflow.estimators.adaptation import Adapted, Options
+from baryflow.estimators.adaptation import Adapted
 from baryflow.estimators.decision import Decision
 from baryflow.estimators.sources import model_from_state, model_state
 from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputError
@@ -36,7 +36,7 @@ def pack(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         "decision": asdict(model._decision),
         "model": model_values,
         "summary": summary_values,
-        "gap": model._gap,
+        "reliability": model.reliability_,
         "refined": model._refined,
         "last": model._last,
         "adapted": model._adapted is not None,
@@ -83,15 +83,16 @@ def _rebuilt(kind: Any, values: dict[str, Any], arrays: dict[str, Any]) -> Any:
     model.classes_ = container.from_labels(values["classes"])
     model.sources_ = container.from_labels(values["sources"]).tolist()
     decision = dict(values["decision"])
-    decision["options"] = Options(**decision["options"])
-    decision["scores"] = tuple(tuple(score) for score in decision["scores"])
+    decision["plays"] = tuple(tuple(play) for play in decision["plays"])
+    for name in ("weights", "beginning", "remoteness"):
+        decision[name] = tuple(float(number) for number in decision[name])
     model._decision = Decision(**decision)
     model._learned = {name: getattr(model, name) for name in values["fixed"]}
     settings = model._settings(model._model.n_classes)
     scale = model._model.scale
     metric = model._model.metric(scale) if settings.full_covariance else None
     model._summary = StreamSummary.from_state(settings, values["summary"], part("summary_"), metric)
-    model._gap, model._refined = float(values["gap"]), int(values["refined"])
+    model._refined = int(values["refined"])
     model._usual = arrays["usual"]
     model.n_features_in_ = model._summary.n_features
     _check_names(model, values["feature_names"])
@@ -105,11 +106,12 @@ def _rebuilt(kind: Any, values: dict[str, Any], arrays: dict[str, Any]) -> Any:
         _readapt(model, part("last_"))
     model._losses = deque(map(tuple, arrays["losses"].tolist()), maxlen=10_000)
     model._expose()
+    model.reliability_ = float(values["reliability"])
     # A trial prediction finds arrays whose shapes do not fit each other.
     trial = np.zeros((1, model.n_features_in_))
     pooled = model._model.pooled_proba(trial)
     if model._adapted is not None:
-        model._adapted.predict_proba(trial, pooled)
+        model._adapted.experts(trial, pooled)
     return model
 
 
@@ -119,9 +121,7 @@ def _readapt(model: Any, carried: dict[str, Any]) -> None:
     previous = None
     if not last.pop("from_scratch"):
         previous, last["n_steps"] = Adapted.from_carried(model._model, carried), 0
-    model._adapted = Adapted(
-        model._model, model._summary, model._decision.options, previous=previous, **last
-    )
+    model._adapted = model._adapt(previous, **last)
 
 
 def _check_names(model: Any, features: list[str] | None) -> None:

@@ -11,21 +11,16 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from baryflow.core.summary import Settings, StreamSummary
-from baryflow.estimators.adaptation import Adapted
-from baryflow.estimators.decision import (
-    COMPONENTS_PER_CLASS,
-    Decision,
-    decide,
-    new_summary,
-    summary_settings,
-)
+from baryflow.estimators.adaptation import Adapted, Options
+from baryflow.estimators.decision import COMPONENTS_PER_CLASS, new_summary, summary_settings
 from baryflow.estimators.novelty import usual_remoteness
 from baryflow.estimators.rows import TakesGaps
 from baryflow.estimators.shared import (
     by_source,
     check_new_source,
-    default_options,
+    decided,
     fill_gaps,
+    fixed_weights,
     source_options,
     split_domains,
 )
@@ -35,8 +30,8 @@ from baryflow.validation import Floats, as_choice, as_count, as_real, check_valu
 
 #: Parameters that cannot change between fit and the end of the stream.
 _FIXED = (
-    "n_atoms", "components_per_class", "view", "proportions", "votes", "predictor", "target_mixture",
-    "keep_sources",
+    "n_atoms", "components_per_class", "view", "proportions", "votes", "predictor", "class_prior",
+    "rehearse", "target_mixture", "keep_sources",
 )  # fmt: skip
 #: Updates whose losses are remembered.
 _CURVE = 10_000
@@ -50,7 +45,8 @@ class LearnsSources(TakesGaps):
     view: Any
     proportions: Any
     votes: Any
-    gate: Any
+    class_prior: Any
+    rehearse: Any
     ramp: Any
     n_steps: Any
     target_components: Any
@@ -127,22 +123,20 @@ class LearnsSources(TakesGaps):
     def _learn(self, X: Floats, y: Any, names: Any) -> None:
         """Learn from all sources; nothing of the model changes unless all of it succeeds."""
         self._check_parameters()
-        options, default = source_options(self), default_options(self)
         classes, codes = np.unique(y, return_inverse=True)
+        options = source_options(self, classes)
         rows, labels, sources = by_source(X, codes, names)
         rows = [fill_gaps(R) for R in rows]
         settings = self._settings(len(classes))
         model = SourceModel.fit(rows, labels, len(classes), options)
-        decision = Decision(default, 1.0, reason="chosen by you: predictor is not 'auto'")
-        if self.predictor == "auto":
-            decision = decide(rows, labels, len(classes), options, default, streams=self.gate)
-        self._usual = usual_remoteness(model, rows)
+        decision = decided(self, rows, labels, len(classes), options, self._switches())
+        self._usual = usual_remoteness(model, rows, decision)
         self.classes_, self.sources_ = classes, sources
         self._model, self._decision = model, decision
         self._summary = new_summary(model, settings)
         self._adapted: Adapted | None = None
         self._last: dict[str, Any] = {}
-        self._refined, self._gap = 0, 1.0
+        self._refined = 0
         self._losses: deque[tuple[float, float]] = deque(maxlen=_CURVE)
         self._learned = {name: getattr(self, name) for name in _FIXED}
         self._kept = None
@@ -163,15 +157,22 @@ class LearnsSources(TakesGaps):
         as_count(self.n_steps, "n_steps")
         as_real(self.ramp, "ramp", low=0.0)
         as_choice(self.target_mixture, "target_mixture", ("rows", "paper"))
-        if self.target_mixture == "paper" and (self.view or self.votes or self.proportions or self.gate):
+        fixed_weights(self)
+        if self.target_mixture == "paper" and (
+            self.view or self.votes or self.proportions or self.rehearse or self.predictor == "auto"
+        ):
             raise InvalidInputError(
                 "target_mixture='paper' keeps neither full covariances nor votes: it needs view=False, "
-                "votes=False, proportions=False and gate=False, as in OnlineDaDiL.paper()"
+                "votes=False, proportions=False, rehearse=False and a predictor that is not 'auto', as in "
+                "OnlineDaDiL.paper()"
             )
         if self.target_components is not None:
             as_count(self.target_components, "target_components")
         if self.unknown is not None:
             as_real(self.unknown, "unknown", low=0.0, high=1.0)
+
+    def _switches(self) -> Options:
+        return Options(bool(self.proportions), bool(self.votes))
 
     def _settings(self, n_classes: int) -> Settings:
         limit = self.target_components or COMPONENTS_PER_CLASS * n_classes

@@ -6,32 +6,37 @@ import numpy as np
 
 from baryflow.core.mixture import Mixture
 from baryflow.estimators.adaptation import remoteness
-from baryflow.estimators.sources import SourceModel, spread
+from baryflow.estimators.decision import Decision
+from baryflow.estimators.mix import spread
+from baryflow.estimators.sources import SourceModel
 from baryflow.validation import Floats
 
 #: Quantiles of the sources' own remoteness against which novelty is measured.
 _QUANTILES = 1001
 
 
-def usual_remoteness(model: SourceModel, rows: list[Floats]) -> Floats:
-    """Return quantiles of how far the sources' rows are from their own reconstructions."""
-    p = model.n_dimensions
+def usual_remoteness(model: SourceModel, rows: list[Floats], decision: Decision) -> Floats:
+    """Return quantiles of how remote rows are that are not novel, in units of what is typical.
+
+    From sources left out where there are such; otherwise from the sources themselves.
+    """
+    if decision.remoteness:
+        return np.array(decision.remoteness)
     found = []
-    for X, domain in zip(rows, model.domains, strict=True):
-        points = model.dictionary.reconstruction(domain)
-        mixture = Mixture(
-            domain.slot_weights / domain.slot_weights.sum(),
-            points[:, :p],
-            np.maximum(points[:, p : 2 * p], 0.1 * model.unit),
-        )
-        found.append(remoteness(model.project(X, X.mean(axis=0), spread(X, model.scale)), mixture))
+    for X in rows:
+        far = _source_remoteness(model, X, X.mean(axis=0), spread(X, model.scale))
+        found.append(far / max(float(np.median(far)), 1e-12))
     return np.asarray(np.quantile(np.concatenate(found), np.linspace(0.0, 1.0, _QUANTILES)))
 
 
 def source_remoteness(model: SourceModel, rows: Floats) -> Floats:
-    """Return how far rows are from all sources, before anything is known of the target."""
+    """Return how remote rows are from all sources, before anything is known of the target."""
+    return _source_remoteness(model, rows, model.centre, model.scale)
+
+
+def _source_remoteness(model: SourceModel, rows: Floats, centre: Floats, scale: Floats) -> Floats:
     p = model.n_dimensions
     points = np.concatenate([domain.points for domain in model.domains])
     weights = np.concatenate([domain.weights for domain in model.domains])
     mixture = Mixture(weights / weights.sum(), points[:, :p], points[:, p : 2 * p])
-    return remoteness(model.project(rows, model.centre, model.scale), mixture)
+    return remoteness(model.project(rows, centre, scale), mixture)

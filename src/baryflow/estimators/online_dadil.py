@@ -13,12 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from baryflow import container
 from baryflow.core.mixture import Mixture
 from baryflow.core.summary import StreamSummary
-from baryflow.estimators.adaptation import Adapted, coverage_gap, log_average
-from baryflow.estimators.decision import (
-    ONLINE_STEPS,
-    absorb,
-    new_summary,
-)
+from baryflow.estimators.adaptation import Adapted
+from baryflow.estimators.decision import ONLINE_STEPS, absorb, blend, new_summary
 from baryflow.estimators.keeping import pack, unpack
 from baryflow.estimators.learning import LearnsSources
 from baryflow.estimators.novelty import source_remoteness
@@ -36,6 +32,8 @@ from baryflow.validation import (
 )
 
 KIND = "online_dadil"
+#: Rows above this novelty are strange.
+_STRANGE = 0.99
 
 
 class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
@@ -43,18 +41,16 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
 
     ``fit`` learns the sources. Each ``partial_fit`` absorbs target rows into a mixture of bounded size
     and rebuilds the labelled reconstruction of the target, starting again from the source-only
-    dictionary, so that the result depends on what was seen and hardly on its order. Until the
-    stream looks complete enough, predictions lean on the sources' classifier; how complete that is, and
-    whether to adapt at all, is learned by playing each source as a stream.
+    dictionary, so that the result depends on what was seen and hardly on its order. The target's mix of
+    classes is found along with it: it may be any. How many rows it takes until the result is believed,
+    and whether to adapt at all, is learned by playing each source as a stream.
 
     Parameters
     ----------
-    n_atoms, components_per_class, view, proportions, votes, predictor
+    n_atoms, components_per_class, view, proportions, votes, predictor, class_prior, rehearse
         As in :class:`~baryflow.DaDiL`.
     restart : bool, default=True
         Start every update from the source-only dictionary; otherwise from the last update.
-    gate : bool, default=True
-        Trust the adapted predictions only as far as the stream looks complete.
     ramp : float, default=0.0
         The target's weight in the loss is mass / (mass + ramp); 0 is the paper's.
     n_steps : int, default=3
@@ -83,8 +79,15 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
         Names of the sources.
     n_samples_seen_ : int
         Target rows seen.
-    trust_ : float
-        How far the adapted predictions are believed now, 0 to 1.
+    mix_ : Mix
+        What was found about the classes of the target: shares, and whether they are as usual.
+    reliability_ : float
+        Of the predictions for the last batch, 0 to 1, to raise an alarm on: the mean probability of the
+        predicted classes, times the share of rows that are not novel, times the share of classes of which
+        at least ten rows were seen. Low at the beginning, while only one class comes, and when rows are
+        unlike everything known.
+    columns_ : dict of column → str
+        Columns of the target that are not as they should be, and what is wrong with them.
     loss_curve_ : array of shape (n_batches, 2)
         Loss of the target before and after the steps of each update, of the last 10,000 updates.
 
@@ -110,8 +113,9 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
         proportions: bool = True,
         votes: bool = True,
         predictor: str = "auto",
+        class_prior: Any = None,
+        rehearse: bool = True,
         restart: bool = True,
-        gate: bool = True,
         ramp: float = 0.0,
         n_steps: int = ONLINE_STEPS,
         target_components: int | None = None,
@@ -128,8 +132,9 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
         self.proportions = proportions
         self.votes = votes
         self.predictor = predictor
+        self.class_prior = class_prior
+        self.rehearse = rehearse
         self.restart = restart
-        self.gate = gate
         self.ramp = ramp
         self.n_steps = n_steps
         self.target_components = target_components
@@ -150,8 +155,8 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
             proportions=False,
             votes=False,
             predictor="map",
+            rehearse=False,
             restart=False,
-            gate=False,
             n_steps=1,
             target_mixture="paper",
             random_state=random_state,
@@ -192,21 +197,20 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
         if (settings := self._settings(self._model.n_classes)) != self._summary.settings:
             self._summary.change(settings)
         absorb(self._model, self._summary, rows, weights)
-        if self._summary.settings.n_votes:
-            self._gap = coverage_gap(self._model, self._summary)
         self._refined = 0
         self._update(self.n_steps, freeze_sources=True)
+        self.reliability_ = self._reliability(rows)
         return self
 
     def refine(self, n_steps: int = 10) -> Self:
-        """Go on improving without data: the stream has ended, and what was seen is the whole target."""
+        """Go on improving without data: more steps of the dictionary, in which the sources move too."""
         check_is_fitted(self)
         self._require_learned()
         n_steps = as_count(n_steps, "n_steps")
         if self._adapted is None:
             raise InvalidInputError("nothing to refine: no target row was seen yet")
         self._refined = self._refined + n_steps if self._refined else n_steps
-        self._update(self._refined if self.restart else n_steps, freeze_sources=False)
+        self._update(self._refined if self.restart else n_steps, freeze_sources=True)
         return self
 
     def _update(self, n_steps: int, *, freeze_sources: bool) -> None:
@@ -217,13 +221,32 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
             "freeze_sources": freeze_sources and self.restart,
             "trust": mass / (mass + self.ramp),
         }
-        self._adapted = Adapted(
-            self._model, self._summary, self._decision.options, previous=previous, **self._last
-        )
+        self._adapted = self._adapt(previous, **self._last)
         self._last["from_scratch"] = previous is None
         before = float(self._adapted.losses[0, -1])
         self._losses.append((before, self._last["trust"] * self._adapted.target.loss))
         self._expose()
+
+    def _adapt(self, previous: Adapted | None, **how: Any) -> Adapted:
+        return Adapted(
+            self._model,
+            self._summary,
+            self._switches(),
+            self._decision.weights,
+            previous=previous,
+            **how,
+        )
+
+    def _reliability(self, rows: Floats) -> float:
+        """Return how far the predictions for some rows can be relied on; see `reliability_`."""
+        if not len(rows) or self._adapted is None:
+            return 0.0
+        sure = float(self._proba(rows).max(axis=1).mean())
+        strange = float((self._novelty(rows) > _STRANGE).mean())
+        known = 1.0 - max(0.0, strange - (1.0 - _STRANGE)) / _STRANGE
+        if not self._decision.adapts:
+            return sure * known
+        return sure * known * self._adapted.seen
 
     def _retell(self, summary: StreamSummary) -> None:
         """Tell a new source model what was seen of the target, component by component."""
@@ -235,7 +258,6 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
         fresh = new_summary(self._model, settings)
         fresh.take_over(summary, self._model.pooled_proba(summary.components().means))
         self._summary = fresh
-        self._gap = coverage_gap(self._model, fresh)
 
     def _expose(self) -> None:
         """Set the fitted attributes that users look at."""
@@ -249,15 +271,15 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
                 name: d.coordinates for name, d in zip(self.sources_, domains, strict=True)
             }
             self.resemblance_: dict[Any, float] = {}
-            self.trust_ = 0.0
-            for name in ("target_mixture_", "proportions_"):  # of an earlier target
+            self.reliability_ = 0.0
+            for name in ("target_mixture_", "proportions_", "mix_"):  # of an earlier target
                 self.__dict__.pop(name, None)
             return
         self.coordinates_ = coordinates_of(self.sources_, domains, adapted.target)
         self.resemblance_ = resemblance(self.sources_, dictionary, domains, adapted.target)
         self.target_mixture_: Mixture = adapted.reconstruction
-        self.proportions_ = adapted.proportions
-        self.trust_ = self._decision.trust(self._gap) if self.gate and not self._refined else 1.0
+        self.mix_ = adapted.mix
+        self.proportions_ = adapted.mix.shares
 
     @property
     def loss_curve_(self) -> Floats:
@@ -269,14 +291,12 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the probability of every class for target rows, shape (n_samples, n_classes)."""
-        rows = self._target_rows(X)
-        pooled = self._model.pooled_proba(rows)
-        if self._adapted is None or self.trust_ == 0.0:
-            return pooled
-        adapted = self._adapted.predict_proba(rows, pooled)
-        if self.trust_ == 1.0:
-            return adapted
-        return log_average([pooled, adapted], [1.0 - self.trust_, self.trust_])
+        return self._proba(self._target_rows(X))
+
+    def _proba(self, rows: Floats) -> Floats:
+        if self._adapted is None:
+            return self._model.source_proba(rows)
+        return blend(self._decision, self._adapted, rows)
 
     def predict(self, X: Any) -> Any:
         """Return the most probable class of every target row, or `unknown_label` for novel ones."""
@@ -301,10 +321,13 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
     def novelty(self, X: Any) -> Floats:
         """Return how unlike everything known the rows are, 0 to 1.
 
-        The share of the sources' rows that are nearer to their own reconstruction than these rows
-        are to the target's: above 0.999 a row is farther out than all but one in a thousand.
+        The share of the rows of sources left out that were nearer to their reconstruction, in units of
+        what is typical of each, than these rows are to the target's: above 0.999 a row is farther out
+        than all but one in a thousand.
         """
-        rows = self._target_rows(X)
+        return self._novelty(self._target_rows(X))
+
+    def _novelty(self, rows: Floats) -> Floats:
         if self._adapted is None:
             far = source_remoteness(self._model, rows)
         else:
@@ -314,24 +337,20 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
     def report(self) -> str:
         """Say in words what was learned and decided, and why."""
         check_is_fitted(self)
+        adapted = self._adapted
         words = describe(
             self.classes_,
             self.sources_,
             self._decision,
             self.resemblance_,
-            getattr(self, "proportions_", None) if self._adapted is not None else None,
+            None if adapted is None else adapted.mix,
         )
         stream = f"{self.n_samples_seen_} target rows seen; "
-        if self._adapted is None:
-            stream += "predictions are the sources' classifier's."
-        elif self._refined:
-            stream += "refined: what was decided is used as it is."
+        if adapted is None or not self._decision.adapts:
+            stream += "predictions are the source classifier's."
         else:
-            stream += (
-                f"what was decided counts {self.trust_:.0%}, the pooled source classifier the rest (the "
-                f"classes seen differ from the sources' by {self._gap:.0%}; up to "
-                f"{self._decision.threshold:.0%} is trusted fully)."
-            )
+            stream += f"{adapted.seen:.0%} of the classes were seen (ten rows or more of each). "
+            stream += f"Reliability of the last batch: {self.reliability_:.0%}."
         return f"{words}\n{stream}"
 
     def _target_rows(self, X: Any) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,18 @@ from baryflow.core.gaussian import fast_squared_distances
 from baryflow.core.mixture import Mixture
 from baryflow.core.quadratic import simplex_least_squares
 from baryflow.core.transport import assignment
-from baryflow.estimators.adaptation import PREDICTORS, Options, Voter
-from baryflow.estimators.decision import Decision
+from baryflow.estimators.adaptation import EVEN, EXPERTS, PREDICTORS, WEIGHTS, Options
+from baryflow.estimators.decision import Decision, decide
+from baryflow.estimators.mix import Mix
 from baryflow.estimators.random_state import draw_seed
 from baryflow.estimators.sources import SourceOptions
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, as_count
+from baryflow.validation import Floats, as_count, as_real, as_vector
 
 TARGET = "target"
 
 
-def source_options(estimator: Any) -> SourceOptions:
+def source_options(estimator: Any, classes: Any) -> SourceOptions:
     """Check and collect an estimator's parameters for the sources."""
     if estimator.n_atoms is not None:
         as_count(estimator.n_atoms, "n_atoms")
@@ -31,17 +33,70 @@ def source_options(estimator: Any) -> SourceOptions:
         components_per_class=as_count(estimator.components_per_class, "components_per_class"),
         n_atoms=estimator.n_atoms,
         seed=seed,
+        class_prior=expected_proportions(estimator.class_prior, classes),
     )
 
 
-def default_options(estimator: Any) -> Options:
-    """Return what an estimator does if nothing is decided."""
+def fixed_weights(estimator: Any) -> tuple[float, ...] | None:
+    """Return the weights of the experts that an estimator's predictor means; None if they are learned."""
     choices = ("auto", *PREDICTORS)
     if estimator.predictor not in choices:
         raise InvalidInputError(f"predictor must be one of {choices}, got {estimator.predictor!r}")
-    predictor: Any = "combined" if estimator.predictor == "auto" else estimator.predictor
-    voter: Voter = "pooled" if predictor == "source" else "both"
-    return Options(predictor, voter, bool(estimator.proportions), bool(estimator.votes))
+    return None if estimator.predictor == "auto" else WEIGHTS[estimator.predictor]
+
+
+def decided(
+    estimator: Any,
+    rows: list[Floats],
+    codes: list[Any],
+    n_classes: int,
+    options: SourceOptions,
+    switches: Options,
+) -> Decision:
+    """Return what an estimator does with a target: learned from its sources, or as its parameters say."""
+    weights = fixed_weights(estimator)
+    if estimator.predictor == "source":
+        return Decision(reason="chosen by you: predictor is 'source'")
+    if not estimator.rehearse:
+        chosen = weights or EVEN
+        return Decision(True, chosen, (*chosen, 0.0), "chosen by you: rehearse is False")
+    return decide(rows, codes, n_classes, options, switches, weights)
+
+
+def expected_proportions(class_prior: Any, classes: Any) -> Floats | None:
+    """Return the class proportions that the user expects of a target, in the order of the classes.
+
+    A mapping names some classes; the others share the rest equally.
+    """
+    if class_prior is None:
+        return None
+    n, names = len(classes), classes.tolist()
+    if isinstance(class_prior, Mapping):
+        unknown = [name for name in class_prior if name not in names]
+        if unknown:
+            raise InvalidInputError(
+                f"class_prior names {unknown[0]!r}, which is not a class; classes are {names}"
+            )
+        given = {name: as_real(share, f"class_prior[{name!r}]", low=0.0, high=1.0)
+                 for name, share in class_prior.items()}  # fmt: skip
+        total, others = sum(given.values()), n - len(given)
+        if total > 1.0 + 1e-9 or (others == 0 and abs(total - 1.0) > 1e-9):
+            what = "at most 1" if others else "1"
+            raise InvalidInputError(f"the shares of class_prior must sum to {what}, got {total:g}")
+        rest = max(0.0, 1.0 - total) / max(others, 1)
+        shares = np.array([given.get(name, rest) for name in names])
+    else:
+        shares = as_vector(class_prior, "class_prior", length=n, dim="n_classes")
+        if shares.min() < 0.0 or abs(float(shares.sum()) - 1.0) > 1e-6:
+            raise InvalidInputError(
+                f"class_prior must hold shares that are not negative and sum to 1, got {shares.tolist()}"
+            )
+    shares = np.maximum(shares, _RAREST)
+    return np.asarray(shares / shares.sum())
+
+
+#: A class is never taken to be impossible.
+_RAREST = 1e-6
 
 
 def split_domains(sample_domain: Any, n: int, target: Any) -> tuple[Any, Any]:
@@ -174,39 +229,56 @@ def describe(
     sources: list[Any],
     decision: Decision,
     shares: dict[Any, float],
-    proportions: Floats | None,
+    mix: Mix | None,
 ) -> str:
     """Put the state of an adaptation into words."""
-    option = decision.options
     lines = [f"{_count(len(sources), 'source')}, {_count(len(classes), 'class', 'classes')}."]
-    lines.append(f"Decision: {_DECISIONS[option.predictor]}{_VOTERS[option.voter]}.")
-    lines.append(f"Why: {decision.reason}.")
-    if decision.scores:
+    if decision.adapts:
         lines.append(
-            "Each source in turn played the target, which is harder than most targets are, since it may "
-            "lie outside the others:"
+            "Decision: adapt. Weights of the experts at the beginning, and with all classes seen:"
         )
-        lines += [f"  {n:<18} accuracy {a:6.1%}   NLL {nll:.3f}" for n, a, nll in decision.scores]
-        lines.append("  (pooled: all sources as they are; own: each domain standardised by itself)")
+        lines += [
+            f"  {_EXPERTS[name]:<46} {first:5.0%} {last:5.0%}"
+            for name, first, last in zip(
+                (*EXPERTS, "source"), decision.beginning, (*decision.weights, 0.0), strict=True
+            )
+            if first > 0.0 or last > 0.0
+        ]
+    else:
+        lines.append("Decision: do not adapt; predict with the pooled source classifier.")
+    lines.append(f"Why: {decision.reason}.")
+    if decision.plays:
+        lines.append("Each source in turn played a target, seen once; right answers while it flowed:")
+        lines += [
+            f"  {name:<32} source classifier {before:6.1%}   adapted {after:6.1%}"
+            for name, before, after in decision.plays
+        ]
     if shares:
         nearest = sorted(shares.items(), key=lambda item: -item[1])
         words = ", ".join(f"{name}: {share:.0%}" for name, share in nearest if share >= 0.005)
         lines.append(f"The target resembles {words} (after standardisation).")
-    if proportions is not None:
-        order = np.argsort(-proportions, kind="stable")[:5]
-        words = ", ".join(f"{classes[i]}: {proportions[i]:.1%}" for i in order)
-        more = f", and {len(classes) - 5} more" if len(classes) > 5 else ""
-        lines.append(f"Class proportions taken for the target: {words}{more}.")
+    if mix is not None:
+        lines.append(_describe_mix(classes, mix))
     return "\n".join(lines)
 
 
-_DECISIONS = {
-    "source": "do not use the reconstruction; predict with the source classifier",
-    "map": "predict with the reconstruction of the target",
-    "plan": "predict with the target's own components, labelled through the plan",
-    "combined": "predict with reconstruction, labelled components and source classifier together",
+def _describe_mix(classes: Any, mix: Mix) -> str:
+    found = f"differs by {mix.gap:.0%} from the usual"
+    reach = f"{mix.doubt + mix.sampling:.0%} can come from wrong votes and chance"
+    if mix.as_usual:
+        return f"Class mix: as usual (what the votes say {found}; {reach})."
+    order = np.argsort(-mix.shares, kind="stable")
+    words = ", ".join(f"{classes[i]}: {mix.shares[i]:.1%}" for i in order if mix.shares[i] >= 0.0005)
+    return f"Class mix: {words} ({found}; {reach})."
+
+
+_EXPERTS = {
+    "reconstruction": "the reconstruction of the target",
+    "components": "its own components, labelled through the plan",
+    "pooled": "the pooled source classifier, for its mix",
+    "own": "the classifier of rows standardised by domain",
+    "source": "the pooled source classifier as it is",
 }
-_VOTERS = {"pooled": " (pooled)", "own": " (own)", "both": " (pooled and own, averaged)", "none": ""}
 
 
 def _count(n: int, one: str, many: str | None = None) -> str:

@@ -17,6 +17,7 @@ from baryflow.core.em import Reference, distinct_rows, fit_rows
 from baryflow.core.gaussian import fast_squared_distances
 from baryflow.core.mixture import Mixture
 from baryflow.core.proportions import ProportionPrior
+from baryflow.estimators.mix import COMPONENT_FLOOR, ClassMoments, spread
 from baryflow.validation import Floats, Integers
 
 #: Logit of a class that a classifier has never seen.
@@ -26,6 +27,8 @@ _FEW_ROWS = 5
 #: Rows for each component that a class gets.
 _ROWS_PER_COMPONENT = 5
 _MAX_ATOMS = 4
+#: A column whose std is below this part of its largest value does not vary.
+_ROUNDING = 1e-10
 _TRAINING_STEPS = 5
 
 
@@ -71,6 +74,8 @@ class SourceOptions:
     components_per_class: int = 2
     n_atoms: int | None = None
     seed: int = 0
+    #: Class proportions that the user expects of a target; None: those of the sources.
+    class_prior: Floats | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +94,9 @@ class SourceModel:
     pooled: LinearClassifier  # of rows standardised with the pooled moments
     own: LinearClassifier  # of rows standardised with their domain's moments
     prior: ProportionPrior
+    usual: Floats  # class proportions that are expected of a target
+    told: bool  # by the user, and not only by the sources
+    classes: ClassMoments
     slot_classes: Integers  # class of each slot of the atoms
     dictionary: Dictionary
     domains: list[Domain]
@@ -101,7 +109,9 @@ class SourceModel:
         """Learn from complete rows, a list entry for each source."""
         everything, labels = np.concatenate(rows), np.concatenate(codes)
         centre, scale = everything.mean(axis=0), everything.std(axis=0)
-        scale = np.where(scale > 0.0, scale, 1.0)
+        # A column that varies by rounding alone is constant.
+        constant = scale <= _ROUNDING * np.abs(everything).max(axis=0)
+        scale = np.where(constant, 1.0, scale)
         standardised = [(X - X.mean(axis=0)) / spread(X, scale) for X in rows]
         pooled = LinearClassifier.fit((everything - centre) / scale, labels, n_classes)
         own = LinearClassifier.fit(np.concatenate(standardised), labels, n_classes)
@@ -116,6 +126,7 @@ class SourceModel:
         parts = _class_mixtures(seen, codes, n_classes, unit, options)
         dictionary, domains, slot_classes = _dictionary(parts, seen, codes, counts, unit, options)
         curve = dictionary.fit(domains, max_steps=_TRAINING_STEPS, tol=1e-3)
+        prior = ProportionPrior.of(counts)
         return cls(
             n_classes=n_classes,
             centre=centre,
@@ -124,7 +135,10 @@ class SourceModel:
             unit=unit,
             pooled=pooled,
             own=own,
-            prior=ProportionPrior.of(counts),
+            prior=prior,
+            usual=prior.mean if options.class_prior is None else options.class_prior,
+            told=options.class_prior is not None,
+            classes=ClassMoments.of(rows, codes, prior.mean, centre, scale),
             slot_classes=slot_classes,
             dictionary=dictionary,
             domains=domains,
@@ -154,11 +168,43 @@ class SourceModel:
         """Return the matrix through which raw rows are compared; None: as they are."""
         return None if self.directions is None else self.directions / scale[:, None]
 
+    def variances(self, covariances: Floats | None, stds: Floats, scale: Floats) -> Floats:
+        """Return the variances of components in the coordinates of the mixtures."""
+        if self.directions is None or covariances is None:
+            return np.square(stds)
+        projection = self.directions / scale[:, None]
+        return np.maximum(np.einsum("kjp,jp->kp", covariances @ projection, projection), 0.0)
 
-def spread(X: Floats, usual: Floats) -> Floats:
-    """Return the std of each column, or the usual one where the column does not vary."""
-    found = X.std(axis=0)
-    return np.where(found > 1e-6 * usual, found, usual)
+    def points(self, means: Floats, variances: Floats, centre: Floats, scale: Floats) -> Floats:
+        """Return components of a target as unlabelled points (mean, std) of the dictionary.
+
+        `means` are raw, `variances` in the coordinates of the mixtures.
+        """
+        floored = np.sqrt(np.maximum(variances, (COMPONENT_FLOOR * self.unit) ** 2))
+        labels = np.zeros((len(means), self.n_classes))
+        return np.hstack([self.project(means, centre, scale), floored, labels])
+
+    def target(self, weights: Floats, points: Floats, slot_weights: Floats) -> Domain:
+        """Return a target as a domain of the dictionary, half-way between all atoms."""
+        n_atoms = self.dictionary.n_atoms
+        return Domain(
+            weights=weights,
+            points=points,
+            slot_weights=slot_weights,
+            coordinates=np.full(n_atoms, 1.0 / n_atoms),
+            n_used=2 * self.n_dimensions,
+        )
+
+    def source_proba(self, X: Floats) -> Floats:
+        """Return the pooled classifier's probabilities, given what the user expects of a target."""
+        pooled = self.pooled_proba(X)
+        return reweighted(pooled, self.usual / self.prior.mean) if self.told else pooled
+
+
+def reweighted(table: Floats, ratios: Floats) -> Floats:
+    """Return probabilities for classes that are so many times as frequent."""
+    weighted = table * ratios
+    return np.asarray(weighted / weighted.sum(axis=1, keepdims=True))
 
 
 def _within(seen: list[Floats], codes: list[Integers]) -> Floats:
@@ -278,6 +324,7 @@ def model_state(model: SourceModel) -> tuple[dict[str, Any], dict[str, Any]]:
         "trust": [domain.trust for domain in model.domains],
         "losses": [domain.loss for domain in model.domains],
         "has_view": model.directions is not None,
+        "told": model.told,
     }
     arrays = {
         "centre": model.centre,
@@ -288,18 +335,24 @@ def model_state(model: SourceModel) -> tuple[dict[str, Any], dict[str, Any]]:
         "own_coefficients": model.own.coefficients,
         "own_intercepts": model.own.intercepts,
         "prior_mean": model.prior.mean,
+        "usual": model.usual,
         "slot_classes": model.slot_classes,
         "atoms": model.dictionary.atoms,
         "loss_curve": model.loss_curve,
     }
     if model.directions is not None:
         arrays["directions"] = model.directions
+    for name in _CLASS_ARRAYS:
+        arrays[f"classes_{name}"] = getattr(model.classes, name)
     for number, domain in enumerate(model.domains):
         for name in _DOMAIN_ARRAYS:
             arrays[f"domain{number}_{name}"] = getattr(domain, name)
     return values, arrays
 
 
+_CLASS_ARRAYS = (
+    "means", "squares", "usual_centre", "centre_variance", "usual_scale", "scale_variance",
+)  # fmt: skip
 _DOMAIN_ARRAYS = ("weights", "points", "slot_weights", "coordinates", "match", "plan", "goal")
 
 
@@ -329,6 +382,14 @@ def model_from_state(values: dict[str, Any], arrays: dict[str, Any]) -> SourceMo
         pooled=LinearClassifier(arrays["pooled_coefficients"], arrays["pooled_intercepts"]),
         own=LinearClassifier(arrays["own_coefficients"], arrays["own_intercepts"]),
         prior=ProportionPrior(arrays["prior_mean"], values["prior_strength"]),
+        usual=arrays["usual"],
+        told=bool(values["told"]),
+        classes=ClassMoments(
+            proportions=arrays["prior_mean"],
+            centre=arrays["centre"],
+            scale=arrays["scale"],
+            **{name: arrays[f"classes_{name}"] for name in _CLASS_ARRAYS},
+        ),
         slot_classes=arrays["slot_classes"],
         dictionary=dictionary,
         domains=domains,
