@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 import time
 import warnings
 from dataclasses import replace
@@ -13,10 +14,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from baryflow import DaDiL, MixtureClassifier, OnlineDaDiL
-from experiments.msda.problems import in_order
+from experiments import mixes
+from experiments.msda.problems import flow
+from experiments.scores import accuracy, follow
 
-ORDERS = ("shuffled", "runs", "class")
 BATCH = 32
+#: Stream seeds of a mix other than "as is": each draws another dominating class and another order.
+MIX_SEEDS = 2
 OT_ROWS = 2000
 
 #: Each piece switched off by itself; "combined" keeps the decision out of the comparison.
@@ -31,10 +35,6 @@ ABLATIONS = {
     "no restart": {"restart": False},
     "one component a class": {"components_per_class": 1},
 }
-
-
-def accuracy(found, y):
-    return round(float((found == y).mean()), 5)
 
 
 def standardise(X, like=None):
@@ -143,58 +143,44 @@ def offline(p, seed, **options):
             np.concatenate([y, np.zeros(len(target), dtype=y.dtype)]),
             np.concatenate([names, np.full(len(target), -1)]),
         )
-        chosen = model._decision.options
         figures = {
+            "rows": len(target),
             "offline": accuracy(model.predict(target), labels),
             "seconds": time.perf_counter() - start,
-            "decision": f"{chosen.predictor}/{chosen.voter}",
+            "decision": model._decision.summary(),
         }
         if target is p.X:
             figures["held_out"] = accuracy(model.predict(p.X_held), p.y_held)
         yield name, "", figures
 
 
-def online(p, seeds, name, make, orders=ORDERS):
-    """Fit the sources once, then stream the target in every order with every seed."""
-    X, y, names = p.pooled()
-    start = time.perf_counter()
-    fitted = make().fit(X, y, names)
-    fit_seconds = time.perf_counter() - start
+def online(p, mix, seeds, name, make, known=None, orders=mixes.ORDERS, damage=lambda stream: stream):
+    """Learn the sources, unless they are known, then stream the target in every order and seed."""
+    known = {} if known is None else known
     for order in orders:
         for seed in seeds:
-            yield seed, *_stream(p, copy.deepcopy(fitted), name, order, seed, fit_seconds)
+            rows = flow(p, mix, order, seed)
+            if len(rows) < mixes.FEWEST:
+                words = f"{p.set} {p.target}: {mix}, {order}, seed {seed}: {len(rows)} rows, skipped"
+                print(words, file=sys.stderr)
+                continue
+            if p.draw not in known:
+                known[p.draw] = _learn(p, make())
+            model, seconds = known[p.draw]
+            figures = _stream(damage(p.stream(rows)), copy.deepcopy(model))
+            yield seed, name, order, figures | {"seconds": seconds}
 
 
-def _stream(p, model, name, order, seed, fit_seconds):
-    turn = in_order(p.y, order, seed)
-    right, source_right, spent = [], [], 0.0
-    for start in range(0, len(turn), BATCH):
-        rows = turn[start : start + BATCH]
-        right.append(model.predict(p.X[rows]) == p.y[rows])
-        source_right.append(
-            model.classes_[model._model.pooled_proba(p.X[rows]).argmax(axis=1)] == p.y[rows]
-        )
-        clock = time.perf_counter()
-        model.partial_fit(p.X[rows])
-        spent += time.perf_counter() - clock
-    right, source_right = np.concatenate(right), np.concatenate(source_right)
-    fifth = len(right) // 5
-    figures = {
-        "prequential": round(float(right.mean()), 5),
-        "source_prequential": round(float(source_right.mean()), 5),
-        "first_fifth": round(float(right[:fifth].mean()), 5),
-        "last_fifth": round(float(right[-fifth:].mean()), 5),
-        "end": accuracy(model.predict(p.X), p.y),
-        "held_out": accuracy(model.predict(p.X_held), p.y_held),
-        "trust": round(model.trust_, 4),
-        "decision": f"{model._decision.options.predictor}/{model._decision.options.voter}",
-        "seconds": fit_seconds,
-        "seconds_a_batch": spent / len(range(0, len(turn), BATCH)),
-    }
+def _learn(p, model):
+    start = time.perf_counter()
+    return model.fit(*p.pooled()), time.perf_counter() - start
+
+
+def _stream(stream, model):
+    figures = follow(model, stream, BATCH)
     model.refine()
-    figures["refined"] = accuracy(model.predict(p.X), p.y)
-    figures["held_out_refined"] = accuracy(model.predict(p.X_held), p.y_held)
-    return name, order, figures
+    figures["refined"], figures["held_out_refined"] = stream.accuracies(model.predict)
+    return figures
 
 
 def ablations(p, seed, stream_seeds):
@@ -204,21 +190,88 @@ def ablations(p, seed, stream_seeds):
         def make(settings=settings):
             return OnlineDaDiL(random_state=seed, **settings)
 
-        yield from online(p, stream_seeds[:1], f"ablation: {name}", make, ("shuffled", "class"))
+        yield from online(
+            p, "as is", stream_seeds[:1], f"ablation: {name}", make, orders=mixes.MIX_ORDERS
+        )
 
 
-def everything(p, seed, stream_seeds, part):
-    """Yield (seed, method, order, figures) for one problem and one part of the table."""
+def spikes(p, seed, stream_seeds):
+    """Sensors that glitch, and one that is constant in the sources and a little off in the target."""
+    known = {}
+    for name, problem, damage in (
+        ("spikes: none", p, lambda stream: stream),
+        ("spikes: eight cells", p, with_spikes),
+        ("spikes: constant column", with_constant_column(p, seed), lambda stream: stream),
+    ):
+        yield from online(
+            problem, "as is", stream_seeds[:MIX_SEEDS], name, lambda: OnlineDaDiL(random_state=seed),
+            known, ("shuffled",), damage,
+        )  # fmt: skip
+
+
+def with_spikes(stream, n_cells=8, size=1e4):
+    """Set one cell in each of eight columns to a huge value, spread over the stream."""
+    X = stream.X.copy()
+    at = ((np.arange(n_cells) + 0.5) / n_cells * len(X)).astype(int)
+    X[at, np.arange(n_cells) % X.shape[1]] = size
+    return replace(stream, X=X)
+
+
+def with_constant_column(p, seed):
+    """Append a column that is 0.1 up to rounding in the sources, and 1e-9 more in the target."""
+    rng = np.random.default_rng(seed)
+
+    def append(X, column):
+        return np.column_stack([X, column])
+
+    return replace(
+        p,
+        Xs=[append(X, 0.1 * (1 + 1e-16 * rng.standard_normal(len(X)))) for X in p.Xs],
+        X=append(p.X, np.full(len(p.X), 0.1 + 1e-9)),
+        X_held=append(p.X_held, np.full(len(p.X_held), 0.1 + 1e-9)),
+        draw="constant column",
+    )
+
+
+def priors(p, mix, seed, stream_seeds):
+    """What it is worth to be told that one class has half of the rows."""
+    known = {}
+    for one in stream_seeds[:MIX_SEEDS]:
+        common = int(np.bincount(p.y[flow(p, mix, "shuffled", one)]).argmax())
+        for name, options, learned in (
+            ("prior: none", {}, known),
+            ("prior: one half", {"class_prior": {common: 0.5}}, {}),
+        ):
+
+            def make(options=options):
+                return OnlineDaDiL(random_state=seed, **options)
+
+            yield from online(p, mix, [one], name, make, learned, mixes.MIX_ORDERS)
+
+
+def everything(p, mix, seed, stream_seeds, part, known):
+    """Yield (seed, method, order, figures) for one problem, one mix and one part of the table.
+
+    `known` keeps what part "online" has learned of the sources from one mix to the next.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         whole = {"rivals": simple_rivals, "skada": skada_rivals, "offline": offline}
         if part in whole:
-            for found in whole[part](p, seed):
-                yield seed, *found
+            for name, order, figures in whole[part](p, seed):
+                yield seed, name, order, {"rows": len(p.y)} | figures
         elif part == "online":
-            yield from online(p, stream_seeds, "OnlineDaDiL", lambda: OnlineDaDiL(random_state=seed))
+            as_is = mix == "as is"
+            seeds = stream_seeds if as_is else stream_seeds[:MIX_SEEDS]
+            orders = mixes.ORDERS if as_is else mixes.MIX_ORDERS
+            make = lambda: OnlineDaDiL(random_state=seed)  # noqa: E731 - called only where not yet known
+            yield from online(p, mix, seeds, "OnlineDaDiL", make, known, orders)
         elif part == "paper":
             make = lambda: OnlineDaDiL.paper(random_state=seed)  # noqa: E731 - as above
-            yield from online(on_one_scale(p), stream_seeds[:1], "paper", make)
+            yield from online(on_one_scale(p), mix, stream_seeds[:1], "paper", make)
+        elif part == "spikes":
+            yield from spikes(p, seed, stream_seeds)
+        elif part == "prior":
+            yield from priors(p, mix, seed, stream_seeds)
         else:
             yield from ablations(p, seed, stream_seeds)

@@ -1,6 +1,6 @@
 """Run ``python -m experiments.tep``; it can be stopped and goes on where it was.
 
-Every finished (target, fold, part) is put into ``results/tep.csv``, ``curves.csv`` and
+Every finished (target, fold, part, mix) is put into ``results/tep.csv``, ``curves.csv`` and
 ``confusion.csv``; figures and tables are made from these, with ``--tables`` without computing anything.
 The features come with the repository; ``--features FOLDER`` takes others (``baryflow tep encode``).
 """
@@ -18,19 +18,24 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from baryflow import container
+from experiments import jobs, mixes
+from experiments.scores import rounded
 from experiments.tep import figures, methods, problems, tables
 
 RESULTS = Path(__file__).parent / "results"
-KEY = ("encoder", "target", "fold", "part")
+KEY = ("encoder", "target", "fold", "part", "mix")
+#: ``end`` and ``held_out`` are on the rows kept back, before and after refinement; ``stream_end``,
+#: ``stream_refined`` and ``source_end`` on the stream's own.
 FIELDS = (
-    *KEY, "method", "order", "batch", "held_out", "prequential", "source_prequential", "first_fifth",
-    "last_fifth", "source_first_fifth", "source_last_fifth", "end", "trust", "decision", "resemblance",
-    "seconds", "seconds_a_batch",
+    *KEY, "method", "order", "batch", "rows", "held_out", "source_held_out", "prequential",
+    "source_prequential", "first_fifth", "last_fifth", "source_first_fifth", "source_last_fifth", "end",
+    "stream_end", "stream_refined", "source_end", "ece_first", "ece_last", "ece_source", "reliability",
+    "reliability_first", "decision", "resemblance", "seconds", "seconds_a_batch",
 )  # fmt: skip
 CURVE_FIELDS = (*KEY, "method", "step", "phase", "loss", "accuracy")
 CONFUSION_FIELDS = (*KEY, "true", "found", "count")
 FILES = {"curves.csv": CURVE_FIELDS, "confusion.csv": CONFUSION_FIELDS, "tep.csv": FIELDS}
-PARTS = ("ours", "paper", "rivals")
+PARTS = ("ours", "paper", "rivals", "prior")
 
 
 def main(arguments=None):
@@ -42,14 +47,14 @@ def main(arguments=None):
         "--folds", type=int, nargs="*", choices=range(problems.FOLDS), default=range(problems.FOLDS)
     )
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
+    parser.add_argument("--mixes", nargs="*", choices=mixes.MIXES, default=mixes.MIXES)
     parser.add_argument("--batches", type=int, nargs="*", default=methods.BATCHES)
+    parser.add_argument("--jobs", type=int, default=1, help="processes, one target in each at a time")
     parser.add_argument("--tables", action="store_true", help="only make figures and tables again")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     if not options.tables:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            run(options)
+        run(options)
     figures.draw(options.out)
     if options.out == RESULTS:
         tables.write_pages(RESULTS)
@@ -60,49 +65,70 @@ def main(arguments=None):
 
 
 def run(options):
+    """Do what is not done yet. Only this process writes, so that the tables stay whole."""
     results = Results(options.out)
+    for key, rows, confusion in jobs.pieces(work, list(to_do(options, results)), options.jobs):
+        if rows:
+            results.put(key, rows, confusion)
+        print(*key, f"{len(rows)} rows", file=sys.stderr, flush=True)
+
+
+def to_do(options, results):
+    """Yield (features, target, part, [(fold, mix)], batches) of what is not in the tables."""
     for target in options.targets:
-        whole, normal = problems.read(target, options.features)
-        encoder = whole.about["encoder"]
+        encoder = problems.read(target, options.features)[0].about["encoder"]
         for part in options.parts:
-            fitted = None
-            for fold in options.folds:
-                key = (encoder, str(target), str(fold), part)
-                if results.has(key, options.batches):
-                    continue
-                p = problems.problem(whole, normal, fold)
-                if part == "rivals":
-                    fitted = fitted or methods.source_models(p)
-                    rows = [(*found, "", []) for found in methods.rivals(p, fitted)]
-                    confusion = None
-                else:
-                    if part == "paper":
-                        p = methods.on_one_scale(p)
-                    online, offline = methods.configurations(seed=0)[part]
-                    if fitted is None:  # the sources are the same in every fold
-                        fitted = online.fit(p.Xs, p.ys, p.domain)
-                    rows, confusion = adapted(p, part, fitted, offline, options.batches)
-                results.put(key, rows, confusion)
-                print(*key, f"{len(rows)} rows", file=sys.stderr, flush=True)
+            wanted = [
+                (fold, mix)
+                for mix in (mixes.MIXES if part == "ours" else ("as is",))
+                for fold in options.folds
+                if mix in options.mixes
+                and (mix == "as is" or fold in problems.MIX_FOLDS)
+                and not results.has((encoder, str(target), str(fold), part, mix), options.batches)
+            ]
+            if wanted:
+                yield options.features, target, part, wanted, options.batches
 
 
-def adapted(p, part, fitted, offline, batches):
+def work(task):
+    """Yield (key, rows, who is taken for whom) of every fold and mix of one target and part."""
+    features, target, part, wanted, batches = task
+    whole, normal = problems.read(target, features)
+    fitted = offline = None  # the sources are the same in every fold
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for fold, mix in wanted:
+            p, confusion = problems.problem(whole, normal, fold), None
+            if part == "rivals":
+                fitted = fitted or methods.source_models(p)
+                rows = [(*found, "", []) for found in methods.rivals(p, fitted)]
+            else:
+                p = methods.on_one_scale(p) if part == "paper" else p
+                if fitted is None:
+                    online, offline = methods.configuration(part, seed=0)
+                    fitted = online.fit(p.Xs, p.ys, p.domain)
+                rows, confusion = adapted(p, part, mix, fitted, offline, batches)
+            yield (whole.about["encoder"], str(target), str(fold), part, mix), rows, confusion
+
+
+def adapted(p, part, mix, fitted, offline, batches):
     """Offline and online results of one configuration, and who is taken for whom."""
-    decided = fitted._decision.options
-    rows = [
-        (name, order, figures_, "", [("offline", loss, "") for loss in curve])
-        for name, order, figures_, curve in methods.offline(p, part, offline, decided)
-    ]
-    confusion = None
-    for batch in batches:
-        for order in problems.ORDERS:
-            if part == "paper" and batch != methods.BATCHES[0] and order != "shuffled":
-                continue  # the paper's configuration: other batches in one order only
-            name, figures_, curve, found = methods.online(p, part, fitted, order, batch)
-            rows.append((name, order, figures_, batch, curve))
-            if order == "shuffled" and batch == methods.BATCHES[0]:
-                confusion = np.zeros((29, 29), dtype=int)
-                np.add.at(confusion, (p.y_held, found), 1)
+    rows, confusion = [], None
+    if mix == "as is" and offline is not None:
+        rows = [
+            (name, order, figures_, "", curve)
+            for name, order, figures_, curve in methods.offline(p, part, offline)
+        ]
+    for order, batch in methods.streams_of(part, mix, batches):
+        n = len(problems.stream(p, order, mix).y)
+        if mix != "as is" and n < mixes.FEWEST:
+            print(f"mode {p.target}, fold {p.fold}: {mix}: {n} rows, skipped", file=sys.stderr)
+            continue
+        name, figures_, curve, found = methods.online(p, part, fitted, order, batch, mix)
+        rows.append((name, order, figures_, batch, curve))
+        if (mix, order, batch) == ("as is", "shuffled", methods.BATCHES[0]):
+            confusion = np.zeros((29, 29), dtype=int)
+            np.add.at(confusion, (p.y_held, found), 1)
     return rows, confusion
 
 
@@ -115,32 +141,27 @@ class Results:
 
     def has(self, key, batches):
         """Tell whether a part was finished, with these batches."""
-        rows = [r for r in self.tables["tep.csv"] if _key(r) == key]
-        held = {r["batch"] for r in rows}
-        return bool(rows) and (key[3] == "rivals" or {str(batch) for batch in batches} <= held)
+        held = {(r["order"], r["batch"]) for r in self.tables["tep.csv"] if _key(r) == key}
+        if key[3] == "rivals":
+            return bool(held)
+        wanted = methods.streams_of(*key[3:], batches)
+        return bool(held) and {(order, str(batch)) for order, batch in wanted} <= held
 
     def put(self, key, rows, confusion):
         """Replace whatever there is of a part."""
         stem = dict(zip(KEY, key, strict=True))
         curves = [
-            stem
-            | {
-                "method": method,
-                "step": step,
-                "phase": phase,
-                "loss": f"{loss:.6g}",
-                "accuracy": accuracy,
-            }
+            stem | {"method": method, "step": step, "phase": phase}
+            | {"loss": f"{loss:.6g}", "accuracy": accuracy}
             for method, _, _, _, curve in rows
-            for step, (phase, loss, accuracy) in enumerate(curve)
-        ]
+            for step, phase, loss, accuracy in curve
+        ]  # fmt: skip
         cells = [] if confusion is None or key[3] != "ours" else np.argwhere(confusion).tolist()
         found = [stem | {"true": i, "found": j, "count": confusion[i, j]} for i, j in cells]
         lines = [
-            stem | {"method": method, "order": order, "batch": batch}
-            | {k: round(float(v), 5) if isinstance(v, float) else v for k, v in values.items()}
+            stem | {"method": method, "order": order, "batch": batch} | rounded(values)
             for method, order, values, batch, _ in rows
-        ]  # fmt: skip
+        ]
         for (name, fields), new in zip(FILES.items(), (curves, found, lines), strict=True):
             kept = [r for r in self.tables[name] if _key(r) != key]
             text = io.StringIO()

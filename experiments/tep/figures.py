@@ -41,17 +41,18 @@ def _new(rows, columns, width, height):
 
 
 def _folds(curves, target, method, column):
-    """Return one curve a fold, as a matrix cut to the shortest, and the step where the stream ends."""
+    """Return one curve a fold, cut to the shortest, their steps, and how many are the stream's."""
     found = {}
     for r in curves:
         if r["target"] == target and r["method"] == method and r[column] != "":
             found.setdefault(r["fold"], []).append((int(r["step"]), r["phase"], float(r[column])))
     if not found:
-        return np.empty((0, 0)), 0
+        return np.empty((0, 0)), np.empty(0), 0
     shortest = min(map(len, found.values()))
     one = sorted(next(iter(found.values())))
     end = sum(phase == "stream" for _, phase, _ in one)
-    return np.array([[value for _, _, value in sorted(f)[:shortest]] for f in found.values()]), end
+    steps = np.array([step + 1 for step, _, _ in one[:shortest]])
+    return np.array([[value for *_, value in sorted(f)[:shortest]] for f in found.values()]), steps, end
 
 
 def _band(axes, x, folds, color, label):
@@ -67,13 +68,12 @@ def along_the_stream(rows, curves, target):
     names = [name for name in NAMES if _folds(curves, target, f"{name}: online", "loss")[0].size]
     figure, axes = _new(len(names), 2, 8.6, 0.4 + 2.8 * len(names))
     for (left, right), name in zip(axes, names, strict=True):
-        online, end = _folds(curves, target, f"{name}: online", "loss")
-        offline, _ = _folds(curves, target, f"{name}: offline", "loss")
-        accuracy, _ = _folds(curves, target, f"{name}: online", "accuracy")
-        steps = np.arange(1, online.shape[1] + 1)
+        online, steps, end = _folds(curves, target, f"{name}: online", "loss")
+        offline, offline_steps, _ = _folds(curves, target, f"{name}: offline", "loss")
+        accuracy, _, _ = _folds(curves, target, f"{name}: online", "accuracy")
         mean = _band(left, steps, online, ONLINE, "online")
         left.plot(
-            end,
+            steps[end - 1],
             mean[end - 1],
             "*",
             color=ONLINE,
@@ -83,14 +83,14 @@ def along_the_stream(rows, curves, target):
             zorder=5,
         )
         if offline.size:
-            _band(left, np.arange(1, offline.shape[1] + 1), offline, OFFLINE, "offline")
+            _band(left, offline_steps, offline, OFFLINE, "offline")
         left.set(
             xlabel="iteration (a batch of 32, then refinement)", ylabel="MW₂² target, reconstruction"
         )
         left.set_yscale("log")
         left.set_title(f"(a) reconstruction loss — {NAMES[name]}", fontsize=9, loc="left")
         mean = _band(right, steps, 100 * accuracy, ONLINE, "online")
-        right.plot(end, mean[end - 1], "*", color=ONLINE, ms=13, mec="white", zorder=5)
+        right.plot(steps[end - 1], mean[end - 1], "*", color=ONLINE, ms=13, mec="white", zorder=5)
         for label, method, color in (
             ("offline", f"{name}: offline", OFFLINE),
             ("source-only LR", "source-only LR", SOURCE),
@@ -108,7 +108,7 @@ def along_the_stream(rows, curves, target):
         )
         right.set_title(f"(b) accuracy — {NAMES[name]}", fontsize=9, loc="left")
         for one in (left, right):
-            one.axvline(end, color="0.8", lw=0.8, zorder=0)
+            one.axvline(steps[end - 1], color="0.8", lw=0.8, zorder=0)
             one.legend(frameon=False, fontsize=7.5)
     figure.suptitle(
         f"Tennessee Eastman, target mode {target}: mean ± 2σ over {len(online) or 5} folds", fontsize=10

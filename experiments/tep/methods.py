@@ -10,33 +10,47 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from baryflow import DaDiL, MixtureClassifier, OnlineDaDiL
+from experiments import mixes
 from experiments.msda.methods import OT_ROWS, standardise
-from experiments.tep.problems import stream
+from experiments.scores import accuracy, follow
+from experiments.tep.problems import ORDERS, stream
 
 BATCHES = (32, 8, 128)
-REFINE_STEPS = 12
+#: Steps after the stream, and how many at a time where a curve is drawn.
+REFINE_STEPS = {"ours": (12, 1), "prior": (12, 1), "paper": (300, 10)}
+NAMES = {"ours": "ours", "prior": "ours, class_prior", "paper": "paper"}
 
 
-def configurations(seed):
-    """Ours, as it comes out of the box, and the paper's."""
+def configuration(part, seed):
+    """Return the online and the offline model: out of the box, told of a prior, or the paper's."""
+    if part == "ours":
+        return OnlineDaDiL(random_state=seed), DaDiL(random_state=seed)
+    if part == "prior":
+        return OnlineDaDiL(class_prior={0: 0.5}, random_state=seed), None
     paper = {"components_per_class": 1, "view": False, "proportions": False, "votes": False}
-    return {
-        "ours": (OnlineDaDiL(random_state=seed), DaDiL(random_state=seed)),
-        "paper": (
-            OnlineDaDiL.paper(random_state=seed),
-            DaDiL(predictor="map", random_state=seed, **paper),
-        ),
-    }
+    return (
+        OnlineDaDiL.paper(random_state=seed),
+        DaDiL(predictor="map", random_state=seed, **paper),
+    )
 
 
-class Score:
-    """Accuracy on the rows kept back: ten runs of every class, whatever the stream shows of them."""
-
-    def __init__(self, p):
-        self.X, self.y, self.head = p.X_held, p.y_held, p.head_held
-
-    def __call__(self, found):
-        return round(float((found == self.y).mean()), 5)
+def streams_of(part, mix, batches):
+    """Return (order, batch) of the streams of a part. The first size of a batch is the usual one."""
+    usual = BATCHES[:1]
+    if mix != "as is":
+        return [(order, batch) for order in mixes.MIX_ORDERS for batch in usual]
+    if part == "prior":
+        return [("plant", batch) for batch in usual]
+    kept = {  # other sizes: ours in the orders in which the docs compare them, the paper's in one
+        "ours": {"class": usual},
+        "paper": {"runs": usual, "plant": usual, "class": ()},
+    }[part]
+    return [
+        (order, batch)
+        for batch in batches
+        for order in ORDERS
+        if order not in kept or batch in kept[order]
+    ]
 
 
 def regression(X, y):
@@ -58,16 +72,20 @@ def source_models(p):
 
 def rivals(p, models):
     """Everything but the dictionary."""
-    score = Score(p)
-    held = standardise(score.X, p.Xs)
+
+    def score(found):
+        return accuracy(found, p.y_held)
+
+    held = standardise(p.X_held, p.Xs)
     fixed = {
         "source-only LR": score(models["source"].predict(held)),
-        "encoder's head": score(score.head),
+        "encoder's head": score(p.head_held),
         "source MixtureClassifier": score(models["mixture"].predict(held)),
     }
     for order in ("shuffled", "plant"):  # without an order, runs are the same rows as shuffled
-        X, y = stream(p, order)
-        own = standardise(score.X, X)
+        flow = stream(p, order)
+        X, y = flow.X, flow.y
+        own = standardise(p.X_held, X)
         found = fixed | {
             "per-domain standardisation + LR": score(models["per_domain"].predict(own)),
             "OT-DA (POT)": score(_optimal_transport(p, X).predict(held)),
@@ -75,7 +93,7 @@ def rivals(p, models):
         }
         for alias in ("shuffled", "runs") if order == "shuffled" else ("plant",):
             for name, value in found.items():
-                yield name, alias, {"held_out": value}
+                yield name, alias, {"rows": len(y), "held_out": value}
 
 
 def _optimal_transport(p, X):
@@ -101,69 +119,50 @@ def on_one_scale(p):
     )
 
 
-def offline(p, name, model, decided):
-    """Adapt to the whole stream at once; also the curve of its loss and its accuracy.
-
-    What was decided from the sources, the same in every fold, is taken over where a parameter says it.
-    """
-    if decided.predictor == "combined" and decided.voter == "both":
-        model.set_params(predictor="combined")
+def offline(p, part, model):
+    """Adapt to the whole stream at once; also the curve of its loss."""
     for order in ("shuffled", "plant"):  # offline, runs are the same rows as shuffled
-        X, _ = stream(p, order)
+        X = stream(p, order).X
         start = time.perf_counter()
         fitted = copy.deepcopy(model).fit(
             np.concatenate([p.Xs, X]),
             np.concatenate([p.ys, np.zeros(len(X), dtype=p.ys.dtype)]),
             np.concatenate([p.domain, np.full(len(X), -1)]),
         )
-        seconds = time.perf_counter() - start
-        score = Score(p)
-        figures = {"held_out": score(fitted.predict(score.X)), "seconds": seconds, **_decision(fitted)}
-        curve = [] if order == "plant" else list(np.asarray(fitted.loss_curve_)[:, -1])
+        figures = {
+            "rows": len(X),
+            "seconds": time.perf_counter() - start,
+            "held_out": accuracy(fitted.predict(p.X_held), p.y_held),
+            "decision": fitted._decision.summary(),
+        }
+        losses = np.asarray(fitted.loss_curve_)[:, -1]
+        curve = [(step, "offline", loss, "") for step, loss in enumerate(losses)]
         for alias in ("shuffled", "runs") if order == "shuffled" else ("plant",):
-            yield f"{name}: offline", alias, figures, curve if alias == "shuffled" else []
+            yield f"{NAMES[part]}: offline", alias, figures, curve if alias == "shuffled" else []
 
 
-def online(p, name, fitted, order, batch):
-    """Stream the target past a model that has learned the sources."""
-    model = copy.deepcopy(fitted)
-    X, y = stream(p, order)
-    score = Score(p)
-    right, source_right, spent, curve = [], [], 0.0, []
-    trace = order == "shuffled" and batch == 32
-    for start in range(0, len(X), batch):
-        rows = slice(start, start + batch)
-        right.append(model.predict(X[rows]) == y[rows])
-        source_right.append(model.classes_[model._model.pooled_proba(X[rows]).argmax(axis=1)] == y[rows])
-        clock = time.perf_counter()
-        model.partial_fit(X[rows])
-        spent += time.perf_counter() - clock
+def online(p, part, fitted, order, batch, mix="as is"):
+    """Stream the target past a model that has learned the sources.
+
+    Returns the method's name, figures, the curve of one stream, and what is found on the rows kept back.
+    """
+    model, flow = copy.deepcopy(fitted), stream(p, order, mix)
+    curve = []
+
+    def watch(model, phase="stream", steps=1):
+        step = curve[-1][0] + steps if curve else 0
+        score = accuracy(model.predict(p.X_held), p.y_held)
+        curve.append((step, phase, model.loss_curve_[-1, 1], score))
+
+    trace = (mix, order, batch) == ("as is", "shuffled", BATCHES[0])
+    found = follow(model, flow, batch, watch if trace else None)
+    steps, stride = REFINE_STEPS[part]
+    for _ in range(steps // stride if trace else 1):
+        model.refine(stride if trace else steps)
         if trace:
-            curve.append(("stream", model.loss_curve_[-1, 1], score(model.predict(score.X))))
-    right, source_right = np.concatenate(right), np.concatenate(source_right)
-    fifth = len(right) // 5
-    figures = {
-        "prequential": right.mean(),
-        "source_prequential": source_right.mean(),
-        "first_fifth": right[:fifth].mean(),
-        "last_fifth": right[-fifth:].mean(),
-        "source_first_fifth": source_right[:fifth].mean(),
-        "source_last_fifth": source_right[-fifth:].mean(),
-        "end": score(model.predict(score.X)),
-        "trust": model.trust_,
-        "seconds_a_batch": spent / len(range(0, len(X), batch)),
-        **_decision(model),
-    }
-    for _ in range(REFINE_STEPS if trace else 1):
-        model.refine(1 if trace else REFINE_STEPS)
-        if trace:
-            curve.append(("refine", model.loss_curve_[-1, 1], score(model.predict(score.X))))
-    found = model.predict(score.X)
-    figures["held_out"] = score(found)
+            watch(model, "refine", stride)
+    # Here accuracy is on the rows kept back, except where a name says that it is on the stream's own.
+    figures = found | {"stream_end": found["end"], "end": found["held_out"]}
+    figures["stream_refined"], figures["held_out"] = flow.accuracies(model.predict)
     figures["resemblance"] = " ".join(f"{k}:{v:.3f}" for k, v in model.resemblance_.items())
-    return f"{name}: online", figures, curve, found
-
-
-def _decision(model):
-    chosen = model._decision.options
-    return {"decision": f"{chosen.predictor}/{chosen.voter}"}
+    return f"{NAMES[part]}: online", figures, curve, model.predict(p.X_held)

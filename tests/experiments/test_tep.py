@@ -3,8 +3,9 @@ import pytest
 
 from baryflow.datasets.tep import Features, load_tep
 from benchmarks import pages
+from experiments import mixes
 from experiments.tep import __main__ as tep
-from experiments.tep import problems, tables
+from experiments.tep import methods, mix_tables, problems, tables
 
 ROWS = [r for r in tables.read(tep.RESULTS / "tep.csv") if r["encoder"] == "fcn"]
 
@@ -30,33 +31,101 @@ def test_streams_show_what_they_promise(small, monkeypatch):
     p = problems.problem(*problems.read(1, small), fold=0)
     assert len(p.y) == 4 * 8
     assert len(p.y_held) == 4 * 2
-    for order in ("shuffled", "runs"):
-        X, y = problems.stream(p, order)
+    for order in ("class", "shuffled", "runs"):
+        flow = problems.stream(p, order)
+        X, y = flow.X, flow.y
         assert sorted(map(tuple, X)) == sorted(map(tuple, p.X))
         assert np.bincount(y).tolist() == [8] * 4
     changes = np.flatnonzero(np.diff(y)) + 1
     assert all(len(run) % 4 == 0 for run in np.split(y, changes))  # runs of four, perhaps two in a row
-    X, y = problems.stream(p, "plant")
+    flow = problems.stream(p, "plant")
+    X, y = flow.X, flow.y
     normal = 8 + 10
     assert np.bincount(y).tolist() == [normal, 8, 8, 8]
     assert not y[: normal // 5].any()
     assert len({tuple(row) for row in X[y > 0]}) == 24
 
 
+def test_the_first_fold_is_dominated_by_normal_operation(small):
+    whole = problems.read(1, small)
+    p = problems.problem(*whole, fold=0)
+    flow = problems.stream(p, "shuffled", "50 %")
+    assert np.bincount(flow.y)[0] == 18
+    assert len(flow.y) == 36
+    assert {tuple(x) for x in flow.X[flow.y == 0]} == {tuple(x) for x in (*p.X[p.y == 0], *p.X_normal)}
+    second = [
+        problems.stream(problems.problem(*whole, fold=1), o, "one class") for o in mixes.MIX_ORDERS
+    ]
+    assert [len(flow.y) for flow in second] == [8, 8]
+    assert sorted(map(tuple, second[0].X)) == sorted(map(tuple, second[1].X))
+
+
 def test_it_runs_and_goes_on_where_it_was(small, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(problems, "EPISODE", 4)
+    monkeypatch.setitem(methods.REFINE_STEPS, "paper", (20, 10))
+    monkeypatch.setattr(mixes, "FEWEST", 20)
     arguments = ["--features", str(small), "--out", str(tmp_path), "--targets", "1", "--batches", "32"]
     assert tep.main([*arguments, "--folds", "0"]) == 0
     rows = tables.read(tmp_path / "tep.csv")
     assert {r["method"] for r in rows} == {
         *tables.RIVALS, "target-trained LR", "ours: offline", "ours: online", "paper: offline",
-        "paper: online",
+        "paper: online", "ours, class_prior: online",
     }  # fmt: skip
+    # The first fold has 18 rows of normal operation, 8 of each fault.
+    assert {(r["mix"], r["order"]) for r in rows if r["method"] == "ours: online"} == {
+        ("as is", "shuffled"), ("as is", "runs"), ("as is", "plant"), ("as is", "class"),
+        ("50 %", "shuffled"), ("50 %", "class"), ("80 %", "shuffled"), ("80 %", "class"),
+    }  # fmt: skip
+    assert {r["order"] for r in rows if r["part"] == "prior"} == {"plant"}
+    assert all(r["source_end"] == r["source_prequential"] for r in rows)
+    curve = [r for r in tables.read(tmp_path / "curves.csv") if r["method"] == "paper: online"]
+    assert [r["step"] for r in curve] == ["0", "10", "20"]
+    assert [r["phase"] for r in curve] == ["stream", "refine", "refine"]
     assert "| OT-DA (POT) |" in capsys.readouterr().out
     assert tep.main([*arguments, "--folds", "0"]) == 0
     assert tables.read(tmp_path / "tep.csv") == rows
+    assert tep.main([*arguments, "--folds", "1", "--parts", "rivals", "prior", "--jobs", "2"]) == 0
+    assert tables.read(tmp_path / "tep.csv")[: len(rows)] == rows
+    assert {r["part"] for r in tables.read(tmp_path / "tep.csv")[len(rows) :]} == {"rivals", "prior"}
     for name in ("fcn-stream-mode1.png", "fcn-targets.png", "fcn-confusion.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def row(**figures):
+    stem = {"encoder": "fcn", "target": "1", "batch": "32", "mix": "as is", "method": "ours: online"}
+    return dict.fromkeys(tep.FIELDS, "") | stem | {k: str(v) for k, v in figures.items()}
+
+
+def test_tables_of_mixes_are_what_the_rows_say():
+    common = {"mix": "50 %", "order": "class", "source_end": 0.8, "stream_refined": 0.9}
+    rows = [
+        row(**common, rows=380, prequential=0.7, stream_end=0.75, target="1"),
+        row(**common, rows=380, prequential=0.8, stream_end=0.85, target="2"),
+        row(**common, rows=80, prequential=0.8, stream_end=0.8, target="2"),
+    ]
+    long, short = mix_tables.mixes_table(rows, "fcn").splitlines()[2:]
+    assert long == (
+        "| 50 % | class | 80.0 → 70.0 / 75.0 / 90.0 | 80.0 → 80.0 / 85.0 / 90.0 | – | – | – | – "
+        "| 80.0 → 75.0 / 80.0 / 90.0 | 1 | 0 | 2 |"
+    )
+    assert short.startswith("| 50 % (under 300 rows) | class | – |")
+
+
+def test_the_plant_s_table_shows_the_source_classifier_and_the_prior():
+    common = {"order": "plant", "source_prequential": 0.7, "source_held_out": 0.85}
+    rows = [
+        row(**common, prequential=0.72, end=0.86),
+        row(**common, prequential=0.84, end=0.88, method="ours, class_prior: online"),
+    ]
+    lines = mix_tables.plant_table(rows, "fcn").splitlines()[2:]
+    assert [line.split(" | ")[:3] for line in lines] == [
+        ["| the stream's rows", "source classifier", "70.0"],
+        ["| the stream's rows", "OnlineDaDiL: while it flows", "72.0"],
+        ["| the stream's rows", "with `class_prior`: while it flows", "84.0"],
+        ["| rows kept back", "source classifier", "85.0"],
+        ["| rows kept back", "OnlineDaDiL: end", "86.0"],
+        ["| rows kept back", "with `class_prior`: end", "88.0"],
+    ]
 
 
 def mean(figure, **where):
@@ -100,7 +169,7 @@ def test_what_a_plant_shows_is_followed_less_well():
     assert all(value > source[t] for t, value in end.items())
 
 
-@pytest.mark.parametrize("order", tables.ORDERS)
+@pytest.mark.parametrize("order", ["shuffled", "runs", "plant"])
 def test_accuracy_rises_along_the_stream(order):
     ours = {"method": "ours: online", "order": order, "batch": "32"}
     assert mean("last_fifth", **ours) > mean("first_fifth", **ours) + 2
