@@ -82,9 +82,10 @@ def test_gradients_match_finite_differences(seed, n_atoms):
 
 
 @settings(max_examples=20)
-@given(seeds)
-def test_moving_atoms_is_the_exact_minimiser(seed):
+@given(seeds, st.sampled_from([1e-2, 1.0, 100.0]))
+def test_moving_atoms_is_the_exact_minimiser(seed, proximal):
     dictionary, domains = problem(seed)
+    dictionary.proximal = proximal
     for domain in domains:
         dictionary.transport(domain)
     old = dictionary.atoms
@@ -92,7 +93,7 @@ def test_moving_atoms_is_the_exact_minimiser(seed):
     dictionary.move_atoms(domains)
     spatial = 2 * dictionary.n_features
     _, gradient, _ = dictionary.loss_and_gradients(domains)
-    pull = 2 * 1e-2 / dictionary.n_slots * (dictionary.atoms - old)
+    pull = 2 * proximal / dictionary.n_slots * (dictionary.atoms - old)
     assert np.abs((gradient + pull)[:, :, :spatial]).max() < 1e-8
 
 
@@ -124,6 +125,37 @@ def test_block_steps_and_polish_lower_the_loss(seed):
     losses = dictionary.polish(domains, n_steps=15)
     assert sum(d.trust * d.loss for d in domains) <= before * (1 + 1e-9)
     assert len(losses) == 15
+
+
+@settings(max_examples=20)
+@given(seeds)
+def test_a_firmer_step_is_shorter_and_still_lowers_the_loss(seed):
+    start, domains = problem(seed)
+    for domain in domains:
+        start.transport(domain)
+    coordinates = [domain.coordinates for domain in domains]
+    before = with_fixed_plans(start, domains, start.atoms, coordinates)
+    moves = []
+    for proximal in (1e-2, 1.0, 10.0, 100.0):
+        dictionary = start.copy(proximal=proximal)
+        dictionary.move_atoms(domains)
+        moves.append(float(np.linalg.norm(dictionary.atoms - start.atoms)))
+        assert with_fixed_plans(start, domains, dictionary.atoms, coordinates) < before
+    assert moves == sorted(moves, reverse=True)
+    assert moves[-1] < 0.1 * moves[0]
+    curve = start.copy(proximal=100.0).fit([d.copy() for d in domains], tol=0.0).sum(axis=1)
+    assert curve[-1] < curve[0]
+
+
+def test_one_domain_on_one_atom_moves_it_a_known_part_of_the_way():
+    dictionary, (domain,) = problem(0, n_domains=1, n_atoms=1, target=False, uniform=True)
+    dictionary.transport(domain)
+    means, goal = dictionary.atoms[0, :, :2], domain.goal[:, :2]
+    copy = dictionary.copy(proximal=3.0)
+    copy.move_atoms([domain])
+    np.testing.assert_allclose(copy.atoms[0, :, :2], means + (goal - means) / 4)
+    assert dictionary.proximal == 1e-2
+    assert copy.copy().proximal == 3.0
 
 
 def test_as_many_atoms_as_domains_rebuild_them_exactly():

@@ -9,6 +9,10 @@ reconstruction is the point Σ_c λ_c · atom_c[match_c[j]], where the matches a
 barycenter, which are permutations. The loss is Σ_ℓ trust_ℓ · min over plans of ‖Q_ℓ − B_ℓ‖². With all
 plans held fixed it is a quadratic in the atoms, minimised exactly, and a small quadratic on the
 simplex in each domain's coordinates: one *block step* does plans, coordinates and atoms in turn.
+
+An exact step goes all the way to where the plans of the moment want the atoms. That is right for domains
+that are known and wrong for a stream, whose first plans are mistaken: a slot that has jumped to another
+class is matched with it ever after. A large `proximal` takes the same steps in small portions.
 """
 
 from __future__ import annotations
@@ -25,8 +29,11 @@ from baryflow.validation import Floats, Integers
 
 #: Coordinates below this play no part in a barycenter.
 _NEGLIGIBLE = 1e-9
-#: Weight of the proximal term that keeps atoms near where they were, relative to a point's own.
+#: Weight of the proximal term that keeps atoms near where they were, relative to a point's own: next to
+#: nothing, enough for the normal equations to have one solution.
 PROXIMAL = 1e-2
+#: The same for warm-started steps along a stream: a step goes a hundredth of the way.
+DAMPED = 100.0
 
 
 @dataclass
@@ -78,15 +85,25 @@ class Dictionary:
         √label_cost: what a label's row sums to.
     std_floor : float
         Smallest standard deviation of an atom.
+    proximal : float, default=1e-2
+        How firmly a step holds the atoms where they were: a domain with all its coordinates on one
+        atom moves the points of that atom 1 / (1 + proximal) of the way to where its plan wants them.
     """
 
     def __init__(
-        self, atoms: Floats, n_features: int, *, label_scale: float = 1.0, std_floor: float = 1e-3
+        self,
+        atoms: Floats,
+        n_features: int,
+        *,
+        label_scale: float = 1.0,
+        std_floor: float = 1e-3,
+        proximal: float = PROXIMAL,
     ) -> None:
         self.atoms = atoms
         self.n_features = n_features
         self.label_scale = label_scale
         self.std_floor = std_floor
+        self.proximal = proximal
         self._layouts: dict[int, Layout] = {}
 
     @property
@@ -99,10 +116,14 @@ class Dictionary:
         """Components of each atom, K."""
         return int(self.atoms.shape[1])
 
-    def copy(self) -> Dictionary:
-        """Return a dictionary that can be trained without changing this one."""
+    def copy(self, *, proximal: float | None = None) -> Dictionary:
+        """Return a dictionary that can be trained, as firmly as told, without changing this one."""
         return Dictionary(
-            self.atoms, self.n_features, label_scale=self.label_scale, std_floor=self.std_floor
+            self.atoms,
+            self.n_features,
+            label_scale=self.label_scale,
+            std_floor=self.std_floor,
+            proximal=self.proximal if proximal is None else proximal,
         )
 
     # -- barycenters and plans -----------------------------------------------------------------
@@ -194,7 +215,7 @@ class Dictionary:
         spatial = 2 * self.n_features
         flat = self.atoms.reshape(-1, self.atoms.shape[2])
         new = flat.copy()
-        proximal = PROXIMAL / self.n_slots
+        proximal = self.proximal / self.n_slots
         trusted = [domain for domain in domains if domain.trust > 0.0]
         labelled = [domain for domain in trusted if domain.n_used > spatial]
         if all(self._labels_fit(domain, spatial) for domain in labelled):
