@@ -31,7 +31,8 @@ class Settings:
     distance: PairDistance = "ward"
     merging: Merging = "moment"
     min_components: int = 5
-    batch_components: int = 3
+    batch_components: int | None = 3  # None: one fewer than the batch has rows, up to batch_limit
+    batch_limit: int | None = None
     resolution: int = 2
     half_life: float | None = None
     std_floor: float = 1e-4
@@ -39,8 +40,12 @@ class Settings:
     n_votes: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("max_components", "min_components", "batch_components", "resolution"):
+        for name in ("max_components", "min_components", "resolution"):
             as_count(getattr(self, name), name)
+        if self.batch_components is None and self.batch_limit is not None:
+            as_count(self.batch_limit, "batch_limit")
+        else:
+            as_count(self.batch_components, "batch_components")
         as_choice(self.update, "update", UPDATES)
         as_choice(self.distance, "distance", PAIR_DISTANCES)
         as_choice(self.merging, "merging", MERGINGS)
@@ -52,6 +57,13 @@ class Settings:
                 "full_covariance needs update='rows' and merging='moment': nothing else keeps the "
                 f"second moments exactly; got update={self.update!r}, merging={self.merging!r}"
             )
+
+    def most_components(self, n_rows: int) -> int:
+        """Return how many components a batch may become, ΔK, which the paper wants below its rows."""
+        if self.batch_components is not None:
+            return self.batch_components
+        limit = n_rows if self.batch_limit is None else self.batch_limit
+        return max(1, min(n_rows - 1, limit))
 
 
 class Components(NamedTuple):
@@ -199,7 +211,7 @@ class StreamSummary:
         first = not len(self._pool)
         if first and len(X) < s.min_components:
             return
-        k1, k2 = (s.min_components, s.min_components) if first else (1, s.batch_components)
+        k1, k2 = (s.min_components, s.min_components) if first else (1, s.most_components(len(X)))
         mixture = self._fitted(X, weights, k1, k2, self._rng)
         self._held = (np.zeros((0, self.n_features)), np.zeros(0))
         self._pool.append(mixture.weights * mixture.mass, mixture.means, mixture.stds)

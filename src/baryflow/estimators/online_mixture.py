@@ -194,7 +194,7 @@ class OnlineGaussianMixture(TakesGaps, DensityMixin, BaseEstimator):
         return StreamSummary(n_features, self._settings(), rng)
 
     def _settings(self) -> Settings:
-        names = Settings.__dataclass_fields__.keys() - {"n_votes"}  # those are for the dictionary
+        names = Settings.__dataclass_fields__.keys() - {"n_votes", "batch_limit"}  # for the dictionary
         return Settings(**{name: getattr(self, name) for name in names})
 
     def _check_same_names(self, other: OnlineGaussianMixture) -> None:
