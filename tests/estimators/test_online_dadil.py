@@ -4,7 +4,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import baryflow
-from baryflow import OnlineDaDiL
+from baryflow import MixtureClassifier, OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.estimators.decision import Decision, stream_order
 from baryflow.exceptions import FileFormatError, InvalidInputError
@@ -23,6 +23,7 @@ CONFIGURATIONS = {
     "ramped": lambda: OnlineDaDiL(predictor="combined", ramp=200.0, half_life=300.0, random_state=0),
     "plain": lambda: OnlineDaDiL(predictor="combined", view=False, random_state=0),
     "paper": lambda: OnlineDaDiL.paper(random_state=0),
+    "firm": lambda: OnlineDaDiL.paper(random_state=0).set_params(proximal=5.0, batch_components=2),
 }
 every_configuration = pytest.mark.parametrize("make", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
 
@@ -131,6 +132,68 @@ def test_relabelling_domains_and_classes_changes_nothing_but_names(problem, stre
     assert agree.mean() > 0.99
 
 
+# -- the paper's own method ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["shuffled", "runs"])
+def test_the_papers_method_neither_locks_in_nor_decays(order):
+    # Many classes near each other: a batch of 32 shows few of them. Exact steps from a warm start (with
+    # proximal=0.01) take slots to wrong classes at once and for good: they end below 0.06 here.
+    p = make_domains(3, 29, n_per_class=30, shift=0.3, noise=0.4, own=0.5, random_state=0)
+    centre, scale = p.X.mean(axis=0), p.X.std(axis=0)
+    X, X_target = (p.X - centre) / scale, (p.X_target - centre) / scale
+    model = OnlineDaDiL.paper(random_state=0).fit(X, p.y, p.domain)
+    turn = stream_order(p.y_target, order, np.random.default_rng(0))
+    right = []
+    for start in range(0, len(turn), 32):
+        rows = turn[start : start + 32]
+        right.append(model.predict(X_target[rows]) == p.y_target[rows])
+        model.partial_fit(X_target[rows])
+    source = MixtureClassifier(random_state=0).fit(X, p.y).score(X_target, p.y_target)
+    end = model.score(X_target, p.y_target)
+    assert np.concatenate(right).mean() > source - 0.02
+    assert end > source
+    assert model.refine(100).score(X_target, p.y_target) > end - 0.02
+
+
+def test_the_papers_method_goes_on_from_where_it_was(problem):
+    at_once, in_parts = (stream(fit(CONFIGURATIONS["paper"], problem), problem.X_target) for _ in "ab")
+    before = at_once._adapted.dictionary.atoms
+    at_once.refine(7)
+    in_parts.refine(3).refine(4)
+    after = at_once._adapted.dictionary.atoms
+    assert np.array_equal(in_parts._adapted.dictionary.atoms, after)
+    source_only = at_once._model.dictionary.atoms
+    assert np.linalg.norm(after - before) < np.linalg.norm(after - source_only)
+
+
+def test_the_papers_method_weighs_components_by_their_rows(problem):
+    p = problem
+    lopsided = np.flatnonzero((p.y > 0) | (np.arange(len(p.y)) % 4 == 0))  # fewer rows of class 0
+    model = OnlineDaDiL.paper(random_state=0).fit(p.X[lopsided], p.y[lopsided], p.domain[lopsided])
+    stream(model, p.X_target)
+    for name, domain in zip(model.sources_, model._model.domains, strict=True):
+        counts = np.bincount(p.y[lopsided][p.domain[lopsided] == name], minlength=8)
+        np.testing.assert_allclose(domain.weights, counts / counts.sum())
+    mixture = model._summary.mixture()
+    assert mixture.weights.max() > 2 * mixture.weights.min()
+    assert np.array_equal(model._adapted.target.weights, mixture.weights)
+
+
+def test_a_batch_becomes_as_many_components_as_there_are_classes(problem):
+    p = problem
+    few = p.y < 6
+    model = OnlineDaDiL.paper(random_state=0).fit(p.X[few], p.y[few], p.domain[few])
+    stream(model, p.X_target[:64])
+    settings = model._summary.settings
+    assert (settings.min_components, settings.max_components) == (5, 18)
+    assert [settings.most_components(n) for n in (1, 4, 32)] == [1, 3, 6]
+    model.add_source(p.X[:160], p.y[:160], 9)
+    assert model._summary.settings.most_components(32) == 8
+    model.set_params(batch_components=3).partial_fit(p.X_target[64:96])
+    assert model._summary.settings.most_components(32) == 3
+
+
 # -- novelty ----------------------------------------------------------------------------------------
 
 
@@ -237,7 +300,7 @@ def test_a_model_with_a_source_added_is_saved_too(name, problem, tmp_path):
 def test_parameters_changed_on_the_way(problem, tmp_path):
     p = problem
     model = stream(fit(CONFIGURATIONS["ungated"], p), p.X_target[:96])
-    model.set_params(half_life=20.0, n_steps=5, target_components=12)
+    model.set_params(half_life=20.0, n_steps=5, target_components=12, proximal=1.0)
     model.save(tmp_path / "m.bary")
     again = baryflow.load(tmp_path / "m.bary")
     assert np.array_equal(again.predict_proba(p.X_target), model.predict_proba(p.X_target))
@@ -419,6 +482,8 @@ def test_bad_calls_are_named(problem):
     for wrong in (
         {"n_steps": 0},
         {"ramp": -1.0},
+        {"proximal": 0.0},
+        {"batch_components": 0},
         {"unknown": 2.0},
         {"predictor": "best"},
         {"half_life": 0.0},

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import softmax
 
-from baryflow.core.dictionary import Dictionary, Domain
+from baryflow.core.dictionary import PROXIMAL, Dictionary, Domain
 from baryflow.core.mixture import Mixture
 from baryflow.core.summary import StreamSummary
 from baryflow.estimators.mix import VOTE_FLOOR, Mix, find_mix, known_mix
@@ -85,6 +85,7 @@ class Adapted:
         n_steps: int,
         freeze_sources: bool = True,
         trust: float = 1.0,
+        proximal: float = PROXIMAL,
         previous: Adapted | None = None,
         shares: Floats | None = None,
     ) -> None:
@@ -113,7 +114,7 @@ class Adapted:
             own_votes = reweighted(model.own_proba(raw, centre, scale), self._ratios)
             both = log_average([reweighted(votes, self._ratios), own_votes], [0.5, 0.5])
             extra = -2.0 * np.log(both[:, model.slot_classes] + VOTE_FLOOR)
-        self._adapt(masses / mass, points, extra, n_steps, freeze_sources, trust, previous)
+        self._adapt(masses / mass, points, extra, n_steps, freeze_sources, trust, proximal, previous)
         self._describe(masses, points, variances)
 
     @property
@@ -141,6 +142,7 @@ class Adapted:
         n_steps: int,
         freeze_sources: bool,
         trust: float,
+        proximal: float,
         previous: Adapted | None,
     ) -> None:
         """Take block steps from the source-only dictionary, or from where `previous` stopped."""
@@ -148,13 +150,13 @@ class Adapted:
         target = model.target(weights, points, self._slot_weights(self.mix.shares))
         target.trust, target.extra_costs = trust, extra_costs
         if previous is None:
-            dictionary = model.dictionary.copy()
+            dictionary = model.dictionary.copy(proximal=proximal)
             sources = [domain.copy() for domain in model.domains]
             for _ in range(_MATCHING_STEPS):
                 dictionary.transport(target)
                 dictionary.move_coordinates(target)
         else:
-            dictionary = previous.dictionary.copy()
+            dictionary = previous.dictionary.copy(proximal=proximal)
             sources = [domain.copy() for domain in previous.sources]
             target.coordinates, target.match = previous.target.coordinates, previous.target.match
         moving = [target] if freeze_sources else [*sources, target]
@@ -243,6 +245,13 @@ class Adapted:
             source,
             reweighted(own, self._ratios),
         ]
+
+    def alone(self, expert: int, X: Floats, pooled: Floats) -> Floats:
+        """Return the class probabilities of one expert as it is."""
+        if expert >= 2:
+            return self.experts(X, pooled)[expert]
+        Z = self.model.project(X, self.mix.centre, self.mix.scale)
+        return (self.reconstruction, self.labelled)[expert].predict_proba(Z)
 
     def _honest(self, table: Floats, source: Floats) -> Floats:
         """Return what the target tells about the classes seen, and the source classifier about the others."""

@@ -103,7 +103,7 @@ def blend(decision: Decision, adapted: Adapted, X: Floats) -> Floats:
         return source
     weights = decision.at(adapted.seen)
     if max(decision.weights) == 1.0 and weights[-1] == 0.0:  # one expert alone: as it is
-        return adapted.experts(X, model.pooled_proba(X))[decision.weights.index(1.0)]
+        return adapted.alone(decision.weights.index(1.0), X, model.pooled_proba(X))
     return log_average([*adapted.experts(X, model.pooled_proba(X)), source], weights)
 
 

@@ -49,8 +49,10 @@ class LearnsSources(TakesGaps):
     rehearse: Any
     ramp: Any
     n_steps: Any
+    proximal: Any
     target_components: Any
     target_mixture: Any
+    batch_components: Any
     half_life: Any
     unknown: Any
     keep_sources: Any
@@ -64,7 +66,7 @@ class LearnsSources(TakesGaps):
         """Tell a new source model what was seen of the target."""
 
     @abstractmethod
-    def _update(self, n_steps: int, *, freeze_sources: bool) -> None:
+    def _update(self, n_steps: int) -> None:
         """Adapt to what was seen of the target."""
 
     @abstractmethod
@@ -117,7 +119,7 @@ class LearnsSources(TakesGaps):
         self._learn(np.concatenate([old_X, X]), np.concatenate([old_y, y]), names)
         if summary.mass > 0.0:
             self._retell(summary)
-            self._update(self.n_steps, freeze_sources=True)
+            self._update(self.n_steps)
         return self
 
     def _learn(self, X: Floats, y: Any, names: Any) -> None:
@@ -156,6 +158,7 @@ class LearnsSources(TakesGaps):
     def _check_parameters(self) -> None:
         as_count(self.n_steps, "n_steps")
         as_real(self.ramp, "ramp", low=0.0)
+        as_real(self.proximal, "proximal", low=0.0, open_low=True)
         as_choice(self.target_mixture, "target_mixture", ("rows", "paper"))
         fixed_weights(self)
         if self.target_mixture == "paper" and (
@@ -168,6 +171,8 @@ class LearnsSources(TakesGaps):
             )
         if self.target_components is not None:
             as_count(self.target_components, "target_components")
+        if self.batch_components is not None:
+            as_count(self.batch_components, "batch_components")
         if self.unknown is not None:
             as_real(self.unknown, "unknown", low=0.0, high=1.0)
 
@@ -188,5 +193,7 @@ class LearnsSources(TakesGaps):
             update="bic",
             distance="w2",
             merging="wasserstein",
+            batch_components=self.batch_components,
+            batch_limit=n_classes,
             half_life=self.half_life,
         )

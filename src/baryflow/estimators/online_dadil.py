@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from baryflow import container
+from baryflow.core.dictionary import DAMPED, PROXIMAL
 from baryflow.core.mixture import Mixture
 from baryflow.core.summary import StreamSummary
 from baryflow.estimators.adaptation import Adapted
@@ -34,6 +35,8 @@ from baryflow.validation import (
 KIND = "online_dadil"
 #: Rows above this novelty are strange.
 _STRANGE = 0.99
+#: How firmly the steps of `refine` hold the atoms at least: many exact steps follow the target's noise.
+_REFINING = 1.0
 
 
 class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
@@ -55,11 +58,17 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
         The target's weight in the loss is mass / (mass + ramp); 0 is the paper's.
     n_steps : int, default=3
         Block steps after each batch.
+    proximal : float, default=0.01
+        How firmly a block step holds the atoms where they were. A warm start needs 100 or so: with
+        exact steps it never forgets what the first batches, which show little, made it believe.
     target_components : int, optional
         Components kept of the target; without it three times the number of classes.
     target_mixture : {"rows", "paper"}
         How the target's mixture is kept: a component for every row, merged by Ward distance in the
         view, or the paper's algorithm, which goes without a view and without votes.
+    batch_components : int, optional
+        With ``target_mixture="paper"``: components that a batch becomes at most, the paper's ΔK.
+        Without it as many as there are classes, and fewer than the batch has rows.
     half_life : float, optional
         After this many target rows a row counts half.
     unknown : float, optional
@@ -118,8 +127,10 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
         restart: bool = True,
         ramp: float = 0.0,
         n_steps: int = ONLINE_STEPS,
+        proximal: float = PROXIMAL,
         target_components: int | None = None,
         target_mixture: str = "rows",
+        batch_components: int | None = None,
         half_life: float | None = None,
         unknown: float | None = None,
         unknown_label: Any = None,
@@ -137,8 +148,10 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
         self.restart = restart
         self.ramp = ramp
         self.n_steps = n_steps
+        self.proximal = proximal
         self.target_components = target_components
         self.target_mixture = target_mixture
+        self.batch_components = batch_components
         self.half_life = half_life
         self.unknown = unknown
         self.unknown_label = unknown_label
@@ -147,7 +160,13 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
 
     @classmethod
     def paper(cls, n_atoms: int | None = None, *, random_state: Any = None) -> Self:
-        """Return the paper's own method: its mixture, warm start, no ramp, no view, MAP."""
+        """Return the paper's own method: its mixture, small steps from a warm start, MAP.
+
+        No ramp, no view, nothing learned from rehearsals: features are taken as they come, so put them on comparable scales
+        first. The paper names no sizes for its plant; here K_min is 5, K_max three times the number of
+        classes, and a batch becomes up to `batch_components`. For its small steps along the gradient
+        stand block steps damped by `proximal`.
+        """
         return cls(
             n_atoms,
             components_per_class=1,
@@ -158,6 +177,7 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
             rehearse=False,
             restart=False,
             n_steps=1,
+            proximal=DAMPED,
             target_mixture="paper",
             random_state=random_state,
         )
@@ -198,28 +218,29 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
             self._summary.change(settings)
         absorb(self._model, self._summary, rows, weights)
         self._refined = 0
-        self._update(self.n_steps, freeze_sources=True)
+        self._update(self.n_steps)
         self.reliability_ = self._reliability(rows)
         return self
 
     def refine(self, n_steps: int = 10) -> Self:
-        """Go on improving without data: more steps of the dictionary, in which the sources move too."""
+        """Go on improving without data: more steps of the dictionary."""
         check_is_fitted(self)
         self._require_learned()
         n_steps = as_count(n_steps, "n_steps")
         if self._adapted is None:
             raise InvalidInputError("nothing to refine: no target row was seen yet")
         self._refined = self._refined + n_steps if self._refined else n_steps
-        self._update(self._refined if self.restart else n_steps, freeze_sources=True)
+        self._update(self._refined if self.restart else n_steps)
         return self
 
-    def _update(self, n_steps: int, *, freeze_sources: bool) -> None:
+    def _update(self, n_steps: int) -> None:
         mass = self._summary.mass
         previous = None if self.restart else self._adapted
         self._last = {
             "n_steps": n_steps,
-            "freeze_sources": freeze_sources and self.restart,
+            "freeze_sources": self.restart,
             "trust": mass / (mass + self.ramp),
+            "proximal": max(self.proximal, _REFINING) if self._refined else self.proximal,
         }
         self._adapted = self._adapt(previous, **self._last)
         self._last["from_scratch"] = previous is None
