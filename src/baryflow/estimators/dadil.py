@@ -175,7 +175,7 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         self._model = SourceModel.fit(filled, labels, len(self.classes_), options)
         self._decision = decided(self, filled, labels, len(self.classes_), options, switches)
         rows_of_target = X[is_target] if is_target.any() else np.concatenate(filled)
-        rows_of_target = fill_gaps(rows_of_target, self._model.centre)
+        rows_of_target = fill_gaps(self._model.limits.screened(rows_of_target), self._model.centre)
         self._fill = rows_of_target.mean(axis=0)
         summary = summarise_whole(self._model, rows_of_target)
         adapted = Adapted(
@@ -247,6 +247,7 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         if self._adapted is None:
             tables = [mixture.predict_proba(X) for mixture in self._mixtures]
             return np.asarray(sum(tables) / len(tables))
+        X = self._model.limits.screened(X)
         rows = np.where(np.isnan(X), self._fill, X)
         return blend(self._decision, self._adapted, rows)
 

@@ -13,6 +13,7 @@ from baryflow import container
 from baryflow.core.summary import StreamSummary
 from baryflow.estimators.adaptation import Adapted
 from baryflow.estimators.decision import Decision
+from baryflow.estimators.sensors import Tally
 from baryflow.estimators.sources import model_from_state, model_state
 from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputError
 from baryflow.validation import check_values
@@ -46,6 +47,7 @@ def pack(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     arrays = {f"model_{name}": array for name, array in model_arrays.items()}
     arrays |= {f"summary_{name}": array for name, array in summary_arrays.items()}
     arrays |= {"usual": model._usual, "losses": model.loss_curve_}
+    arrays |= {f"tally_{name}": array for name, array in vars(model._tally).items()}
     if model._adapted is not None and not model._last["from_scratch"]:
         arrays |= {f"last_{n}": a for n, a in model._adapted.carried().items()}
     if model._kept is not None:
@@ -78,7 +80,9 @@ def _rebuilt(kind: Any, values: dict[str, Any], arrays: dict[str, Any]) -> Any:
 
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not name.startswith("summary_"):
-            check_values(array, name, allow_nan=name in ("rows", "losses"))
+            bounded = name not in ("model_low", "model_high")  # a constant column has no limits
+            check_values(array if bounded else np.nan_to_num(array, posinf=0.0, neginf=0.0), name,
+                         allow_nan=name in ("rows", "losses"))  # fmt: skip
     model._model = model_from_state(values["model"], part("model_"))
     model.classes_ = container.from_labels(values["classes"])
     model.sources_ = container.from_labels(values["sources"]).tolist()
@@ -93,6 +97,7 @@ def _rebuilt(kind: Any, values: dict[str, Any], arrays: dict[str, Any]) -> Any:
     metric = model._model.metric(scale) if settings.full_covariance else None
     model._summary = StreamSummary.from_state(settings, values["summary"], part("summary_"), metric)
     model._refined = int(values["refined"])
+    model._tally = Tally(**part("tally_"))
     model._usual = arrays["usual"]
     model.n_features_in_ = model._summary.n_features
     _check_names(model, values["feature_names"])
@@ -107,6 +112,7 @@ def _rebuilt(kind: Any, values: dict[str, Any], arrays: dict[str, Any]) -> Any:
     model._losses = deque(map(tuple, arrays["losses"].tolist()), maxlen=10_000)
     model._expose()
     model.reliability_ = float(values["reliability"])
+    model.columns_ = model._faults()
     # A trial prediction finds arrays whose shapes do not fit each other.
     trial = np.zeros((1, model.n_features_in_))
     pooled = model._model.pooled_proba(trial)

@@ -15,6 +15,7 @@ from baryflow.estimators.adaptation import Adapted, Options
 from baryflow.estimators.decision import COMPONENTS_PER_CLASS, new_summary, summary_settings
 from baryflow.estimators.novelty import usual_remoteness
 from baryflow.estimators.rows import TakesGaps
+from baryflow.estimators.sensors import Tally
 from baryflow.estimators.shared import (
     by_source,
     check_new_source,
@@ -115,10 +116,11 @@ class LearnsSources(TakesGaps):
                 f"y must hold classes of the same kind as before, {old_y.dtype}, got {y.dtype}"
             )
         names = np.array([*old_names.tolist(), *[name] * len(X)])
-        summary = self._summary
+        summary, tally = self._summary, self._tally
         self._learn(np.concatenate([old_X, X]), np.concatenate([old_y, y]), names)
         if summary.mass > 0.0:
             self._retell(summary)
+            self._tally = tally
             self._update(self.n_steps)
         return self
 
@@ -139,6 +141,7 @@ class LearnsSources(TakesGaps):
         self._adapted: Adapted | None = None
         self._last: dict[str, Any] = {}
         self._refined = 0
+        self._tally, self.columns_ = Tally.none(X.shape[1]), {}
         self._losses: deque[tuple[float, float]] = deque(maxlen=_CURVE)
         self._learned = {name: getattr(self, name) for name in _FIXED}
         self._kept = None

@@ -19,6 +19,7 @@ from baryflow.estimators.decision import ONLINE_STEPS, absorb, blend, new_summar
 from baryflow.estimators.keeping import pack, unpack
 from baryflow.estimators.learning import LearnsSources
 from baryflow.estimators.novelty import source_remoteness
+from baryflow.estimators.sensors import warn
 from baryflow.estimators.shared import (
     atoms_of,
     coordinates_of,
@@ -204,7 +205,8 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
             if sample_weight is not None:
                 raise InvalidInputError("sample_weight is for target rows: sources take none")
             return self.fit(X, y)
-        rows = self._target_rows(X)
+        raw = self._rows(X)
+        rows = self._complete(raw)
         self._require_learned()
         if y is not None:
             warnings.warn(
@@ -216,10 +218,13 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
         weights = as_weights(sample_weight, "sample_weight", length=len(rows))
         if (settings := self._settings(self._model.n_classes)) != self._summary.settings:
             self._summary.change(settings)
+        self._tally = self._tally.plus(raw, self._model.limits.screened(raw))
         absorb(self._model, self._summary, rows, weights)
         self._refined = 0
         self._update(self.n_steps)
         self.reliability_ = self._reliability(rows)
+        before, self.columns_ = self.columns_, self._faults()
+        warn(before, self.columns_)
         return self
 
     def refine(self, n_steps: int = 10) -> Self:
@@ -372,17 +377,29 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
         else:
             stream += f"{adapted.seen:.0%} of the classes were seen (ten rows or more of each). "
             stream += f"Reliability of the last batch: {self.reliability_:.0%}."
-        return f"{words}\n{stream}"
+        faults = "".join(f"\nColumn {name}: {fault}." for name, fault in self.columns_.items())
+        return f"{words}\n{stream}{faults}"
 
     def _target_rows(self, X: Any) -> Floats:
         """Check target rows and fill their gaps with what was seen of the column."""
-        rows = self._rows(X)
+        return self._complete(self._rows(X))
+
+    def _complete(self, rows: Floats) -> Floats:
+        rows = self._model.limits.screened(rows)
         if not np.isnan(rows).any():
             return rows
         fallback = self._model.centre
         if self._summary.mass > 0.0:
             fallback = self._summary.moments()[0]
         return np.where(np.isnan(rows), fallback, rows)
+
+    def _faults(self) -> dict[Any, str]:
+        """Return what is wrong with the target's columns."""
+        if self._summary.mass <= 0.0:
+            return {}
+        stds = np.sqrt(self._summary.moments()[1])
+        usual = np.where(np.isfinite(self._model.limits.high), self._model.scale, 0.0)
+        return self._tally.faults(getattr(self, "feature_names_in_", None), stds, usual)
 
     # -- keeping ---------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from baryflow.core.gaussian import fast_squared_distances
 from baryflow.core.mixture import Mixture
 from baryflow.core.proportions import ProportionPrior
 from baryflow.estimators.mix import COMPONENT_FLOOR, ClassMoments, spread
+from baryflow.estimators.sensors import Limits
 from baryflow.validation import Floats, Integers
 
 #: Logit of a class that a classifier has never seen.
@@ -89,6 +90,7 @@ class SourceModel:
     n_classes: int
     centre: Floats  # pooled mean and std of the sources' columns
     scale: Floats
+    limits: Limits
     directions: Floats | None  # None without a view
     unit: Floats  # usual spread within a class, in the coordinates of the mixtures
     pooled: LinearClassifier  # of rows standardised with the pooled moments
@@ -131,6 +133,7 @@ class SourceModel:
             n_classes=n_classes,
             centre=centre,
             scale=scale,
+            limits=Limits.of(rows, centre, scale, constant),
             directions=directions,
             unit=unit,
             pooled=pooled,
@@ -336,6 +339,8 @@ def model_state(model: SourceModel) -> tuple[dict[str, Any], dict[str, Any]]:
         "own_intercepts": model.own.intercepts,
         "prior_mean": model.prior.mean,
         "usual": model.usual,
+        "low": model.limits.low,
+        "high": model.limits.high,
         "slot_classes": model.slot_classes,
         "atoms": model.dictionary.atoms,
         "loss_curve": model.loss_curve,
@@ -377,6 +382,7 @@ def model_from_state(values: dict[str, Any], arrays: dict[str, Any]) -> SourceMo
         n_classes=values["n_classes"],
         centre=arrays["centre"],
         scale=arrays["scale"],
+        limits=Limits(arrays["low"], arrays["high"]),
         directions=arrays["directions"] if values["has_view"] else None,
         unit=arrays["unit"],
         pooled=LinearClassifier(arrays["pooled_coefficients"], arrays["pooled_intercepts"]),

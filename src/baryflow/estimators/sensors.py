@@ -1,0 +1,100 @@
+"""Sensors that fail: values that cannot be, columns that say nothing.
+
+A value much farther out than anything in the sources is a glitch, and counts as missing. A column most of
+whose values are of that kind has another unit, or another meaning, than in the sources; it is then missing
+altogether. Nothing stops a stream, and everything is counted and told.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from baryflow.validation import Floats
+
+#: A value is a glitch if it is so many times farther from the sources' centre than any of theirs.
+_TIMES = 3.0
+#: The sources' values are taken to reach at least so many stds.
+_LEAST_REACH = 4.0
+#: A column hardly varies if its std is below this part of what it is in the sources; so many rows can tell.
+_STUCK, _ROWS = 1e-2, 100.0
+_NAMED = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """Between what values a column is believed."""
+
+    low: Floats
+    high: Floats
+
+    @classmethod
+    def of(cls, rows: list[Floats], centre: Floats, scale: Floats, constant: Any) -> Limits:
+        """Measure how far the sources reach; a column that is constant there has no limits."""
+        reach = np.max([np.abs((X - centre) / scale).max(axis=0) for X in rows], axis=0)
+        width = _TIMES * np.maximum(reach, _LEAST_REACH) * scale
+        width = np.where(constant, np.inf, width)
+        return cls(centre - width, centre + width)
+
+    def screened(self, X: Floats) -> Floats:
+        """Return rows in which glitches are missing values; the same array if there are none."""
+        glitches = (X < self.low) | (X > self.high)
+        return np.where(glitches, np.nan, X) if glitches.any() else X
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """How many values of each column of a target were there, missing, or glitches."""
+
+    values: Floats
+    missing: Floats
+    glitches: Floats
+
+    @classmethod
+    def none(cls, n_features: int) -> Tally:
+        """Return the tally of no rows."""
+        zeros = np.zeros(n_features)
+        return cls(zeros, zeros, zeros)
+
+    def plus(self, raw: Floats, screened: Floats) -> Tally:
+        """Count some more rows, as they came and as they are used."""
+        missing, gone = np.isnan(raw), np.isnan(screened)
+        return Tally(
+            self.values + (~gone).sum(axis=0),
+            self.missing + missing.sum(axis=0),
+            self.glitches + (gone & ~missing).sum(axis=0),
+        )
+
+    def faults(self, names: Any, stds: Floats, usual: Floats) -> dict[Any, str]:
+        """Return what is wrong with each column, by its name or number."""
+        found: dict[Any, str] = {}
+        keys = range(len(self.values)) if names is None else names.tolist()
+        for j, name in enumerate(keys):
+            total = self.values[j] + self.missing[j] + self.glitches[j]
+            if total == 0.0:
+                continue
+            if self.values[j] + self.glitches[j] == 0.0:
+                found[name] = "no value at all; the usual one is taken"
+            elif self.glitches[j] > self.values[j]:
+                found[name] = (
+                    "most values are far outside of the sources (another unit?); the usual one is taken"
+                )
+            elif self.glitches[j] > 0.0:
+                times = f"{self.glitches[j]:.0f} of {total:.0f} values"
+                found[name] = f"{times} are far outside of the sources; they count as missing"
+            elif self.values[j] >= _ROWS and stds[j] < _STUCK * usual[j]:
+                found[name] = "hardly varies, unlike in the sources (stuck?)"
+        return found
+
+
+def warn(before: dict[Any, str], now: dict[Any, str]) -> None:
+    """Warn of columns that were in order until now."""
+    new = [name for name in now if name not in before]
+    if not new:
+        return
+    words = "; ".join(f"column {name!r}: {now[name]}" for name in new[:_NAMED])
+    more = f"; and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
+    warnings.warn(f"{words}{more}", UserWarning, stacklevel=3)
