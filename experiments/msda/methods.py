@@ -185,7 +185,8 @@ def _stream(stream, model):
 
 def ablations(p, seed, stream_seeds):
     for name, options in ABLATIONS.items():
-        settings = {"predictor": "combined"} | options
+        # Without rehearsals: no decision interferes.
+        settings = {"predictor": "combined", "rehearse": False} | options
 
         def make(settings=settings):
             return OnlineDaDiL(random_state=seed, **settings)

@@ -24,13 +24,14 @@ NAMES = {"ours": "ours", "prior": "ours, class_prior", "paper": "paper"}
 def configuration(part, seed):
     """Return the online and the offline model: out of the box, told of a prior, or the paper's."""
     if part == "ours":
-        return OnlineDaDiL(random_state=seed), DaDiL(random_state=seed)
+        # Rehearsals come to even weights on every mode (the column `decision`): offline they are spared.
+        return OnlineDaDiL(random_state=seed), DaDiL(rehearse=False, random_state=seed)
     if part == "prior":
         return OnlineDaDiL(class_prior={0: 0.5}, random_state=seed), None
     paper = {"components_per_class": 1, "view": False, "proportions": False, "votes": False}
     return (
         OnlineDaDiL.paper(random_state=seed),
-        DaDiL(predictor="map", random_state=seed, **paper),
+        DaDiL(predictor="map", rehearse=False, random_state=seed, **paper),
     )
 
 

@@ -30,7 +30,7 @@ class Progress:
     n_rows_total: int
     adapted: float  # share of correct predictions so far, each made before the row was learned from
     source_only: float
-    trust: float
+    reliability: float  # of the predictions for the batch
     shares: dict[int, float]  # which sources the target resembles
 
 
@@ -76,7 +76,7 @@ def stream(data: Features, seed: int = 0) -> Iterator[Progress | Outcome]:
             n_rows_total=len(X_target),
             adapted=float(np.concatenate(right).mean()),
             source_only=float((before[:n] == y_target[:n]).mean()),
-            trust=model.trust_,
+            reliability=model.reliability_,
             shares=model.resemblance_,
         )
         history.append(progress)
