@@ -18,8 +18,8 @@ from baryflow.validation import Floats
 
 Predictor = Literal["source", "map", "plan", "combined"]
 PREDICTORS: tuple[Predictor, ...] = ("source", "map", "plan", "combined")
-#: The experts that are averaged: the reconstruction, the target's own components labelled through the plan,
-#: the pooled source classifier, and the one that standardises each domain by itself.
+#: The experts that are averaged: the reconstruction, the target's own components labelled through the
+#: plan, the pooled source classifier, and the one that standardises each domain by itself.
 EXPERTS = ("reconstruction", "components", "pooled", "own")
 EVEN = (0.25, 0.25, 0.25, 0.25)
 #: What a fixed predictor means: the weights of the experts.
@@ -254,7 +254,7 @@ class Adapted:
         return (self.reconstruction, self.labelled)[expert].predict_proba(Z)
 
     def _honest(self, table: Floats, source: Floats) -> Floats:
-        """Return what the target tells about the classes seen, and the source classifier about the others."""
+        """Return what the target tells of the classes seen, and the source classifier of the others."""
         known = self.classes_seen
         told = known * table
         totals = told.sum(axis=1, keepdims=True)

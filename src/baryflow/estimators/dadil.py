@@ -61,17 +61,17 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         Let the source classifier's votes take part in matching the target's components.
     predictor : {"auto", "combined", "map", "plan", "source"}
         Who predicts. ``"combined"`` averages the logarithms of four experts: the reconstruction, the
-        target's own components labelled through the plan, the pooled source classifier and the one that
-        standardises each domain by itself. ``"auto"`` learns their weights on sources left out. ``"map"``
-        is the paper's: the reconstruction alone; ``"plan"`` the labelled components alone; ``"source"``
-        does not adapt.
+        target's own components labelled through the plan, the pooled source classifier and the one
+        that standardises each domain by itself. ``"auto"`` learns their weights on sources left out.
+        ``"map"`` is the paper's: the reconstruction alone; ``"plan"`` the labelled components alone;
+        ``"source"`` does not adapt.
     class_prior : mapping of class → share, or array of shape (n_classes,), optional
         What you know of the target: ``{"normal": 0.5}`` says that half of its rows are normal, and the
         other classes share the rest equally. Without it classes are expected as in the sources. Rows can
         overrule it where they tell classes apart.
     rehearse : bool, default=True
-        Play each source as a target, to learn the weights of the experts and how many rows it takes until
-        they are believed. Without it a fixed predictor (or even weights) is believed at once.
+        Play each source as a target, to learn the weights of the experts, at the beginning and when
+        every class was seen. Without it a fixed predictor (or even weights) is believed at once.
     n_steps : int, default=8
         Block steps of the dictionary with the target.
     random_state : int, RandomState, Generator or None

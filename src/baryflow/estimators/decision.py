@@ -1,9 +1,9 @@
 """How far to trust which expert, learned by playing each source as a target.
 
-Every source in turn is left out, and what the others teach is tried on it: as a stream in the mix of classes
-that it has, shuffled and class by class, and in other mixes. Two things are learned from the labels there,
-and nothing else: the weights of the experts for a target of which every class was seen, and for one that
-has just begun.
+Every source in turn is left out, and what the others teach is tried on it: as a stream in the mix of
+classes that it has, shuffled and class by class, and in other mixes. Two things are learned from the
+labels there, and nothing else: the weights of the experts for a target of which every class was seen,
+and for one that has just begun.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _FIRST_BATCH, _FEWEST, _LONGEST = 32, 40, 1000
 #: Rows of the sources used to fit the classifiers that play the game.
 _MAX_ROWS = 6000
 #: A difference on sources left out is believed if it is more than a twentieth of the errors, and for the
-#: weights of the experts more than a point of accuracy: a source left out may be much farther away than a
-#: target, or not at all away when an encoder was trained on it.
+#: weights of the experts more than a point of accuracy: a source left out may be much farther away than
+#: a target, or not at all away when an encoder was trained on it.
 _POINT, _PART = 0.01, 0.05
 #: Weights of the experts looked at: from the likeliest to nearly even.
 _EVENNESS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -63,10 +63,10 @@ _BOLDNESS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)
 
 @dataclass(frozen=True)
 class Decision:
-    """The weights of the experts: of a target of which every class was seen, and of one that has just begun.
+    """The weights of the experts, at the beginning of a target and when every class of it was seen.
 
-    In between they are mixed by how many classes were seen. The weights at the beginning are five: the last
-    is that of the source classifier as it is, which in the end has none.
+    In between they are mixed by how many classes were seen. The weights at the beginning are five: the
+    last is that of the source classifier as it is, which in the end has none.
     """
 
     adapts: bool = False
@@ -96,7 +96,7 @@ class Decision:
 
 
 def blend(decision: Decision, adapted: Adapted, X: Floats) -> Floats:
-    """Return probabilities of complete rows: the experts' and, at the beginning, the source classifier's."""
+    """Return probabilities of complete rows, by the experts and at the beginning by the source."""
     model = adapted.model
     source = model.source_proba(X)
     if not decision.adapts:
@@ -180,13 +180,14 @@ def decide(
 ) -> Decision:
     """Leave one source out at a time and learn what serves it; `weights` that are given stay.
 
-    The weights are those with the lowest negative log-likelihood on the sources left out: for the end made
-    as even as costs no accuracy that is believed, for the beginning as near to not adapting.
+    The weights are those with the lowest negative log-likelihood on the sources left out: for the end
+    made as even as costs no accuracy that is believed, for the beginning as near to not adapting.
     """
-    plays = _plays(rows, codes, n_classes, source_options)
+    # A source that plays a target has its own mix, not the one that is expected of the target.
+    plays = _plays(rows, codes, n_classes, replace(source_options, class_prior=None))
     if not plays:
         why = (
-            "there is one source only" if len(rows) < 2 else "every class is known from one source only"
+            "there is one source only" if len(rows) < 2 else "every source has a class that no other has"
         )
         if n_classes < 2:
             why = "there is one class only"
@@ -207,7 +208,7 @@ def decide(
     first = _choose_beginning(orders, last)
     decision = Decision(True, last, first, "nothing was clearly better on sources left out")
     scores = _scores(guesses, decision)
-    before, after = (np.mean([score[k] for score in scores[:2]]) for k in (1, 2))
+    before, after = (float(np.mean([score[k] for score in scores[:2]])) for k in (1, 2))
     # Late in streams as they are a target is known as well as it gets.
     far = np.concatenate(
         [g.remoteness for g in orders if g.part >= _LATE] or [g.remoteness for g in orders]
@@ -389,10 +390,11 @@ def resampled(y: Integers, mix: str, rng: np.random.Generator) -> Integers:
         some = rng.permutation(classes)[: max(1, len(classes) // 2)]
         return everything[np.isin(y[everything], some)][:_LONGEST]
     frequent = rng.choice(classes[counts >= 0.5 * np.median(counts)])
-    mine, others = everything[y[everything] == frequent], everything[y[everything] != frequent]
+    mine = everything[y[everything] == frequent][:_LONGEST]
     if mix == "one class":
-        return mine[:_LONGEST]
-    return rng.permutation(np.concatenate([mine[:_LONGEST], others[: len(mine[:_LONGEST]) // 4]]))
+        return np.asarray(mine)
+    others = everything[y[everything] != frequent][: len(mine) // 4]
+    return np.asarray(rng.permutation(np.concatenate([mine, others])))
 
 
 def _numbered(y: Integers) -> Integers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -23,7 +24,7 @@ _DAMAGE = (TypeError, KeyError, AttributeError, IndexError, ValueError, Arithmet
 
 def pack(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return everything a fitted model knows."""
-    parameters = model.get_params()
+    parameters = model.get_params() | {"class_prior": None}  # kept apart
     if not isinstance(model.random_state, (int, np.integer, type(None))):
         parameters["random_state"] = None  # its effect lives on in what was learned
     model_values, model_arrays = model_state(model._model)
@@ -47,6 +48,8 @@ def pack(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     arrays = {f"model_{name}": array for name, array in model_arrays.items()}
     arrays |= {f"summary_{name}": array for name, array in summary_arrays.items()}
     arrays |= {"usual": model._usual, "losses": model.loss_curve_}
+    values["source_typical"] = model._source_typical
+    values["class_prior"] = _told(model.class_prior)
     arrays |= {f"tally_{name}": array for name, array in vars(model._tally).items()}
     if model._adapted is not None and not model._last["from_scratch"]:
         arrays |= {f"last_{n}": a for n, a in model._adapted.carried().items()}
@@ -57,6 +60,25 @@ def pack(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         numbers = {name: number for number, name in enumerate(model.sources_)}
         arrays["row_sources"] = np.array([numbers[name] for name in sources.tolist()])
     return values, arrays
+
+
+def _told(class_prior: Any) -> Any:
+    """Return a class prior as JSON can hold it: the names of classes may be numbers."""
+    if class_prior is None:
+        return None
+    if not isinstance(class_prior, Mapping):
+        return {"shares": np.asarray(class_prior, dtype=np.float64).tolist()}
+    names = container.labels(np.array(list(class_prior)))
+    return {"names": names, "shares": [float(share) for share in class_prior.values()]}
+
+
+def _remembered(told: Any) -> Any:
+    if told is None:
+        return None
+    if "names" not in told:
+        return np.array(told["shares"], dtype=np.float64)
+    names = container.from_labels(told["names"]).tolist()
+    return dict(zip(names, told["shares"], strict=True))
 
 
 def unpack(kind: Any, values: dict[str, Any], arrays: dict[str, Any]) -> Any:
@@ -72,7 +94,7 @@ def unpack(kind: Any, values: dict[str, Any], arrays: dict[str, Any]) -> Any:
 
 
 def _rebuilt(kind: Any, values: dict[str, Any], arrays: dict[str, Any]) -> Any:
-    model = kind(**values["parameters"])
+    model = kind(**(values["parameters"] | {"class_prior": _remembered(values["class_prior"])}))
     model._check_parameters()
 
     def part(prefix: str) -> dict[str, Any]:
@@ -98,7 +120,7 @@ def _rebuilt(kind: Any, values: dict[str, Any], arrays: dict[str, Any]) -> Any:
     model._summary = StreamSummary.from_state(settings, values["summary"], part("summary_"), metric)
     model._refined = int(values["refined"])
     model._tally = Tally(**part("tally_"))
-    model._usual = arrays["usual"]
+    model._usual, model._source_typical = arrays["usual"], float(values["source_typical"])
     model.n_features_in_ = model._summary.n_features
     _check_names(model, values["feature_names"])
     model._kept = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -38,6 +39,12 @@ _FIXED = (
 _CURVE = 10_000
 
 
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, Mapping) or isinstance(b, Mapping):
+        return bool(a == b)
+    return np.array_equal(np.asarray(a, dtype=object), np.asarray(b, dtype=object))
+
+
 class LearnsSources(TakesGaps):
     """Learns labelled sources, all of them or one more; what it is mixed into follows the target."""
 
@@ -60,7 +67,10 @@ class LearnsSources(TakesGaps):
 
     classes_: Any
     sources_: list[Any]
+    columns_: dict[Any, str]
     _summary: StreamSummary
+    _tally: Tally
+    _kept: tuple[Any, Any, Any] | None
 
     @abstractmethod
     def _retell(self, summary: StreamSummary) -> None:
@@ -116,11 +126,11 @@ class LearnsSources(TakesGaps):
                 f"y must hold classes of the same kind as before, {old_y.dtype}, got {y.dtype}"
             )
         names = np.array([*old_names.tolist(), *[name] * len(X)])
-        summary, tally = self._summary, self._tally
+        summary, seen = self._summary, (self._tally, self.columns_)
         self._learn(np.concatenate([old_X, X]), np.concatenate([old_y, y]), names)
         if summary.mass > 0.0:
             self._retell(summary)
-            self._tally = tally
+            self._tally, self.columns_ = seen
             self._update(self.n_steps)
         return self
 
@@ -134,7 +144,7 @@ class LearnsSources(TakesGaps):
         settings = self._settings(len(classes))
         model = SourceModel.fit(rows, labels, len(classes), options)
         decision = decided(self, rows, labels, len(classes), options, self._switches())
-        self._usual = usual_remoteness(model, rows, decision)
+        self._usual, self._source_typical = usual_remoteness(model, rows, decision)
         self.classes_, self.sources_ = classes, sources
         self._model, self._decision = model, decision
         self._summary = new_summary(model, settings)
@@ -152,7 +162,7 @@ class LearnsSources(TakesGaps):
     def _require_learned(self) -> None:
         """Refuse to go on with other parameters than the sources were learned with."""
         for name, before in self._learned.items():
-            if getattr(self, name) != before:
+            if not _same(getattr(self, name), before):
                 raise InvalidInputError(
                     f"{name} was {before!r} when the sources were learned and is now "
                     f"{getattr(self, name)!r}: set it back, or call fit again"
@@ -169,8 +179,8 @@ class LearnsSources(TakesGaps):
         ):
             raise InvalidInputError(
                 "target_mixture='paper' keeps neither full covariances nor votes: it needs view=False, "
-                "votes=False, proportions=False, rehearse=False and a predictor that is not 'auto', as in "
-                "OnlineDaDiL.paper()"
+                "votes=False, proportions=False, rehearse=False and a predictor that is not 'auto', as "
+                "in OnlineDaDiL.paper()"
             )
         if self.target_components is not None:
             as_count(self.target_components, "target_components")

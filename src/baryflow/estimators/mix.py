@@ -1,8 +1,8 @@
 """Which classes a target holds, and what that says about its columns.
 
-The mean and the spread of a target's columns depend on its mix of classes: a week of normal operation has
-another mean than a week of faults, in the same plant. Centre and scale of a target are therefore estimated
-together with its mix, and both are held against what the sources say is plausible.
+The mean and the spread of a target's columns depend on its mix of classes: a week of normal operation
+has another mean than a week of faults, in the same plant. Centre and scale of a target are therefore
+estimated together with its mix, and both are held against what the sources say is plausible.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 VOTE_FLOOR = 1e-2
 #: Smallest std of a target component in the loss, in units of the usual spread within a class.
 COMPONENT_FLOOR = 0.05
-#: Rounds in which mix, moments and coordinates are improved in turn; in the first half only the classifier
-#: votes that does not depend on the target's moments.
+#: Rounds in which mix, moments and coordinates are improved in turn; in the first half only the
+#: classifier votes that does not depend on the target's moments.
 _ROUNDS = 8
 _STEPS = 3
 #: Rounds after which the components' variances in the view are computed anew; they matter little.
@@ -92,9 +92,9 @@ class ClassMoments:
 
         For a mix q, with M and S² the means and mean squares of the classes, the target's mean is
         centre + scale · m(q) and its variance scale² · v(q), where m(q) = Σ q_c M_c and
-        v(q) = Σ q_c S_c² − m(q)². Both are solved for, and each is drawn towards what is usual among the
-        sources as far as it is uncertain: by how differently the sources answer for m(q) and v(q), and by
-        how few rows were seen. For the sources' own mix they all answer alike, and nothing is drawn.
+        v(q) = Σ q_c S_c² − m(q)². Both are solved for, and each is drawn towards what is usual among
+        the sources as far as it is uncertain: by how differently the sources answer for m(q) and v(q),
+        and by how few rows were seen. For the sources' own mix they all answer alike.
         """
         centre, scale, centre_doubt, scale_doubt = self._uncorrected(mean, variance, shares)
         scale_doubt = scale_doubt + 1.0 / (2.0 * mass)

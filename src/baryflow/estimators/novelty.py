@@ -15,18 +15,20 @@ from baryflow.validation import Floats
 _QUANTILES = 1001
 
 
-def usual_remoteness(model: SourceModel, rows: list[Floats], decision: Decision) -> Floats:
+def usual_remoteness(model: SourceModel, rows: list[Floats], decision: Decision) -> tuple[Floats, float]:
     """Return quantiles of how remote rows are that are not novel, in units of what is typical.
 
-    From sources left out where there are such; otherwise from the sources themselves.
+    From sources left out where there are such; otherwise from the sources themselves. Also return what
+    is typical of the sources' rows, for the time before anything is known of a target.
     """
+    typical = max(float(np.median(source_remoteness(model, np.concatenate(rows)))), 1e-12)
     if decision.remoteness:
-        return np.array(decision.remoteness)
+        return np.array(decision.remoteness), typical
     found = []
     for X in rows:
         far = _source_remoteness(model, X, X.mean(axis=0), spread(X, model.scale))
         found.append(far / max(float(np.median(far)), 1e-12))
-    return np.asarray(np.quantile(np.concatenate(found), np.linspace(0.0, 1.0, _QUANTILES)))
+    return np.quantile(np.concatenate(found), np.linspace(0.0, 1.0, _QUANTILES)), typical
 
 
 def source_remoteness(model: SourceModel, rows: Floats) -> Floats:

@@ -92,10 +92,10 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
     mix_ : Mix
         What was found about the classes of the target: shares, and whether they are as usual.
     reliability_ : float
-        Of the predictions for the last batch, 0 to 1, to raise an alarm on: the mean probability of the
-        predicted classes, times the share of rows that are not novel, times the share of classes of which
-        at least ten rows were seen. Low at the beginning, while only one class comes, and when rows are
-        unlike everything known.
+        Of the predictions for the last batch, 0 to 1, to raise an alarm on: the mean probability of
+        the predicted classes, times the share of rows that are not novel, times (if it adapts) the
+        share of classes that were seen, one of fewer than ten rows as far as it goes. Low at the
+        beginning, while only one class comes, and when rows are unlike everything known.
     columns_ : dict of column → str
         Columns of the target that are not as they should be, and what is wrong with them.
     loss_curve_ : array of shape (n_batches, 2)
@@ -163,10 +163,10 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
     def paper(cls, n_atoms: int | None = None, *, random_state: Any = None) -> Self:
         """Return the paper's own method: its mixture, small steps from a warm start, MAP.
 
-        No ramp, no view, nothing learned from rehearsals: features are taken as they come, so put them on comparable scales
-        first. The paper names no sizes for its plant; here K_min is 5, K_max three times the number of
-        classes, and a batch becomes up to `batch_components`. For its small steps along the gradient
-        stand block steps damped by `proximal`.
+        No ramp, no view, no rehearsal: features are taken as they come, so put them on comparable
+        scales first. The paper names no sizes for its plant; here K_min is 5, K_max three times the
+        number of classes, and a batch becomes up to `batch_components`. For its small steps along the
+        gradient stand block steps damped by `proximal`.
         """
         return cls(
             n_atoms,
@@ -355,7 +355,7 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
 
     def _novelty(self, rows: Floats) -> Floats:
         if self._adapted is None:
-            far = source_remoteness(self._model, rows)
+            far = source_remoteness(self._model, rows) / self._source_typical
         else:
             far = self._adapted.remoteness(rows)
         return np.asarray(np.searchsorted(self._usual, far, side="left") / len(self._usual))
@@ -399,7 +399,9 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
             return {}
         stds = np.sqrt(self._summary.moments()[1])
         usual = np.where(np.isfinite(self._model.limits.high), self._model.scale, 0.0)
-        return self._tally.faults(getattr(self, "feature_names_in_", None), stds, usual)
+        names = getattr(self, "feature_names_in_", None)
+        found: dict[Any, str] = self._tally.faults(names, stds, usual)
+        return found
 
     # -- keeping ---------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """Sensors that fail: values that cannot be, columns that say nothing.
 
-A value much farther out than anything in the sources is a glitch, and counts as missing. A column most of
-whose values are of that kind has another unit, or another meaning, than in the sources; it is then missing
-altogether. Nothing stops a stream, and everything is counted and told.
+A value much farther out than anything in the sources is a glitch, and counts as missing. A column most
+of whose values are of that kind has another unit, or another meaning, than in the sources; it is then
+missing altogether. Nothing stops a stream, and everything is counted and told.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from baryflow.validation import Floats
 _TIMES = 3.0
 #: The sources' values are taken to reach at least so many stds.
 _LEAST_REACH = 4.0
-#: A column hardly varies if its std is below this part of what it is in the sources; so many rows can tell.
+#: A column hardly varies if its std is below this part of that in the sources; so many rows can tell.
 _STUCK, _ROWS = 1e-2, 100.0
 _NAMED = 5
 
@@ -41,7 +41,7 @@ class Limits:
 
     def screened(self, X: Floats) -> Floats:
         """Return rows in which glitches are missing values; the same array if there are none."""
-        glitches = (X < self.low) | (X > self.high)
+        glitches = np.less(X, self.low) | np.greater(X, self.high)
         return np.where(glitches, np.nan, X) if glitches.any() else X
 
 

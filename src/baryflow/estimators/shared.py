@@ -38,7 +38,7 @@ def source_options(estimator: Any, classes: Any) -> SourceOptions:
 
 
 def fixed_weights(estimator: Any) -> tuple[float, ...] | None:
-    """Return the weights of the experts that an estimator's predictor means; None if they are learned."""
+    """Return the weights that an estimator's predictor means for the experts; None: they are learned."""
     choices = ("auto", *PREDICTORS)
     if estimator.predictor not in choices:
         raise InvalidInputError(f"predictor must be one of {choices}, got {estimator.predictor!r}")
@@ -53,7 +53,7 @@ def decided(
     options: SourceOptions,
     switches: Options,
 ) -> Decision:
-    """Return what an estimator does with a target: learned from its sources, or as its parameters say."""
+    """Return what an estimator does with a target, from its sources or as its parameters say."""
     weights = fixed_weights(estimator)
     if estimator.predictor == "source":
         return Decision(reason="chosen by you: predictor is 'source'")

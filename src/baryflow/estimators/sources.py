@@ -176,7 +176,8 @@ class SourceModel:
         if self.directions is None or covariances is None:
             return np.square(stds)
         projection = self.directions / scale[:, None]
-        return np.maximum(np.einsum("kjp,jp->kp", covariances @ projection, projection), 0.0)
+        found = np.einsum("kjp,jp->kp", covariances @ projection, projection)
+        return np.asarray(np.maximum(found, 0.0))
 
     def points(self, means: Floats, variances: Floats, centre: Floats, scale: Floats) -> Floats:
         """Return components of a target as unlabelled points (mean, std) of the dictionary.

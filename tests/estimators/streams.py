@@ -1,0 +1,32 @@
+"""Problems and streams that several of these tests share."""
+
+import numpy as np
+
+from baryflow.datasets import make_domains
+
+
+def stream(model, X, size=32):
+    for start in range(0, len(X), size):
+        model.partial_fit(X[start : start + size])
+    return model
+
+
+def mixed_problem(seed):
+    """Return a problem, and the rows of its sources: 100 of each class, and 200 of the target."""
+    p = make_domains(n_per_class=200, random_state=seed)
+    rows = [
+        np.flatnonzero((p.domain == source) & (p.y == c))[:100] for source in range(1, 5) for c in range(8)
+    ]
+    return p, np.sort(np.concatenate(rows))
+
+
+def mixed_rows(y, mix, c, seed=0):
+    """Return shuffled rows of a target: `mix` is "balanced", "80 %" (of class c) or "one class"."""
+    rng = np.random.default_rng(seed)
+    mine, others = np.flatnonzero(y == c), rng.permutation(np.flatnonzero(y != c))
+    taken = {"balanced": len(others), "80 %": len(mine) // 4, "one class": 0}[mix]
+    return rng.permutation(np.concatenate([mine, others[:taken]]))
+
+
+def total_variation(a, b):
+    return 0.5 * np.abs(a - b).sum()

@@ -1,0 +1,222 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baryflow import OnlineDaDiL
+from baryflow.estimators.mix import ClassMoments, spread
+from tests.estimators.streams import mixed_problem, mixed_rows, total_variation
+
+N_CLASSES, D = 4, 3
+
+
+class Plant:
+    """Domains that are an affine map of each column of the same classes, and what is true of them."""
+
+    def __init__(self, seed, n_per_class=400, n_sources=4):
+        rng = np.random.default_rng(seed)
+        self.means = rng.normal(size=(N_CLASSES, D)) * 2.0
+        self.stds = np.exp(0.3 * rng.normal(size=(N_CLASSES, D)))
+        self.offsets = 3.0 * rng.normal(size=(n_sources, D))
+        self.gains = np.exp(0.5 * rng.normal(size=(n_sources, D)))
+        y = np.repeat(np.arange(N_CLASSES), n_per_class)
+        self.rows = [
+            offset + gain * (self.means[y] + self.stds[y] * rng.normal(size=(len(y), D)))
+            for offset, gain in zip(self.offsets, self.gains, strict=True)
+        ]
+        self.codes = [y] * n_sources
+        self.target = 3.0 * rng.normal(size=D), np.exp(0.5 * rng.normal(size=D))
+
+    def learned(self, order=None):
+        """Return the class moments of the sources, the classes in another order if one is given."""
+        order = np.arange(N_CLASSES) if order is None else order
+        X = np.concatenate(self.rows)
+        even = np.full(N_CLASSES, 1.0 / N_CLASSES)
+        codes = [order[y] for y in self.codes]
+        return ClassMoments.of(self.rows, codes, even, X.mean(axis=0), X.std(axis=0))
+
+    def moments(self, shares):
+        """Return mean and variance of the target for a mix."""
+        offset, gain = self.target
+        mean = shares @ self.means
+        variance = shares @ (np.square(self.stds) + np.square(self.means)) - np.square(mean)
+        return offset + gain * mean, np.square(gain) * variance
+
+
+EVEN = np.full(N_CLASSES, 1.0 / N_CLASSES)
+FIXED = Plant(0)
+LEARNED = FIXED.learned()
+mixes = st.lists(st.floats(0.0, 1.0), min_size=N_CLASSES, max_size=N_CLASSES).filter(
+    lambda values: sum(values) > 0.1
+)
+
+
+# -- centre and scale -------------------------------------------------------------------------------
+
+
+def test_for_the_sources_own_mix_mean_and_std_are_left_as_they_are():
+    mean, variance = FIXED.moments(EVEN)
+    centre, scale, centre_doubt, scale_doubt = LEARNED._uncorrected(mean, variance, EVEN)
+    np.testing.assert_allclose(centre, mean, rtol=1e-12)
+    np.testing.assert_allclose(scale, np.sqrt(variance), rtol=1e-12)
+    assert np.abs(centre_doubt).max() < 1e-20
+    assert np.abs(scale_doubt).max() < 1e-20
+    centre, scale = LEARNED.at(mean, variance, EVEN, 1e4)
+    np.testing.assert_allclose((centre - mean) / scale, 0.0, atol=1e-2)
+    np.testing.assert_allclose(scale, np.sqrt(variance), rtol=1e-2)
+
+
+@given(seed=st.integers(0, 10_000), values=mixes)
+def test_whatever_the_mix_the_centre_and_the_scale_of_a_target_are_found(seed, values):
+    plant = Plant(seed)
+    shares = np.array(values) / sum(values)
+    truth, true_variance = plant.moments(EVEN)
+    mean, variance = plant.moments(shares)
+    centre, scale = plant.learned().at(mean, variance, shares, 5000.0)
+    true_scale = np.sqrt(true_variance)
+    naive = np.abs(mean - truth) / true_scale, np.abs(np.log(np.sqrt(variance) / true_scale))
+    found = np.abs(centre - truth) / true_scale, np.abs(np.log(scale / true_scale))
+    for wrong, corrected in zip(naive, found, strict=True):
+        # 400 rows of a class in each source: a hundredth or two is their own noise.
+        assert corrected.max() < 0.2 * wrong.max() + 0.1
+
+
+def test_a_week_of_one_class_moves_mean_and_std_but_not_centre_and_scale():
+    truth, variance = FIXED.moments(EVEN)
+    for c in range(N_CLASSES):
+        one = np.eye(N_CLASSES)[c]
+        mean, narrow = FIXED.moments(one)
+        centre, scale = LEARNED.at(mean, narrow, one, 1000.0)
+        off = np.abs(mean - truth).max() / np.sqrt(variance).max()
+        assert np.abs((centre - truth) / np.sqrt(variance)).max() < 0.2 * off + 0.05
+        assert np.abs(np.log(scale / np.sqrt(variance))).max() < 0.15
+
+
+@given(st.permutations(range(N_CLASSES)), mixes)
+def test_relabelling_classes_changes_no_moments(order, values):
+    order = np.array(order)
+    shares = np.array(values) / sum(values)
+    moments = FIXED.moments(shares)
+    renamed = np.empty(N_CLASSES)
+    renamed[order] = shares
+    for mass in (3.0, 300.0):
+        plain = LEARNED.at(*moments, shares, mass)
+        twin = FIXED.learned(order).at(*moments, renamed, mass)
+        np.testing.assert_allclose(twin, plain, rtol=1e-9)
+
+
+def test_few_rows_are_drawn_towards_what_is_usual_and_many_are_not():
+    usual_centre = LEARNED.centre + LEARNED.scale * LEARNED.usual_centre
+    usual_scale = LEARNED.scale * np.exp(LEARNED.usual_scale)
+    mean = usual_centre + 2.0 * usual_scale
+    variance = np.square(5.0 * usual_scale)
+    centre_parts, scale_parts = [], []
+    for mass in (0.01, 1.0, 10.0, 100.0, 1e4, 1e9):
+        centre, scale = LEARNED.at(mean, variance, EVEN, mass)
+        # Both as parts of the way from the usual to what was measured.
+        centre_parts.append((centre - usual_centre) / (mean - usual_centre))
+        scale_parts.append(np.log(scale / usual_scale) / np.log(5.0))
+    for parts in (np.array(centre_parts), np.array(scale_parts)):
+        assert (np.diff(parts, axis=0) > 0.0).all()
+        assert (parts[0] < 0.05).all()
+        assert (parts[-1] > 0.9999).all()
+
+
+def test_the_drawing_of_few_rows_is_that_of_the_mean_of_two_guesses():
+    # A source's centre varies by v; the mean of n rows by 1/n, in units of the scale: v / (v + 1/n).
+    quiet = replace(LEARNED, scale_variance=np.full(D, 1e9))
+    scale = LEARNED.scale
+    mean = LEARNED.centre + LEARNED.scale * (LEARNED.usual_centre + 1.0)
+    for mass in (2.0, 20.0):
+        centre, found = quiet.at(mean, np.square(scale), EVEN, mass)
+        np.testing.assert_allclose(found, scale, rtol=1e-6)
+        v = LEARNED.centre_variance
+        part = (centre - mean + scale) / scale
+        np.testing.assert_allclose(part, v / (v + 1.0 / mass), rtol=1e-6)
+    # The logarithm of a std of n rows varies by 1 / 2n.
+    usual = np.log(LEARNED.scale) + LEARNED.usual_scale
+    for mass in (2.0, 20.0):
+        _, found = LEARNED.at(mean, np.exp(2.0 * (usual + 1.0)), EVEN, mass)
+        v = LEARNED.scale_variance
+        np.testing.assert_allclose(np.log(found) - usual, v / (v + 0.5 / mass), rtol=1e-6)
+
+
+def test_where_the_sources_disagree_about_a_mix_its_moments_are_believed_less():
+    rng = np.random.default_rng(0)
+    restless = Plant(0)
+    for X, y in zip(restless.rows, restless.codes, strict=True):  # each class moves in its own way
+        X += (2.0 * rng.normal(size=(N_CLASSES, D)))[y]
+    one = np.eye(N_CLASSES)[1]
+    doubts = [plant.learned()._uncorrected(*plant.moments(one), one)[2] for plant in (FIXED, restless)]
+    assert doubts[1].mean() > 10.0 * doubts[0].mean()
+
+
+def test_a_class_that_a_source_lacks_is_there_what_it_is_elsewhere():
+    kept = [y != 2 for y in FIXED.codes[:1]] + [np.ones(len(y), dtype=bool) for y in FIXED.codes[1:]]
+    rows = [X[k] for X, k in zip(FIXED.rows, kept, strict=True)]
+    codes = [y[k] for y, k in zip(FIXED.codes, kept, strict=True)]
+    X = np.concatenate(rows)
+    found = ClassMoments.of(rows, codes, EVEN, X.mean(axis=0), X.std(axis=0))
+    assert np.isfinite(found.means).all()
+    np.testing.assert_allclose(found.means[0, 2], found.means[1:, 2].mean(axis=0))
+
+
+def test_a_column_that_does_not_vary_has_the_usual_spread():
+    X = np.column_stack([np.full(20, 7.0), np.arange(20.0)])
+    np.testing.assert_allclose(spread(X, np.array([3.0, 1.0])), [3.0, X[:, 1].std()])
+
+
+# -- the mix ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=[0, 1])
+def found(request):
+    """Return what is found in a target of a problem, as a function of the mix and the class."""
+    p, rows = mixed_problem(request.param)
+    model = OnlineDaDiL(rehearse=False, random_state=0).fit(p.X[rows], p.y[rows], p.domain[rows])
+
+    def look(mix, c=0):
+        kept = mixed_rows(p.y_target, mix, c)
+        model.fit(p.X[rows], p.y[rows], p.domain[rows]).partial_fit(p.X_target[kept])
+        truth = np.bincount(p.y_target[kept], minlength=8) / len(kept)
+        return model.mix_, truth
+
+    return look
+
+
+@pytest.mark.parametrize("c", [0, 1, 4])
+def test_a_mix_with_much_of_one_class_is_found(found, c):
+    mix, truth = found("80 %", c)
+    assert not mix.as_usual
+    assert total_variation(mix.shares, truth) < 0.1
+    assert mix.gap > mix.doubt + mix.sampling
+    np.testing.assert_allclose(mix.expected, (mix.shares + 1.0 / 8.0) / 2.0)
+
+
+def test_a_mix_as_in_the_sources_is_as_usual(found):
+    mix, _ = found("balanced")
+    assert mix.as_usual
+    assert mix.gap <= mix.doubt + mix.sampling
+    np.testing.assert_allclose(mix.shares, 1.0 / 8.0)
+    np.testing.assert_allclose(mix.expected, 1.0 / 8.0)
+
+
+@pytest.mark.parametrize("c", [0, 1, 4])
+def test_one_class_is_found(found, c):
+    mix, _ = found("one class", c)
+    assert not mix.as_usual
+    assert mix.shares[c] > 0.8
+
+
+def test_every_number_of_a_mix_means_something(found):
+    for mix, _ in (found("80 %", 1), found("balanced")):
+        for shares in (mix.shares, mix.expected):
+            assert shares.min() >= 0.0
+            assert shares.sum() == pytest.approx(1.0)
+        for part in (mix.gap, mix.doubt):
+            assert 0.0 <= part <= 1.0
+        assert mix.sampling > 0.0
+        assert mix.misfit >= 1.0
+        assert (mix.scale > 0.0).all()
