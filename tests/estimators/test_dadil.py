@@ -10,7 +10,7 @@ from baryflow.exceptions import InvalidInputError
 from tests.strategies import read_only
 
 
-@parametrize_with_checks([DaDiL(random_state=0), DaDiL(view=False, predictor="map")])
+@parametrize_with_checks([DaDiL(random_state=0), DaDiL(view=False, predictor="map", rehearse=False)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
@@ -63,7 +63,7 @@ def test_what_it_found_is_open_to_inspection(problem, fitted):
 def test_a_target_like_one_source_resembles_that_source(problem, source):
     p = problem
     twin = p.domain == source
-    model = DaDiL(predictor="combined", random_state=0).fit(
+    model = DaDiL(rehearse=False, random_state=0).fit(
         np.concatenate([p.X, p.X[twin]]),
         np.concatenate([p.y, p.y[twin]]),
         np.concatenate([p.domain, np.full(twin.sum(), -1)]),
@@ -120,11 +120,13 @@ def test_relabelling_classes_changes_nothing_but_names(problem, fitted):
         {"predictor": "combined"},
         {"components_per_class": 1},
         {"n_atoms": 2},
+        {"rehearse": True},
+        {"class_prior": {0: 0.125}},
     ],
     ids=str,
 )
 def test_every_piece_can_be_switched(problem, options):
-    settings = {"predictor": "combined"} | options
+    settings = {"rehearse": False} | options
     model = DaDiL(random_state=0, **settings).fit(*joined(problem))
     assert model.score(problem.X_target, problem.y_target) > 0.85
 
@@ -148,8 +150,8 @@ def test_label_shift_is_found_where_the_sources_vary():
     X = np.concatenate([p.X[keep], p.X_target[few]])
     y = np.concatenate([p.y[keep], np.zeros(few.sum(), dtype=int)])
     domain = np.concatenate([p.domain[keep], np.full(few.sum(), -1)])
-    with_shift = DaDiL(predictor="combined", random_state=0).fit(X, y, domain)
-    without = DaDiL(predictor="combined", proportions=False, random_state=0).fit(X, y, domain)
+    with_shift = DaDiL(rehearse=False, random_state=0).fit(X, y, domain)
+    without = DaDiL(rehearse=False, proportions=False, random_state=0).fit(X, y, domain)
     assert with_shift.proportions_[:3].sum() > 0.8
     assert with_shift.score(p.X_target[few], p.y_target[few]) > without.score(
         p.X_target[few], p.y_target[few]
@@ -300,7 +302,7 @@ def test_bad_settings_are_named(problem):
     X, y, domain = joined(problem)
     for wrong in ({"predictor": "best"}, {"n_atoms": 0}, {"components_per_class": 0}, {"n_steps": 0}):
         with pytest.raises(InvalidInputError, match=next(iter(wrong))):
-            DaDiL(**({"predictor": "map"} | wrong)).fit(X, y, domain)
+            DaDiL(**({"predictor": "map", "rehearse": False} | wrong)).fit(X, y, domain)
     with pytest.raises(InvalidInputError, match="no row belongs to the target 'x'"):
         DaDiL().fit(X, y, domain, target="x")
     X[domain == 1, 0] = np.nan
@@ -310,4 +312,4 @@ def test_bad_settings_are_named(problem):
 
 def test_read_only_input_is_left_alone(problem):
     X, y, domain = map(read_only, joined(problem))
-    DaDiL(predictor="combined", random_state=0).fit(X, y, domain).predict(X)
+    DaDiL(rehearse=False, random_state=0).fit(X, y, domain).predict(X)

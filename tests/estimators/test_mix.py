@@ -146,8 +146,10 @@ def test_the_drawing_of_few_rows_is_that_of_the_mean_of_two_guesses():
 def test_where_the_sources_disagree_about_a_mix_its_moments_are_believed_less():
     rng = np.random.default_rng(0)
     restless = Plant(0)
-    for X, y in zip(restless.rows, restless.codes, strict=True):  # each class moves in its own way
-        X += (2.0 * rng.normal(size=(N_CLASSES, D)))[y]
+    restless.rows = [  # each class moves in its own way
+        X + (2.0 * rng.normal(size=(N_CLASSES, D)))[y]
+        for X, y in zip(restless.rows, restless.codes, strict=True)
+    ]
     one = np.eye(N_CLASSES)[1]
     doubts = [plant.learned()._uncorrected(*plant.moments(one), one)[2] for plant in (FIXED, restless)]
     assert doubts[1].mean() > 10.0 * doubts[0].mean()

@@ -12,8 +12,8 @@ from scipy.special import softmax
 from baryflow.core.dictionary import PROXIMAL, Dictionary, Domain
 from baryflow.core.mixture import Mixture
 from baryflow.core.summary import StreamSummary
-from baryflow.estimators.mix import VOTE_FLOOR, Mix, find_mix, known_mix
-from baryflow.estimators.sources import SourceModel, reweighted
+from baryflow.estimators.mix import VOTE_FLOOR, Mix, find_mix, known_mix, reweighted
+from baryflow.estimators.sources import SourceModel
 from baryflow.validation import Floats
 
 Predictor = Literal["source", "map", "plan", "combined"]

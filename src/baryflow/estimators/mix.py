@@ -158,6 +158,17 @@ def spread(X: Floats, usual: Floats) -> Floats:
     return np.where(found > 1e-6 * usual, found, usual)
 
 
+def reweighted(table: Floats, ratios: Floats) -> Floats:
+    """Return probabilities for classes that are so many times as frequent."""
+    weighted = table * ratios
+    return np.asarray(weighted / weighted.sum(axis=1, keepdims=True))
+
+
+def _gap(shares: Floats, usual: Floats) -> float:
+    """Return the total variation between two mixes."""
+    return 0.5 * float(np.abs(shares - usual).sum())
+
+
 @dataclass(frozen=True, eq=False)
 class Mix:
     """What was found about the classes of a target.
@@ -173,7 +184,8 @@ class Mix:
     centre, scale : arrays of shape (d,)
         The target's moments, corrected for its mix.
     gap : float
-        Total variation between the shares found and the usual ones.
+        Between the mix and the usual one, in total variation: the geometric mean of what was found,
+        which counts twice, and of what the votes say if the moments are those of a usual mix.
     doubt : float
         How large a gap may come from wrong votes alone: the share of rows on which the classifier that
         knows nothing of the target and all evidence together disagree.
@@ -265,15 +277,16 @@ def find_mix(
             expected = (shares + usual) / 2.0
             misfit = max(1.0, float(weights @ np.vecdot(posterior, nearest)) / p)
     centre, scale = model.classes.at(*moments, shares, mass)
-    gap = 0.5 * float(np.abs(shares - usual).sum())
-    # Two halves of the evidence, averaged and not multiplied: as independent as that they are not. The
-    # pooled classifier is taken at its answer and at its probabilities, and the mean of both.
+    # The gap found is large also where classes are merely mistaken; the gap that the votes show if the
+    # moments are those of a usual mix is then small, but can be so by accident: it counts half as much.
+    usual_moments = model.classes.at(*moments, usual, mass)
+    at_usual = reweighted(model.own_proba(means, *usual_moments), usual / model.prior.mean)
+    gap = float(np.cbrt(_gap(shares, usual) ** 2 * _gap(weights @ at_usual, usual)))
+    # Two halves of the evidence, averaged and not multiplied: as independent as that they are not.
     opinion = softmax(0.5 * (near + evidence - prior + np.log(expected)), axis=1)
-    answers = (np.eye(n_classes)[votes.argmax(axis=1)] + votes) / 2.0
-    doubt = 1.0 - float(weights @ np.vecdot(opinion, answers))
+    doubt = 1.0 - float(weights @ opinion[np.arange(len(weights)), votes.argmax(axis=1)])
     # The mean total variation between proportions and a sample of them.
     sampling = float(np.sqrt(usual * (1.0 - usual) / (2.0 * np.pi * mass)).sum())
     if gap <= doubt + sampling and (model.told or model.prior.strength > mass):
-        centre, scale = model.classes.at(*moments, usual, mass)
-        return Mix(True, usual, usual, centre, scale, gap, doubt, sampling, misfit)
+        return Mix(True, usual, usual, *usual_moments, gap, doubt, sampling, misfit)
     return Mix(False, shares, expected, centre, scale, gap, doubt, sampling, misfit)

@@ -17,7 +17,7 @@ from baryflow.core.em import Reference, distinct_rows, fit_rows
 from baryflow.core.gaussian import fast_squared_distances
 from baryflow.core.mixture import Mixture
 from baryflow.core.proportions import ProportionPrior
-from baryflow.estimators.mix import COMPONENT_FLOOR, ClassMoments, spread
+from baryflow.estimators.mix import COMPONENT_FLOOR, ClassMoments, reweighted, spread
 from baryflow.estimators.sensors import Limits
 from baryflow.validation import Floats, Integers
 
@@ -203,12 +203,6 @@ class SourceModel:
         """Return the pooled classifier's probabilities, given what the user expects of a target."""
         pooled = self.pooled_proba(X)
         return reweighted(pooled, self.usual / self.prior.mean) if self.told else pooled
-
-
-def reweighted(table: Floats, ratios: Floats) -> Floats:
-    """Return probabilities for classes that are so many times as frequent."""
-    weighted = table * ratios
-    return np.asarray(weighted / weighted.sum(axis=1, keepdims=True))
 
 
 def _within(seen: list[Floats], codes: list[Integers]) -> Floats:

@@ -1,0 +1,174 @@
+import numpy as np
+import pytest
+
+from baryflow import DaDiL, OnlineDaDiL
+from baryflow.datasets import make_domains
+from baryflow.estimators.adaptation import EVEN
+from baryflow.estimators.decision import SOURCE_ALONE, Decision, resampled, stream_order
+from tests.estimators.streams import stream
+
+PREDICTORS = ["auto", "combined", "map", "plan"]
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return make_domains(n_per_class=40, random_state=2)
+
+
+def test_weights_go_from_the_beginning_to_the_end():
+    decision = Decision(True, (0.4, 0.3, 0.2, 0.1), (0.0, 0.1, 0.2, 0.3, 0.4), "because")
+    assert decision.at(0.0) == pytest.approx((0.0, 0.1, 0.2, 0.3, 0.4))
+    assert decision.at(1.0) == pytest.approx((0.4, 0.3, 0.2, 0.1, 0.0))
+    assert decision.at(0.5) == pytest.approx((0.2, 0.2, 0.2, 0.2, 0.2))
+    assert decision.summary() == "0.00/0.10/0.20/0.30/0.40 to 0.40/0.30/0.20/0.10"
+    assert Decision().at(0.0) == SOURCE_ALONE
+    assert Decision().summary() == "not adapted"
+    assert not Decision().adapts
+
+
+# -- where nothing can be decided -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("predictor", PREDICTORS)
+def test_one_source_is_not_enough_to_adapt(problem, predictor):
+    p, one = problem, problem.domain == 1
+    model = OnlineDaDiL(predictor=predictor, random_state=0).fit(p.X[one], p.y[one], p.domain[one])
+    before = model.predict_proba(p.X_target)
+    assert np.array_equal(before, model._model.pooled_proba(p.X_target))
+    stream(model, p.X_target)
+    assert np.array_equal(model.predict_proba(p.X_target), before)
+    assert np.array_equal(model.refine().predict_proba(p.X_target), before)
+    for part in ("do not adapt", "one source only", "predictions are the source classifier's"):
+        assert part in model.report()
+    assert 0.0 <= model.reliability_ <= 1.0
+
+
+@pytest.mark.parametrize("predictor", ["auto", "map"])
+def test_classes_known_from_one_source_only_are_not_enough_to_adapt(problem, predictor):
+    p = problem
+    rows = p.y // 2 + 1 == p.domain  # each source has two classes of its own
+    model = OnlineDaDiL(predictor=predictor, random_state=0).fit(p.X[rows], p.y[rows], p.domain[rows])
+    before = model.predict_proba(p.X_target)
+    stream(model, p.X_target)
+    assert np.array_equal(model.predict_proba(p.X_target), before)
+    assert "every source has a class that no other has" in model.report()
+
+
+def test_offline_one_source_is_not_enough_either(problem):
+    p, one = problem, problem.domain == 1
+    X = np.concatenate([p.X[one], p.X_target])
+    y = np.concatenate([p.y[one], np.zeros_like(p.y_target)])
+    domain = np.concatenate([p.domain[one], np.full(len(p.y_target), -1)])
+    model = DaDiL(predictor="map", random_state=0).fit(X, y, domain)
+    assert np.array_equal(model.predict_proba(p.X_target), model._model.pooled_proba(p.X_target))
+    assert "one source only" in model.report()
+
+
+def test_sources_with_few_rows_cannot_play(problem):
+    p = problem
+    few = np.concatenate(
+        [np.flatnonzero((p.domain == s) & (p.y == c))[:3] for s in (1, 2) for c in range(8)]
+    )
+    model = OnlineDaDiL(random_state=0).fit(p.X[few], p.y[few], p.domain[few])
+    assert not model._decision.adapts
+    assert "too few rows to play" in model.report()
+
+
+# -- playing the sources ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rehearsed(problem):
+    return OnlineDaDiL(random_state=0).fit(problem.X, problem.y, problem.domain)
+
+
+def test_the_decision_says_what_was_played(rehearsed):
+    decision = rehearsed._decision
+    assert decision.adapts
+    assert sum(decision.weights) == pytest.approx(1.0)
+    assert sum(decision.beginning) == pytest.approx(1.0)
+    assert min(decision.weights) >= 0.0
+    assert min(decision.beginning) >= 0.0
+    names = [name for name, _, _ in decision.plays]
+    assert names[:2] == ["as they are, shuffled", "as they are, class by class"]
+    words = rehearsed.report()
+    for name, before, after in decision.plays:
+        assert 0.0 <= before <= 1.0
+        assert 0.0 <= after <= 1.0
+        assert name in words
+    assert np.all(np.diff(decision.remoteness) >= 0.0)
+
+
+def test_a_fixed_predictor_keeps_its_weights_and_the_protection(problem):
+    model = OnlineDaDiL(predictor="map", random_state=0).fit(problem.X, problem.y, problem.domain)
+    assert model._decision.weights == (1.0, 0.0, 0.0, 0.0)
+    assert model._decision.beginning[-1] > 0.0
+    assert model._decision.plays
+
+
+@pytest.mark.parametrize(
+    ("predictor", "weights"), [("auto", EVEN), ("map", (1.0, 0, 0, 0)), ("plan", (0, 1.0, 0, 0))]
+)
+def test_without_a_rehearsal_the_weights_are_believed_at_once(problem, predictor, weights):
+    model = OnlineDaDiL(predictor=predictor, rehearse=False, random_state=0)
+    model.fit(problem.X, problem.y, problem.domain)
+    assert model._decision.at(0.0) == pytest.approx((*weights, 0.0))
+    assert model._decision.plays == ()
+    assert "rehearse is False" in model.report()
+
+
+def test_adapting_that_loses_on_the_sources_is_left():
+    # Sources whose moments carry the class: standardising each by itself destroys what tells classes.
+    rng = np.random.default_rng(0)
+    rows, labels, domains = [], [], []
+    for source in range(4):
+        share = [0.9, 0.1, 0.9, 0.1][source]
+        y = (rng.random(120) < share).astype(int)
+        rows.append(np.column_stack([1.5 * y + 0.5 * rng.normal(size=120), rng.normal(size=120)]))
+        labels.append(y)
+        domains.append(np.full(120, source + 1))
+    X, y, domain = map(np.concatenate, (rows, labels, domains))
+    model = OnlineDaDiL(random_state=0).fit(X, y, domain)
+    for name, before, after in model._decision.plays:
+        if name.startswith("as they are") and model._decision.adapts:
+            assert after >= before - 0.03
+
+
+def test_sources_without_a_shift_do_not_argue_against_adapting():
+    # The same plant four times, as after an encoder that was trained on all four: each is predicted well
+    # from the others, which says nothing of a target that moved.
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(5, 6)) * 1.2
+    y = np.tile(np.arange(5), 80)
+    X = centres[y] + rng.normal(size=(400, 6))
+    model = OnlineDaDiL(random_state=0).fit(X, y, sample_domain=np.repeat([1, 2, 3, 4], 100))
+    assert model._decision.adapts
+    assert model._decision.reason == "nothing was clearly better on sources left out"
+    assert np.abs(np.array(model._decision.weights) - 0.25).max() < 0.05
+    moved = 2.0 * np.roll(np.eye(6), 1, axis=0)[0] + X @ (np.eye(6) + 0.3 * rng.normal(size=(6, 6)))
+    before = model.score(moved, y)
+    model.partial_fit(moved)
+    assert model.refine().score(moved, y) > before
+
+
+# -- streams that are played ------------------------------------------------------------------------
+
+
+def test_resampled_mixes():
+    y = np.repeat(np.arange(4), 50)
+    rng = np.random.default_rng(0)
+    assert np.array_equal(np.sort(resampled(y, "as they are", rng)), np.arange(200))
+    assert len(np.unique(y[resampled(y, "half of the classes", rng)])) == 2
+    assert len(np.unique(y[resampled(y, "one class", rng)])) == 1
+    counts = np.bincount(y[resampled(y, "80 % of one class", rng)], minlength=4)
+    assert counts.max() == 50
+    assert counts.sum() == 62
+
+
+@pytest.mark.parametrize("order", ["shuffled", "runs", "class"])
+def test_orders_are_permutations(order):
+    y = np.repeat(np.arange(4), 50)
+    turn = stream_order(y, order, np.random.default_rng(0))
+    assert np.array_equal(np.sort(turn), np.arange(200))
+    changes = (np.diff(y[turn]) != 0).sum()
+    assert {"shuffled": changes > 100, "runs": changes < 12, "class": changes == 3}[order]
