@@ -4,7 +4,8 @@ import pytest
 from baryflow import DaDiL, OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.estimators.adaptation import EVEN
-from baryflow.estimators.decision import SOURCE_ALONE, Decision, resampled, stream_order
+from baryflow.estimators.decision import SOURCE_ALONE, Decision
+from baryflow.estimators.rehearsal import resampled, stream_order
 from tests.estimators.streams import stream
 
 PREDICTORS = ["auto", "combined", "map", "plan"]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baryflow import OnlineDaDiL
-from baryflow.estimators.mix import ClassMoments, spread
+from baryflow.estimators.class_moments import ClassMoments, spread
 from tests.estimators.streams import mixed_problem, mixed_rows, total_variation
 
 N_CLASSES, D = 4, 3

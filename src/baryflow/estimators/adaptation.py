@@ -12,8 +12,8 @@ from scipy.special import softmax
 from baryflow.core.dictionary import PROXIMAL, Dictionary, Domain
 from baryflow.core.mixture import Mixture
 from baryflow.core.summary import StreamSummary
-from baryflow.estimators.mix import VOTE_FLOOR, Mix, find_mix, known_mix, reweighted
-from baryflow.estimators.sources import SourceModel
+from baryflow.estimators.mix import VOTE_FLOOR, Mix, find_mix, known_mix
+from baryflow.estimators.sources import SourceModel, reweighted
 from baryflow.validation import Floats
 
 Predictor = Literal["source", "map", "plan", "combined"]
@@ -30,6 +30,8 @@ WEIGHTS: dict[str, tuple[float, ...]] = {
     "combined": EVEN,
 }
 
+#: Block steps after each batch of a stream, and offline.
+ONLINE_STEPS, OFFLINE_STEPS = 3, 8
 #: Added to probabilities before logarithms are averaged: no expert can veto alone.
 PROBABILITY_FLOOR = 1e-3
 #: Smallest std of a predicting component, in units of the usual spread within a class.

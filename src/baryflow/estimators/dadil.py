@@ -17,8 +17,8 @@ from sklearn.utils.validation import (
 
 from baryflow.core.dictionary import Dictionary, Domain
 from baryflow.core.mixture import Mixture
-from baryflow.estimators.adaptation import Adapted, Options
-from baryflow.estimators.decision import OFFLINE_STEPS, Decision, blend, summarise_whole
+from baryflow.estimators.adaptation import OFFLINE_STEPS, Adapted, Options
+from baryflow.estimators.decision import Decision, blend
 from baryflow.estimators.from_mixtures import adapt_mixtures
 from baryflow.estimators.rows import TakesGaps
 from baryflow.estimators.shared import (
@@ -34,6 +34,7 @@ from baryflow.estimators.shared import (
     split_domains,
 )
 from baryflow.estimators.sources import SourceModel
+from baryflow.estimators.target import summarise_whole
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_count, check_values
 

@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 
 from baryflow import container
+from baryflow.core.dictionary import Dictionary, Domain
+from baryflow.core.proportions import ProportionPrior
 from baryflow.core.summary import StreamSummary
 from baryflow.estimators.adaptation import Adapted
+from baryflow.estimators.class_moments import ClassMoments
 from baryflow.estimators.decision import Decision
-from baryflow.estimators.sensors import Tally
-from baryflow.estimators.sources import model_from_state, model_state
+from baryflow.estimators.sensors import Limits, Tally
+from baryflow.estimators.sources import LinearClassifier, SourceModel
 from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputError
 from baryflow.validation import check_values
 
@@ -27,7 +30,7 @@ def pack(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     parameters = model.get_params() | {"class_prior": None}  # kept apart
     if not isinstance(model.random_state, (int, np.integer, type(None))):
         parameters["random_state"] = None  # its effect lives on in what was learned
-    model_values, model_arrays = model_state(model._model)
+    model_values, model_arrays = _model_state(model._model)
     summary_values, summary_arrays = model._summary.state()
     names = getattr(model, "feature_names_in_", None)
     values = {
@@ -105,7 +108,7 @@ def _rebuilt(kind: Any, values: dict[str, Any], arrays: dict[str, Any]) -> Any:
             bounded = name not in ("model_low", "model_high")  # a constant column has no limits
             check_values(array if bounded else np.nan_to_num(array, posinf=0.0, neginf=0.0), name,
                          allow_nan=name in ("rows", "losses"))  # fmt: skip
-    model._model = model_from_state(values["model"], part("model_"))
+    model._model = _model_from_state(values["model"], part("model_"))
     model.classes_ = container.from_labels(values["classes"])
     model.sources_ = container.from_labels(values["sources"]).tolist()
     decision = dict(values["decision"])
@@ -160,3 +163,90 @@ def _check_names(model: Any, features: list[str] | None) -> None:
         if len(features) != model.n_features_in_:
             raise InvalidInputError("the feature names do not fit the model")
         model.feature_names_in_ = np.array(features, dtype=object)
+
+
+def _model_state(model: SourceModel) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a source model as plain values and arrays."""
+    values = {
+        "n_classes": model.n_classes,
+        "prior_strength": model.prior.strength,
+        "label_scale": float(model.dictionary.label_scale),
+        "std_floor": model.dictionary.std_floor,
+        "n_sources": len(model.domains),
+        "trust": [domain.trust for domain in model.domains],
+        "losses": [domain.loss for domain in model.domains],
+        "has_view": model.directions is not None,
+        "told": model.told,
+    }
+    arrays = {
+        "centre": model.centre,
+        "scale": model.scale,
+        "unit": model.unit,
+        "pooled_coefficients": model.pooled.coefficients,
+        "pooled_intercepts": model.pooled.intercepts,
+        "own_coefficients": model.own.coefficients,
+        "own_intercepts": model.own.intercepts,
+        "prior_mean": model.prior.mean,
+        "usual": model.usual,
+        "low": model.limits.low,
+        "high": model.limits.high,
+        "slot_classes": model.slot_classes,
+        "atoms": model.dictionary.atoms,
+        "loss_curve": model.loss_curve,
+    }
+    if model.directions is not None:
+        arrays["directions"] = model.directions
+    for name in _CLASS_ARRAYS:
+        arrays[f"classes_{name}"] = getattr(model.classes, name)
+    for number, domain in enumerate(model.domains):
+        for name in _DOMAIN_ARRAYS:
+            arrays[f"domain{number}_{name}"] = getattr(domain, name)
+    return values, arrays
+
+
+_CLASS_ARRAYS = (
+    "means", "squares", "usual_centre", "centre_variance", "usual_scale", "scale_variance",
+)  # fmt: skip
+_DOMAIN_ARRAYS = ("weights", "points", "slot_weights", "coordinates", "match", "plan", "goal")
+
+
+def _model_from_state(values: dict[str, Any], arrays: dict[str, Any]) -> SourceModel:
+    """Rebuild what :func:`_model_state` gave."""
+    dictionary = Dictionary(
+        arrays["atoms"],
+        len(arrays["unit"]),
+        label_scale=values["label_scale"],
+        std_floor=values["std_floor"],
+    )
+    domains = [
+        Domain(
+            **{name: arrays[f"domain{number}_{name}"] for name in _DOMAIN_ARRAYS},
+            n_used=int(arrays["atoms"].shape[2]),
+            trust=values["trust"][number],
+            loss=values["losses"][number],
+        )
+        for number in range(values["n_sources"])
+    ]
+    return SourceModel(
+        n_classes=values["n_classes"],
+        centre=arrays["centre"],
+        scale=arrays["scale"],
+        limits=Limits(arrays["low"], arrays["high"]),
+        directions=arrays["directions"] if values["has_view"] else None,
+        unit=arrays["unit"],
+        pooled=LinearClassifier(arrays["pooled_coefficients"], arrays["pooled_intercepts"]),
+        own=LinearClassifier(arrays["own_coefficients"], arrays["own_intercepts"]),
+        prior=ProportionPrior(arrays["prior_mean"], values["prior_strength"]),
+        usual=arrays["usual"],
+        told=bool(values["told"]),
+        classes=ClassMoments(
+            proportions=arrays["prior_mean"],
+            centre=arrays["centre"],
+            scale=arrays["scale"],
+            **{name: arrays[f"classes_{name}"] for name in _CLASS_ARRAYS},
+        ),
+        slot_classes=arrays["slot_classes"],
+        dictionary=dictionary,
+        domains=domains,
+        loss_curve=arrays["loss_curve"],
+    )

@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from baryflow.core.summary import Settings, StreamSummary
 from baryflow.estimators.adaptation import Adapted, Options
-from baryflow.estimators.decision import COMPONENTS_PER_CLASS, new_summary, summary_settings
 from baryflow.estimators.novelty import usual_remoteness
 from baryflow.estimators.rows import TakesGaps
 from baryflow.estimators.sensors import Tally
@@ -27,6 +26,7 @@ from baryflow.estimators.shared import (
     split_domains,
 )
 from baryflow.estimators.sources import SourceModel
+from baryflow.estimators.target import COMPONENTS_PER_CLASS, new_summary, summary_settings
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_choice, as_count, as_real, check_values
 

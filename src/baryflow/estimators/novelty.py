@@ -6,8 +6,8 @@ import numpy as np
 
 from baryflow.core.mixture import Mixture
 from baryflow.estimators.adaptation import remoteness
+from baryflow.estimators.class_moments import spread
 from baryflow.estimators.decision import Decision
-from baryflow.estimators.mix import spread
 from baryflow.estimators.sources import SourceModel
 from baryflow.validation import Floats
 

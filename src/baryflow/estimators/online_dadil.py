@@ -14,8 +14,8 @@ from baryflow import container
 from baryflow.core.dictionary import DAMPED, PROXIMAL
 from baryflow.core.mixture import Mixture
 from baryflow.core.summary import StreamSummary
-from baryflow.estimators.adaptation import Adapted
-from baryflow.estimators.decision import ONLINE_STEPS, absorb, blend, new_summary
+from baryflow.estimators.adaptation import ONLINE_STEPS, Adapted
+from baryflow.estimators.decision import blend
 from baryflow.estimators.keeping import pack, unpack
 from baryflow.estimators.learning import LearnsSources
 from baryflow.estimators.novelty import source_remoteness
@@ -26,6 +26,7 @@ from baryflow.estimators.shared import (
     describe,
     resemblance,
 )
+from baryflow.estimators.target import absorb, new_summary
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import (
     Floats,

@@ -13,9 +13,10 @@ from baryflow.core.mixture import Mixture
 from baryflow.core.quadratic import simplex_least_squares
 from baryflow.core.transport import assignment
 from baryflow.estimators.adaptation import EVEN, EXPERTS, PREDICTORS, WEIGHTS, Options
-from baryflow.estimators.decision import Decision, decide
+from baryflow.estimators.decision import Decision
 from baryflow.estimators.mix import Mix
 from baryflow.estimators.random_state import draw_seed
+from baryflow.estimators.rehearsal import decide
 from baryflow.estimators.sources import SourceOptions
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_count, as_real, as_vector

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import softmax
@@ -17,7 +16,7 @@ from baryflow.core.em import Reference, distinct_rows, fit_rows
 from baryflow.core.gaussian import fast_squared_distances
 from baryflow.core.mixture import Mixture
 from baryflow.core.proportions import ProportionPrior
-from baryflow.estimators.mix import COMPONENT_FLOOR, ClassMoments, reweighted, spread
+from baryflow.estimators.class_moments import ClassMoments, spread
 from baryflow.estimators.sensors import Limits
 from baryflow.validation import Floats, Integers
 
@@ -28,6 +27,8 @@ _FEW_ROWS = 5
 #: Rows for each component that a class gets.
 _ROWS_PER_COMPONENT = 5
 _MAX_ATOMS = 4
+#: Smallest std of a target component in the loss, in units of the usual spread within a class.
+_COMPONENT_FLOOR = 0.05
 #: A column whose std is below this part of its largest value does not vary.
 _ROUNDING = 1e-10
 _TRAINING_STEPS = 5
@@ -184,7 +185,7 @@ class SourceModel:
 
         `means` are raw, `variances` in the coordinates of the mixtures.
         """
-        floored = np.sqrt(np.maximum(variances, (COMPONENT_FLOOR * self.unit) ** 2))
+        floored = np.sqrt(np.maximum(variances, (_COMPONENT_FLOOR * self.unit) ** 2))
         labels = np.zeros((len(means), self.n_classes))
         return np.hstack([self.project(means, centre, scale), floored, labels])
 
@@ -203,6 +204,12 @@ class SourceModel:
         """Return the pooled classifier's probabilities, given what the user expects of a target."""
         pooled = self.pooled_proba(X)
         return reweighted(pooled, self.usual / self.prior.mean) if self.told else pooled
+
+
+def reweighted(table: Floats, ratios: Floats) -> Floats:
+    """Return probabilities for classes that are so many times as frequent."""
+    weighted = table * ratios
+    return np.asarray(weighted / weighted.sum(axis=1, keepdims=True))
 
 
 def _within(seen: list[Floats], codes: list[Integers]) -> Floats:
@@ -309,90 +316,3 @@ def _slots(mixture: Mixture, m: int) -> Floats:
     """Return exactly m points (mean, std) for a class, the heaviest components repeated."""
     order = np.argsort(-mixture.weights, kind="stable")[np.arange(m) % mixture.n_components]
     return np.hstack([mixture.means, mixture.stds])[order]
-
-
-def model_state(model: SourceModel) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a source model as plain values and arrays."""
-    values = {
-        "n_classes": model.n_classes,
-        "prior_strength": model.prior.strength,
-        "label_scale": float(model.dictionary.label_scale),
-        "std_floor": model.dictionary.std_floor,
-        "n_sources": len(model.domains),
-        "trust": [domain.trust for domain in model.domains],
-        "losses": [domain.loss for domain in model.domains],
-        "has_view": model.directions is not None,
-        "told": model.told,
-    }
-    arrays = {
-        "centre": model.centre,
-        "scale": model.scale,
-        "unit": model.unit,
-        "pooled_coefficients": model.pooled.coefficients,
-        "pooled_intercepts": model.pooled.intercepts,
-        "own_coefficients": model.own.coefficients,
-        "own_intercepts": model.own.intercepts,
-        "prior_mean": model.prior.mean,
-        "usual": model.usual,
-        "low": model.limits.low,
-        "high": model.limits.high,
-        "slot_classes": model.slot_classes,
-        "atoms": model.dictionary.atoms,
-        "loss_curve": model.loss_curve,
-    }
-    if model.directions is not None:
-        arrays["directions"] = model.directions
-    for name in _CLASS_ARRAYS:
-        arrays[f"classes_{name}"] = getattr(model.classes, name)
-    for number, domain in enumerate(model.domains):
-        for name in _DOMAIN_ARRAYS:
-            arrays[f"domain{number}_{name}"] = getattr(domain, name)
-    return values, arrays
-
-
-_CLASS_ARRAYS = (
-    "means", "squares", "usual_centre", "centre_variance", "usual_scale", "scale_variance",
-)  # fmt: skip
-_DOMAIN_ARRAYS = ("weights", "points", "slot_weights", "coordinates", "match", "plan", "goal")
-
-
-def model_from_state(values: dict[str, Any], arrays: dict[str, Any]) -> SourceModel:
-    """Rebuild what :func:`model_state` gave."""
-    dictionary = Dictionary(
-        arrays["atoms"],
-        len(arrays["unit"]),
-        label_scale=values["label_scale"],
-        std_floor=values["std_floor"],
-    )
-    domains = [
-        Domain(
-            **{name: arrays[f"domain{number}_{name}"] for name in _DOMAIN_ARRAYS},
-            n_used=int(arrays["atoms"].shape[2]),
-            trust=values["trust"][number],
-            loss=values["losses"][number],
-        )
-        for number in range(values["n_sources"])
-    ]
-    return SourceModel(
-        n_classes=values["n_classes"],
-        centre=arrays["centre"],
-        scale=arrays["scale"],
-        limits=Limits(arrays["low"], arrays["high"]),
-        directions=arrays["directions"] if values["has_view"] else None,
-        unit=arrays["unit"],
-        pooled=LinearClassifier(arrays["pooled_coefficients"], arrays["pooled_intercepts"]),
-        own=LinearClassifier(arrays["own_coefficients"], arrays["own_intercepts"]),
-        prior=ProportionPrior(arrays["prior_mean"], values["prior_strength"]),
-        usual=arrays["usual"],
-        told=bool(values["told"]),
-        classes=ClassMoments(
-            proportions=arrays["prior_mean"],
-            centre=arrays["centre"],
-            scale=arrays["scale"],
-            **{name: arrays[f"classes_{name}"] for name in _CLASS_ARRAYS},
-        ),
-        slot_classes=arrays["slot_classes"],
-        dictionary=dictionary,
-        domains=domains,
-        loss_curve=arrays["loss_curve"],
-    )

@@ -1,0 +1,136 @@
+"""Mean and spread of every class of every source, and what they say of a target's columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from baryflow.validation import Floats, Integers
+
+#: A column's variance for one mix is at least this part of its variance for the sources' mix.
+_LEAST_VARIANCE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class ClassMoments:
+    """First two moments of every class in the standardised columns of every source.
+
+    Standardised means: with the source's own centre and scale, those it would have if its classes were
+    mixed like the sources' on average.
+    """
+
+    means: Floats  # (n_sources, n_classes, d)
+    squares: Floats  # mean squares, of the same shape
+    proportions: Floats  # the sources' mean class proportions
+    centre: Floats  # of the pooled sources, (d,)
+    scale: Floats
+    usual_centre: Floats  # mean and variance of the sources' centres, in units of the pooled scale
+    centre_variance: Floats
+    usual_scale: Floats  # mean and variance of the logarithm of their scales, in the same units
+    scale_variance: Floats
+
+    @classmethod
+    def of(
+        cls,
+        rows: list[Floats],
+        codes: list[Integers],
+        proportions: Floats,
+        centre: Floats,
+        scale: Floats,
+    ) -> ClassMoments:
+        """Measure the sources; a class that a source lacks is taken to be there what it is elsewhere."""
+        n_sources, n_classes, d = len(rows), len(proportions), len(centre)
+        means = np.full((n_sources, n_classes, d), np.nan)
+        squares = means.copy()
+        raw = np.stack([X.mean(axis=0) for X in rows]), np.stack([spread(X, scale) for X in rows])
+        for number, (X, y) in enumerate(zip(rows, codes, strict=True)):
+            Z = (X - raw[0][number]) / raw[1][number]
+            for c in np.unique(y):
+                members = Z[y == c]
+                means[number, c] = members.mean(axis=0)
+                squares[number, c] = np.square(members).mean(axis=0)
+        means, squares = _filled(means), _filled(squares)
+        nothing = np.zeros(d)
+        plain = cls(means, squares, proportions, centre, scale, nothing, nothing, nothing, nothing)
+        shares = [np.bincount(y, minlength=n_classes) / len(y) for y in codes]
+        found = [
+            plain._uncorrected(mean, np.square(std), share)[:2]
+            for mean, std, share in zip(*raw, shares, strict=True)
+        ]
+        centres = np.stack([(c - centre) / scale for c, _ in found])
+        scales = np.log(np.stack([s for _, s in found]) / scale)
+        return cls(
+            means, squares, proportions, centre, scale,
+            centres.mean(axis=0), _variance(centres), scales.mean(axis=0), _variance(scales),
+        )  # fmt: skip
+
+    def at(self, mean: Floats, variance: Floats, shares: Floats, mass: float) -> tuple[Floats, Floats]:
+        """Return centre and scale of a target with this mean and variance, if its mix is `shares`.
+
+        For a mix q, with M and S² the means and mean squares of the classes, the target's mean is
+        centre + scale · m(q) and its variance scale² · v(q), where m(q) = Σ q_c M_c and
+        v(q) = Σ q_c S_c² − m(q)². Both are solved for, and each is drawn towards what is usual among
+        the sources as far as it is uncertain: by how differently the sources answer for m(q) and v(q),
+        and by how few rows were seen. For the sources' own mix they all answer alike.
+        """
+        centre, scale, centre_doubt, scale_doubt = self._uncorrected(mean, variance, shares)
+        scale_doubt = scale_doubt + 1.0 / (2.0 * mass)
+        trust = _share(self.scale_variance, scale_doubt)
+        usual = np.log(self.scale) + self.usual_scale
+        drawn = np.exp(trust * np.log(scale) + (1.0 - trust) * usual)
+        # The step from the mean to the centre is in units of the scale.
+        centre = mean + (centre - mean) / scale * drawn
+        doubt = (centre_doubt + 1.0 / mass) * np.square(drawn / self.scale)
+        trust = _share(self.centre_variance, doubt)
+        return trust * centre + (1.0 - trust) * (self.centre + self.scale * self.usual_centre), drawn
+
+    def _uncorrected(
+        self, mean: Floats, variance: Floats, shares: Floats
+    ) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return centre and scale as the sources have it on average, and how they differ about it."""
+        base_means, base = self._mixed(self.proportions, 1e-6)
+        means, variances = self._mixed(shares, _LEAST_VARIANCE * base)
+        steps = (means - base_means) / np.sqrt(base)
+        ratios = 0.5 * np.log(variances / base)
+        floor = np.square(1e-6 * self.scale)
+        scale = np.sqrt(np.maximum(variance, floor)) / np.exp(ratios.mean(axis=0))
+        several = len(steps) > 1
+        zero = np.zeros_like(scale)
+        return (
+            mean - scale * steps.mean(axis=0),
+            scale,
+            steps.var(axis=0, ddof=1) if several else zero,
+            ratios.var(axis=0, ddof=1) if several else zero,
+        )
+
+    def _mixed(self, shares: Floats, floor: Floats | float) -> tuple[Floats, Floats]:
+        """Return mean and variance of the columns of every source, had it this mix."""
+        means = np.einsum("c,lcd->ld", shares, self.means)
+        variances = np.einsum("c,lcd->ld", shares, self.squares) - np.square(means)
+        return means, np.maximum(variances, floor)
+
+
+def _filled(table: Floats) -> Floats:
+    counts = (~np.isnan(table)).sum(axis=0)
+    usual = np.nansum(table, axis=0) / np.maximum(counts, 1)
+    return np.where(np.isnan(table), usual, table)
+
+
+def _variance(table: Floats) -> Floats:
+    """Return the variance over sources of each column, as if one source more had that of all columns."""
+    if len(table) < 2:
+        return np.zeros(table.shape[1])
+    found = table.var(axis=0, ddof=1)
+    n = len(table)
+    return np.asarray(((n - 1) * found + found.mean()) / n)
+
+
+def _share(variance: Floats, doubt: Floats) -> Floats:
+    return variance / np.maximum(variance + doubt, np.finfo(np.float64).tiny)
+
+
+def spread(X: Floats, usual: Floats) -> Floats:
+    """Return the std of each column, or the usual one where the column does not vary."""
+    found = X.std(axis=0)
+    return np.where(found > 1e-6 * usual, found, usual)
