@@ -161,6 +161,7 @@ class Adapted:
             dictionary = previous.dictionary.copy(proximal=proximal)
             sources = [domain.copy() for domain in previous.sources]
             target.coordinates, target.match = previous.target.coordinates, previous.target.match
+        self._unmoved: Floats = dictionary.reconstruction(target)
         moving = [target] if freeze_sources else [*sources, target]
         frozen = sources if freeze_sources else []
         losses: list[Floats] = [dictionary.step(moving, frozen) for _ in range(n_steps)]
@@ -168,6 +169,7 @@ class Adapted:
             dictionary.transport(target)
         else:  # nothing has moved since
             target.plan, target.goal = previous.target.plan, previous.target.goal
+            self._unmoved = previous._unmoved
         self.dictionary, self.target, self.sources = dictionary, target, sources
         self.losses = np.array(losses)
 
@@ -199,6 +201,8 @@ class Adapted:
             np.concatenate([self._labels(self.target.plan @ slot_labels), slot_labels]),
             mass,
         )
+        known, even = self._unmoved, np.full(len(slots), 1.0 / len(slots))
+        self._known = Mixture(even, known[:, :p], np.maximum(known[:, p : 2 * p], floor))
         self._typical = self._usual_remoteness(masses, points[:, :p], variances)
 
     def _labels(self, rows: Floats) -> Floats:
@@ -211,7 +215,7 @@ class Adapted:
 
     def carried(self) -> dict[str, Any]:
         """Return the arrays from which the next update starts when it does not restart."""
-        arrays: dict[str, Any] = {"atoms": self.dictionary.atoms}
+        arrays: dict[str, Any] = {"atoms": self.dictionary.atoms, "unmoved": self._unmoved}
         for number, domain in enumerate([*self.sources, self.target]):
             for name in ("coordinates", "match", "plan", "goal"):
                 arrays[f"{name}{number}"] = getattr(domain, name)
@@ -222,7 +226,7 @@ class Adapted:
         """Return just enough of an adaptation to start the next one from."""
         last = cls.__new__(cls)
         last.dictionary = model.dictionary.copy()
-        last.dictionary.atoms = arrays["atoms"]
+        last.dictionary.atoms, last._unmoved = arrays["atoms"], arrays["unmoved"]
         last.sources = [domain.copy() for domain in model.domains]
         last.target = model.domains[0].copy()
         for number, domain in enumerate([*last.sources, last.target]):
@@ -265,17 +269,18 @@ class Adapted:
         return np.asarray(mass * even + (1.0 - known) * source)
 
     def remoteness(self, X: Floats) -> Floats:
-        """Return how far rows are from the reconstruction, in units of what is typical of the target.
+        """Return how far rows are from what is known, in units of what is typical of the target.
 
         The squared distance to the nearest component in its own stds, mean over the dimensions, divided
-        by the median of the same over what was seen of the target.
+        by the median of the same over what was seen of the target. Known is the reconstruction before
+        its atoms move towards the target: afterwards it has met what is new half-way.
         """
         Z = self.model.project(X, self.mix.centre, self.mix.scale)
-        return remoteness(Z, self.reconstruction) / self._typical
+        return remoteness(Z, self._known) / self._typical
 
     def _usual_remoteness(self, masses: Floats, means: Floats, variances: Floats) -> float:
         """Return the median of the expected remoteness of the rows of each component."""
-        rebuilt = self.reconstruction
+        rebuilt = self._known
         precision = 1.0 / np.square(rebuilt.stds)
         expected = (np.square(means) + variances) @ precision.T
         expected += (

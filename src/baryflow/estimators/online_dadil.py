@@ -220,10 +220,13 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
         if (settings := self._settings(self._model.n_classes)) != self._summary.settings:
             self._summary.change(settings)
         self._tally = self._tally.plus(raw, self._model.limits.screened(raw))
+        lost = self._lost(raw)
+        if self._summary.mass > 0.0:  # a row of which nothing is left teaches nothing
+            weights = np.where(lost, 0.0, weights)
         absorb(self._model, self._summary, rows, weights)
         self._refined = 0
         self._update(self.n_steps)
-        self.reliability_ = self._reliability(rows)
+        self.reliability_ = self._reliability(rows, lost)
         before, self.columns_ = self.columns_, self._faults()
         warn(before, self.columns_)
         return self
@@ -264,12 +267,12 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
             **how,
         )
 
-    def _reliability(self, rows: Floats) -> float:
+    def _reliability(self, rows: Floats, lost: Any) -> float:
         """Return how far the predictions for some rows can be relied on; see `reliability_`."""
         if not len(rows) or self._adapted is None:
             return 0.0
         sure = float(self._proba(rows).max(axis=1).mean())
-        strange = float((self._novelty(rows) > _STRANGE).mean())
+        strange = float((lost | (self._novelty(rows) > _STRANGE)).mean())
         known = 1.0 - max(0.0, strange - (1.0 - _STRANGE)) / _STRANGE
         if not self._decision.adapts:
             return sure * known
@@ -352,7 +355,8 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
         what is typical of each, than these rows are to the target's: above 0.999 a row is farther out
         than all but one in a thousand.
         """
-        return self._novelty(self._target_rows(X))
+        raw = self._rows(X)
+        return np.where(self._lost(raw), 1.0, self._novelty(self._complete(raw)))
 
     def _novelty(self, rows: Floats) -> Floats:
         if self._adapted is None:
@@ -384,6 +388,12 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
     def _target_rows(self, X: Any) -> Floats:
         """Check target rows and fill their gaps with what was seen of the column."""
         return self._complete(self._rows(X))
+
+    def _lost(self, raw: Floats) -> Any:
+        """Tell which rows are mostly glitches: not a sensor that fails, but rows unlike everything."""
+        values = ~np.isnan(raw)
+        glitches = values & np.isnan(self._model.limits.screened(raw))
+        return glitches.sum(axis=1) > 0.5 * values.sum(axis=1)
 
     def _complete(self, rows: Floats) -> Floats:
         rows = self._model.limits.screened(rows)
