@@ -161,7 +161,7 @@ class Adapted:
             dictionary = previous.dictionary.copy(proximal=proximal)
             sources = [domain.copy() for domain in previous.sources]
             target.coordinates, target.match = previous.target.coordinates, previous.target.match
-        self._unmoved: Floats = dictionary.reconstruction(target)
+        self.unmoved: Floats = dictionary.reconstruction(target)
         moving = [target] if freeze_sources else [*sources, target]
         frozen = sources if freeze_sources else []
         losses: list[Floats] = [dictionary.step(moving, frozen) for _ in range(n_steps)]
@@ -169,7 +169,7 @@ class Adapted:
             dictionary.transport(target)
         else:  # nothing has moved since
             target.plan, target.goal = previous.target.plan, previous.target.goal
-            self._unmoved = previous._unmoved
+            self.unmoved = previous.unmoved
         self.dictionary, self.target, self.sources = dictionary, target, sources
         self.losses = np.array(losses)
 
@@ -201,7 +201,7 @@ class Adapted:
             np.concatenate([self._labels(self.target.plan @ slot_labels), slot_labels]),
             mass,
         )
-        known, even = self._unmoved, np.full(len(slots), 1.0 / len(slots))
+        known, even = self.unmoved, np.full(len(slots), 1.0 / len(slots))
         self._known = Mixture(even, known[:, :p], np.maximum(known[:, p : 2 * p], floor))
         self._typical = self._usual_remoteness(masses, points[:, :p], variances)
 
@@ -215,7 +215,7 @@ class Adapted:
 
     def carried(self) -> dict[str, Any]:
         """Return the arrays from which the next update starts when it does not restart."""
-        arrays: dict[str, Any] = {"atoms": self.dictionary.atoms, "unmoved": self._unmoved}
+        arrays: dict[str, Any] = {"atoms": self.dictionary.atoms, "unmoved": self.unmoved}
         for number, domain in enumerate([*self.sources, self.target]):
             for name in ("coordinates", "match", "plan", "goal"):
                 arrays[f"{name}{number}"] = getattr(domain, name)
@@ -226,7 +226,7 @@ class Adapted:
         """Return just enough of an adaptation to start the next one from."""
         last = cls.__new__(cls)
         last.dictionary = model.dictionary.copy()
-        last.dictionary.atoms, last._unmoved = arrays["atoms"], arrays["unmoved"]
+        last.dictionary.atoms, last.unmoved = arrays["atoms"], arrays["unmoved"]
         last.sources = [domain.copy() for domain in model.domains]
         last.target = model.domains[0].copy()
         for number, domain in enumerate([*last.sources, last.target]):
