@@ -55,3 +55,17 @@ def test_tables_in_the_docs_are_the_committed_ones():
 )
 def test_every_test_named_in_the_docs_exists(name):
     assert any(f"def {name}(" in path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+
+
+def test_the_first_example_wins_by_what_the_readme_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = README.read_text()
+    code = re.search(r"```python\n(.*?)```", text, flags=re.DOTALL).group(1)
+    names = {}
+    exec(compile(code, README.name, "exec"), names)  # noqa: S102 - our own text
+    found = [100 * names[name] for name in ("source", "standardised", "adapted")]
+    assert found[2] > max(found[:2]) + 5
+    assert names["model"]._decision.weights[0] > 0.2  # the reconstruction takes part
+    shown = re.search(r"```text\n(.*?)\n", text).group(1)
+    figures = [float(number) for number in re.findall(r"([\d.]+)%", shown)]
+    assert figures == pytest.approx(found, abs=1.5)
