@@ -273,7 +273,7 @@ class Adapted:
 
         The squared distance to the nearest component in its own stds, mean over the dimensions, divided
         by the median of the same over what was seen of the target. Known is the reconstruction before
-        its atoms move towards the target: afterwards it has met what is new half-way.
+        this update moves its atoms towards the target: afterwards it has met what is new half-way.
         """
         Z = self.model.project(X, self.mix.centre, self.mix.scale)
         return remoteness(Z, self._known) / self._typical

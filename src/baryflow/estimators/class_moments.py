@@ -8,6 +8,8 @@ import numpy as np
 
 from baryflow.validation import Floats, Integers
 
+#: Standardised, a column with this variance does not vary; raw, one with this part of the usual std.
+_NO_VARIANCE, _ROUNDING = 1e-6, 1e-6
 #: A column's variance for one mix is at least this part of its variance for the sources' mix.
 _LEAST_VARIANCE = 1e-3
 
@@ -75,7 +77,9 @@ class ClassMoments:
         and by how few rows were seen. For the sources' own mix they all answer alike.
         """
         centre, scale, centre_doubt, scale_doubt = self._uncorrected(mean, variance, shares)
-        scale_doubt = scale_doubt + 1.0 / (2.0 * mass)
+        # A column that did not vary says nothing of its scale, and neither does a single row.
+        blind = (variance <= np.square(_ROUNDING * self.scale)) | (mass <= 1.0)
+        scale_doubt = np.where(blind, np.inf, scale_doubt + 1.0 / (2.0 * mass))
         trust = _share(self.scale_variance, scale_doubt)
         usual = np.log(self.scale) + self.usual_scale
         drawn = np.exp(trust * np.log(scale) + (1.0 - trust) * usual)
@@ -89,11 +93,11 @@ class ClassMoments:
         self, mean: Floats, variance: Floats, shares: Floats
     ) -> tuple[Floats, Floats, Floats, Floats]:
         """Return centre and scale as the sources have it on average, and how they differ about it."""
-        base_means, base = self._mixed(self.proportions, 1e-6)
-        means, variances = self._mixed(shares, _LEAST_VARIANCE * base)
+        base_means, base = self._mixed(self.proportions, _NO_VARIANCE)
+        means, variances = self._mixed(shares, np.maximum(_LEAST_VARIANCE * base, _NO_VARIANCE))
         steps = (means - base_means) / np.sqrt(base)
         ratios = 0.5 * np.log(variances / base)
-        floor = np.square(1e-6 * self.scale)
+        floor = np.square(_ROUNDING * self.scale)
         scale = np.sqrt(np.maximum(variance, floor)) / np.exp(ratios.mean(axis=0))
         several = len(steps) > 1
         zero = np.zeros_like(scale)
@@ -120,7 +124,7 @@ def _filled(table: Floats) -> Floats:
 def _variance(table: Floats) -> Floats:
     """Return the variance over sources of each column, as if one source more had that of all columns."""
     if len(table) < 2:
-        return np.zeros(table.shape[1])
+        return np.ones(table.shape[1])  # unknown: about one std, which rows soon overrule
     found = table.var(axis=0, ddof=1)
     n = len(table)
     return np.asarray(((n - 1) * found + found.mean()) / n)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Mapping
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -41,7 +42,7 @@ _CURVE = 10_000
 
 def _same(a: Any, b: Any) -> bool:
     if isinstance(a, Mapping) or isinstance(b, Mapping):
-        return bool(a == b)
+        return isinstance(a, Mapping) and isinstance(b, Mapping) and dict(a) == dict(b)
     return np.array_equal(np.asarray(a, dtype=object), np.asarray(b, dtype=object))
 
 
@@ -68,6 +69,7 @@ class LearnsSources(TakesGaps):
     classes_: Any
     sources_: list[Any]
     columns_: dict[Any, str]
+    reliability_: float
     _summary: StreamSummary
     _tally: Tally
     _kept: tuple[Any, Any, Any] | None
@@ -113,7 +115,7 @@ class LearnsSources(TakesGaps):
         ``keep_sources=True``. The target's mixture stays: it is a summary of raw rows.
         """
         check_is_fitted(self)
-        self._require_learned()
+        self._require_learned(but=("class_prior",))  # which is learned anew, perhaps for more classes
         if self._kept is None:
             raise InvalidInputError("add_source needs the rows of the sources: use keep_sources=True")
         check_new_source(name, self.sources_)
@@ -126,12 +128,12 @@ class LearnsSources(TakesGaps):
                 f"y must hold classes of the same kind as before, {old_y.dtype}, got {y.dtype}"
             )
         names = np.array([*old_names.tolist(), *[name] * len(X)])
-        summary, seen = self._summary, (self._tally, self.columns_)
+        summary, seen = self._summary, (self._tally, self.columns_, self.reliability_)
         self._learn(np.concatenate([old_X, X]), np.concatenate([old_y, y]), names)
         if summary.mass > 0.0:
             self._retell(summary)
-            self._tally, self.columns_ = seen
             self._update(self.n_steps)
+            self._tally, self.columns_, self.reliability_ = seen
         return self
 
     def _learn(self, X: Floats, y: Any, names: Any) -> None:
@@ -153,16 +155,16 @@ class LearnsSources(TakesGaps):
         self._refined = 0
         self._tally, self.columns_ = Tally.none(X.shape[1]), {}
         self._losses: deque[tuple[float, float]] = deque(maxlen=_CURVE)
-        self._learned = {name: getattr(self, name) for name in _FIXED}
+        self._learned = {name: copy(getattr(self, name)) for name in _FIXED}
         self._kept = None
         if self.keep_sources:
             self._kept = (X.copy(), np.array(y), np.array(names))
         self._expose()
 
-    def _require_learned(self) -> None:
+    def _require_learned(self, *, but: tuple[str, ...] = ()) -> None:
         """Refuse to go on with other parameters than the sources were learned with."""
         for name, before in self._learned.items():
-            if not _same(getattr(self, name), before):
+            if name not in but and not _same(getattr(self, name), before):
                 raise InvalidInputError(
                     f"{name} was {before!r} when the sources were learned and is now "
                     f"{getattr(self, name)!r}: set it back, or call fit again"

@@ -39,7 +39,8 @@ class Mix:
     Attributes
     ----------
     as_usual : bool
-        The classes come as expected: nothing that was seen speaks against it.
+        The classes come as expected: nothing that was seen speaks against it, and the sources' own
+        mixes vary less than that many rows can tell (or the user has said what to expect).
     shares : array of shape (n_classes,)
         Class proportions of the rows seen.
     expected : array of shape (n_classes,)

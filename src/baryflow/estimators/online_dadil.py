@@ -210,6 +210,7 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
         raw = self._rows(X)
         rows = self._complete(raw)
         self._require_learned()
+        self._check_parameters()
         if y is not None:
             warnings.warn(
                 "y was not used: rows of a target have no labels. To learn another labelled source, "
@@ -222,11 +223,11 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
             self._summary.change(settings)
         self._tally = self._tally.plus(raw, self._model.limits.screened(raw))
         lost = self._lost(raw)
-        if self._summary.mass > 0.0:  # a row of which nothing is left teaches nothing
-            weights = np.where(lost, 0.0, weights)
-        absorb(self._model, self._summary, rows, weights)
-        self._refined = 0
-        self._update(self.n_steps)
+        weights = np.where(lost, 0.0, weights)  # a row of which nothing is left teaches nothing
+        if weights.any():
+            absorb(self._model, self._summary, rows, weights)
+            self._refined = 0
+            self._update(self.n_steps)
         self.reliability_ = self._reliability(rows, lost)
         before, self.columns_ = self.columns_, self._faults()
         warn(before, self.columns_)
@@ -243,21 +244,22 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         self._require_learned()
+        self._check_parameters()
         n_steps = as_count(n_steps, "n_steps")
         if self._adapted is None:
             raise InvalidInputError("nothing to refine: no target row was seen yet")
         self._refined = self._refined + n_steps if self._refined else n_steps
-        self._update(max(self._refined, _FEWEST_STEPS) if self.restart else n_steps)
+        self._update(max(self._refined, _FEWEST_STEPS, self.n_steps) if self.restart else n_steps)
         return self
 
     def _update(self, n_steps: int) -> None:
         mass = self._summary.mass
         previous = None if self.restart else self._adapted
         self._last = {
-            "n_steps": n_steps,
-            "freeze_sources": self.restart,
-            "trust": mass / (mass + self.ramp),
-            "proximal": max(self.proximal, _REFINING) if self._refined else self.proximal,
+            "n_steps": int(n_steps),
+            "freeze_sources": bool(self.restart),
+            "trust": float(mass / (mass + self.ramp)),
+            "proximal": float(max(self.proximal, _REFINING) if self._refined else self.proximal),
         }
         self._adapted = self._adapt(previous, **self._last)
         self._last["from_scratch"] = previous is None
@@ -398,10 +400,10 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
         return self._complete(self._rows(X))
 
     def _lost(self, raw: Floats) -> Any:
-        """Tell which rows are mostly glitches: not a sensor that fails, but rows unlike everything."""
-        values = ~np.isnan(raw)
-        glitches = values & np.isnan(self._model.limits.screened(raw))
-        return glitches.sum(axis=1) > 0.5 * values.sum(axis=1)
+        """Tell which rows are mostly glitches, or nothing but gaps: unlike everything known."""
+        gone, missing = np.isnan(self._model.limits.screened(raw)), np.isnan(raw)
+        glitches = (gone & ~missing).sum(axis=1)
+        return gone.all(axis=1) | (glitches > 0.5 * (~missing).sum(axis=1))
 
     def _complete(self, rows: Floats) -> Floats:
         rows = self._model.limits.screened(rows)
@@ -414,9 +416,8 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
 
     def _faults(self) -> dict[Any, str]:
         """Return what is wrong with the target's columns."""
-        if self._summary.mass <= 0.0:
-            return {}
-        stds = np.sqrt(self._summary.moments()[1])
+        seen = self._summary.mass > 0.0
+        stds = np.sqrt(self._summary.moments()[1]) if seen else np.zeros(self.n_features_in_)
         usual = np.where(np.isfinite(self._model.limits.high), self._model.scale, 0.0)
         names = getattr(self, "feature_names_in_", None)
         found: dict[Any, str] = self._tally.faults(names, stds, usual)

@@ -264,6 +264,8 @@ def describe(
 
 
 def _describe_mix(classes: Any, mix: Mix) -> str:
+    if mix.as_usual and mix.gap == mix.doubt == mix.sampling == 0.0:
+        return "Class mix: taken to be as usual; it was not estimated."
     found = f"differs by {mix.gap:.0%} from the usual"
     reach = f"{mix.doubt + mix.sampling:.0%} can come from wrong votes and chance"
     if mix.as_usual:
