@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from baryflow.estimators.rehearsal import stream_order as in_order
+
+__all__ = ["MIXES", "ORDERS", "in_order", "mixed"]
+
 #: Share of the rows that one class has; the others come as they are among the rest.
 SHARES = {"50 %": 0.5, "80 %": 0.8, "95 %": 0.95, "one class": 1.0}
 MIXES = ("as is", "50 %", "80 %", "95 %", "half absent", "one class")
@@ -12,8 +16,6 @@ ORDERS = ("shuffled", "runs", "class")
 MIX_ORDERS = ("shuffled", "class")
 #: Rows of a stream with another mix: no more than, no fewer than, and how many it takes to tell.
 MOST, FEWEST, TELLING = 1600, 40, 300
-#: Rows of one class after another in the order "runs".
-RUN = 20
 
 
 def mixed(y, mix, rng, dominating=None):
@@ -38,14 +40,3 @@ def mixed(y, mix, rng, dominating=None):
     total = int(total + 1e-9)
     n = round(share * total)
     return np.sort(np.concatenate([many[:n], rest[: total - n]]))
-
-
-def in_order(y, order, rng):
-    """Return the rows shuffled, class by class, or in runs of one class."""
-    if order == "shuffled":
-        return rng.permutation(len(y))
-    classes = [rng.permutation(np.flatnonzero(y == c)) for c in rng.permutation(np.unique(y))]
-    if order == "class":
-        return np.concatenate(classes)
-    runs = [rows[i : i + RUN] for rows in classes for i in range(0, len(rows), RUN)]
-    return np.concatenate([runs[i] for i in rng.permutation(len(runs))])
