@@ -252,10 +252,8 @@ class Adapted:
             reweighted(own, self._ratios),
         ]
 
-    def alone(self, expert: int, X: Floats, pooled: Floats) -> Floats:
-        """Return the class probabilities of one expert as it is."""
-        if expert >= 2:
-            return self.experts(X, pooled)[expert]
+    def alone(self, expert: int, X: Floats) -> Floats:
+        """Return the class probabilities of one of the first two experts, the mixtures, as it is."""
         Z = self.model.project(X, self.mix.centre, self.mix.scale)
         return (self.reconstruction, self.labelled)[expert].predict_proba(Z)
 

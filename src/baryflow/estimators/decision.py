@@ -48,10 +48,10 @@ class Decision:
 def blend(decision: Decision, adapted: Adapted, X: Floats) -> Floats:
     """Return probabilities of complete rows, by the experts and at the beginning by the source."""
     model = adapted.model
-    source = model.source_proba(X)
     if not decision.adapts:
-        return source
+        return model.source_proba(X)
     weights = decision.at(adapted.seen)
-    if max(decision.weights) == 1.0 and weights[-1] == 0.0:  # one expert alone: as it is
-        return adapted.alone(decision.weights.index(1.0), X, model.pooled_proba(X))
-    return log_average([*adapted.experts(X, model.pooled_proba(X)), source], weights)
+    if max(decision.weights) == 1.0 and weights[-1] == 0.0:  # one mixture alone: as it is
+        return adapted.alone(decision.weights.index(1.0), X)
+    pooled = model.pooled_proba(X)
+    return log_average([*adapted.experts(X, pooled), model.given_prior(pooled)], weights)

@@ -279,7 +279,7 @@ def _stream(
         adapted = Adapted(model, summary, options, weights, n_steps=ONLINE_STEPS)
         some = turn[end : min(after, end + max(2 * _FIRST_BATCH, len(turn) // 8))]
         X, pooled = play.X[some], model.pooled_proba(play.X[some])
-        tables = [*adapted.experts(X, pooled), model.source_proba(X)]
+        tables = [*adapted.experts(X, pooled), model.given_prior(pooled)]
         logs = np.log(np.stack(tables) + PROBABILITY_FLOOR)
         part = (after - end) / len(turn)
         guesses.append(_Guess(number, adapted.seen, part, logs, play.y[some], adapted.remoteness(X)))

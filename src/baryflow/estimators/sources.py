@@ -202,7 +202,10 @@ class SourceModel:
 
     def source_proba(self, X: Floats) -> Floats:
         """Return the pooled classifier's probabilities, given what the user expects of a target."""
-        pooled = self.pooled_proba(X)
+        return self.given_prior(self.pooled_proba(X))
+
+    def given_prior(self, pooled: Floats) -> Floats:
+        """Return the pooled classifier's probabilities for the mix that the user expects, if any."""
         return reweighted(pooled, self.usual / self.prior.mean) if self.told else pooled
 
 
