@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 
 from baryflow import Mixture, fit_mixture, w2_squared
-from baryflow.core.compress import compress
+from baryflow.core.reduction import compress
 from baryflow.datasets import make_crescents
 from experiments.toy.run import BATCH, METHODS, SIZES
 

@@ -1,57 +1,42 @@
 import numpy as np
 import pytest
 
-from baryflow.core.summary import Settings, StreamSummary
+from baryflow.core.paper_summary import PaperSummary
+from baryflow.core.settings import PaperSettings, Settings
+from baryflow.core.summary import StreamSummary
 from baryflow.exceptions import InvalidInputError
 
-PAPER = {"update": "bic", "distance": "w2", "merging": "wasserstein"}
+
+def test_summaries_of_two_kinds_do_not_mix():
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    rows = StreamSummary(2, Settings())
+    paper = PaperSummary(2, PaperSettings(), np.random.default_rng(0))
+    for summary, other in ((rows, paper), (paper, rows)):
+        summary.update(X, np.ones(20))
+        with pytest.raises(InvalidInputError, match=r"update='(rows|bic)'.*start a new one"):
+            summary.merge(other)
+        with pytest.raises(InvalidInputError, match=r"update='(rows|bic)'.*start a new one"):
+            summary.change(other.settings)
 
 
-def clusters(n_clusters, n_rows, seed=0):
-    """Rows of clusters so far apart that nobody can take two for one."""
-    rng = np.random.default_rng(seed)
-    return 100.0 * np.arange(n_clusters).repeat(n_rows)[:, None] + rng.normal(
-        size=(n_clusters * n_rows, 2)
-    )
+def test_each_kind_has_the_settings_that_apply_to_it():
+    with pytest.raises(TypeError, match="min_components"):
+        Settings(min_components=3)
+    with pytest.raises(TypeError, match="n_votes"):
+        PaperSettings(n_votes=3)
 
 
-def new_components(settings, X):
-    """How many components a second batch brings."""
-    summary = StreamSummary(2, settings, np.random.default_rng(0))
-    summary.update(clusters(5, 4), np.ones(20))
-    before = len(summary.components().masses)
-    summary.update(X, np.ones(len(X)))
-    return len(summary.components().masses) - before
+def test_more_components_are_kept_than_shown():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    summary = StreamSummary(2, Settings(max_components=4, resolution=3))
+    summary.update(X, np.ones(60))
+    assert len(summary.components().masses) == 12
+    assert summary.mixture().n_components == 4
 
 
-@pytest.mark.parametrize(
-    ("n_clusters", "n_rows", "expected"),
-    [
-        (6, 10, 6),  # as many as there are
-        (12, 10, 8),  # at most the limit
-        (4, 1, 3),  # fewer than rows: the paper's ΔK < |X_t|
-        (1, 1, 1),  # but one at least
-    ],
-)
-def test_a_batch_may_become_fewer_components_than_rows_up_to_a_limit(n_clusters, n_rows, expected):
-    settings = Settings(**PAPER, batch_components=None, batch_limit=8)
-    assert settings.most_components(n_clusters * n_rows) == min(8, max(1, n_clusters * n_rows - 1))
-    assert new_components(settings, clusters(n_clusters, n_rows)) == expected
-
-
-def test_a_number_of_components_is_taken_as_it_is():
-    assert new_components(Settings(**PAPER), clusters(6, 10)) == 3
-    assert new_components(Settings(**PAPER, batch_components=5, batch_limit=2), clusters(6, 10)) == 5
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"batch_components": None},
-        {"batch_components": 0},
-        {"batch_components": None, "batch_limit": 0},
-    ],
-)
-def test_without_a_number_there_must_be_a_limit(wrong):
-    with pytest.raises(InvalidInputError, match="batch_"):
-        Settings(**wrong)
+def test_votes_are_averaged_by_mass():
+    X = np.array([[0.0], [0.0], [9.0]])
+    summary = StreamSummary(1, Settings(max_components=2, resolution=1, n_votes=2))
+    summary.update(X, np.array([1.0, 3.0, 1.0]), np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]))
+    votes = summary.components().votes
+    assert sorted(votes.tolist()) == [[0.25, 0.75], [0.5, 0.5]]

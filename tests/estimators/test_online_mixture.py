@@ -15,7 +15,7 @@ import baryflow
 from baryflow import OnlineGaussianMixture, fit_mixture
 from baryflow.datasets import make_crescents
 from baryflow.exceptions import FileFormatError, InvalidInputError
-from tests.core.test_compress import plain_compress
+from tests.core.test_reduction import plain_compress
 from tests.strategies import blobs, read_only, seeds
 
 
@@ -260,7 +260,7 @@ def test_forgetting_everything_leaves_a_model_that_can_be_saved(tmp_path):
 
 def test_a_constant_stream_that_waits_for_its_first_fit_does_not_grow():
     model = stream(OnlineGaussianMixture.paper(), np.ones((200, 2)), 5)
-    assert len(model._summary._held[0]) == 1
+    assert len(model._summary._held_rows) == 1
     assert model.mixture_.mass == pytest.approx(200)
 
 

@@ -7,8 +7,8 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from baryflow.core.compress import compress
 from baryflow.core.mixture import Mixture
+from baryflow.core.reduction import compress
 from baryflow.core.transport import label_cost_table, plan_between, w2_squared
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_count, as_real, as_simplex

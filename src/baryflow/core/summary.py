@@ -1,69 +1,27 @@
-"""A mixture of a stream that is seen once, in bounded memory (paper, Algs. 1 to 4)."""
+"""A stream that is seen once, in bounded memory: components of bounded number, and columns' moments.
+
+:class:`Summary` is what all summaries have in common; :class:`StreamSummary` makes a component of every
+row. The paper's way, a small mixture for every batch, is :mod:`baryflow.core.paper_summary`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from baryflow.core.em import Reference, distinct_rows, fit_rows
+from baryflow.core.em import distinct_rows
 from baryflow.core.mixture import Mixture
 from baryflow.core.moments import Moments
-from baryflow.core.pool import MERGINGS, PAIR_DISTANCES, Merging, PairDistance, Pool
-from baryflow.core.reduce import reduce_components
+from baryflow.core.pool import Pool
+from baryflow.core.reduction import reduce_components
+from baryflow.core.settings import Settings, SummarySettings
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, as_choice, as_count, as_matrix, as_real, as_vector
-
-Update = Literal["rows", "bic"]
-UPDATES: tuple[Update, ...] = ("rows", "bic")
+from baryflow.validation import Floats, as_count, as_matrix, as_real, as_vector
 
 #: Rows turned into components at once; longer batches are taken in pieces.
 _SMALLEST_PIECE = 64
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a stream is summarised; see :class:`baryflow.OnlineGaussianMixture` for the meaning."""
-
-    max_components: int = 50
-    update: Update = "rows"
-    distance: PairDistance = "ward"
-    merging: Merging = "moment"
-    min_components: int = 5
-    batch_components: int | None = 3  # None: one fewer than the batch has rows, up to batch_limit
-    batch_limit: int | None = None
-    resolution: int = 2
-    half_life: float | None = None
-    std_floor: float = 1e-4
-    full_covariance: bool = False
-    n_votes: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("max_components", "min_components", "resolution"):
-            as_count(getattr(self, name), name)
-        if self.batch_components is None and self.batch_limit is not None:
-            as_count(self.batch_limit, "batch_limit")
-        else:
-            as_count(self.batch_components, "batch_components")
-        as_choice(self.update, "update", UPDATES)
-        as_choice(self.distance, "distance", PAIR_DISTANCES)
-        as_choice(self.merging, "merging", MERGINGS)
-        as_real(self.std_floor, "std_floor", low=1e-4, high=1.0)
-        if self.half_life is not None:
-            as_real(self.half_life, "half_life", low=0.0, open_low=True)
-        if self.full_covariance and (self.update, self.merging) != ("rows", "moment"):
-            raise InvalidInputError(
-                "full_covariance needs update='rows' and merging='moment': nothing else keeps the "
-                f"second moments exactly; got update={self.update!r}, merging={self.merging!r}"
-            )
-
-    def most_components(self, n_rows: int) -> int:
-        """Return how many components a batch may become, ΔK, which the paper wants below its rows."""
-        if self.batch_components is not None:
-            return self.batch_components
-        limit = n_rows if self.batch_limit is None else self.batch_limit
-        return max(1, min(n_rows - 1, limit))
 
 
 class Components(NamedTuple):
@@ -76,59 +34,31 @@ class Components(NamedTuple):
     covariances: Floats | None
 
 
-class StreamSummary:
-    """What is known of a stream: components, their distances, and the columns' moments."""
+class Summary(ABC):
+    """What is known of a stream: components, their distances, and the columns' moments.
 
-    def __init__(
-        self,
-        n_features: int,
-        settings: Settings,
-        rng: np.random.Generator,
-        metric: Floats | None = None,
-    ) -> None:
+    All of it is relative to a row near the data, the origin: an offset then costs no digits.
+    """
+
+    settings: SummarySettings
+
+    def __init__(self, n_features: int, settings: SummarySettings, pool: Pool) -> None:
         self.settings = settings
         self.n_features = n_features
         self.n_rows = 0
         self.mass = 0.0
-        self._rng = rng
-        self._origin: Floats | None = None  # a row near the data: all that follows is relative to it
+        self._origin: Floats | None = None
         self._moments = Moments.none(n_features)
-        self._pool = Pool(
-            n_features,
-            distance=settings.distance,
-            merging=settings.merging,
-            full_covariance=settings.full_covariance,
-            n_classes=settings.n_votes,
-            metric=metric,
-        )
-        # Rows that wait until there are enough of them for the first fit.
-        self._held = (np.zeros((0, n_features)), np.zeros(0))
+        self._pool = pool
         self._mixture: Mixture | None = None
 
     # -- learning ----------------------------------------------------------------------------
 
-    def update(self, X: Floats, weights: Floats, votes: Floats | None = None) -> None:
-        """Absorb one batch. The order of its rows does not matter, unless it is taken in pieces.
+    @abstractmethod
+    def update(self, X: Floats, weights: Floats) -> None:
+        """Absorb one batch."""
 
-        `votes`, shape (n, n_votes), are averaged over the rows of each component.
-        """
-        self._mixture = None
-        votes = np.zeros((len(X), self.settings.n_votes)) if votes is None else votes
-        counts = weights > 0.0
-        X, weights, votes = X[counts], weights[counts], votes[counts]
-        self.n_rows += len(X)
-        if not len(X):
-            return
-        if self._origin is None:
-            self._origin = np.where(np.isnan(X[0]), 0.0, X[0])
-        self._forget(float(weights.sum()))
-        X = np.concatenate([X - self._origin, votes], axis=1)
-        piece = max(_SMALLEST_PIECE, self.settings.max_components)
-        size = piece if self.settings.update == "rows" else len(X)
-        for start in range(0, len(X), size):
-            self._absorb(*distinct_rows(X[start : start + size], weights[start : start + size]))
-
-    def merge(self, other: StreamSummary) -> None:
+    def merge(self, other: Self) -> None:
         """Absorb the summary of another stream, or of another part of this one."""
         if other.n_features != self.n_features:
             raise InvalidInputError(
@@ -144,6 +74,10 @@ class StreamSummary:
         shift = other._origin - self._origin
         self.mass += other.mass
         self._moments = self._moments.plus(other._moments.shifted(shift))
+        self._join(other, shift)
+
+    def _join(self, other: Self, shift: Floats) -> None:
+        """Take over the components of another summary, moved to this one's origin."""
         pool = other._pool
         if len(pool):
             self._pool.append(
@@ -154,22 +88,15 @@ class StreamSummary:
                 covariances=pool.covariances,
             )
             self._compress()
-        held, weights = other._held
-        self._held = (
-            np.concatenate([self._held[0], held + shift]),
-            np.concatenate([self._held[1], weights]),
-        )
-        if len(self._held[1]):
-            self._fit_held()
 
-    def change(self, settings: Settings) -> None:
+    def change(self, settings: SummarySettings) -> None:
         """Go on with other settings; what the components are made of cannot be changed any more."""
         self._require_same_kind(settings)
         self.settings = settings
         self._mixture = None
 
-    def _require_same_kind(self, settings: Settings) -> None:
-        for name in ("update", "distance", "merging", "full_covariance", "n_votes"):
+    def _require_same_kind(self, settings: SummarySettings) -> None:
+        for name in self.settings.fixed:
             mine, theirs = getattr(self.settings, name), getattr(settings, name)
             if mine != theirs:
                 raise InvalidInputError(
@@ -177,64 +104,31 @@ class StreamSummary:
                     f"{name}={theirs!r}; start a new one"
                 )
 
-    def _forget(self, arriving: float) -> None:
-        half_life = self.settings.half_life
-        if half_life is not None:
-            factor = 0.5 ** (arriving / half_life)
-            self.mass *= factor
-            self._moments = self._moments.decayed(factor)
-            self._pool.decay(factor)
-            self._held = (self._held[0], self._held[1] * factor)
+    def _arrive(self, X: Floats, weights: Floats) -> bool:
+        """Count rows that arrive and let the older ones fade; tell whether there are any."""
+        self._mixture = None
+        self.n_rows += len(X)
+        if not len(X):
+            return False
+        if self._origin is None:
+            self._origin = np.where(np.isnan(X[0]), 0.0, X[0])
+        if self.settings.half_life is not None:
+            self._fade(0.5 ** (float(weights.sum()) / self.settings.half_life))
+        return True
 
-    def _absorb(self, rows: Floats, weights: Floats) -> None:
-        X, votes = rows[:, : self.n_features], rows[:, self.n_features :]
+    def _fade(self, factor: float) -> None:
+        """Let everything seen so far count less."""
+        self.mass *= factor
+        self._moments = self._moments.decayed(factor)
+        self._pool.decay(factor)
+
+    def _measure(self, X: Floats, weights: Floats) -> None:
+        """Add distinct rows, relative to the origin, to mass and moments."""
         self.mass += float(weights.sum())
         self._moments = self._moments.plus(Moments.of(X, weights))
-        if self.settings.update == "rows":
-            X, stds = self._filled(X)
-            self._pool.append(weights, X, stds, labels=votes)
-            self._compress()
-            return
-        unseen = np.isnan(X).all(axis=0)
-        if unseen.any():
-            X = np.where(unseen, self._filled(X)[0], X)
-        self._held = (
-            np.concatenate([self._held[0], X]),
-            np.concatenate([self._held[1], weights]),
-        )
-        self._fit_held()
-
-    def _fit_held(self) -> None:
-        """Fit the waiting rows: the first time with min_components, later with a few, by BIC."""
-        s = self.settings
-        X, weights = self._held = distinct_rows(*self._held)
-        first = not len(self._pool)
-        if first and len(X) < s.min_components:
-            return
-        k1, k2 = (s.min_components, s.min_components) if first else (1, s.most_components(len(X)))
-        mixture = self._fitted(X, weights, k1, k2, self._rng)
-        self._held = (np.zeros((0, self.n_features)), np.zeros(0))
-        self._pool.append(mixture.weights * mixture.mass, mixture.means, mixture.stds)
-        self._compress()
-
-    def _fitted(self, X: Floats, weights: Floats, k1: int, k2: int, rng: np.random.Generator) -> Mixture:
-        return fit_rows(
-            X,
-            weights,
-            self._reference(),
-            min_components=k1,
-            max_components=k2,
-            std_floor=self.settings.std_floor,
-            rng=rng,
-        )[0]
 
     def _compress(self) -> None:
-        s = self.settings
-        resolution = s.resolution if s.update == "rows" else 1
-        self._pool.compress(resolution * s.max_components)
-
-    def _reference(self) -> Reference:
-        return Reference.of_moments(self._moments.means, self._moments.variances)
+        self._pool.compress(self.settings.n_kept)
 
     def _filled(self, X: Floats) -> tuple[Floats, Floats]:
         """Return rows without gaps, and how uncertain each value is.
@@ -265,24 +159,6 @@ class StreamSummary:
         X[rows] = np.where(missing[rows], expected, X[rows])
         stds[rows] = np.where(missing[rows], np.sqrt(variances), 0.0)
         return X, stds
-
-    def take_over(self, other: StreamSummary, votes: Floats) -> None:
-        """Start from another summary's components, with other votes."""
-        seen = other.components()
-        self.n_rows, self.mass = other.n_rows, other.mass
-        self._origin, self._moments = other._origin, other._moments
-        self._pool.append(
-            seen.masses,
-            seen.means - self._seen(),
-            seen.stds,
-            labels=votes,
-            covariances=seen.covariances,
-        )
-        self._compress()
-
-    def look_through(self, metric: Floats) -> None:
-        """Decide from now on by the distances of ``x @ metric`` which components to merge."""
-        self._pool.look_through(metric)
 
     # -- looking -----------------------------------------------------------------------------
 
@@ -319,11 +195,6 @@ class StreamSummary:
 
     def _components(self) -> tuple[Floats, Floats, Floats]:
         origin = self._seen()
-        if not len(self._pool):  # the first rows are still waiting: each stands for itself
-            X, weights = distinct_rows(*self._held)
-            # Looking must not draw from the stream's own generator.
-            mixture = self._fitted(X, weights, len(X), len(X), np.random.default_rng(0))
-            return mixture.weights * mixture.mass, origin + mixture.means, mixture.stds
         return self._pool.masses, origin + self._pool.means, self._pool.stds
 
     def _described(self, masses: Floats, means: Floats, stds: Floats) -> Mixture:
@@ -343,7 +214,6 @@ class StreamSummary:
             "n_features": self.n_features,
             "n_rows": self.n_rows,
             "mass": self.mass,
-            "rng": self._rng.bit_generator.state,
             "started": self._origin is not None,
         }
         arrays = {
@@ -351,11 +221,81 @@ class StreamSummary:
             "moment_counts": self._moments.counts,
             "moment_means": self._moments.means,
             "moment_deviations": self._moments.deviations,
-            "held_rows": self._held[0],
-            "held_weights": self._held[1],
             **{f"pool_{name}": array for name, array in self._pool.arrays().items()},
         }
         return values, arrays
+
+    def _restore(self, values: dict[str, Any], arrays: dict[str, Any]) -> None:
+        """Take over what :meth:`state` gave; raise InvalidInputError if the parts do not fit."""
+        self.n_rows = as_count(values["n_rows"], "n_rows", minimum=0)
+        self.mass = as_real(values["mass"], "mass", low=0.0)
+        vectors = {
+            name: as_vector(arrays[name], name, length=self.n_features, dim="n_features")
+            for name in ("origin", "moment_counts", "moment_means", "moment_deviations")
+        }
+        self._origin = vectors["origin"] if values["started"] else None
+        self._moments = Moments(
+            vectors["moment_counts"], vectors["moment_means"], vectors["moment_deviations"]
+        )
+        pool = {n.removeprefix("pool_"): a for n, a in arrays.items() if n.startswith("pool_")}
+        self._pool.restore(pool)
+
+
+class StreamSummary(Summary):
+    """The summary of a stream whose every row becomes a component, merged with others later."""
+
+    settings: Settings
+
+    def __init__(self, n_features: int, settings: Settings, metric: Floats | None = None) -> None:
+        pool = Pool(
+            n_features,
+            distance=settings.distance,
+            merging=settings.merging,
+            full_covariance=settings.full_covariance,
+            n_classes=settings.n_votes,
+            metric=metric,
+        )
+        super().__init__(n_features, settings, pool)
+
+    def update(self, X: Floats, weights: Floats, votes: Floats | None = None) -> None:
+        """Absorb one batch. The order of its rows does not matter, unless it is taken in pieces.
+
+        `votes`, shape (n, n_votes), are averaged over the rows of each component.
+        """
+        votes = np.zeros((len(X), self.settings.n_votes)) if votes is None else votes
+        counts = weights > 0.0
+        X, weights, votes = X[counts], weights[counts], votes[counts]
+        if not self._arrive(X, weights):
+            return
+        X = np.concatenate([X - self._seen(), votes], axis=1)
+        size = max(_SMALLEST_PIECE, self.settings.max_components)
+        for start in range(0, len(X), size):
+            self._absorb(*distinct_rows(X[start : start + size], weights[start : start + size]))
+
+    def _absorb(self, rows: Floats, weights: Floats) -> None:
+        X, votes = rows[:, : self.n_features], rows[:, self.n_features :]
+        self._measure(X, weights)
+        X, stds = self._filled(X)
+        self._pool.append(weights, X, stds, labels=votes)
+        self._compress()
+
+    def take_over(self, other: StreamSummary, votes: Floats) -> None:
+        """Start from another summary's components, with other votes."""
+        seen = other.components()
+        self.n_rows, self.mass = other.n_rows, other.mass
+        self._origin, self._moments = other._origin, other._moments
+        self._pool.append(
+            seen.masses,
+            seen.means - self._seen(),
+            seen.stds,
+            labels=votes,
+            covariances=seen.covariances,
+        )
+        self._compress()
+
+    def look_through(self, metric: Floats) -> None:
+        """Decide from now on by the distances of ``x @ metric`` which components to merge."""
+        self._pool.look_through(metric)
 
     @classmethod
     def from_state(
@@ -364,30 +304,8 @@ class StreamSummary:
         values: dict[str, Any],
         arrays: dict[str, Any],
         metric: Floats | None = None,
-    ) -> StreamSummary:
+    ) -> Self:
         """Rebuild what :meth:`state` gave; raise InvalidInputError if the parts do not fit."""
-        d = as_count(values["n_features"], "n_features")
-        rng = np.random.default_rng()
-        try:
-            rng.bit_generator.state = values["rng"]
-        except (ValueError, TypeError, KeyError, OverflowError) as error:
-            raise InvalidInputError(f"rng is not a generator's state: {error}") from error
-        summary = cls(d, settings, rng, metric)
-        summary.n_rows = as_count(values["n_rows"], "n_rows", minimum=0)
-        summary.mass = as_real(values["mass"], "mass", low=0.0)
-        vectors = {
-            name: as_vector(arrays[name], name, length=d, dim="n_features")
-            for name in ("origin", "moment_counts", "moment_means", "moment_deviations")
-        }
-        summary._origin = vectors["origin"] if values["started"] else None
-        summary._moments = Moments(
-            vectors["moment_counts"], vectors["moment_means"], vectors["moment_deviations"]
-        )
-        rows = as_matrix(arrays["held_rows"], "held_rows", n_columns=d, min_rows=0, allow_nan=True)
-        weights = np.asarray(arrays["held_weights"], dtype=np.float64)
-        if weights.shape != (len(rows),):
-            raise InvalidInputError(f"expected {len(rows)} held_weights, got {weights.shape}")
-        summary._held = (rows, weights)
-        pool = {n.removeprefix("pool_"): a for n, a in arrays.items() if n.startswith("pool_")}
-        summary._pool.restore(pool)
+        summary = cls(as_count(values["n_features"], "n_features"), settings, metric)
+        summary._restore(values, arrays)
         return summary

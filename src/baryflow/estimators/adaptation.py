@@ -11,6 +11,7 @@ from scipy.special import softmax
 
 from baryflow.core.dictionary import PROXIMAL, Dictionary, Domain
 from baryflow.core.mixture import Mixture
+from baryflow.core.paper_summary import PaperSummary
 from baryflow.core.summary import StreamSummary
 from baryflow.estimators.mix import VOTE_FLOOR, Mix, find_mix, known_mix
 from baryflow.estimators.sources import SourceModel, reweighted
@@ -80,7 +81,7 @@ class Adapted:
     def __init__(
         self,
         model: SourceModel,
-        summary: StreamSummary,
+        summary: StreamSummary | PaperSummary,
         options: Options,
         weights: Sequence[float] = EVEN,
         *,
@@ -92,7 +93,7 @@ class Adapted:
         shares: Floats | None = None,
     ) -> None:
         self.model, self.weights, self.mass = model, tuple(weights), summary.mass
-        if summary.settings.n_votes:
+        if isinstance(summary, StreamSummary):
             seen = summary.components()
             masses, raw, covariances, stds = seen.masses, seen.means, seen.covariances, seen.stds
             votes: Floats | None = seen.votes

@@ -12,7 +12,9 @@ import numpy as np
 
 from baryflow import container
 from baryflow.core.dictionary import Dictionary, Domain
+from baryflow.core.paper_summary import PaperSummary
 from baryflow.core.proportions import ProportionPrior
+from baryflow.core.settings import PaperSettings
 from baryflow.core.summary import StreamSummary
 from baryflow.estimators.adaptation import Adapted
 from baryflow.estimators.class_moments import ClassMoments
@@ -118,9 +120,12 @@ def _rebuilt(kind: Any, values: dict[str, Any], arrays: dict[str, Any]) -> Any:
     model._decision = Decision(**decision)
     model._learned = {name: getattr(model, name) for name in values["fixed"]}
     settings = model._settings(model._model.n_classes)
-    scale = model._model.scale
-    metric = model._model.metric(scale) if settings.full_covariance else None
-    model._summary = StreamSummary.from_state(settings, values["summary"], part("summary_"), metric)
+    seen = values["summary"], part("summary_")
+    if isinstance(settings, PaperSettings):
+        model._summary = PaperSummary.from_state(settings, *seen)
+    else:
+        metric = model._model.metric(model._model.scale) if settings.full_covariance else None
+        model._summary = StreamSummary.from_state(settings, *seen, metric)
     model._refined = int(values["refined"])
     model._tally = Tally(**part("tally_"))
     model._usual, model._source_typical = arrays["usual"], float(values["source_typical"])

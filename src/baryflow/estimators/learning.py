@@ -12,7 +12,9 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from baryflow.core.summary import Settings, StreamSummary
+from baryflow.core.paper_summary import PaperSummary
+from baryflow.core.settings import PaperSettings, Settings
+from baryflow.core.summary import StreamSummary
 from baryflow.estimators.adaptation import Adapted, Options
 from baryflow.estimators.novelty import usual_remoteness
 from baryflow.estimators.rows import TakesGaps
@@ -27,7 +29,7 @@ from baryflow.estimators.shared import (
     split_domains,
 )
 from baryflow.estimators.sources import SourceModel
-from baryflow.estimators.target import COMPONENTS_PER_CLASS, new_summary, summary_settings
+from baryflow.estimators.target import COMPONENTS_PER_CLASS, start_summary, summary_settings
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_choice, as_count, as_real, check_values
 
@@ -70,12 +72,12 @@ class LearnsSources(TakesGaps):
     sources_: list[Any]
     columns_: dict[Any, str]
     reliability_: float
-    _summary: StreamSummary
+    _summary: StreamSummary | PaperSummary
     _tally: Tally
     _kept: tuple[Any, Any, Any] | None
 
     @abstractmethod
-    def _retell(self, summary: StreamSummary) -> None:
+    def _retell(self, summary: StreamSummary | PaperSummary) -> None:
         """Tell a new source model what was seen of the target."""
 
     @abstractmethod
@@ -149,7 +151,7 @@ class LearnsSources(TakesGaps):
         self._usual, self._source_typical = usual_remoteness(model, rows, decision)
         self.classes_, self.sources_ = classes, sources
         self._model, self._decision = model, decision
-        self._summary = new_summary(model, settings)
+        self._summary = start_summary(model, settings)
         self._adapted: Adapted | None = None
         self._last: dict[str, Any] = {}
         self._refined = 0
@@ -194,7 +196,7 @@ class LearnsSources(TakesGaps):
     def _switches(self) -> Options:
         return Options(bool(self.proportions), bool(self.votes))
 
-    def _settings(self, n_classes: int) -> Settings:
+    def _settings(self, n_classes: int) -> Settings | PaperSettings:
         limit = self.target_components or COMPONENTS_PER_CLASS * n_classes
         if self.target_mixture == "rows":
             return summary_settings(
@@ -203,9 +205,8 @@ class LearnsSources(TakesGaps):
                 half_life=self.half_life,
                 full_covariance=bool(self.view),
             )
-        return Settings(  # the paper's algorithm
+        return PaperSettings(
             max_components=limit,
-            update="bic",
             distance="w2",
             merging="wasserstein",
             batch_components=self.batch_components,

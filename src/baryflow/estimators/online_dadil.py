@@ -13,6 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from baryflow import container
 from baryflow.core.dictionary import DAMPED, PROXIMAL
 from baryflow.core.mixture import Mixture
+from baryflow.core.paper_summary import PaperSummary
+from baryflow.core.settings import PaperSettings
 from baryflow.core.summary import StreamSummary
 from baryflow.estimators.adaptation import ONLINE_STEPS, Adapted
 from baryflow.estimators.decision import blend
@@ -288,10 +290,11 @@ class OnlineDaDiL(LearnsSources, ClassifierMixin, BaseEstimator):
             return sure * known
         return sure * known * self._adapted.seen
 
-    def _retell(self, summary: StreamSummary) -> None:
+    def _retell(self, summary: StreamSummary | PaperSummary) -> None:
         """Tell a new source model what was seen of the target, component by component."""
         settings = self._settings(self._model.n_classes)
-        if not summary.settings.n_votes:  # the paper's mixture carries no votes: nothing to retell
+        if isinstance(summary, PaperSummary) or isinstance(settings, PaperSettings):
+            # The paper's mixture carries no votes: nothing to retell.
             summary.change(settings)
             self._summary = summary
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -11,11 +12,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from baryflow import container
 from baryflow.core.mixture import Mixture
-from baryflow.core.summary import Settings, StreamSummary
+from baryflow.core.paper_summary import PaperSummary
+from baryflow.core.settings import UPDATES, PaperSettings, Settings
+from baryflow.core.summary import StreamSummary, Summary
 from baryflow.estimators.random_state import draw_seed
 from baryflow.estimators.rows import TakesGaps
 from baryflow.exceptions import FileFormatError, InvalidInputError
-from baryflow.validation import Floats, Integers, RandomState, as_weights, check_values
+from baryflow.validation import Floats, Integers, RandomState, as_choice, as_weights, check_values
 
 KIND = "online_mixture"
 
@@ -85,7 +88,7 @@ class OnlineGaussianMixture(TakesGaps, DensityMixin, BaseEstimator):
     Mixture(n_components=15, n_features=2, mass=600)
     """
 
-    _summary: StreamSummary
+    _summary: Summary
     n_features_in_: int
 
     def __init__(
@@ -189,13 +192,27 @@ class OnlineGaussianMixture(TakesGaps, DensityMixin, BaseEstimator):
         self.n_samples_seen_ = self._summary.n_rows
         return self
 
-    def _new_summary(self, n_features: int) -> StreamSummary:
+    def _new_summary(self, n_features: int) -> Summary:
         rng = np.random.default_rng(draw_seed(self.random_state))
-        return StreamSummary(n_features, self._settings(), rng)
+        settings = self._settings()
+        if isinstance(settings, PaperSettings):
+            return PaperSummary(n_features, settings, rng)
+        return StreamSummary(n_features, settings)
 
-    def _settings(self) -> Settings:
-        names = Settings.__dataclass_fields__.keys() - {"n_votes", "batch_limit"}  # for the dictionary
-        return Settings(**{name: getattr(self, name) for name in names})
+    def _settings(self) -> Settings | PaperSettings:
+        as_choice(self.update, "update", UPDATES)
+        if self.update == "rows":
+            return Settings(**self._chosen(Settings))
+        if self.full_covariance:
+            raise InvalidInputError(
+                "full_covariance needs update='rows' and merging='moment': nothing else keeps the "
+                f"second moments exactly; got update={self.update!r}, merging={self.merging!r}"
+            )
+        return PaperSettings(**self._chosen(PaperSettings))
+
+    def _chosen(self, kind: type[Settings | PaperSettings]) -> dict[str, Any]:
+        parameters = self.get_params()
+        return {f.name: parameters[f.name] for f in fields(kind) if f.name in parameters}
 
     def _check_same_names(self, other: OnlineGaussianMixture) -> None:
         mine = getattr(self, "feature_names_in_", None)
@@ -291,7 +308,11 @@ class OnlineGaussianMixture(TakesGaps, DensityMixin, BaseEstimator):
         """Rebuild a model from what :meth:`save` put into the file, checking all of it."""
         try:
             model = cls(**values["parameters"])
-            model._summary = StreamSummary.from_state(model._settings(), values, arrays)
+            settings = model._settings()
+            if isinstance(settings, PaperSettings):
+                model._summary = PaperSummary.from_state(settings, values, arrays)
+            else:
+                model._summary = StreamSummary.from_state(settings, values, arrays)
             names = values["feature_names"]
             names = None if names is None else [str(name) for name in names]
             model._summary.mixture()  # finds what does not fit together

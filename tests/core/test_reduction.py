@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baryflow import Mixture, w2_squared
-from baryflow.core.compress import compress
+from baryflow.core.reduction import compress
 from baryflow.exceptions import InvalidInputError
 from tests.strategies import mixtures, random_mixture, seeds
 

@@ -1,0 +1,118 @@
+"""The paper's summary of a stream: every batch becomes a small mixture, fit by EM (Algs. 1 to 4)."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from baryflow.core.em import Reference, distinct_rows, fit_rows
+from baryflow.core.mixture import Mixture
+from baryflow.core.pool import Pool
+from baryflow.core.settings import PaperSettings
+from baryflow.core.summary import Summary
+from baryflow.exceptions import InvalidInputError
+from baryflow.validation import Floats, as_count, as_matrix
+
+
+class PaperSummary(Summary):
+    """The summary of a stream whose batches become a few components each, chosen by BIC.
+
+    The first fit needs `min_components` distinct rows: rows are held until there are as many.
+    """
+
+    settings: PaperSettings
+
+    def __init__(self, n_features: int, settings: PaperSettings, rng: np.random.Generator) -> None:
+        super().__init__(
+            n_features, settings, Pool(n_features, distance=settings.distance, merging=settings.merging)
+        )
+        self._rng = rng
+        self._hold(np.zeros((0, n_features)), np.zeros(0))
+
+    def _hold(self, rows: Floats, weights: Floats) -> None:
+        self._held_rows, self._held_weights = rows, weights
+
+    def update(self, X: Floats, weights: Floats) -> None:
+        """Absorb one batch, in which the order of the rows does not matter."""
+        counts = weights > 0.0
+        X, weights = X[counts], weights[counts]
+        if not self._arrive(X, weights):
+            return
+        X, weights = distinct_rows(X - self._seen(), weights)
+        self._measure(X, weights)
+        unknown = np.isnan(X).all(axis=0)
+        if unknown.any():  # a fit can leave out values, but not a whole column
+            X = np.where(unknown, self._filled(X)[0], X)
+        self._fit(X, weights)
+
+    def _join(self, other: Self, shift: Floats) -> None:
+        super()._join(other, shift)
+        rows = other._held_rows + shift
+        if len(rows) or len(self._held_rows):
+            self._fit(rows, other._held_weights)
+
+    def _fade(self, factor: float) -> None:
+        super()._fade(factor)
+        self._hold(self._held_rows, self._held_weights * factor)
+
+    def _fit(self, rows: Floats, weights: Floats) -> None:
+        """Fit these rows and the held ones: at first with min_components, later with a few, by BIC."""
+        s = self.settings
+        rows = np.concatenate([self._held_rows, rows])
+        rows, weights = distinct_rows(rows, np.concatenate([self._held_weights, weights]))
+        first = not len(self._pool)
+        if first and len(rows) < s.min_components:
+            self._hold(rows, weights)
+            return
+        k1, k2 = (s.min_components, s.min_components) if first else (1, s.most_components(len(rows)))
+        mixture = self._fitted(rows, weights, k1, k2, self._rng)
+        self._hold(np.zeros((0, self.n_features)), np.zeros(0))
+        self._pool.append(mixture.weights * mixture.mass, mixture.means, mixture.stds)
+        self._compress()
+
+    def _fitted(self, X: Floats, weights: Floats, k1: int, k2: int, rng: np.random.Generator) -> Mixture:
+        return fit_rows(
+            X,
+            weights,
+            Reference.of_moments(self._moments.means, self._moments.variances),
+            min_components=k1,
+            max_components=k2,
+            std_floor=self.settings.std_floor,
+            rng=rng,
+        )[0]
+
+    def _components(self) -> tuple[Floats, Floats, Floats]:
+        if len(self._pool):
+            return super()._components()
+        # The first rows are still held, and each stands for itself.
+        origin = self._seen()
+        X, weights = distinct_rows(self._held_rows, self._held_weights)
+        # Looking must not draw from the stream's own generator.
+        mixture = self._fitted(X, weights, len(X), len(X), np.random.default_rng(0))
+        return mixture.weights * mixture.mass, origin + mixture.means, mixture.stds
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return all there is to know as plain values and arrays, to continue bit for bit."""
+        values, arrays = super().state()
+        values["rng"] = self._rng.bit_generator.state
+        arrays |= {"held_rows": self._held_rows, "held_weights": self._held_weights}
+        return values, arrays
+
+    @classmethod
+    def from_state(cls, settings: PaperSettings, values: dict[str, Any], arrays: dict[str, Any]) -> Self:
+        """Rebuild what :meth:`state` gave; raise InvalidInputError if the parts do not fit."""
+        d = as_count(values["n_features"], "n_features")
+        rng = np.random.default_rng()
+        try:
+            rng.bit_generator.state = values["rng"]
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            raise InvalidInputError(f"rng is not a generator's state: {error}") from error
+        summary = cls(d, settings, rng)
+        summary._restore(values, arrays)
+        rows = as_matrix(arrays["held_rows"], "held_rows", n_columns=d, min_rows=0, allow_nan=True)
+        weights = np.asarray(arrays["held_weights"], dtype=np.float64)
+        if weights.shape != (len(rows),):
+            raise InvalidInputError(f"expected {len(rows)} held_weights, got {weights.shape}")
+        summary._hold(rows, weights)
+        return summary
