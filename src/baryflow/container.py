@@ -1,40 +1,87 @@
 """The ``.bary`` file: named arrays and a JSON manifest in one safetensors file.
 
-This module knows the container and nothing of what is kept in it: an object hands over its
-*kind*, a dictionary of plain values and a dictionary of arrays, and gets the same back. Nothing
-is ever executed on reading. A file appears under its name only when it is complete, so that a process
-killed while saving leaves the previous file in place.
+This module knows the file and nothing of what is kept in it: an object hands over its *kind*, plain
+values and arrays, and gets the same back. Nothing is ever executed on reading. A checksum over the whole
+file tells every damaged byte, and a file appears under its name only when it is complete, so that a
+process killed while saving leaves the previous file in place.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import struct
 import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from baryflow.exceptions import FileFormatError, InvalidInputError
+from baryflow.exceptions import FileFormatError
 
-#: Version of the container. A reader refuses files with a larger number.
-SCHEMA = 1
+#: Version of the container. A reader refuses files with a larger number; 1 had no checksum.
+SCHEMA = 2
 _KEY = "baryflow"
+_LENGTH = struct.Struct("<Q")
+#: Stands for the checksum while it is computed.
+_BLANK = "0" * 64
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 Values = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Content:
+    """What a file holds.
+
+    Attributes
+    ----------
+    name : str
+        Of the file, for messages.
+    kind : str
+        What the object is.
+    version : str
+        The release that wrote it; empty in files of the first releases.
+    date : str
+        When it was saved; empty if it never was a file.
+    """
+
+    name: str
+    kind: str
+    values: Values
+    arrays: Arrays
+    version: str = ""
+    date: str = ""
+
+
 def write(path: str | os.PathLike[str], kind: str, values: Values, arrays: Arrays) -> None:
-    """Write one object atomically."""
+    """Write one object to a file, atomically."""
+    write_bytes(path, to_bytes(kind, values, arrays, date=datetime.now(UTC).isoformat("T", "seconds")))
+
+
+def to_bytes(kind: str, values: Values, arrays: Arrays, *, date: str = "") -> bytes:
+    """Return the content of a file; without a date the same object is the same bytes."""
     from safetensors.numpy import save
 
-    manifest = {"schema": SCHEMA, "kind": kind, "values": values}
+    manifest = {
+        "schema": SCHEMA,
+        "kind": kind,
+        "version": version("baryflow"),
+        "date": date,
+        "checksum": _BLANK,
+        "values": values,
+    }
     # One metadata key: the order of several is not fixed, and same content should be same bytes.
     text = json.dumps(manifest, sort_keys=True, allow_nan=False)
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    write_bytes(path, save(contiguous, metadata={_KEY: text}))
+    blank: bytes = save(contiguous, metadata={_KEY: text})
+    start = blank.index(_BLANK.encode())
+    checksum = hashlib.sha256(blank).hexdigest().encode()
+    return blank[:start] + checksum + blank[start + len(checksum) :]
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
@@ -42,7 +89,12 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"cannot write {target}: there is no folder {target.parent}")
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    if target.is_dir():
+        raise IsADirectoryError(f"cannot write {target}: it is a folder; give the name of a file in it")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:  # without the temporary name, which says nothing
+        raise type(error)(error.errno, f"cannot write {target}: {error.strerror}") from error
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -59,26 +111,6 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     _sync_folder(target.parent)
 
 
-def plain(values: Values) -> Values:
-    """Return the values with NumPy scalars turned into Python's own, fit for JSON."""
-    return {
-        name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()
-    }
-
-
-def labels(array: np.ndarray[Any, Any]) -> Values:
-    """Return names of classes or domains, and their type, fit for JSON."""
-    kind = array.dtype.kind
-    if kind not in "biufUO" or (kind == "O" and not all(isinstance(x, (str, int)) for x in array)):
-        raise InvalidInputError(f"names must be strings, numbers or booleans, got {array.dtype}")
-    return {"dtype": "O" if kind == "O" else array.dtype.str, "names": array.tolist()}
-
-
-def from_labels(values: Values) -> np.ndarray[Any, Any]:
-    """Return the names that :func:`labels` took."""
-    return np.array(values["names"], dtype=np.dtype(values["dtype"]))
-
-
 def _sync_folder(folder: Path) -> None:
     """Make the rename itself durable where the platform can (POSIX)."""
     if os.name != "posix":
@@ -90,39 +122,67 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def read(path: str | os.PathLike[str]) -> tuple[str, Values, Arrays]:
-    """Read one object; return its kind, values and arrays, or raise one clear error."""
-    from safetensors import SafetensorError, safe_open
-
-    name = os.fspath(path)
-    if not Path(name).is_file():
-        raise FileNotFoundError(f"no such file: {name}")
+def read(path: str | os.PathLike[str]) -> Content:
+    """Read one object, or raise one clear error."""
+    file = Path(path)
+    if file.is_dir():
+        raise FileFormatError(f"{file} is a folder: give the name of a .bary file in it")
     try:
-        with safe_open(name, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            if _KEY not in metadata:
-                raise FileFormatError(f"{name} is a safetensors file, but not one that baryflow wrote")
-            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no mapping
-    except FileFormatError:
-        raise
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError, OverflowError) as error:
+        data = file.read_bytes()
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"no such file: {file}") from error
+    except OSError as error:
+        raise FileFormatError(f"cannot read {file}: {error.strerror}") from error
+    return from_bytes(data, name=str(file))
+
+
+def from_bytes(data: bytes, *, name: str = "the data") -> Content:
+    """Take the content of a file apart, checking it; `name` is for messages."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        (length,) = _LENGTH.unpack(data[: _LENGTH.size])
+        header = json.loads(data[_LENGTH.size : _LENGTH.size + length])
+        text = header.get("__metadata__", {}).get(_KEY)
+        arrays = load(bytes(data))
+    except (
+        SafetensorError, struct.error, ValueError, TypeError, KeyError, AttributeError, OverflowError,
+        RecursionError,
+    ) as error:  # fmt: skip
         raise FileFormatError(
             f"{name} is not a readable .bary file (truncated, damaged or foreign): {error}"
         ) from error
-    return (*_open_manifest(name, metadata[_KEY]), arrays)
+    if not isinstance(text, str):
+        raise FileFormatError(f"{name} is a safetensors file, but not one that baryflow wrote")
+    manifest = _manifest(name, text)
+    if manifest["schema"] > 1:
+        _verify(name, data, manifest.get("checksum"))
+    words = {key: str(manifest.get(key, "")) for key in ("version", "date")}
+    return Content(name, manifest["kind"], manifest["values"], arrays, **words)
 
 
-def _open_manifest(name: str, text: str) -> tuple[str, Values]:
+def _verify(name: str, data: bytes, checksum: Any) -> None:
+    known = str(checksum).encode()
+    start = data.find(known)
+    blank = data[:start] + _BLANK.encode() + data[start + len(known) :]
+    if start < 0 or len(known) != len(_BLANK) or hashlib.sha256(blank).hexdigest().encode() != known:
+        raise FileFormatError(
+            f"{name} is damaged: its content does not match its checksum; take another copy of it"
+        )
+
+
+def _manifest(name: str, text: str) -> Values:
     try:
         manifest = json.loads(text)
         schema, kind, values = manifest["schema"], manifest["kind"], manifest["values"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise FileFormatError(f"{name} has a damaged manifest: {error!r}") from error
-    if not isinstance(schema, int) or not isinstance(kind, str) or not isinstance(values, dict):
+    if type(schema) is not int or not isinstance(kind, str) or not isinstance(values, dict):
         raise FileFormatError(f"{name} has a damaged manifest: wrong types of schema, kind, values")
     if schema > SCHEMA:
         raise FileFormatError(
             f"{name} was written by a newer baryflow (schema {schema}, this release reads up to "
             f"{SCHEMA}): upgrade baryflow to read it"
         )
-    return kind, values
+    return dict(manifest)

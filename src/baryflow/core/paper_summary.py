@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -10,9 +11,19 @@ from baryflow.core.em import Reference, distinct_rows, fit_rows
 from baryflow.core.mixture import Mixture
 from baryflow.core.pool import Pool
 from baryflow.core.settings import PaperSettings
-from baryflow.core.summary import Summary
+from baryflow.core.summary import Summary, SummaryState
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, as_count, as_matrix
+from baryflow.validation import Floats, as_matrix
+
+
+@dataclass(frozen=True, eq=False)
+class PaperSummaryState(SummaryState):
+    """All that a summary of batches knows."""
+
+    settings: PaperSettings
+    held_rows: Floats
+    held_weights: Floats
+    rng: dict[str, Any]
 
 
 class PaperSummary(Summary):
@@ -92,27 +103,33 @@ class PaperSummary(Summary):
         mixture = self._fitted(X, weights, len(X), len(X), np.random.default_rng(0))
         return mixture.weights * mixture.mass, origin + mixture.means, mixture.stds
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return all there is to know as plain values and arrays, to continue bit for bit."""
-        values, arrays = super().state()
-        values["rng"] = self._rng.bit_generator.state
-        arrays |= {"held_rows": self._held_rows, "held_weights": self._held_weights}
-        return values, arrays
+    def state(self) -> PaperSummaryState:
+        """Return all there is to know, to continue bit for bit."""
+        return PaperSummaryState(
+            self.settings,
+            self.n_rows,
+            self.mass,
+            self._origin,
+            self._moments,
+            self._pool.state(),
+            self._held_rows,
+            self._held_weights,
+            self._rng.bit_generator.state,
+        )
 
     @classmethod
-    def from_state(cls, settings: PaperSettings, values: dict[str, Any], arrays: dict[str, Any]) -> Self:
-        """Rebuild what :meth:`state` gave; raise InvalidInputError if the parts do not fit."""
-        d = as_count(values["n_features"], "n_features")
+    def from_state(cls, state: PaperSummaryState) -> Self:
+        """Go on from what :meth:`state` gave; raise InvalidInputError if the parts do not fit."""
         rng = np.random.default_rng()
         try:
-            rng.bit_generator.state = values["rng"]
+            rng.bit_generator.state = state.rng
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise InvalidInputError(f"rng is not a generator's state: {error}") from error
-        summary = cls(d, settings, rng)
-        summary._restore(values, arrays)
-        rows = as_matrix(arrays["held_rows"], "held_rows", n_columns=d, min_rows=0, allow_nan=True)
-        weights = np.asarray(arrays["held_weights"], dtype=np.float64)
-        if weights.shape != (len(rows),):
-            raise InvalidInputError(f"expected {len(rows)} held_weights, got {weights.shape}")
-        summary._hold(rows, weights)
+        d = len(state.moments.means)
+        summary = cls(d, state.settings, rng)
+        summary._restore(state)
+        rows = as_matrix(state.held_rows, "held_rows", n_columns=d, min_rows=0, allow_nan=True)
+        if state.held_weights.shape != (len(rows),):
+            raise InvalidInputError(f"expected {len(rows)} held_weights, got {state.held_weights.shape}")
+        summary._hold(rows, state.held_weights)
         return summary

@@ -11,13 +11,15 @@ not depend on the number of BLAS threads, nor on what else is in the pool.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from baryflow.core.gaussian import CANCELLED, squared_distances
+from baryflow.core.spread import Matrices, PackedFactors, Spreads
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, Integers, check_values
+from baryflow.validation import Booleans, Floats, Integers, check_values
 
 PairDistance = Literal["w2", "ward"]
 Merging = Literal["wasserstein", "moment"]
@@ -26,6 +28,58 @@ MERGINGS: tuple[Merging, ...] = ("wasserstein", "moment")
 
 #: Keeps the weight of a pair of components that never occur from being 0 / 0.
 _TINY = 1e-300
+
+
+_ARRAYS = ("masses", "points", "norms", "labels", "alive", "costs", "nearest", "nearest_cost")
+
+
+@dataclass(frozen=True, eq=False)
+class PoolState:
+    """All that a pool holds."""
+
+    masses: Floats
+    points: Floats
+    norms: Floats
+    labels: Floats
+    alive: Booleans
+    costs: Floats
+    nearest: Integers
+    nearest_cost: Floats
+    metric: Floats | None
+    places: Floats | None
+    spreads: Matrices | PackedFactors | None
+
+    def check(self, empty: PoolState) -> None:
+        """Raise InvalidInputError unless this can continue a pool that is `empty` as yet."""
+        slots = len(self.masses)
+        for name in (*_ARRAYS, "places"):
+            array, like = getattr(self, name), getattr(empty, name)
+            if (array is None) != (like is None):
+                raise InvalidInputError(f"a saved pool and its settings disagree about its {name}")
+            if array is None:
+                continue
+            shape = (slots, slots) if name == "costs" else (slots, *like.shape[1:])
+            if array.shape != shape:
+                raise InvalidInputError(
+                    f"expected the {name} of a saved pool to have shape {shape}, got {array.shape}"
+                )
+            if name not in ("costs", "nearest_cost"):
+                check_values(np.asarray(array, dtype=np.float64), f"the pool's {name}", allow_nan=False)
+        if (self.metric is None) != (empty.metric is None) or (
+            self.metric is not None and self.metric.shape != empty.metric.shape  # type: ignore[union-attr]
+        ):
+            raise InvalidInputError("the metric of a saved pool does not fit")
+        if type(self.spreads) is not type(empty.spreads):
+            raise InvalidInputError("a saved pool and its settings disagree about its spreads")
+        d = self.points.shape[1] // 2
+        if self.spreads is not None:
+            self.spreads.check(slots, d, 0 if self.metric is None else self.metric.shape[1])
+        if slots and not (self.nearest.min() >= 0 and self.nearest.max() < slots):
+            raise InvalidInputError("the pool's nearest points to slots that do not exist")
+        if min(self.masses.min(initial=0.0), self.points[:, d:].min(initial=0.0)) < 0.0:
+            raise InvalidInputError("the pool holds negative masses or stds")
+        if np.isnan(self.costs).any() or np.isnan(self.nearest_cost).any():
+            raise InvalidInputError("the pool's distances hold NaN")
 
 
 class Pool:
@@ -42,8 +96,8 @@ class Pool:
         ``"moment"`` keeps the first two moments, so that the spread between the means is not lost.
     n_classes : int
         Columns of the labels, averaged by mass; 0 without labels.
-    full_covariance : bool
-        Carry each component's covariance matrix too, merged exactly.
+    spreads : Matrices or Factors, optional
+        Carries how components spread in directions that are not the axes.
     metric : array of shape (d, p), optional
         Measure distances between ``means @ metric`` instead of between means and stds; see
         :meth:`look_through`.
@@ -56,7 +110,7 @@ class Pool:
         distance: PairDistance = "ward",
         merging: Merging = "moment",
         n_classes: int = 0,
-        full_covariance: bool = False,
+        spreads: Spreads | None = None,
         metric: Floats | None = None,
     ) -> None:
         self._metric = metric
@@ -69,7 +123,7 @@ class Pool:
         self._places = self._points if metric is None else np.zeros((0, metric.shape[1]))
         self._norms = np.zeros(0)
         self._labels = np.zeros((0, n_classes))
-        self._covariances = np.zeros((0, n_features, n_features)) if full_covariance else None
+        self._spreads = spreads
         self._alive = np.zeros(0, dtype=bool)
         self._costs = np.zeros((0, 0))  # infinite on the diagonal and at empty slots
         self._nearest = np.zeros(0, dtype=np.intp)
@@ -99,14 +153,9 @@ class Pool:
         return self._labels[self._alive]
 
     @property
-    def covariances(self) -> Floats | None:
-        """Covariance matrices, shape (K, d, d), if they are carried."""
-        return None if self._covariances is None else self._covariances[self._alive]
-
-    def costs(self) -> Floats:
-        """Return the distances between all pairs, infinite on the diagonal."""
-        table: Floats = self._costs[np.ix_(self._alive, self._alive)]
-        return table
+    def spreads(self) -> Spreads | None:
+        """How the components spread off the axes, if that is carried."""
+        return None if self._spreads is None else self._spreads.take(self._alive)
 
     def append(
         self,
@@ -115,9 +164,9 @@ class Pool:
         stds: Floats,
         *,
         labels: Floats | None = None,
-        covariances: Floats | None = None,
+        spreads: Any = None,
     ) -> None:
-        """Add components; without `covariances` a carried one is diagonal."""
+        """Add components; without `spreads`, of the kind that is carried, they are axis-aligned."""
         slots = self._free_slots(len(masses))
         self._masses[slots] = masses
         self._points[slots, : self._d] = means
@@ -127,12 +176,8 @@ class Pool:
         self._norms[slots] = np.vecdot(self._places[slots], self._places[slots])
         if labels is not None:
             self._labels[slots] = labels
-        if self._covariances is not None:
-            if covariances is None:
-                covariances = np.zeros((len(masses), self._d, self._d))
-                diagonal = np.arange(self._d)
-                covariances[:, diagonal, diagonal] = np.square(stds)
-            self._covariances[slots] = covariances
+        if self._spreads is not None:
+            self._spreads.put(slots, stds, spreads)
         self._alive[slots] = True
         self._measure(slots)
 
@@ -187,9 +232,8 @@ class Pool:
         self._norms[i] = np.vecdot(self._places[i], self._places[i])
         if self._labels.shape[1]:
             self._labels[i] += share * (self._labels[j] - self._labels[i])
-        if self._covariances is not None:
-            self._covariances[i] += share * (self._covariances[j] - self._covariances[i])
-            self._covariances[i] += share * (1.0 - share) * np.outer(step[:d], step[:d])
+        if self._spreads is not None:
+            self._spreads.merge(i, j, share, step[:d], self._metric)
         self._masses[i] = mass
         self._forget(j)
         self._recompute(i, j)
@@ -202,42 +246,24 @@ class Pool:
             self._costs[pairs] *= factor
             self._nearest_cost = self._costs.min(axis=1, initial=np.inf)
 
-    def arrays(self) -> dict[str, Any]:
+    def state(self) -> PoolState:
         """Return everything the pool holds, to continue bit for bit."""
-        names = ("masses", "points", "norms", "labels", "alive", "costs", "nearest", "nearest_cost")
-        arrays = {name: getattr(self, f"_{name}") for name in names}
-        if self._metric is not None:
-            arrays["places"] = self._places
-        if self._covariances is not None:
-            arrays["covariances"] = self._covariances
-        return arrays
+        return PoolState(
+            **{name: getattr(self, f"_{name}") for name in _ARRAYS},
+            metric=self._metric,
+            places=None if self._metric is None else self._places,
+            spreads=None if self._spreads is None else self._spreads.state(),
+        )
 
-    def restore(self, arrays: dict[str, Any]) -> None:
-        """Take over what :meth:`arrays` gave; raise InvalidInputError if it does not fit."""
-        expected = self.arrays()
-        if arrays.keys() != expected.keys():
-            raise InvalidInputError(
-                f"expected the pool's arrays {sorted(expected)}, got {sorted(arrays)}"
-            )
-        slots = len(arrays["masses"]) if arrays["masses"].ndim == 1 else -1
-        for name, array in arrays.items():
-            shape = (slots, slots) if name == "costs" else (slots, *expected[name].shape[1:])
-            if array.shape != shape or array.dtype != expected[name].dtype:
-                raise InvalidInputError(
-                    f"expected the pool's {name} to be {expected[name].dtype} of shape {shape}, "
-                    f"got {array.dtype} of shape {array.shape}"
-                )
-            if name not in ("costs", "nearest_cost"):
-                check_values(array, f"the pool's {name}", allow_nan=False)
-            setattr(self, f"_{name}", array.copy())
-        if self._metric is None:
-            self._places = self._points
-        if slots and not (self._nearest.min() >= 0 and self._nearest.max() < slots):
-            raise InvalidInputError("the pool's nearest points to slots that do not exist")
-        if min(self._masses.min(initial=0.0), self._points[:, self._d :].min(initial=0.0)) < 0.0:
-            raise InvalidInputError("the pool holds negative masses or stds")
-        if np.isnan(self._costs).any() or np.isnan(self._nearest_cost).any():
-            raise InvalidInputError("the pool's distances hold NaN")
+    def restore(self, state: PoolState) -> None:
+        """Take over what :meth:`state` gave; raise InvalidInputError if it does not fit."""
+        state.check(self.state())
+        for name in _ARRAYS:
+            setattr(self, f"_{name}", getattr(state, name).copy())
+        self._metric = state.metric
+        self._places = self._points if state.places is None else state.places.copy()
+        kept = state.spreads
+        self._spreads = kept.unpack() if isinstance(kept, PackedFactors) else kept
 
     def _free_slots(self, n: int) -> Integers:
         free = np.flatnonzero(~self._alive)
@@ -253,8 +279,8 @@ class Pool:
         self._masses, self._points = longer(self._masses), longer(self._points)
         self._labels, self._norms = longer(self._labels), longer(self._norms)
         self._places = self._points if self._metric is None else longer(self._places)
-        if self._covariances is not None:
-            self._covariances = longer(self._covariances)
+        if self._spreads is not None:
+            self._spreads.grow(n)
         self._alive = np.concatenate([self._alive, np.zeros(n, dtype=bool)])
         self._nearest = np.concatenate([self._nearest, np.zeros(n, dtype=np.intp)])
         self._nearest_cost = np.concatenate([self._nearest_cost, np.full(n, np.inf)])

@@ -7,6 +7,7 @@ row. The paper's way, a small mixture for every batch, is :mod:`baryflow.core.pa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -14,8 +15,9 @@ import numpy as np
 from baryflow.core.em import distinct_rows
 from baryflow.core.mixture import Mixture
 from baryflow.core.moments import Moments
-from baryflow.core.pool import Pool
+from baryflow.core.pool import Pool, PoolState
 from baryflow.core.reduction import reduce_components
+from baryflow.core.spread import Factors, Matrices, Spreads
 from baryflow.core.settings import Settings, SummarySettings
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_count, as_matrix, as_real, as_vector
@@ -31,7 +33,19 @@ class Components(NamedTuple):
     means: Floats
     stds: Floats  # 0 for a single row
     votes: Floats
-    covariances: Floats | None
+    spreads: Spreads | None
+
+
+@dataclass(frozen=True, eq=False)
+class SummaryState:
+    """All that a summary knows."""
+
+    settings: Settings
+    n_rows: int
+    mass: float
+    origin: Floats | None
+    moments: Moments
+    pool: PoolState
 
 
 class Summary(ABC):
@@ -85,7 +99,7 @@ class Summary(ABC):
                 pool.means + shift,
                 pool.stds,
                 labels=pool.labels,
-                covariances=pool.covariances,
+                spreads=pool.spreads,
             )
             self._compress()
 
@@ -175,18 +189,18 @@ class Summary(ABC):
         """
         A = as_matrix(A, "A", rows="n_outputs", n_columns=self.n_features)
         b = np.zeros(len(A)) if b is None else as_vector(b, "b", length=len(A), dim="n_outputs")
-        covariances = self._pool.covariances
-        if covariances is None:
+        spreads = self._pool.spreads
+        if not isinstance(spreads, Matrices):
             raise InvalidInputError("view needs full_covariance=True from the start of the stream")
         masses, means, _ = self._components()
-        variances = np.einsum("ij,kjl,il->ki", A, covariances, A, optimize=True)
+        variances = spreads.variances(A.T)
         return self._described(masses, means @ A.T + b, np.sqrt(np.maximum(variances, 0.0)))
 
     def components(self) -> Components:
         """Return the components kept."""
         origin = self._seen()
         pool = self._pool
-        return Components(pool.masses, origin + pool.means, pool.stds, pool.labels, pool.covariances)
+        return Components(pool.masses, origin + pool.means, pool.stds, pool.labels, pool.spreads)
 
     def moments(self) -> tuple[Floats, Floats]:
         """Return the running mean and variance of every column."""
@@ -208,37 +222,15 @@ class Summary(ABC):
 
     # -- keeping -----------------------------------------------------------------------------
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return all there is to know as plain values and arrays, to continue bit for bit."""
-        values = {
-            "n_features": self.n_features,
-            "n_rows": self.n_rows,
-            "mass": self.mass,
-            "started": self._origin is not None,
-        }
-        arrays = {
-            "origin": np.zeros(self.n_features) if self._origin is None else self._origin,
-            "moment_counts": self._moments.counts,
-            "moment_means": self._moments.means,
-            "moment_deviations": self._moments.deviations,
-            **{f"pool_{name}": array for name, array in self._pool.arrays().items()},
-        }
-        return values, arrays
-
-    def _restore(self, values: dict[str, Any], arrays: dict[str, Any]) -> None:
-        """Take over what :meth:`state` gave; raise InvalidInputError if the parts do not fit."""
-        self.n_rows = as_count(values["n_rows"], "n_rows", minimum=0)
-        self.mass = as_real(values["mass"], "mass", low=0.0)
-        vectors = {
-            name: as_vector(arrays[name], name, length=self.n_features, dim="n_features")
-            for name in ("origin", "moment_counts", "moment_means", "moment_deviations")
-        }
-        self._origin = vectors["origin"] if values["started"] else None
-        self._moments = Moments(
-            vectors["moment_counts"], vectors["moment_means"], vectors["moment_deviations"]
-        )
-        pool = {n.removeprefix("pool_"): a for n, a in arrays.items() if n.startswith("pool_")}
-        self._pool.restore(pool)
+    def _restore(self, state: SummaryState) -> None:
+        """Take over a saved state; raise InvalidInputError if the parts do not fit."""
+        self.n_rows = as_count(state.n_rows, "n_rows", minimum=0)
+        self.mass = as_real(state.mass, "mass", low=0.0)
+        for name, vector in (("origin", state.origin), *vars(state.moments).items()):
+            if vector is not None:
+                as_vector(vector, name, length=self.n_features, dim="n_features")
+        self._origin, self._moments = state.origin, state.moments
+        self._pool.restore(state.pool)
 
 
 class StreamSummary(Summary):
@@ -251,7 +243,7 @@ class StreamSummary(Summary):
             n_features,
             distance=settings.distance,
             merging=settings.merging,
-            full_covariance=settings.full_covariance,
+            spreads=_spreads(n_features, settings, metric),
             n_classes=settings.n_votes,
             metric=metric,
         )
@@ -289,7 +281,7 @@ class StreamSummary(Summary):
             seen.means - self._seen(),
             seen.stds,
             labels=votes,
-            covariances=seen.covariances,
+            spreads=seen.spreads,
         )
         self._compress()
 
@@ -297,15 +289,23 @@ class StreamSummary(Summary):
         """Decide from now on by the distances of ``x @ metric`` which components to merge."""
         self._pool.look_through(metric)
 
+    def state(self) -> SummaryState:
+        """Return all there is to know, to continue bit for bit."""
+        return SummaryState(
+            self.settings, self.n_rows, self.mass, self._origin, self._moments, self._pool.state()
+        )
+
     @classmethod
-    def from_state(
-        cls,
-        settings: Settings,
-        values: dict[str, Any],
-        arrays: dict[str, Any],
-        metric: Floats | None = None,
-    ) -> Self:
-        """Rebuild what :meth:`state` gave; raise InvalidInputError if the parts do not fit."""
-        summary = cls(as_count(values["n_features"], "n_features"), settings, metric)
-        summary._restore(values, arrays)
+    def from_state(cls, state: SummaryState) -> Self:
+        """Go on from what :meth:`state` gave; raise InvalidInputError if the parts do not fit."""
+        summary = cls(len(state.moments.means), state.settings, state.pool.metric)
+        summary._restore(state)
         return summary
+
+
+def _spreads(n_features: int, settings: Settings, metric: Floats | None) -> Spreads | None:
+    if not settings.full_covariance:
+        return None
+    if metric is None:
+        return Matrices.none(n_features)
+    return Factors.none(n_features, metric.shape[1], settings.n_kept)

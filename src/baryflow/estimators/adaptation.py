@@ -95,12 +95,12 @@ class Adapted:
         self.model, self.weights, self.mass = model, tuple(weights), summary.mass
         if isinstance(summary, StreamSummary):
             seen = summary.components()
-            masses, raw, covariances, stds = seen.masses, seen.means, seen.covariances, seen.stds
+            masses, raw, spreads, stds = seen.masses, seen.means, seen.spreads, seen.stds
             votes: Floats | None = seen.votes
         else:  # the paper's mixture
             mixture = summary.mixture()
             masses, raw = mixture.weights * mixture.mass, mixture.means
-            covariances, stds, votes = None, mixture.stds, None
+            spreads, stds, votes = None, mixture.stds, None
         mean, variance = summary.moments()
         mass = float(masses.sum())
         if shares is not None or votes is None or not options.proportions:
@@ -108,9 +108,9 @@ class Adapted:
         else:
             judges = self.weights[2] + self.weights[3]
             own = self.weights[3] / judges if judges > 0.0 else 0.5
-            self.mix = find_mix(model, masses, raw, covariances, stds, votes, (mean, variance), own)
+            self.mix = find_mix(model, masses, raw, spreads, stds, votes, (mean, variance), own)
         centre, scale = self.mix.centre, self.mix.scale
-        variances = model.variances(covariances, stds, scale)
+        variances = model.variances(spreads, stds, scale)
         points = model.points(raw, variances, centre, scale)
         extra = None
         if votes is not None and options.votes:

@@ -8,6 +8,7 @@ estimated together with its mix, and both are held against what the sources say 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import softmax
@@ -83,7 +84,7 @@ def find_mix(
     model: SourceModel,
     masses: Floats,
     means: Floats,
-    covariances: Floats | None,
+    spreads: Any,
     stds: Floats,
     votes: Floats,
     moments: tuple[Floats, Floats],
@@ -117,7 +118,7 @@ def find_mix(
         if domain is None:
             domain = model.target(weights, np.zeros((0, 0)), slot_weights)
         if number % _FRESH == 0:
-            variances = model.variances(covariances, stds, scale)
+            variances = model.variances(spreads, stds, scale)
         domain.points = points = model.points(means, variances, centre, scale)
         domain.slot_weights = slot_weights
         model.dictionary.transport(domain)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import softmax
@@ -172,13 +173,11 @@ class SourceModel:
         """Return the matrix through which raw rows are compared; None: as they are."""
         return None if self.directions is None else self.directions / scale[:, None]
 
-    def variances(self, covariances: Floats | None, stds: Floats, scale: Floats) -> Floats:
+    def variances(self, spreads: Any, stds: Floats, scale: Floats) -> Floats:
         """Return the variances of components in the coordinates of the mixtures."""
-        if self.directions is None or covariances is None:
+        if self.directions is None or spreads is None:
             return np.square(stds)
-        projection = self.directions / scale[:, None]
-        found = np.einsum("kjp,jp->kp", covariances @ projection, projection)
-        return np.asarray(np.maximum(found, 0.0))
+        return spreads.variances(self.directions / scale[:, None])
 
     def points(self, means: Floats, variances: Floats, centre: Floats, scale: Floats) -> Floats:
         """Return components of a target as unlabelled points (mean, std) of the dictionary.

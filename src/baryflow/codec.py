@@ -1,0 +1,226 @@
+"""Dataclasses of arrays as plain values and named arrays, and back.
+
+One encoding for everything that is saved. A dataclass becomes its class's name and its fields, an array
+its name among the arrays, and what JSON has no word for is tagged. On the way back only those classes
+are made that the annotations of the one asked for lead to, and every field must be of the type that is
+annotated: what was damaged or made up becomes an error and never something else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from baryflow.exceptions import FileFormatError
+
+Values = dict[str, Any]
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+_SCALARS = (bool, int, str, type(None))
+#: Kinds of arrays that are kept as such; those of names go into the manifest.
+_NUMBERS = "biuf"
+_DAMAGE = (
+    TypeError, KeyError, AttributeError, IndexError, ValueError, ArithmeticError, MemoryError,
+    RecursionError,
+)  # fmt: skip
+
+
+def encode(value: Any) -> tuple[Values, Arrays]:
+    """Take a dataclass apart.
+
+    Parameters
+    ----------
+    value : dataclass
+        Of arrays, numbers, strings, lists, tuples, mappings and other dataclasses. Fields that the
+        constructor does not take are left out.
+
+    Returns
+    -------
+    values : dict
+        Fit for JSON.
+    arrays : dict of str → array
+
+    Raises
+    ------
+    TypeError
+        If something in it cannot be kept.
+    """
+    arrays: Arrays = {}
+    values: Values = _encoded(value, "", arrays)
+    return values, arrays
+
+
+def _encoded(value: Any, name: str, arrays: Arrays) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, _SCALARS):
+        return value
+    if isinstance(value, np.ndarray):
+        return _encoded_array(value, name, arrays)
+    if dataclasses.is_dataclass(value):
+        fields = {
+            field.name: _encoded(getattr(value, field.name), f"{name}.{field.name}".lstrip("."), arrays)
+            for field in dataclasses.fields(value)
+            if field.init
+        }
+        return {"class": type(value).__name__, "fields": fields}
+    if isinstance(value, (list, tuple)):
+        items = [_encoded(item, f"{name}.{n}", arrays) for n, item in enumerate(value)]
+        return {type(value).__name__: items}
+    if isinstance(value, Mapping):
+        items = [
+            [_encoded(key, f"{name}.{n}.key", arrays), _encoded(item, f"{name}.{n}", arrays)]
+            for n, (key, item) in enumerate(value.items())
+        ]
+        return {"dict": items}
+    raise TypeError(f"cannot keep {name or 'a value'} of type {type(value).__name__}")
+
+
+def _encoded_array(array: np.ndarray[Any, Any], name: str, arrays: Arrays) -> Values:
+    if array.dtype.kind in _NUMBERS and array.size:
+        arrays[name] = array
+        return {"array": name}
+    if array.dtype.kind in "UO" and array.ndim == 1:
+        return {"names": _encoded(array.tolist(), name, arrays), "dtype": array.dtype.str}
+    if array.dtype.kind in _NUMBERS:  # safetensors keeps nothing of an array without entries
+        return {"empty": list(array.shape), "dtype": array.dtype.str}
+    raise TypeError(f"cannot keep {name}, an array of {array.dtype}")
+
+
+def decode(kind: type[Any], values: Any, arrays: Arrays) -> Any:
+    """Put a dataclass together again.
+
+    Parameters
+    ----------
+    kind : type
+        The dataclass that is expected.
+    values, arrays
+        What :func:`encode` gave.
+
+    Returns
+    -------
+    object of type `kind`
+
+    Raises
+    ------
+    FileFormatError
+        If something is missing, left over or not of the type that is annotated.
+    """
+    try:
+        reader = _Reader(_classes(kind), arrays)
+        value = reader.read(values)
+        _require(value, kind, kind.__name__)
+        if left := sorted(arrays.keys() - reader.used):
+            raise ValueError(f"arrays that belong to nothing: {left[:3]}")
+    except FileFormatError:
+        raise
+    except _DAMAGE as error:
+        raise FileFormatError(f"a saved {kind.__name__} is damaged: {error}") from error
+    return value
+
+
+class _Reader:
+    """Reads what :func:`encode` gave, and remembers which arrays it has used."""
+
+    def __init__(self, classes: dict[str, type[Any]], arrays: Arrays) -> None:
+        self.classes, self.arrays = classes, arrays
+        self.used: set[str] = set()
+
+    def read(self, value: Any) -> Any:
+        if isinstance(value, (float, *_SCALARS)):
+            return value
+        if "class" in value:
+            fields = {name: self.read(item) for name, item in value["fields"].items()}
+            return self.classes[value["class"]](**fields)
+        if "array" in value:
+            self.used.add(value["array"])
+            return self.arrays[value["array"]]
+        if "names" in value:
+            return np.array(self.read(value["names"]), dtype=np.dtype(value["dtype"]))
+        if "empty" in value:
+            return np.zeros(value["empty"], dtype=np.dtype(value["dtype"]))
+        if "float" in value:
+            return float(value["float"])
+        if "dict" in value:
+            return {self.read(key): self.read(item) for key, item in value["dict"]}
+        if "tuple" in value:
+            return tuple(self.read(item) for item in value["tuple"])
+        return [self.read(item) for item in value["list"]]
+
+
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.init}
+
+
+def _classes(kind: type[Any]) -> dict[str, type[Any]]:
+    """Return all dataclasses to which the annotations of one lead, by name."""
+    found: dict[str, type[Any]] = {}
+    waiting = [kind]
+    while waiting:
+        hint = waiting.pop()
+        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            if hint.__name__ not in found:
+                found[hint.__name__] = hint
+                waiting.extend(_hints(hint).values())
+        else:
+            waiting.extend(typing.get_args(hint))
+    return found
+
+
+def _require(value: Any, hint: Any, name: str) -> None:
+    """Raise a TypeError unless a value is what an annotation says, all through."""
+    if not _fits(value, hint):
+        raise TypeError(f"{name} is a {type(value).__name__}, expected {hint}")
+    if dataclasses.is_dataclass(value):
+        for field, inner in _hints(type(value)).items():
+            _require(getattr(value, field), inner, f"{name}.{field}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, one) for one in arguments)
+    if origin is typing.Literal:
+        return value in arguments
+    if origin is np.ndarray:
+        wanted = typing.get_args(arguments[1])[0] if len(arguments) > 1 else Any
+        return isinstance(value, np.ndarray) and (wanted is Any or value.dtype == np.dtype(wanted))
+    if origin is tuple:
+        inner = arguments[0] if arguments[1:] == (...,) else None
+        return isinstance(value, tuple) and (
+            all(_fits(item, inner) for item in value)
+            if inner is not None
+            else len(value) == len(arguments)
+            and all(_fits(*pair) for pair in zip(value, arguments, strict=True))
+        )
+    if origin is list:
+        return isinstance(value, list) and all(_whole(item, arguments[0]) for item in value)
+    if origin in (dict, Mapping):
+        return isinstance(value, dict) and all(
+            _fits(key, arguments[0]) and _whole(item, arguments[1]) for key, item in value.items()
+        )
+    if hint is float:
+        return isinstance(value, (float, int)) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint if origin is None else origin)
+
+
+def _whole(value: Any, hint: Any) -> bool:
+    """Tell whether an item fits, and what is inside of it too."""
+    if _fits(value, hint):
+        if dataclasses.is_dataclass(value):
+            _require(value, hint, type(value).__name__)
+        return True
+    return False
