@@ -103,11 +103,6 @@ class Pool:
         """Covariance matrices, shape (K, d, d), if they are carried."""
         return None if self._covariances is None else self._covariances[self._alive]
 
-    def costs(self) -> Floats:
-        """Return the distances between all pairs, infinite on the diagonal."""
-        table: Floats = self._costs[np.ix_(self._alive, self._alive)]
-        return table
-
     def append(
         self,
         masses: Floats,
