@@ -77,12 +77,26 @@ class AdamRival:
             domain.coordinates = shares / shares.sum()
             cold_barycenter(d, domain)
             loss += d.transport(domain)
-        _, to_atoms, to_coordinates = d.loss_and_gradients(self.domains)
+        to_atoms, to_coordinates = self._gradients()
         shares = np.stack([domain.coordinates for domain in self.domains])
         to_logits = shares * (to_coordinates - (shares * to_coordinates).sum(axis=1, keepdims=True))
         d.atoms = d.atoms - self._adam(self.moments, to_atoms)
         self.logits = self.logits - self._adam(self.logit_moments, to_logits)
         return loss
+
+    def _gradients(self):
+        """Of the loss in atoms and coordinates; at optimal plans these may be held fixed."""
+        d = self.dictionary
+        to_atoms, to_coordinates = np.zeros_like(d.atoms), np.zeros_like(self.logits)
+        for domain, slopes in zip(self.domains, to_coordinates, strict=True):
+            used = slice(domain.n_used)
+            sent = d.atoms[np.arange(d.n_atoms)[:, None], domain.match][:, :, used]
+            gaps = d.reconstruction(domain)[:, used] - domain.goal[:, used]
+            pull = 2.0 * domain.trust * domain.slot_weights[:, None] * gaps
+            for c in range(d.n_atoms):
+                to_atoms[c, domain.match[c], used] += domain.coordinates[c] * pull
+            slopes[:] = np.tensordot(sent, pull, axes=([1, 2], [0, 1]))
+        return to_atoms, to_coordinates
 
     def _adam(self, moments, gradient):
         moments[0] = 0.9 * moments[0] + 0.1 * gradient

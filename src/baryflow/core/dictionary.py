@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from baryflow.core.gaussian import fast_squared_distances
+from baryflow.core.points import Points
 from baryflow.core.quadratic import Layout, simplex_least_squares, solve_atoms
 from baryflow.core.transport import assignment, plan_between
 from baryflow.validation import Floats, Integers
@@ -79,8 +80,9 @@ class Dictionary:
     Parameters
     ----------
     atoms : array of shape (C, K, D)
+        The values of :class:`~baryflow.core.points.Points`, with labels that sum to `label_scale`.
     n_features : int
-        The first `n_features` columns are means, as many stds follow, the rest are labels.
+        Of the points: D is 2·n_features + n_classes.
     label_scale : float
         √label_cost: what a label's row sums to.
     std_floor : float
@@ -129,7 +131,13 @@ class Dictionary:
     # -- barycenters and plans -----------------------------------------------------------------
 
     def reconstruction(self, domain: Domain) -> Floats:
-        """Return the points of the domain's barycenter, shape (K, D), with the present matches."""
+        """Return the points of the domain's barycenter, shape (K, D), with the present matches.
+
+        Matches are one to one, so a slot's weight goes with it: this is the barycenter of atoms whose
+        components weigh what the slots matched with them do. Where a domain's classes have unequal
+        shares it is therefore not exactly the barycenter of the atoms with components of equal weight,
+        as they are shown; their points are the same.
+        """
         return _mixed(domain.coordinates, self._sent(domain))
 
     def _sent(self, domain: Domain) -> Floats:
@@ -139,16 +147,23 @@ class Dictionary:
 
     def transport(self, domain: Domain) -> float:
         """Renew matches and plan, starting from the last ones; return the domain's loss."""
+        self._transport(domain)
+        return domain.loss
+
+    def _transport(self, domain: Domain) -> Floats:
+        """Renew matches and plan; return the atoms' points in the order of the domain's slots."""
         if not domain.match.size:
             domain.match = np.tile(np.arange(self.n_slots), (self.n_atoms, 1))
-        points = self.reconstruction(domain)
+        sent = self._sent(domain)
+        points = _mixed(domain.coordinates, sent)
         if self.n_atoms > 1:
             match = domain.match.copy()
             for c in np.flatnonzero(domain.coordinates > _NEGLIGIBLE):
                 match[c] = assignment(fast_squared_distances(points, self.atoms[c]))
             if not np.array_equal(match, domain.match):
                 domain.match = match
-                points = self.reconstruction(domain)
+                sent = self._sent(domain)
+                points = _mixed(domain.coordinates, sent)
         used = slice(domain.n_used)
         costs = fast_squared_distances(domain.points[:, used], points[:, used])
         if domain.extra_costs is not None:
@@ -157,8 +172,9 @@ class Dictionary:
         domain.plan = plan
         domain.loss = float(np.vdot(plan, costs))
         weights = np.where(domain.slot_weights > 0.0, domain.slot_weights, 1.0)
-        domain.goal = (plan.T @ domain.points) / weights[:, None]
-        return domain.loss
+        domain.goal = plan.T @ domain.points
+        domain.goal /= weights[:, None]
+        return sent
 
     # -- block steps ---------------------------------------------------------------------------
 
@@ -167,9 +183,9 @@ class Dictionary:
 
         Domains in `frozen` keep their plans and coordinates: they pull on the atoms at no cost.
         """
-        losses = np.array([domain.trust * self.transport(domain) for domain in domains])
-        for domain in domains:
-            self.move_coordinates(domain)
+        sent = [self._transport(domain) for domain in domains]
+        losses = np.array([domain.trust * domain.loss for domain in domains])
+        self._move_coordinates(domains, sent)
         self.move_atoms([*domains, *frozen])
         return losses
 
@@ -198,13 +214,23 @@ class Dictionary:
 
     def move_coordinates(self, domain: Domain) -> None:
         """Set the domain's coordinates to the exact minimiser with plans and atoms fixed."""
+        self._move_coordinates([domain], [self._sent(domain)])
+
+    def _move_coordinates(self, domains: Sequence[Domain], sent: Sequence[Floats]) -> None:
+        """Move the coordinates of domains whose atoms' points are known in the order of their slots."""
         if self.n_atoms == 1:
             return
-        used = slice(domain.n_used)
-        # Coordinates sum to one, so the goal can be taken as the origin: an offset costs no digits.
-        gaps = self._sent(domain)[:, :, used] - domain.goal[:, used]
-        gaps = (gaps * np.sqrt(domain.slot_weights)[:, None]).reshape(self.n_atoms, -1)
-        domain.coordinates = simplex_least_squares(gaps @ gaps.T, np.zeros(self.n_atoms))
+        products = np.empty((len(domains), self.n_atoms, self.n_atoms))
+        for product, domain, points in zip(products, domains, sent, strict=True):
+            used = slice(domain.n_used)
+            # Coordinates sum to one, so the goal can be taken as the origin: an offset costs no digits.
+            gaps = points[:, :, used] - domain.goal[:, used]
+            gaps *= np.sqrt(domain.slot_weights)[:, None]
+            gaps = gaps.reshape(self.n_atoms, -1)
+            product[...] = gaps @ gaps.T
+        found = simplex_least_squares(products, np.zeros(products.shape[:2]))
+        for domain, coordinates in zip(domains, found, strict=True):
+            domain.coordinates = coordinates
 
     def move_atoms(self, domains: Sequence[Domain]) -> None:
         """Set the atoms to the exact minimiser with plans fixed, staying near where they were.
@@ -212,40 +238,47 @@ class Dictionary:
         The normal equations are the same for all columns, except that unlabelled domains say nothing
         about labels.
         """
-        spatial = 2 * self.n_features
-        flat = self.atoms.reshape(-1, self.atoms.shape[2])
-        new = flat.copy()
-        proximal = self.proximal / self.n_slots
+        old = self._points(self.atoms.reshape(-1, self.atoms.shape[2]))
+        new = self._points(old.values.copy())
         trusted = [domain for domain in domains if domain.trust > 0.0]
-        labelled = [domain for domain in trusted if domain.n_used > spatial]
-        if all(self._labels_fit(domain, spatial) for domain in labelled):
-            labelled = []  # the usual case: the plans keep the classes apart, and nothing has to move
-        for columns, group in ((slice(spatial), trusted), (slice(spatial, None), labelled)):
-            if group and new[:, columns].size:
-                new[:, columns] = solve_atoms(
-                    self._layout(group),
-                    np.concatenate([np.tile(d.coordinates, (self.n_slots, 1)) for d in group]),
-                    np.concatenate([d.trust * d.slot_weights for d in group]),
-                    np.concatenate([d.goal[:, columns] for d in group]),
-                    flat[:, columns],
-                    proximal,
-                )
-        stds = new[:, self.n_features : spatial]
-        np.maximum(stds, self.std_floor, out=stds)
-        labels = np.maximum(new[:, spatial:], 0.0)
+        if trusted:
+            goals = [self._points(domain.goal).spatial for domain in trusted]
+            new.spatial[...] = self._solved(trusted, goals, old.spatial)
+        labelled = [domain for domain in trusted if domain.n_used > old.n_spatial]
+        # In the usual case the plans keep the classes apart, and no label has to move.
+        if not all(self._labels_fit(domain) for domain in labelled):
+            goals = [self._points(domain.goal).labels for domain in labelled]
+            new.labels[...] = self._solved(labelled, goals, old.labels)
+        np.maximum(new.stds, self.std_floor, out=new.stds)
+        labels = np.maximum(new.labels, 0.0)
         totals = labels.sum(axis=1, keepdims=True)
-        new[:, spatial:] = np.where(
+        new.labels[...] = np.where(
             totals > 0.0,
             labels * (self.label_scale / np.where(totals > 0.0, totals, 1.0)),
-            flat[:, spatial:],
+            old.labels,
         )
-        self.atoms = new.reshape(self.atoms.shape)
+        self.atoms = new.values.reshape(self.atoms.shape)
 
-    def _labels_fit(self, domain: Domain, spatial: int) -> bool:
+    def _solved(self, domains: Sequence[Domain], goals: Sequence[Floats], old: Floats) -> Floats:
+        """Return where some columns of the atoms bring the domains' slots nearest to their goals."""
+        return solve_atoms(
+            self._layout(domains),
+            np.concatenate([np.tile(d.coordinates, (self.n_slots, 1)) for d in domains]),
+            np.concatenate([d.trust * d.slot_weights for d in domains]),
+            np.concatenate(goals),
+            old,
+            self.proximal / self.n_slots,
+        )
+
+    def _labels_fit(self, domain: Domain) -> bool:
         """Tell whether the plan sends every slot to labels that it has already."""
-        labels = _mixed(domain.coordinates, self._sent(domain)[:, :, spatial:])
-        gap = np.abs(labels - domain.goal[:, spatial:])[domain.slot_weights > 0.0]
+        atoms = self._points(self.atoms).labels
+        labels = _mixed(domain.coordinates, atoms[np.arange(self.n_atoms)[:, None], domain.match])
+        gap = np.abs(labels - self._points(domain.goal).labels)[domain.slot_weights > 0.0]
         return bool(gap.max(initial=0.0) <= 1e-12 * self.label_scale)
+
+    def _points(self, values: Floats) -> Points:
+        return Points(values, self.n_features)
 
     def _layout(self, domains: Sequence[Domain]) -> Layout:
         """Return how the matches connect the slots; as long as they stay the same, the last one."""
@@ -255,61 +288,6 @@ class Dictionary:
         if known is None or not np.array_equal(known.columns, columns):
             known = self._layouts[len(columns)] = Layout.of(columns, self.n_slots)
         return known
-
-    # -- gradients -----------------------------------------------------------------------------
-
-    def loss_and_gradients(self, domains: Sequence[Domain]) -> tuple[float, Floats, Floats]:
-        """Return the loss, ∂/∂atoms (C, K, D) and ∂/∂coordinates (n_domains, C) with plans fixed.
-
-        At optimal plans these are the gradients of the loss itself, by the envelope theorem.
-        """
-        loss, to_atoms = 0.0, np.zeros_like(self.atoms)
-        to_coordinates = np.zeros((len(domains), self.n_atoms))
-        for number, domain in enumerate(domains):
-            if not domain.match.size:
-                self.transport(domain)
-            used = slice(domain.n_used)
-            sent = self._sent(domain)[:, :, used]
-            points = _mixed(domain.coordinates, sent)
-            costs = fast_squared_distances(domain.points[:, used], points)
-            loss += domain.trust * float(np.vdot(domain.plan, costs))
-            pull = 2.0 * domain.trust * domain.slot_weights[:, None] * (points - domain.goal[:, used])
-            for c in range(self.n_atoms):
-                to_atoms[c, domain.match[c], used] += domain.coordinates[c] * pull
-            to_coordinates[number] = np.tensordot(sent, pull, axes=([1, 2], [0, 1]))
-        return loss, to_atoms, to_coordinates
-
-    def polish(
-        self, domains: Sequence[Domain], n_steps: int = 50, learning_rate: float = 1e-2
-    ) -> Floats:
-        """Go on with Adam on the atoms, plans renewed at every step; keep the best found.
-
-        Block steps come first; this usually lowers the loss a little further. Return the losses.
-        """
-        first, second = np.zeros_like(self.atoms), np.zeros_like(self.atoms)
-        spatial = 2 * self.n_features
-        best, best_states, best_loss, losses = self.atoms, list(domains), np.inf, []
-        scale = learning_rate * float(self.atoms[:, :, :spatial].std())
-        for t in range(1, n_steps + 1):
-            loss = sum(domain.trust * self.transport(domain) for domain in domains)
-            losses.append(loss)
-            if loss < best_loss:
-                best, best_states, best_loss = self.atoms, [d.copy() for d in domains], loss
-            for domain in domains:
-                self.move_coordinates(domain)
-            _, gradient, _ = self.loss_and_gradients(domains)
-            gradient[:, :, spatial:] = 0.0  # labels are left to the block steps
-            first = 0.9 * first + 0.1 * gradient
-            second = 0.999 * second + 0.001 * np.square(gradient)
-            corrected = first / (1.0 - 0.9**t)
-            moved = self.atoms - scale * corrected / (np.sqrt(second / (1.0 - 0.999**t)) + 1e-12)
-            stds = moved[:, :, self.n_features : spatial]
-            np.maximum(stds, self.std_floor, out=stds)
-            self.atoms = moved
-        self.atoms = best
-        for domain, state in zip(domains, best_states, strict=True):
-            vars(domain).update(vars(state))
-        return np.array(losses)
 
 
 def _mixed(coordinates: Floats, sent: Floats) -> Floats:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
@@ -84,46 +83,79 @@ def solve_atoms(
 
 
 def simplex_least_squares(quadratic: Floats, linear: Floats) -> Floats:
-    """Minimise xᵀ·quadratic·x − 2·linearᵀ·x over the simplex.
+    """Minimise xᵀ·quadratic·x − 2·linearᵀ·x over the simplex, for many such problems at once.
 
-    The minimum on one of the simplex's faces is the minimum on the plane of that face. With few
-    unknowns all faces are tried at once; with many, non-negative least squares is used, with the sum as
-    one heavy row, of which normalising takes the rest.
+    A primal active-set method. The minimum is the minimum on the plane of one of the simplex's faces;
+    the search starts with all unknowns, goes from face to face downhill, and ends where no unknown
+    is negative and none that is zero wants to grow.
+
+    Parameters
+    ----------
+    quadratic : array of shape (..., n, n)
+        Positive semi-definite; next to nothing is added to its diagonal, for one solution.
+    linear : array of shape (..., n)
+
+    Returns
+    -------
+    array of shape (..., n)
     """
-    n = len(linear)
-    size = max(float(np.trace(quadratic)) / n, np.finfo(np.float64).tiny)
-    matrix, vector = quadratic / size + 1e-10 * np.eye(n), linear / size
-    if n > _MANY:
-        return _simplex_nnls(matrix, vector)
-    faces = _faces(n)
-    systems = np.zeros((len(faces), n + 1, n + 1))
-    systems[:, :n, :n] = matrix * (faces[:, :, None] & faces[:, None, :])
-    systems[:, :n, n] = systems[:, n, :n] = faces
-    systems[:, np.arange(n), np.arange(n)] += ~faces  # x = 0 off the face
-    right = np.ones((len(faces), n + 1, 1))
-    right[:, :n, 0] = vector * faces
-    found = np.linalg.solve(systems, right)[:, :n, 0]
-    costs = np.vecdot(found @ matrix, found) - 2.0 * found @ vector
-    costs[found.min(axis=1) < -1e-12] = np.inf  # corners are always allowed
-    best = np.maximum(found[costs.argmin()], 0.0)
-    return np.asarray(best / best.sum())
+    n = linear.shape[-1]
+    size = np.trace(quadratic, axis1=-2, axis2=-1)[..., None] / n
+    size = np.maximum(size, np.finfo(np.float64).tiny)
+    matrices = (quadratic / size[..., None] + 1e-10 * np.eye(n)).reshape(-1, n, n)
+    vectors = (linear / size).reshape(-1, n)
+    found = np.full(vectors.shape, 1.0 / n)
+    faces = np.ones(vectors.shape, dtype=bool)
+    going = np.arange(len(vectors))
+    for _ in range(_TURNS * n):
+        going = going[_turn(matrices[going], vectors[going], found, faces, going)]
+        if not going.size:
+            break
+    np.maximum(found, 0.0, out=found)
+    found /= found.sum(axis=1, keepdims=True)
+    return found.reshape(linear.shape)
 
 
-#: Unknowns up to which all faces of the simplex are tried.
-_MANY = 7
+#: Turns of the search for each unknown, at most; it needs about one for each that is zero in the end.
+_TURNS = 10
+#: What counts as zero for an unknown, and for the slope along which one would grow.
+_ZERO = 1e-12
 
 
-@cache
-def _faces(n: int) -> Booleans:
-    """Return all non-empty subsets of n coordinates, shape (2ⁿ − 1, n)."""
-    return np.asarray((np.arange(1, 2**n)[:, None] >> np.arange(n)) % 2 == 1)
+def _turn(
+    matrices: Floats, vectors: Floats, found: Floats, faces: Booleans, going: Integers
+) -> Booleans:
+    """Go to the minimum on each present face, or as far as its border; tell whose search goes on."""
+    face = faces[going]
+    best, slope = _on_faces(matrices, vectors, face)
+    outside = face & (best < -_ZERO)
+    leaving = outside.any(axis=1)
+    grows = np.where(face, np.inf, slope)
+    entering = ~leaving & (grows.min(axis=1) < -_ZERO)
+    if leaving.any():
+        here, out = found[going[leaving]], outside[leaving]
+        there = best[leaving]
+        ways = np.where(out, here / np.where(out, here - there, 1.0), np.inf)
+        first = ways.argmin(axis=1)
+        there = here + ways.min(axis=1)[:, None] * (there - here)
+        there[np.arange(len(first)), first] = 0.0
+        best[leaving] = there
+        faces[going[leaving], first] = False
+    faces[going[entering], grows[entering].argmin(axis=1)] = True
+    found[going] = best
+    return np.asarray(leaving | entering)
 
 
-def _simplex_nnls(matrix: Floats, vector: Floats) -> Floats:
-    from scipy.optimize import nnls
-
-    root = np.linalg.cholesky(matrix)
-    heavy = 1e4
-    tall = np.vstack([root.T, np.full(len(vector), heavy)])
-    weights, _ = nnls(tall, np.append(np.linalg.solve(root, vector), heavy))
-    return np.asarray(weights / weights.sum())
+def _on_faces(matrices: Floats, vectors: Floats, face: Booleans) -> tuple[Floats, Floats]:
+    """Return the minimum on the plane of each face, and how the objective slopes off the face there."""
+    count, n = face.shape
+    systems = np.zeros((count, n + 1, n + 1))
+    systems[:, :n, :n] = matrices * (face[:, :, None] & face[:, None, :])
+    systems[:, :n, n] = systems[:, n, :n] = face
+    systems[:, np.arange(n), np.arange(n)] += ~face  # x = 0 off the face
+    right = np.ones((count, n + 1, 1))
+    right[:, :n, 0] = vectors * face
+    solution = np.linalg.solve(systems, right)[:, :, 0]
+    best, level = solution[:, :n], solution[:, n:]
+    slope = (matrices @ best[:, :, None])[:, :, 0] - vectors + level
+    return best, slope
