@@ -52,12 +52,12 @@ class ClassMoments:
                 members = Z[y == c]
                 means[number, c] = members.mean(axis=0)
                 squares[number, c] = np.square(members).mean(axis=0)
-        means, squares = _filled(means), _filled(squares)
+        means, squares = _fill(means), _fill(squares)
         nothing = np.zeros(d)
         plain = cls(means, squares, proportions, centre, scale, nothing, nothing, nothing, nothing)
         shares = [np.bincount(y, minlength=n_classes) / len(y) for y in codes]
         found = [
-            plain._uncorrected(mean, np.square(std), share)[:2]
+            plain._solve(mean, np.square(std), share)[:2]
             for mean, std, share in zip(*raw, shares, strict=True)
         ]
         centres = np.stack([(c - centre) / scale for c, _ in found])
@@ -76,25 +76,25 @@ class ClassMoments:
         the sources as far as it is uncertain: by how differently the sources answer for m(q) and v(q),
         and by how few rows were seen. For the sources' own mix they all answer alike.
         """
-        centre, scale, centre_doubt, scale_doubt = self._uncorrected(mean, variance, shares)
+        centre, scale, centre_doubt, scale_doubt = self._solve(mean, variance, shares)
         # A column that did not vary says nothing of its scale, and neither does a single row.
         blind = (variance <= np.square(_ROUNDING * self.scale)) | (mass <= 1.0)
         scale_doubt = np.where(blind, np.inf, scale_doubt + 1.0 / (2.0 * mass))
-        trust = _share(self.scale_variance, scale_doubt)
+        belief = _share(self.scale_variance, scale_doubt)
         usual = np.log(self.scale) + self.usual_scale
-        drawn = np.exp(trust * np.log(scale) + (1.0 - trust) * usual)
+        drawn = np.exp(belief * np.log(scale) + (1.0 - belief) * usual)
         # The step from the mean to the centre is in units of the scale.
         centre = mean + (centre - mean) / scale * drawn
         doubt = (centre_doubt + 1.0 / mass) * np.square(drawn / self.scale)
-        trust = _share(self.centre_variance, doubt)
-        return trust * centre + (1.0 - trust) * (self.centre + self.scale * self.usual_centre), drawn
+        belief = _share(self.centre_variance, doubt)
+        return belief * centre + (1.0 - belief) * (self.centre + self.scale * self.usual_centre), drawn
 
-    def _uncorrected(
+    def _solve(
         self, mean: Floats, variance: Floats, shares: Floats
     ) -> tuple[Floats, Floats, Floats, Floats]:
         """Return centre and scale as the sources have it on average, and how they differ about it."""
-        base_means, base = self._mixed(self.proportions, _NO_VARIANCE)
-        means, variances = self._mixed(shares, np.maximum(_LEAST_VARIANCE * base, _NO_VARIANCE))
+        base_means, base = self._mix(self.proportions, _NO_VARIANCE)
+        means, variances = self._mix(shares, np.maximum(_LEAST_VARIANCE * base, _NO_VARIANCE))
         steps = (means - base_means) / np.sqrt(base)
         ratios = 0.5 * np.log(variances / base)
         floor = np.square(_ROUNDING * self.scale)
@@ -108,14 +108,14 @@ class ClassMoments:
             ratios.var(axis=0, ddof=1) if several else zero,
         )
 
-    def _mixed(self, shares: Floats, floor: Floats | float) -> tuple[Floats, Floats]:
+    def _mix(self, shares: Floats, floor: Floats | float) -> tuple[Floats, Floats]:
         """Return mean and variance of the columns of every source, had it this mix."""
         means = np.einsum("c,lcd->ld", shares, self.means)
         variances = np.einsum("c,lcd->ld", shares, self.squares) - np.square(means)
         return means, np.maximum(variances, floor)
 
 
-def _filled(table: Floats) -> Floats:
+def _fill(table: Floats) -> Floats:
     counts = (~np.isnan(table)).sum(axis=0)
     usual = np.nansum(table, axis=0) / np.maximum(counts, 1)
     return np.where(np.isnan(table), usual, table)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from baryflow.estimators.adaptation import EVEN, Adapted, log_average
+import numpy as np
+
+from baryflow.estimators.adaptation import EVEN, PREDICTORS, WEIGHTS, Adaptation, log_average
+from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats
 
 #: Weights at the beginning of a stream: the experts', and the source classifier's as it is.
@@ -28,6 +31,11 @@ class Decision:
     #: Quantiles of how remote the rows of sources left out were, in units of what is typical of each.
     remoteness: tuple[float, ...] = ()
 
+    @classmethod
+    def fixed(cls, weights: tuple[float, ...], reason: str) -> Decision:
+        """Return the decision to believe these weights from the first row on."""
+        return cls(True, weights, (*weights, 0.0), reason)
+
     def summary(self) -> str:
         """Return the decision in one word for each part."""
         if not self.adapts:
@@ -45,13 +53,23 @@ class Decision:
         )
 
 
-def blend(decision: Decision, adapted: Adapted, X: Floats) -> Floats:
+def weights_of(predictor: str) -> tuple[float, ...] | None:
+    """Return the weights of the experts that a predictor means; None: they are to be learned."""
+    choices = ("auto", *PREDICTORS)
+    if predictor not in choices:
+        raise InvalidInputError(f"predictor must be one of {choices}, got {predictor!r}")
+    return None if predictor == "auto" else WEIGHTS[predictor]
+
+
+def blend(decision: Decision, adaptation: Adaptation, X: Floats) -> Floats:
     """Return probabilities of complete rows, by the experts and at the beginning by the source."""
-    model = adapted.model
+    model = adaptation.model
     if not decision.adapts:
         return model.source_proba(X)
-    weights = decision.at(adapted.seen)
+    weights = decision.at(adaptation.seen)
+    if model.classifiers is None:
+        return log_average(adaptation.mixtures_proba(X), weights[:2])
     if max(decision.weights) == 1.0 and weights[-1] == 0.0:  # one mixture alone: as it is
-        return adapted.alone(decision.weights.index(1.0), X)
+        return np.asarray(adaptation.mixtures_proba(X)[decision.weights.index(1.0)])
     pooled = model.pooled_proba(X)
-    return log_average([*adapted.experts(X, pooled), model.given_prior(pooled)], weights)
+    return log_average([*adaptation.experts(X, pooled), model.given_prior(pooled)], weights)

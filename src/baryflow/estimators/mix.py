@@ -8,14 +8,16 @@ estimated together with its mix, and both are held against what the sources say 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import softmax
 
 from baryflow.core.dictionary import Domain
 from baryflow.core.gaussian import fast_squared_distances
-from baryflow.estimators.sources import SourceModel, reweighted
+from baryflow.core.points import Points
+from baryflow.estimators.linear import reweight
+from baryflow.estimators.sources import SourceModel
+from baryflow.estimators.target import Seen
 from baryflow.validation import Floats
 
 #: Added to votes before logarithms are taken: no vote is a veto.
@@ -26,6 +28,9 @@ _ROUNDS = 8
 _STEPS = 3
 #: Rounds after which the components' variances in the view are computed anew; they matter little.
 _FRESH = 4
+
+
+_NOWHERE = Points(np.zeros((0, 0)), 0)
 
 
 def _gap(shares: Floats, usual: Floats) -> float:
@@ -71,25 +76,15 @@ class Mix:
     misfit: float = 1.0
 
 
-def known_mix(
-    model: SourceModel, moments: tuple[Floats, Floats], mass: float, shares: Floats | None = None
-) -> Mix:
+def assume_mix(model: SourceModel, seen: Seen, shares: Floats | None = None) -> Mix:
     """Return the mix of a target whose shares are known; without them they are the usual ones."""
     known = model.usual if shares is None else shares
-    centre, scale = model.classes.at(*moments, known, mass)
+    mass = float(seen.masses.sum())
+    centre, scale = model.moments_at(seen.mean, seen.variance, known, mass)
     return Mix(shares is None, known, known, centre, scale)
 
 
-def find_mix(
-    model: SourceModel,
-    masses: Floats,
-    means: Floats,
-    spreads: Any,
-    stds: Floats,
-    votes: Floats,
-    moments: tuple[Floats, Floats],
-    own_share: float,
-) -> Mix:
+def find_mix(model: SourceModel, seen: Seen, votes: Floats, own_share: float) -> Mix:
     """Estimate mix and moments of a target from its components, and decide whether the mix is usual.
 
     Expectation maximisation: a component's evidence for a class is its nearness to the class in the
@@ -98,10 +93,15 @@ def find_mix(
     the usual ones: if the gap is no larger than wrong votes and chance together can make it, the mix
     is taken to be as usual, which is the safer thing where it is true.
     """
-    mass = float(masses.sum())
-    weights = masses / mass
+    mass = float(seen.masses.sum())
+    weights = seen.masses / mass
+
+    def moments_at(mix: Floats) -> tuple[Floats, Floats]:
+        return model.moments_at(seen.mean, seen.variance, mix, mass)
+
     usual, n_classes = model.usual, model.n_classes
-    n_slots = len(model.slot_classes) // n_classes
+    classes = model.slot_classes
+    n_slots = len(classes) // n_classes
     p = model.n_dimensions
     unit = np.concatenate([model.unit, model.unit])
     prior = np.log(np.maximum(model.prior.mean, 1e-12))
@@ -113,25 +113,25 @@ def find_mix(
     domain: Domain | None = None
     misfit = np.inf
     for number in range(_ROUNDS):
-        centre, scale = model.classes.at(*moments, shares, mass)
-        slot_weights = expected[model.slot_classes] / n_slots
+        centre, scale = moments_at(shares)
+        slot_weights = expected[classes] / n_slots
         if domain is None:
-            domain = model.target(weights, np.zeros((0, 0)), slot_weights)
+            domain = model.target(weights, _NOWHERE, slot_weights)
         if number % _FRESH == 0:
-            variances = model.variances(spreads, stds, scale)
-        domain.points = points = model.points(means, variances, centre, scale)
-        domain.slot_weights = slot_weights
+            variances = model.variances(seen.spreads, seen.stds, scale)
+        points = model.points(seen.means, variances, centre, scale)
+        domain.points, domain.n_used, domain.slot_weights = points.values, points.n_spatial, slot_weights
         model.dictionary.transport(domain)
         model.dictionary.move_coordinates(domain)
-        slots = model.dictionary.reconstruction(domain)[:, : 2 * p]
-        distances = fast_squared_distances(points[:, : 2 * p] / unit, slots / unit)
+        slots = Points(model.dictionary.reconstruction(domain), p)
+        distances = fast_squared_distances(points.spatial / unit, slots.spatial / unit)
         if np.isinf(misfit):
             misfit = max(1.0, float(np.vdot(domain.plan, distances)) / p)
         table = distances.reshape(len(weights), n_classes, n_slots)
         nearest = table.min(axis=2)
         evidence = pooled
         if 2 * number >= _ROUNDS:
-            own = np.log(model.own_proba(means, centre, scale) + VOTE_FLOOR)
+            own = np.log(model.own_proba(seen.means, centre, scale) + VOTE_FLOOR)
             evidence = (1.0 - own_share) * pooled + own_share * own
         for _ in range(_STEPS):
             # log Σ exp over the slots of a class, in units of the misfit
@@ -141,11 +141,11 @@ def find_mix(
             shares = weights @ posterior
             expected = (shares + usual) / 2.0
             misfit = max(1.0, float(weights @ np.vecdot(posterior, nearest)) / p)
-    centre, scale = model.classes.at(*moments, shares, mass)
+    centre, scale = moments_at(shares)
     # The gap found is large also where classes are merely mistaken; the gap that the votes show if the
     # moments are those of a usual mix is then small, but can be so by accident: it counts half as much.
-    usual_moments = model.classes.at(*moments, usual, mass)
-    at_usual = reweighted(model.own_proba(means, *usual_moments), usual / model.prior.mean)
+    usual_moments = moments_at(usual)
+    at_usual = reweight(model.own_proba(seen.means, *usual_moments), usual / model.prior.mean)
     gap = float(np.cbrt(_gap(shares, usual) ** 2 * _gap(weights @ at_usual, usual)))
     # Two halves of the evidence, averaged and not multiplied: as independent as that they are not.
     opinion = softmax(0.5 * (near + evidence - prior + np.log(expected)), axis=1)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from baryflow.core.mixture import Mixture
-from baryflow.estimators.adaptation import remoteness
+from baryflow.core.points import Points
+from baryflow.estimators.adaptation import Adaptation, measure_remoteness
 from baryflow.estimators.class_moments import spread
 from baryflow.estimators.decision import Decision
 from baryflow.estimators.sources import SourceModel
@@ -15,30 +18,38 @@ from baryflow.validation import Floats
 _QUANTILES = 1001
 
 
-def usual_remoteness(model: SourceModel, rows: list[Floats], decision: Decision) -> tuple[Floats, float]:
-    """Return quantiles of how remote rows are that are not novel, in units of what is typical.
+@dataclass(frozen=True, eq=False)
+class Novelty:
+    """What remoteness is usual of rows that are not novel."""
 
-    From sources left out where there are such; otherwise from the sources themselves. Also return what
-    is typical of the sources' rows, for the time before anything is known of a target.
-    """
-    typical = max(float(np.median(source_remoteness(model, np.concatenate(rows)))), 1e-12)
-    if decision.remoteness:
-        return np.array(decision.remoteness), typical
-    found = []
-    for X in rows:
-        far = _source_remoteness(model, X, X.mean(axis=0), spread(X, model.scale))
-        found.append(far / max(float(np.median(far)), 1e-12))
-    return np.quantile(np.concatenate(found), np.linspace(0.0, 1.0, _QUANTILES)), typical
+    quantiles: Floats  # in units of what is typical of a target
+    typical: float  # of the sources' rows, for the time before anything is known of a target
 
+    @classmethod
+    def learn(cls, model: SourceModel, rows: list[Floats], decision: Decision) -> Novelty:
+        """Take the quantiles of sources left out, where there are such; or else of the sources."""
+        remote = _source_remoteness(model, np.concatenate(rows), model.centre, model.scale)
+        typical = max(float(np.median(remote)), 1e-12)
+        if decision.remoteness:
+            return cls(np.array(decision.remoteness), typical)
+        found = []
+        for X in rows:
+            far = _source_remoteness(model, X, X.mean(axis=0), spread(X, model.scale))
+            found.append(far / max(float(np.median(far)), 1e-12))
+        return cls(np.quantile(np.concatenate(found), np.linspace(0.0, 1.0, _QUANTILES)), typical)
 
-def source_remoteness(model: SourceModel, rows: Floats) -> Floats:
-    """Return how remote rows are from all sources, before anything is known of the target."""
-    return _source_remoteness(model, rows, model.centre, model.scale)
+    def rank(self, model: SourceModel, adaptation: Adaptation | None, rows: Floats) -> Floats:
+        """Return the share of rows that are not novel and yet nearer than these."""
+        if adaptation is None:
+            far = _source_remoteness(model, rows, model.centre, model.scale) / self.typical
+        else:
+            far = adaptation.remoteness(rows)
+        return np.asarray(np.searchsorted(self.quantiles, far, side="left") / len(self.quantiles))
 
 
 def _source_remoteness(model: SourceModel, rows: Floats, centre: Floats, scale: Floats) -> Floats:
-    p = model.n_dimensions
-    points = np.concatenate([domain.points for domain in model.domains])
+    """Return how remote rows are from all sources."""
+    points = Points(np.concatenate([domain.points for domain in model.domains]), model.n_dimensions)
     weights = np.concatenate([domain.weights for domain in model.domains])
-    mixture = Mixture(weights / weights.sum(), points[:, :p], points[:, p : 2 * p])
-    return remoteness(model.project(rows, centre, scale), mixture)
+    mixture = Mixture(weights / weights.sum(), points.means, points.stds)
+    return measure_remoteness(model.project(rows, centre, scale), mixture)

@@ -1,50 +1,38 @@
 """How far to trust which expert, learned by playing each source as a target.
 
-Every source in turn is left out, and what the others teach is tried on it: as a stream in the mix of
-classes that it has, shuffled and class by class, and in other mixes. Two things are learned from the
-labels there, and nothing else: the weights of the experts for a target of which every class was seen,
-and for one that has just begun.
+Every source in turn is left out, and what the others teach is tried on it: as a stream, shuffled and
+class by class. Two things are learned from the labels there, and nothing else: the weights of the
+experts for a target of which every class was seen, and for one that has just begun.
+
+Of many sources, classes and rows only some play: what is learned are a few weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from scipy.special import softmax
+from joblib import Parallel, delayed
 
-from baryflow.estimators.adaptation import (
-    EVEN,
-    EXPERTS,
-    ONLINE_STEPS,
-    PROBABILITY_FLOOR,
-    Adapted,
-    Options,
-)
+from baryflow.core.discriminant import Scatter
+from baryflow.estimators.adaptation import EVEN, EXPERTS, PROBABILITY_FLOOR, Options, adapt
 from baryflow.estimators.decision import SOURCE_ALONE, Decision
-from baryflow.estimators.sources import SourceModel, SourceOptions
-from baryflow.estimators.target import absorb, new_summary, summarise_whole, summary_settings
+from baryflow.estimators.experts import PART, POINT, accuracy_of, as_good, likeliest_weights
+from baryflow.estimators.orders import number_within, stream_order
+from baryflow.estimators.sources import SourceModel, SourceOptions, learn_sources, standardise
+from baryflow.estimators.target import Target, row_settings
 from baryflow.validation import Floats, Integers
 
-#: Rows of one class in a run of a stream.
-_RUN = 20
-#: What is played: mixes of classes and orders.
-PLAYS = (
-    ("as they are", "shuffled"),
-    ("as they are", "class by class"),
-    ("80 % of one class", "shuffled"),
-    ("half of the classes", "shuffled"),
-    ("one class", "shuffled"),
-)
+#: What is played: the orders of streams.
+PLAYS = ("shuffled", "class by class")
+#: Sources that play a target at most, sources from which they are learned, and classes.
+_MOST_PLAYS, _MOST_SOURCES, _MOST_CLASSES = 8, 8, 40
 #: Rows of the first batch of a stream that is played, the fewest that are worth it, and the most.
 _FIRST_BATCH, _FEWEST, _LONGEST = 32, 40, 1000
-#: Rows of the sources used to fit the classifiers that play the game.
-_MAX_ROWS = 6000
-#: A difference on sources left out is believed if it is more than a twentieth of the errors, and for the
-#: weights of the experts more than a point of accuracy: a source left out may be much farther away than
-#: a target, or not at all away when an encoder was trained on it.
-_POINT, _PART = 0.01, 0.05
+#: Rows of the sources used to fit the classifiers that play the game, and steps of their optimiser.
+_MAX_ROWS, _CLASSIFIER_STEPS = 6000, 50
 #: Weights of the experts looked at: from the likeliest to nearly even.
 _EVENNESS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 #: A guess is late if this part of the stream or more comes after it in one piece, the stream being cut
@@ -53,6 +41,11 @@ _LATE = 0.3
 _QUANTILES = 1001
 #: Steps from the likeliest of them to not adapting.
 _BOLDNESS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)
+
+
+
+#: Told how much is done of how much, and of what.
+Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,94 +69,194 @@ class _Guess:
     remoteness: Floats
 
 
-def decide(
+def rehearse(
     rows: list[Floats],
     codes: list[Integers],
     n_classes: int,
     source_options: SourceOptions,
     options: Options,
     weights: Sequence[float] | None,
+    *,
+    scatter: Scatter | None = None,
+    n_jobs: int | None = None,
+    progress: Progress | None = None,
 ) -> Decision:
     """Leave one source out at a time and learn what serves it; `weights` that are given stay.
 
     The weights are those with the lowest negative log-likelihood on the sources left out: for the end
     made as even as costs no accuracy that is believed, for the beginning as near to not adapting.
+
+    Parameters
+    ----------
+    rows, codes : lists of arrays
+        Complete rows and class numbers of every source.
+    scatter : Scatter, optional
+        Of all sources, if it is known already.
+    n_jobs : int, optional
+        Processes that play at the same time, as joblib has it; the outcome is the same.
+    progress : callable, optional
+        Called as ``progress(done, total, what)``.
     """
-    # A source that plays a target has its own mix, not the one that is expected of the target.
-    plays = _plays(rows, codes, n_classes, replace(source_options, class_prior=None))
-    if not plays:
-        why = (
-            "there is one source only" if len(rows) < 2 else "every source has a class that no other has"
-        )
-        if n_classes < 2:
-            why = "there is one class only"
+    if len(rows) < 2 or n_classes < 2:
+        return _nothing_left_out("one source" if len(rows) < 2 else "one class", weights)
+    cast = _cast(rows, codes, n_classes, source_options, scatter)
+    if not cast:
         return Decision(
             weights=tuple(weights or EVEN),
-            reason=f"{why}, so nothing can be left out to see whether adapting helps",
+            reason="every source has a class that no other has, so nothing can be left out to see "
+            "whether adapting helps",
         )
-    last = _choose_weights(plays, options) if weights is None else tuple(weights)
-    guesses = [
-        guess
-        for number, (mix, order) in enumerate(PLAYS)
-        for play in plays
-        for guess in _stream(play, options, last, number, mix, order)
-    ]
-    orders = [guess for guess in guesses if PLAYS[guess.stream][0] == "as they are"]
-    if not orders:
+    total = 2 * len(cast)
+    plays: list[_Play] = []
+    tables: list[Any] = []
+    work = Parallel(n_jobs=n_jobs, return_as="generator")
+    for play, table in work(delayed(_learn)(*part, options, weights) for part in cast):
+        plays.append(play)
+        tables.append(table)
+        if progress is not None:
+            progress(len(plays), total, "learning from the other sources")
+    last = _choose_weights(tables) if weights is None else tuple(weights)
+    found: list[list[_Guess]] = []
+    for guesses in work(delayed(_perform)(play, options, last) for play in plays):
+        found.append(guesses)
+        if progress is not None:
+            progress(len(plays) + len(found), total, "playing sources as targets")
+    return _decide([g for number in range(len(PLAYS)) for some in found for g in some
+                    if g.stream == number], last)  # fmt: skip
+
+
+def _nothing_left_out(what: str, weights: Sequence[float] | None) -> Decision:
+    reason = f"there is {what} only, so nothing can be left out to see whether adapting helps"
+    return Decision(weights=tuple(weights or EVEN), reason=reason)
+
+
+def _decide(guesses: list[_Guess], last: tuple[float, ...]) -> Decision:
+    """Choose the weights at the beginning, and whether to adapt at all."""
+    if not guesses:
         return Decision(weights=last, reason="the sources have too few rows to play a target")
-    first = _choose_beginning(orders, last)
+    first = _choose_beginning(guesses, last)
     decision = Decision(True, last, first, "nothing was clearly better on sources left out")
-    scores = _scores(guesses, decision)
-    before, after = (float(np.mean([score[k] for score in scores[:2]])) for k in (1, 2))
-    # Late in streams as they are a target is known as well as it gets.
+    scores = _score(guesses, decision)
+    before, after = (float(np.mean([score[k] for score in scores])) for k in (1, 2))
+    # Late in a stream a target is known as well as it gets.
     far = np.concatenate(
-        [g.remoteness for g in orders if g.part >= _LATE] or [g.remoteness for g in orders]
+        [g.remoteness for g in guesses if g.part >= _LATE] or [g.remoteness for g in guesses]
     )
     remote = tuple(np.quantile(far, np.linspace(0.0, 1.0, _QUANTILES)).tolist())
-    if after < before - max(_POINT, _PART * (1.0 - before)):
+    decision = replace(decision, plays=scores, remoteness=remote)
+    if after < before - max(POINT, PART * (1.0 - before)):
         why = "adapting lost against the source classifier on sources left out"
-        return replace(decision, adapts=False, reason=why, plays=scores, remoteness=remote)
-    return replace(decision, plays=scores, remoteness=remote)
+        return replace(decision, adapts=False, reason=why)
+    return decision
 
 
-def _plays(
-    rows: list[Floats], codes: list[Integers], n_classes: int, options: SourceOptions
-) -> list[_Play]:
-    if len(rows) < 2 or n_classes < 2:
-        return []
-    found = []
-    for left_out in range(len(rows)):
-        rest = [i for i in range(len(rows)) if i != left_out]
+def _cast(
+    rows: list[Floats],
+    codes: list[Integers],
+    n_classes: int,
+    options: SourceOptions,
+    scatter: Scatter | None,
+) -> list[tuple[Any, ...]]:
+    """Return who plays: the sources that teach, the one that is left out, and what is known already."""
+    # A source that plays a target has its own mix, not the one that is expected of the target.
+    options = replace(options, class_prior=None, classifier_steps=_CLASSIFIER_STEPS)
+    if n_classes > _MOST_CLASSES:
+        rows, codes = _some_classes(rows, codes, n_classes)
+        n_classes, scatter = _MOST_CLASSES, None
+    numbers = np.arange(len(rows))
+    if len(rows) > _MOST_SOURCES + 1:
+        scatter = None
+    found: list[tuple[Any, ...]] = []
+    for left_out in _spread_out(numbers, _MOST_PLAYS):
+        rest = _spread_out(np.roll(numbers, -left_out)[1:], _MOST_SOURCES)
+        if scatter is not None:
+            rest = np.delete(numbers, left_out)
         if len(np.unique(np.concatenate([codes[i] for i in rest]))) < n_classes:
             continue  # a class that only this source has cannot be learned from the others
-        kept = _subsample([rows[i] for i in rest], [codes[i] for i in rest])
-        model = SourceModel.fit(*kept, n_classes, options)
-        found.append(_Play(model, rows[left_out], codes[left_out]))
+        kept = _thin_out([rows[i] for i in rest], [codes[i] for i in rest])
+        X, y = rows[left_out], codes[left_out]
+        known = scatter
+        if scatter is not None:
+            known = scatter - Scatter.of(standardise(X, X.std(axis=0)), y, n_classes)
+        found.append((*kept, n_classes, options, known, X, y))
     return found
 
 
-def _choose_weights(plays: list[_Play], options: Options) -> tuple[float, ...]:
-    """Return the most even weights of the experts that are not worse than the best.
+def _spread_out(numbers: Integers, most: int) -> Integers:
+    """Return at most so many numbers, as far apart as can be."""
+    if len(numbers) <= most:
+        return numbers
+    return numbers[np.linspace(0, len(numbers) - 1, most).astype(np.intp)]
+
+
+def _some_classes(
+    rows: list[Floats], codes: list[Integers], n_classes: int
+) -> tuple[list[Floats], list[Integers]]:
+    """Return the rows of some classes, numbered anew."""
+    chosen = np.random.default_rng(0).permutation(n_classes)[:_MOST_CLASSES]
+    number = np.full(n_classes, -1)
+    number[np.sort(chosen)] = np.arange(len(chosen))
+    kept = [number[y] >= 0 for y in codes]
+    return (
+        [X[some] for X, some in zip(rows, kept, strict=True)],
+        [number[y[some]] for y, some in zip(codes, kept, strict=True)],
+    )
+
+
+def _thin_out(rows: list[Floats], codes: list[Integers]) -> tuple[list[Floats], list[Integers]]:
+    """Return every k-th row of each class and source, so that at most about _MAX_ROWS are left."""
+    step = -(-sum(map(len, rows)) // _MAX_ROWS)
+    if step == 1:
+        return rows, codes
+    kept = [number_within(y) % step == 0 for y in codes]
+    return (
+        [X[some] for X, some in zip(rows, kept, strict=True)],
+        [y[some] for y, some in zip(codes, kept, strict=True)],
+    )
+
+
+def _learn(
+    rows: list[Floats],
+    codes: list[Integers],
+    n_classes: int,
+    source_options: SourceOptions,
+    scatter: Scatter | None,
+    X: Floats,
+    y: Integers,
+    options: Options,
+    weights: Sequence[float] | None,
+) -> tuple[_Play, tuple[Floats, Integers] | None]:
+    """Learn from the sources that are not left out; ask the experts, if their weights are wanted.
 
     The experts are asked with the mix known: finding it is not what they are judged by.
     """
-    logs, answers = [], []
-    for play in plays:
-        turn = np.random.default_rng(0).permutation(len(play.y))[:_LONGEST]
-        X = play.X[turn]
-        counts = np.bincount(play.y[turn], minlength=play.model.n_classes)
-        shares = (counts + play.model.prior.mean) / (len(turn) + 1.0)
-        summary = summarise_whole(play.model, X)
-        adapted = Adapted(play.model, summary, options, n_steps=ONLINE_STEPS, shares=shares)
-        tables = adapted.experts(X, play.model.pooled_proba(X))
-        logs.append(np.log(np.stack(tables) + PROBABILITY_FLOOR))
-        answers.append(play.y[turn])
-    candidates = [_likeliest_weights(logs, answers, evenness) for evenness in _EVENNESS] + [EVEN]
+    model = learn_sources(rows, codes, n_classes, source_options, scatter)
+    play = _Play(model, X, y)
+    if weights is not None:
+        return play, None
+    turn = np.random.default_rng(0).permutation(len(y))[:_LONGEST]
+    counts = np.bincount(y[turn], minlength=n_classes)
+    shares = (counts + model.prior.mean) / (len(turn) + 1.0)
+    target = _new_target(model)
+    target.absorb_whole(X[turn])
+    adaptation = adapt(model, target.seen(), options, shares=shares)
+    tables = adaptation.experts(X[turn], model.pooled_proba(X[turn]))
+    return play, (np.log(np.stack(tables) + PROBABILITY_FLOOR), y[turn])
+
+
+def _new_target(model: SourceModel) -> Target:
+    return Target(model, row_settings(model.n_classes, view=model.directions is not None))
+
+
+def _choose_weights(tables: list[tuple[Floats, Integers]]) -> tuple[float, ...]:
+    """Return the most even weights of the experts that are not worse than the best."""
+    logs, answers = [table for table, _ in tables], [y for _, y in tables]
+    candidates = [likeliest_weights(logs, answers, evenness) for evenness in _EVENNESS] + [EVEN]
     accuracy = [
-        np.mean([_right(weights, table, y) for table, y in zip(logs, answers, strict=True)])
+        np.mean([accuracy_of(weights, table, y) for table, y in zip(logs, answers, strict=True)])
         for weights in candidates
     ]
-    return candidates[_as_good(np.array(accuracy), _POINT)]
+    return candidates[as_good(np.array(accuracy), POINT)]
 
 
 def _choose_beginning(guesses: list[_Guess], last: tuple[float, ...]) -> tuple[float, ...]:
@@ -178,158 +271,56 @@ def _choose_beginning(guesses: list[_Guess], last: tuple[float, ...]) -> tuple[f
         logs.append(np.concatenate([(1.0 - guess.seen) * guess.logs, fixed[None]]))
         answers.append(guess.y)
     parts = np.array([guess.part for guess in guesses])
-    likeliest = np.array(_likeliest_weights(logs, answers, _EVENNESS[0], parts))
+    likeliest = np.array(likeliest_weights(logs, answers, _EVENNESS[0], parts))
     candidates = [
         tuple((step * likeliest + (1.0 - step) * np.array(SOURCE_ALONE)).tolist()) for step in _BOLDNESS
     ]
     accuracy = [
         np.average(
-            [_right((*weights, 1.0), t, y) for t, y in zip(logs, answers, strict=True)], weights=parts
+            [accuracy_of((*weights, 1.0), t, y) for t, y in zip(logs, answers, strict=True)], weights=parts
         )
         for weights in candidates
     ]
-    return candidates[_as_good(np.array(accuracy))]
+    return candidates[as_good(np.array(accuracy))]
 
 
-def _as_good(accuracy: Floats, point: float = 0.0) -> int:
-    """Return the last that is not worse than the best by a difference that is believed."""
-    best = float(accuracy.max())
-    return int(np.flatnonzero(accuracy >= best - max(point, _PART * (1.0 - best)))[-1])
-
-
-def _right(weights: Sequence[float], logs: Floats, y: Integers) -> float:
-    return float((np.tensordot(weights, logs, 1).argmax(axis=1) == y).mean())
-
-
-def _scores(guesses: list[_Guess], decision: Decision) -> tuple[tuple[str, float, float], ...]:
+def _score(guesses: list[_Guess], decision: Decision) -> tuple[tuple[str, float, float], ...]:
     """Return the accuracy of the source classifier and of the adapted one in each kind of stream."""
     found = []
-    for number, (mix, order) in enumerate(PLAYS):
+    for number, order in enumerate(PLAYS):
         mine = [guess for guess in guesses if guess.stream == number]
         if mine:
             parts = [guess.part for guess in mine]
-            before = [_right((0.0,) * len(EXPERTS) + (1.0,), g.logs, g.y) for g in mine]
-            after = [_right(decision.at(g.seen), g.logs, g.y) for g in mine]
-            found.append(
-                (
-                    f"{mix}, {order}",
-                    float(np.average(before, weights=parts)),
-                    float(np.average(after, weights=parts)),
-                )
-            )
+            before = [accuracy_of((0.0,) * len(EXPERTS) + (1.0,), g.logs, g.y) for g in mine]
+            after = [accuracy_of(decision.at(g.seen), g.logs, g.y) for g in mine]
+            means = [float(np.average(right, weights=parts)) for right in (before, after)]
+            found.append((order, *means))
     return tuple(found)
 
 
-def _likeliest_weights(
-    logs: list[Floats], answers: list[Integers], evenness: float, parts: Floats | None = None
-) -> tuple[float, ...]:
-    """Minimise the mean negative log-likelihood over weights on the simplex, and over a temperature.
-
-    −evenness · mean log weight is added, which keeps every expert in the game. With `parts`, the weights
-    of the tables in the mean, the last of each table's logs is added as it is.
-    """
-    from scipy.optimize import minimize
-
-    n = len(logs[0]) - (parts is not None)
-    share = np.full(len(logs), 1.0 / len(logs)) if parts is None else parts / parts.sum()
-
-    def cost(unknown: Floats) -> tuple[float, Floats]:
-        heat, weights = np.exp(unknown[0]), softmax(unknown[1:])
-        value, to_heat, slope = 0.0, 0.0, np.zeros(n)
-        for table, y, part in zip(logs, answers, share, strict=True):
-            total = np.tensordot(weights, table[:n], 1)
-            if parts is not None:
-                total = total + table[n]
-            rows = np.arange(len(y))
-            scaled = heat * total
-            scaled = scaled - scaled.max(axis=1, keepdims=True)
-            scaled -= np.log(np.exp(scaled).sum(axis=1, keepdims=True))
-            found = np.exp(scaled)
-            value -= part * float(scaled[rows, y].mean())
-            to_heat -= part * heat * float((total[rows, y] - (found * total).sum(axis=1)).mean())
-            slope -= part * (table[:n, rows, y] - (found * table[:n]).sum(axis=2)).mean(axis=1)
-        value -= evenness * float(np.log(n * weights).mean())
-        to_weights = heat * slope - evenness / n / weights
-        return value, np.append(to_heat, weights * (to_weights - weights @ to_weights))
-
-    found = minimize(cost, np.zeros(n + 1), jac=True, method="L-BFGS-B")
-    return tuple(float(w) for w in softmax(found.x[1:]))
-
-
-def _stream(
-    play: _Play, options: Options, weights: Sequence[float], number: int, mix: str, order: str
-) -> list[_Guess]:
-    """Play a source as a stream; guess its next rows after every doubling."""
+def _perform(play: _Play, options: Options, weights: Sequence[float]) -> list[_Guess]:
+    """Play a source as streams; guess the next rows of each after every doubling."""
     model = play.model
-    rng = np.random.default_rng([number, len(play.y)])
-    rows = resampled(play.y, mix, rng)
-    if len(rows) < _FEWEST:
-        return []
-    turn = rows[stream_order(play.y[rows], order.split(maxsplit=1)[0], rng)]
-    summary = new_summary(
-        model, summary_settings(model.n_classes, full_covariance=model.directions is not None)
-    )
-    cuts = [0, _FIRST_BATCH]
-    while 2 * cuts[-1] < len(turn):
-        cuts.append(2 * cuts[-1])
-    cuts.append(len(turn))
     guesses = []
-    for start, end, after in zip(cuts, cuts[1:], cuts[2:], strict=False):
-        absorb(model, summary, play.X[turn[start:end]])
-        adapted = Adapted(model, summary, options, weights, n_steps=ONLINE_STEPS)
-        some = turn[end : min(after, end + max(2 * _FIRST_BATCH, len(turn) // 8))]
-        X, pooled = play.X[some], model.pooled_proba(play.X[some])
-        tables = [*adapted.experts(X, pooled), model.given_prior(pooled)]
-        logs = np.log(np.stack(tables) + PROBABILITY_FLOOR)
-        part = (after - end) / len(turn)
-        guesses.append(_Guess(number, adapted.seen, part, logs, play.y[some], adapted.remoteness(X)))
+    for number, order in enumerate(PLAYS):
+        rng = np.random.default_rng([number, len(play.y)])
+        some = rng.permutation(len(play.y))[:_LONGEST]
+        if len(some) < _FEWEST:
+            continue
+        turn = some[stream_order(play.y[some], order.split(maxsplit=1)[0], rng)]
+        target = _new_target(model)
+        cuts = [0, _FIRST_BATCH]
+        while 2 * cuts[-1] < len(turn):
+            cuts.append(2 * cuts[-1])
+        cuts.append(len(turn))
+        for start, end, after in zip(cuts, cuts[1:], cuts[2:], strict=False):
+            target.absorb(play.X[turn[start:end]])
+            adaptation = adapt(model, target.seen(), options, weights)
+            ahead = turn[end : min(after, end + max(2 * _FIRST_BATCH, len(turn) // 8))]
+            X, pooled = play.X[ahead], model.pooled_proba(play.X[ahead])
+            tables = [*adaptation.experts(X, pooled), model.given_prior(pooled)]
+            logs = np.log(np.stack(tables) + PROBABILITY_FLOOR)
+            part = (after - end) / len(turn)
+            far = adaptation.remoteness(X)
+            guesses.append(_Guess(number, adaptation.seen, part, logs, play.y[ahead], far))
     return guesses
-
-
-def resampled(y: Integers, mix: str, rng: np.random.Generator) -> Integers:
-    """Return numbers of rows in which the classes are mixed as said."""
-    everything = rng.permutation(len(y))
-    classes, counts = np.unique(y, return_counts=True)
-    if mix == "as they are":
-        return everything[:_LONGEST]
-    if mix == "half of the classes":
-        some = rng.permutation(classes)[: max(1, len(classes) // 2)]
-        return everything[np.isin(y[everything], some)][:_LONGEST]
-    frequent = rng.choice(classes[counts >= 0.5 * np.median(counts)])
-    mine = everything[y[everything] == frequent][:_LONGEST]
-    if mix == "one class":
-        return np.asarray(mine)
-    others = everything[y[everything] != frequent][: len(mine) // 4]
-    return np.asarray(rng.permutation(np.concatenate([mine, others])))
-
-
-def _numbered(y: Integers) -> Integers:
-    """Return the number of each row within its class."""
-    within = np.empty(len(y), dtype=np.intp)
-    for c in np.unique(y):
-        within[y == c] = np.arange((y == c).sum())
-    return within
-
-
-def _subsample(rows: list[Floats], codes: list[Integers]) -> tuple[list[Floats], list[Integers]]:
-    """Return every k-th row of each class and source, so that at most about _MAX_ROWS are left."""
-    step = -(-sum(map(len, rows)) // _MAX_ROWS)
-    if step == 1:
-        return rows, codes
-    kept_rows, kept_codes = [], []
-    for X, y in zip(rows, codes, strict=True):
-        keep = _numbered(y) % step == 0
-        kept_rows.append(X[keep])
-        kept_codes.append(y[keep])
-    return kept_rows, kept_codes
-
-
-def stream_order(y: Integers, order: str, rng: np.random.Generator) -> Integers:
-    """Return the rows shuffled, class by class, or in runs of one class."""
-    if order == "shuffled":
-        return rng.permutation(len(y))
-    classes = [rng.permutation(np.flatnonzero(y == c)) for c in rng.permutation(np.unique(y))]
-    if order == "class":
-        return np.concatenate(classes)
-    runs = [rows[i : i + _RUN] for rows in classes for i in range(0, len(rows), _RUN)]
-    return np.concatenate([runs[i] for i in rng.permutation(len(runs))])

@@ -39,7 +39,7 @@ class Limits:
         width = np.where(constant, np.inf, width)
         return cls(centre - width, centre + width)
 
-    def screened(self, X: Floats) -> Floats:
+    def screen(self, X: Floats) -> Floats:
         """Return rows in which glitches are missing values; the same array if there are none."""
         glitches = np.less(X, self.low) | np.greater(X, self.high)
         return np.where(glitches, np.nan, X) if glitches.any() else X

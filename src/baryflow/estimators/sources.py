@@ -2,71 +2,34 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
+from operator import add
 
 import numpy as np
-from scipy.special import softmax
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 
-from baryflow.core.dictionary import Dictionary, Domain, farthest_first
-from baryflow.core.discriminant import discriminant_directions
-from baryflow.core.em import Reference, distinct_rows, fit_rows
-from baryflow.core.gaussian import fast_squared_distances
+from baryflow.core.dictionary import Dictionary, Domain
+from baryflow.core.discriminant import Scatter
 from baryflow.core.mixture import Mixture
+from baryflow.core.points import Points
 from baryflow.core.proportions import ProportionPrior
+from baryflow.core.spread import Spreads
+from baryflow.estimators.atoms import mix_class, split_classes, start_dictionary
 from baryflow.estimators.class_moments import ClassMoments, spread
+from baryflow.estimators.linear import STEPS, LinearClassifier, reweight, telling_basis
 from baryflow.estimators.sensors import Limits
 from baryflow.validation import Floats, Integers
 
-#: Logit of a class that a classifier has never seen.
-_NEVER = -50.0
-#: A class with fewer rows than this in a source is one component, its spread drawn towards the usual.
-_FEW_ROWS = 5
-#: Rows for each component that a class gets.
-_ROWS_PER_COMPONENT = 5
-_MAX_ATOMS = 4
 #: Smallest std of a target component in the loss, in units of the usual spread within a class.
 _COMPONENT_FLOOR = 0.05
 #: A column whose std is below this part of its largest value does not vary.
 _ROUNDING = 1e-10
-_TRAINING_STEPS = 5
-
-
-@dataclass(frozen=True, eq=False)
-class LinearClassifier:
-    """A fitted logistic regression: nothing but its two arrays."""
-
-    coefficients: Floats  # (d, n_classes)
-    intercepts: Floats  # (n_classes,)
-
-    @classmethod
-    def fit(cls, Z: Floats, codes: Integers, n_classes: int) -> LinearClassifier:
-        """Fit on standardised rows; classes without a row are never predicted."""
-        coefficients = np.zeros((Z.shape[1], n_classes))
-        intercepts = np.full(n_classes, _NEVER)
-        present = np.unique(codes)
-        if len(present) == 1:
-            intercepts[present] = 0.0
-            return cls(coefficients, intercepts)
-        model = LogisticRegression()
-        with warnings.catch_warnings():
-            # A hundred steps are enough for what the classifier is used for.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(Z, codes)
-        if len(present) == 2:  # scikit-learn keeps one row of coefficients for two classes
-            coefficients[:, present[1]] = model.coef_[0]
-            intercepts[present] = [0.0, model.intercept_[0]]
-        else:
-            coefficients[:, present] = model.coef_.T
-            intercepts[present] = model.intercept_
-        return cls(coefficients, intercepts)
-
-    def proba(self, Z: Floats) -> Floats:
-        """Return the probability of every class."""
-        return np.asarray(softmax(Z @ self.coefficients + self.intercepts, axis=1))
+#: Block steps of the dictionary with the sources, from their rows and from mixtures of unknown making.
+_TRAINING_STEPS, _MIXTURE_STEPS = 5, 20
+#: With more columns than this, classifiers are fitted on what tells classes apart: on at least so many
+#: directions, and on twice as many as there are classes.
+_MANY_COLUMNS, _FEWEST_DIRECTIONS = 512, 64
 
 
 @dataclass(frozen=True)
@@ -79,6 +42,18 @@ class SourceOptions:
     seed: int = 0
     #: Class proportions that the user expects of a target; None: those of the sources.
     class_prior: Floats | None = None
+    #: Steps of the classifiers' optimiser.
+    classifier_steps: int = STEPS
+
+
+@dataclass(frozen=True, eq=False)
+class Classifiers:
+    """What needs rows of the sources: two classifiers, and how their columns and classes behave."""
+
+    pooled: LinearClassifier  # of rows standardised with the pooled moments
+    own: LinearClassifier  # of rows standardised with their domain's moments
+    limits: Limits
+    classes: ClassMoments
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,82 +61,63 @@ class SourceModel:
     """Classifiers, view, prior of the proportions and the source-only dictionary.
 
     In the *view*, rows are standardised with their own domain's moments and projected on the
-    discriminant directions; without it they are only moved to the sources' common centre.
+    discriminant directions; without it they are only moved to the sources' common centre. A model
+    of mixtures has no classifiers.
     """
 
     n_classes: int
     centre: Floats  # pooled mean and std of the sources' columns
     scale: Floats
-    limits: Limits
     directions: Floats | None  # None without a view
     unit: Floats  # usual spread within a class, in the coordinates of the mixtures
-    pooled: LinearClassifier  # of rows standardised with the pooled moments
-    own: LinearClassifier  # of rows standardised with their domain's moments
+    classifiers: Classifiers | None
     prior: ProportionPrior
     usual: Floats  # class proportions that are expected of a target
     told: bool  # by the user, and not only by the sources
-    classes: ClassMoments
-    slot_classes: Integers  # class of each slot of the atoms
     dictionary: Dictionary
     domains: list[Domain]
     loss_curve: Floats
-
-    @classmethod
-    def fit(
-        cls, rows: list[Floats], codes: list[Integers], n_classes: int, options: SourceOptions
-    ) -> SourceModel:
-        """Learn from complete rows, a list entry for each source."""
-        everything, labels = np.concatenate(rows), np.concatenate(codes)
-        centre, scale = everything.mean(axis=0), everything.std(axis=0)
-        # A column that varies by rounding alone is constant.
-        constant = scale <= _ROUNDING * np.abs(everything).max(axis=0)
-        scale = np.where(constant, 1.0, scale)
-        standardised = [(X - X.mean(axis=0)) / spread(X, scale) for X in rows]
-        pooled = LinearClassifier.fit((everything - centre) / scale, labels, n_classes)
-        own = LinearClassifier.fit(np.concatenate(standardised), labels, n_classes)
-        directions = None
-        seen = [X - centre for X in rows]
-        if options.view:
-            directions = discriminant_directions(standardised, codes, n_classes)
-            seen = [Z @ directions for Z in standardised]
-        counts = np.stack([np.bincount(c, minlength=n_classes) for c in codes]).astype(np.float64)
-        # In the view the shrunken spread within a class is 1 by construction.
-        unit = np.ones(seen[0].shape[1]) if options.view else _within(seen, codes)
-        parts = _class_mixtures(seen, codes, n_classes, unit, options)
-        dictionary, domains, slot_classes = _dictionary(parts, seen, codes, counts, unit, options)
-        curve = dictionary.fit(domains, max_steps=_TRAINING_STEPS, tol=1e-3)
-        prior = ProportionPrior.of(counts)
-        return cls(
-            n_classes=n_classes,
-            centre=centre,
-            scale=scale,
-            limits=Limits.of(rows, centre, scale, constant),
-            directions=directions,
-            unit=unit,
-            pooled=pooled,
-            own=own,
-            prior=prior,
-            usual=prior.mean if options.class_prior is None else options.class_prior,
-            told=options.class_prior is not None,
-            classes=ClassMoments.of(rows, codes, prior.mean, centre, scale),
-            slot_classes=slot_classes,
-            dictionary=dictionary,
-            domains=domains,
-            loss_curve=curve,
-        )
 
     @property
     def n_dimensions(self) -> int:
         """Columns of the means in the coordinates of the mixtures."""
         return len(self.unit)
 
+    @property
+    def slot_classes(self) -> Integers:
+        """Class of each slot of the atoms."""
+        return np.repeat(np.arange(self.n_classes), self.dictionary.n_slots // self.n_classes)
+
+    @property
+    def of_rows(self) -> Classifiers:
+        """What was learned from rows."""
+        if self.classifiers is None:
+            raise ValueError("a model of mixtures has no classifiers")
+        return self.classifiers
+
     def pooled_proba(self, X: Floats) -> Floats:
         """Return the probabilities of the source classifier that knows nothing of the target."""
-        return self.pooled.proba((X - self.centre) / self.scale)
+        return self.of_rows.pooled.proba((X - self.centre) / self.scale)
 
     def own_proba(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
         """Return those of the classifier that standardises with the target's moments."""
-        return self.own.proba((X - centre) / scale)
+        return self.of_rows.own.proba((X - centre) / scale)
+
+    def source_proba(self, X: Floats) -> Floats:
+        """Return the pooled classifier's probabilities, given what the user expects of a target."""
+        return self.given_prior(self.pooled_proba(X))
+
+    def given_prior(self, pooled: Floats) -> Floats:
+        """Return the pooled classifier's probabilities for the mix that the user expects, if any."""
+        return reweight(pooled, self.usual / self.prior.mean) if self.told else pooled
+
+    def moments_at(
+        self, mean: Floats, variance: Floats, shares: Floats, mass: float
+    ) -> tuple[Floats, Floats]:
+        """Return centre and scale of a target with this mean and variance, if its mix is `shares`."""
+        if self.classifiers is None:
+            return self.centre, self.scale
+        return self.classifiers.classes.at(mean, variance, shares, mass)
 
     def project(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
         """Return rows in the coordinates of the mixtures."""
@@ -173,45 +129,174 @@ class SourceModel:
         """Return the matrix through which raw rows are compared; None: as they are."""
         return None if self.directions is None else self.directions / scale[:, None]
 
-    def variances(self, spreads: Any, stds: Floats, scale: Floats) -> Floats:
+    def variances(self, spreads: Spreads | None, stds: Floats, scale: Floats) -> Floats:
         """Return the variances of components in the coordinates of the mixtures."""
-        if self.directions is None or spreads is None:
+        metric = self.metric(scale)
+        if metric is None or spreads is None:
             return np.square(stds)
-        return spreads.variances(self.directions / scale[:, None])
+        return spreads.variances(metric)
 
-    def points(self, means: Floats, variances: Floats, centre: Floats, scale: Floats) -> Floats:
-        """Return components of a target as unlabelled points (mean, std) of the dictionary.
+    def points(self, means: Floats, variances: Floats, centre: Floats, scale: Floats) -> Points:
+        """Return components of a target as unlabelled points of the dictionary.
 
         `means` are raw, `variances` in the coordinates of the mixtures.
         """
         floored = np.sqrt(np.maximum(variances, (_COMPONENT_FLOOR * self.unit) ** 2))
         labels = np.zeros((len(means), self.n_classes))
-        return np.hstack([self.project(means, centre, scale), floored, labels])
+        return Points.join(self.project(means, centre, scale), floored, labels)
 
-    def target(self, weights: Floats, points: Floats, slot_weights: Floats) -> Domain:
+    def slot_weights(self, shares: Floats) -> Floats:
+        """Return the weights of the slots of a domain with these class proportions."""
+        classes = self.slot_classes
+        return np.asarray(shares[classes] * (self.n_classes / len(classes)))
+
+    def target(self, weights: Floats, points: Points, slot_weights: Floats) -> Domain:
         """Return a target as a domain of the dictionary, half-way between all atoms."""
         n_atoms = self.dictionary.n_atoms
         return Domain(
             weights=weights,
-            points=points,
+            points=points.values,
             slot_weights=slot_weights,
             coordinates=np.full(n_atoms, 1.0 / n_atoms),
-            n_used=2 * self.n_dimensions,
+            n_used=points.n_spatial,
         )
 
-    def source_proba(self, X: Floats) -> Floats:
-        """Return the pooled classifier's probabilities, given what the user expects of a target."""
-        return self.given_prior(self.pooled_proba(X))
 
-    def given_prior(self, pooled: Floats) -> Floats:
-        """Return the pooled classifier's probabilities for the mix that the user expects, if any."""
-        return reweighted(pooled, self.usual / self.prior.mean) if self.told else pooled
+def standardise(X: Floats, scale: Floats) -> Floats:
+    """Return the rows of a domain around its mean, in units of its stds; `scale` is the usual one."""
+    return np.asarray((X - X.mean(axis=0)) / spread(X, scale))
 
 
-def reweighted(table: Floats, ratios: Floats) -> Floats:
-    """Return probabilities for classes that are so many times as frequent."""
-    weighted = table * ratios
-    return np.asarray(weighted / weighted.sum(axis=1, keepdims=True))
+def measure(
+    rows: Sequence[Floats], codes: Sequence[Integers], n_classes: int, scale: Floats
+) -> Scatter:
+    """Return how rows of the sources spread within classes, each standardised by itself."""
+    parts = (
+        Scatter.of(standardise(X, scale), y, n_classes) for X, y in zip(rows, codes, strict=True)
+    )
+    return reduce(add, parts)
+
+
+def pooled_moments(rows: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
+    """Return mean and std of the columns of all sources, and which columns are constant.
+
+    A constant column, also one that varies by rounding alone, has the std 1.
+    """
+    everything = np.concatenate(rows)
+    centre, scale = everything.mean(axis=0), everything.std(axis=0)
+    constant = scale <= _ROUNDING * np.abs(everything).max(axis=0)
+    return centre, np.where(constant, 1.0, scale), constant
+
+
+def learn_sources(
+    rows: list[Floats],
+    codes: list[Integers],
+    n_classes: int,
+    options: SourceOptions,
+    scatter: Scatter | None = None,
+) -> SourceModel:
+    """Learn from complete rows, a list entry for each source.
+
+    `scatter`, if it is known already, is what :func:`measure` says of the sources.
+    """
+    labels = np.concatenate(codes)
+    centre, scale, constant = pooled_moments(rows)
+    standardised = [standardise(X, scale) for X in rows]
+    directions = basis = None
+    d = len(centre)
+    if options.view or d > _MANY_COLUMNS:
+        directions = (scatter or measure(rows, codes, n_classes, scale)).directions()
+        if d > _MANY_COLUMNS:
+            wanted = min(d, max(_FEWEST_DIRECTIONS, 2 * n_classes))
+            basis = telling_basis(standardised, codes, directions, wanted)
+    seen = [X - centre for X in rows]
+    if options.view and directions is not None:
+        seen = [Z @ directions for Z in standardised]
+    # In the view the shrunken spread within a class is 1 by construction.
+    unit = np.ones(seen[0].shape[1]) if options.view else _within(seen, codes)
+    counts = np.stack([np.bincount(c, minlength=n_classes) for c in codes]).astype(np.float64)
+    m = options.components_per_class
+
+    def describe(V: Floats) -> Mixture:
+        return mix_class(V, unit, m, options.seed)
+
+    together = np.concatenate(seen)
+    dictionary, domains = start_dictionary(
+        [
+            [describe(V[y == c]) if (y == c).any() else None for c in range(n_classes)]
+            for V, y in zip(seen, codes, strict=True)
+        ],
+        [describe(together[labels == c]) for c in range(n_classes)],
+        counts / counts.sum(axis=1, keepdims=True),
+        n_slots=m,
+        n_atoms=options.n_atoms,
+        std_floor=1e-2 * float(unit.min()),
+    )
+    curve = dictionary.fit(domains, max_steps=_TRAINING_STEPS, tol=1e-3)
+    prior = ProportionPrior.of(counts)
+    how = {"basis": basis, "max_steps": options.classifier_steps}
+    everything = (np.concatenate(rows) - centre) / scale
+    return SourceModel(
+        n_classes=n_classes,
+        centre=centre,
+        scale=scale,
+        directions=directions if options.view else None,
+        unit=unit,
+        classifiers=Classifiers(
+            pooled=LinearClassifier.fit(everything, labels, n_classes, **how),
+            own=LinearClassifier.fit(np.concatenate(standardised), labels, n_classes, **how),
+            limits=Limits.of(rows, centre, scale, constant),
+            classes=ClassMoments.of(rows, codes, prior.mean, centre, scale),
+        ),
+        prior=prior,
+        usual=prior.mean if options.class_prior is None else options.class_prior,
+        told=options.class_prior is not None,
+        dictionary=dictionary,
+        domains=domains,
+        loss_curve=curve,
+    )
+
+
+def learn_mixtures(
+    mixtures: Sequence[Mixture],
+    n_classes: int,
+    n_atoms: int | None = None,
+    class_prior: Floats | None = None,
+) -> SourceModel:
+    """Learn from labelled mixtures: without rows there is neither a view nor a classifier.
+
+    Mixtures are moved to a common centre, so an offset costs no digits.
+    """
+    centre = np.mean([mixture.mean() for mixture in mixtures], axis=0)
+    moved = [Mixture(m.weights, m.means - centre, m.stds, m.labels, m.mass) for m in mixtures]
+    parts, pooled, shares, n_slots = split_classes(moved, n_classes)
+    together = np.concatenate([m.stds for m in moved])
+    weights = np.concatenate([m.weights / len(moved) for m in moved])
+    unit = np.sqrt(weights @ np.square(together))
+    dictionary, domains = start_dictionary(
+        parts,
+        pooled,
+        shares,
+        n_slots=n_slots,
+        n_atoms=n_atoms,
+        std_floor=max(1e-3 * float(together.min()), 1e-300),
+    )
+    curve = dictionary.fit(domains, max_steps=_MIXTURE_STEPS)
+    prior = ProportionPrior.of(shares * np.array([[m.mass] for m in mixtures]))
+    return SourceModel(
+        n_classes=n_classes,
+        centre=centre,
+        scale=np.ones_like(centre),
+        directions=None,
+        unit=unit,
+        classifiers=None,
+        prior=prior,
+        usual=prior.mean if class_prior is None else class_prior,
+        told=class_prior is not None,
+        dictionary=dictionary,
+        domains=domains,
+        loss_curve=curve,
+    )
 
 
 def _within(seen: list[Floats], codes: list[Integers]) -> Floats:
@@ -226,95 +311,3 @@ def _within(seen: list[Floats], codes: list[Integers]) -> Floats:
     whole = np.concatenate(seen).std(axis=0)
     found = np.maximum(found, 1e-3 * whole)
     return np.where(found > 0.0, found, 1.0)
-
-
-def _class_mixtures(
-    seen: list[Floats],
-    codes: list[Integers],
-    n_classes: int,
-    unit: Floats,
-    options: SourceOptions,
-) -> list[list[Mixture | None]]:
-    """Return the mixture of every class of every source; None where it does not occur."""
-    return [
-        [_class_mixture(V[y == c], unit, options) if (y == c).any() else None for c in range(n_classes)]
-        for V, y in zip(seen, codes, strict=True)
-    ]
-
-
-def _class_mixture(V: Floats, unit: Floats, options: SourceOptions) -> Mixture:
-    k = min(options.components_per_class, max(1, len(V) // _ROWS_PER_COMPONENT))
-    reference = Reference(V.mean(axis=0), unit)
-    rows, weights = distinct_rows(V, np.ones(len(V)))
-    mixture, _ = fit_rows(
-        rows,
-        weights,
-        reference,
-        min_components=k,
-        std_floor=1e-2,
-        rng=np.random.default_rng(options.seed),
-    )
-    if len(V) >= _FEW_ROWS:
-        return mixture
-    stds = np.sqrt((len(V) * mixture.stds**2 + unit**2) / (len(V) + 1))
-    return Mixture(mixture.weights, mixture.means, stds, mass=mixture.mass)
-
-
-def _dictionary(
-    parts: list[list[Mixture | None]],
-    seen: list[Floats],
-    codes: list[Integers],
-    counts: Floats,
-    unit: Floats,
-    options: SourceOptions,
-) -> tuple[Dictionary, list[Domain], Integers]:
-    """Start the atoms from the sources themselves, and set up every source's reconstruction."""
-    n_sources, n_classes = counts.shape
-    m = options.components_per_class
-    V, y = np.concatenate(seen), np.concatenate(codes)
-    pooled = [_class_mixture(V[y == c], unit, options) for c in range(n_classes)]
-    # A class that a source lacks starts where it is on the whole; its slots have no weight there.
-    slots = [
-        np.concatenate([_slots(part or pooled[c], m) for c, part in enumerate(source)])
-        for source in parts
-    ]
-    slot_classes = np.repeat(np.arange(n_classes), m)
-    stacked = np.concatenate(slots)
-    # What a label costs: the largest distance between two components, so that classes stay apart.
-    root = float(np.sqrt(fast_squared_distances(stacked, stacked).max())) or 1.0
-    n_atoms = options.n_atoms or max(2, min(_MAX_ATOMS, n_sources - 1))
-    chosen = farthest_first(slots, min(n_atoms, n_sources))
-    labels = root * np.eye(n_classes)
-    dictionary = Dictionary(
-        np.stack([np.hstack([slots[s], labels[slot_classes]]) for s in chosen]),
-        len(unit),
-        label_scale=root,
-        std_floor=1e-2 * float(unit.min()),
-    )
-    domains = []
-    for number, source in enumerate(parts):
-        share = counts[number] / counts[number].sum()
-        present = [(c, part) for c, part in enumerate(source) if part is not None]
-        points = [
-            np.hstack([part.means, part.stds, np.tile(labels[c], (part.n_components, 1))])
-            for c, part in present
-        ]
-        coordinates = np.full(len(chosen), 1.0 / len(chosen))
-        if number in chosen:
-            coordinates = 0.2 * coordinates + 0.8 * np.eye(len(chosen))[chosen.index(number)]
-        domains.append(
-            Domain(
-                weights=np.concatenate([share[c] * part.weights for c, part in present]),
-                points=np.concatenate(points),
-                slot_weights=share[slot_classes] / m,
-                coordinates=coordinates,
-                n_used=dictionary.atoms.shape[2],
-            )
-        )
-    return dictionary, domains, slot_classes
-
-
-def _slots(mixture: Mixture, m: int) -> Floats:
-    """Return exactly m points (mean, std) for a class, the heaviest components repeated."""
-    order = np.argsort(-mixture.weights, kind="stable")[np.arange(m) % mixture.n_components]
-    return np.hstack([mixture.means, mixture.stds])[order]

@@ -1,68 +1,201 @@
-"""What is kept of a target: a summary of bounded size."""
+"""What was seen of a target: components of bounded number, and how its columns behave."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
-from baryflow.core.paper_summary import PaperSummary
+from baryflow.core.mixture import Mixture
+from baryflow.core.paper_summary import PaperSummary, PaperSummaryState
 from baryflow.core.settings import PaperSettings, Settings
-from baryflow.core.summary import StreamSummary
+from baryflow.core.spread import Spreads
+from baryflow.core.summary import StreamSummary, SummaryState
 from baryflow.estimators.class_moments import spread
+from baryflow.estimators.sensors import Tally
 from baryflow.estimators.sources import SourceModel
-from baryflow.validation import Floats
+from baryflow.validation import Booleans, Floats
 
 #: Components kept of a target, for each class.
 COMPONENTS_PER_CLASS = 3
 
 
-def summary_settings(n_classes: int, **changes: object) -> Settings:
-    """Return how a target is summarised for the dictionary."""
-    settings: dict[str, object] = {
-        "max_components": COMPONENTS_PER_CLASS * n_classes,
-        "resolution": 1,
-        "full_covariance": True,
-        "n_votes": n_classes,
-    }
-    return Settings(**(settings | changes))  # type: ignore[arg-type]
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """A target as an adaptation needs it."""
+
+    masses: Floats
+    means: Floats  # in the columns of the rows
+    stds: Floats
+    spreads: Spreads | None  # off the axes
+    votes: Floats | None  # of the pooled source classifier
+    mean: Floats  # of all rows
+    variance: Floats
+    mass: float  # rows seen, or the sum of their weights
+
+    @classmethod
+    def of(cls, mixture: Mixture) -> Seen:
+        """Return a target of which only a mixture is known."""
+        masses, stds = mixture.weights * mixture.mass, mixture.stds
+        moments = (mixture.mean(), mixture.variance())
+        return cls(masses, mixture.means, stds, None, None, *moments, mixture.mass)
 
 
-def new_summary(model: SourceModel, settings: Settings) -> StreamSummary:
-    """Return the summary of a target of which nothing was seen yet."""
-    metric = model.metric(model.scale) if settings.full_covariance else None
-    return StreamSummary(len(model.centre), settings, metric)
+@dataclass(frozen=True, eq=False)
+class TargetState:
+    """All that is kept of a target."""
+
+    summary: SummaryState | PaperSummaryState
+    tally: Tally
 
 
-def start_summary(
-    model: SourceModel, settings: Settings | PaperSettings
-) -> StreamSummary | PaperSummary:
-    """Return the summary of a target of which nothing was seen yet, in the way that is wanted."""
-    if isinstance(settings, PaperSettings):
-        return PaperSummary(len(model.centre), settings, np.random.default_rng(0))
-    return new_summary(model, settings)
+class Target:
+    """Rows of a target that flow past.
+
+    Parameters
+    ----------
+    model : SourceModel
+    settings : Settings or PaperSettings
+        How rows are summarised: each as a component that is merged later, or as in the paper.
+    """
+
+    def __init__(self, model: SourceModel, settings: Settings | PaperSettings) -> None:
+        d = len(model.centre)
+        self.model = model
+        self.tally = Tally.none(d)
+        self.summary: StreamSummary | PaperSummary
+        if isinstance(settings, PaperSettings):
+            self.summary = PaperSummary(d, settings, np.random.default_rng(0))
+        else:
+            metric = model.metric(model.scale) if settings.full_covariance else None
+            self.summary = StreamSummary(d, settings, metric)
+
+    @property
+    def mass(self) -> float:
+        """Rows seen, or the sum of their weights."""
+        return self.summary.mass
+
+    def complete(self, raw: Floats) -> Floats:
+        """Return rows without glitches and gaps: these become what was seen of the column."""
+        rows = self.model.of_rows.limits.screen(raw)
+        gaps = np.isnan(rows)
+        if not gaps.any():
+            return rows
+        usual = self.summary.moments()[0] if self.mass > 0.0 else self.model.centre
+        return np.where(gaps, usual, rows)
+
+    def find_lost(self, raw: Floats) -> Booleans:
+        """Tell which rows are mostly glitches, or nothing but gaps: unlike everything known."""
+        gone, missing = np.isnan(self.model.of_rows.limits.screen(raw)), np.isnan(raw)
+        glitches = (gone & ~missing).sum(axis=1)
+        return np.asarray(gone.all(axis=1) | (glitches > 0.5 * (~missing).sum(axis=1)))
+
+    def count(self, raw: Floats) -> None:
+        """Count the values, gaps and glitches of some rows."""
+        self.tally = self.tally.plus(raw, self.model.of_rows.limits.screen(raw))
+
+    def absorb(self, X: Floats, weights: Floats | None = None) -> None:
+        """Absorb complete rows, looking through the view as the target's moments now have it."""
+        weights = np.ones(len(X)) if weights is None else weights
+        summary, model = self.summary, self.model
+        if isinstance(summary, PaperSummary):
+            summary.update(X, weights)
+            return
+        if summary.mass > 0.0 and summary.settings.full_covariance:
+            scale = model.moments_at(*summary.moments(), model.usual, summary.mass)[1]
+            metric = model.metric(scale)
+            if metric is not None:
+                summary.look_through(metric)
+        summary.update(X, weights, model.pooled_proba(X))
+
+    def absorb_whole(self, X: Floats) -> None:
+        """Absorb rows that are all at hand: their moments are known before the first merge."""
+        metric = self.model.metric(spread(X, self.model.scale))
+        if metric is not None and isinstance(self.summary, StreamSummary):
+            self.summary.look_through(metric)
+        self.absorb(X)
+
+    def seen(self) -> Seen:
+        """Return what an adaptation needs."""
+        if isinstance(self.summary, PaperSummary):
+            mixture, moments = self.summary.mixture(), self.summary.moments()
+            masses = mixture.weights * mixture.mass
+            return Seen(masses, mixture.means, mixture.stds, None, None, *moments, self.mass)
+        parts = self.summary.components()
+        return Seen(
+            parts.masses,
+            parts.means,
+            parts.stds,
+            parts.spreads,
+            parts.votes,
+            *self.summary.moments(),
+            self.mass,
+        )
+
+    def retell(self, model: SourceModel, settings: Settings | PaperSettings) -> Target:
+        """Return the same target as another source model sees it, component by component."""
+        told = Target(model, settings)
+        told.tally = self.tally
+        if isinstance(self.summary, PaperSummary):  # it carries no votes: nothing to retell
+            self.summary.change(settings)
+            told.summary = self.summary
+        elif isinstance(told.summary, StreamSummary):
+            told.summary.take_over(self.summary, model.pooled_proba(self.summary.components().means))
+        return told
+
+    def find_faults(self, names: Any) -> dict[Any, str]:
+        """Return what is wrong with the columns, by name or number."""
+        seen = self.mass > 0.0
+        stds = np.sqrt(self.summary.moments()[1]) if seen else np.zeros(len(self.model.centre))
+        limits = self.model.of_rows.limits
+        usual = np.where(np.isfinite(limits.high), self.model.scale, 0.0)
+        return self.tally.faults(names, stds, usual)
+
+    def state(self) -> TargetState:
+        """Return all that is kept, to go on bit for bit."""
+        return TargetState(self.summary.state(), self.tally)
+
+    @classmethod
+    def from_state(cls, model: SourceModel, state: TargetState) -> Target:
+        """Go on from what :meth:`state` gave."""
+        target = cls(model, state.summary.settings)
+        target.tally = state.tally
+        kind: Any = PaperSummary if isinstance(state.summary, PaperSummaryState) else StreamSummary
+        target.summary = kind.from_state(state.summary)
+        return target
 
 
-def absorb(
-    model: SourceModel, summary: StreamSummary | PaperSummary, X: Floats, weights: Floats | None = None
-) -> None:
-    """Absorb complete target rows, looking through the view as the target's moments now have it."""
-    weights = np.ones(len(X)) if weights is None else weights
-    if isinstance(summary, PaperSummary):
-        summary.update(X, weights)
-        return
-    if summary.mass > 0.0 and summary.settings.full_covariance:
-        scale = model.classes.at(*summary.moments(), model.usual, summary.mass)[1]
-        metric = model.metric(scale)
-        if metric is not None:
-            summary.look_through(metric)
-    summary.update(X, weights, model.pooled_proba(X))
+def row_settings(
+    n_classes: int,
+    *,
+    view: bool,
+    max_components: int | None = None,
+    half_life: float | None = None,
+) -> Settings:
+    """Return how a target is summarised row by row for the dictionary."""
+    return Settings(
+        max_components=max_components or COMPONENTS_PER_CLASS * n_classes,
+        resolution=1,
+        full_covariance=view,
+        n_votes=n_classes,
+        half_life=half_life,
+    )
 
 
-def summarise_whole(model: SourceModel, X: Floats) -> StreamSummary:
-    """Summarise target rows that are all at hand: their moments are known before the first merge."""
-    settings = summary_settings(model.n_classes, full_covariance=model.directions is not None)
-    summary = new_summary(model, settings)
-    metric = model.metric(spread(X, model.scale))
-    if metric is not None:
-        summary.look_through(metric)
-    summary.update(X, np.ones(len(X)), model.pooled_proba(X))
-    return summary
+def paper_settings(
+    n_classes: int,
+    *,
+    max_components: int | None = None,
+    batch_components: int | None = None,
+    half_life: float | None = None,
+) -> PaperSettings:
+    """Return how the paper summarises a target batch by batch."""
+    return PaperSettings(
+        max_components=max_components or COMPONENTS_PER_CLASS * n_classes,
+        distance="w2",
+        merging="wasserstein",
+        batch_components=batch_components,
+        batch_limit=n_classes,
+        half_life=half_life,
+    )

@@ -1,0 +1,167 @@
+"""Which rows belong to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
+
+from baryflow.exceptions import InvalidInputError
+from baryflow.validation import Booleans, Floats, Integers, as_real, as_vector
+
+#: Under this name stand the target's coordinates.
+TARGET = "target"
+#: A class is never taken to be impossible.
+_RAREST = 1e-6
+
+
+def split_domains(sample_domain: Any, n: int, target: Any) -> tuple[Any, Booleans]:
+    """Return the domain of every row, and which rows are the target's."""
+    if sample_domain is None:
+        return np.ones(n, dtype=np.intp), np.zeros(n, dtype=bool)
+    names = np.asarray(sample_domain)
+    if names.shape != (n,):
+        raise InvalidInputError(
+            f"expected sample_domain to have shape (n_samples={n},), got {names.shape}"
+        )
+    names = _check_names(names)
+    if target is not None:
+        is_target = np.asarray(names == target)
+        if not is_target.any():
+            known = ", ".join(map(str, np.unique(names)[:10]))
+            raise InvalidInputError(f"no row belongs to the target {target!r}; domains are: {known}")
+        return names, is_target
+    if names.dtype.kind == "i":
+        return names, names < 0
+    return names, np.zeros(n, dtype=bool)
+
+
+def _check_names(names: Any) -> Any:
+    """Return names as strings or as integers other than 0; nothing else can name a domain."""
+    gaps = find_missing(names)
+    if gaps.any():
+        where = int(gaps.argmax())
+        raise InvalidInputError(
+            f"sample_domain has no value in {int(gaps.sum())} row(s), the first at position {where}: "
+            "drop these rows, or name their domain"
+        )
+    if names.dtype == object and all(isinstance(name, (int, np.integer)) for name in names):
+        names = names.astype(np.int64)
+    if names.dtype.kind == "f" and np.isfinite(names).all() and np.array_equal(names, np.round(names)):
+        names = names.astype(np.int64)
+    if names.dtype.kind in "iu":
+        if (names == 0).any():
+            raise InvalidInputError(
+                "sample_domain must not hold 0: sources are positive, target rows negative; number "
+                "domains from 1, for example pd.factorize(names)[0] + 1, or pass their names"
+            )
+        return names.astype(np.int64)
+    if names.dtype.kind not in "UO" or not all(isinstance(name, str) for name in names):
+        raise InvalidInputError(
+            f"sample_domain must hold names or whole numbers, and not both; got {names.dtype}"
+        )
+    if (names == TARGET).any():
+        raise InvalidInputError(f"no domain can be called {TARGET!r}: coordinates_ uses that name")
+    return names
+
+
+def find_missing(values: Any) -> Booleans:
+    """Tell which entries are None, NaN or another mark of nothing."""
+    if values.dtype.kind == "f":
+        return np.asarray(np.isnan(values))
+    if values.dtype != object:
+        return np.zeros(values.shape, dtype=bool)
+    # NaN differs from itself, and so does pandas' NaT; pandas' NA does not say.
+    return np.array([v is None or type(v).__name__ == "NAType" or v != v for v in values.ravel()])  # noqa: PLR0124
+
+
+def check_labels(y: Any) -> None:
+    """Refuse labels that are missing, and those that are no classes."""
+    labels = np.asarray(y)
+    gaps = find_missing(labels)
+    if gaps.any():
+        raise InvalidInputError(
+            f"Input y contains NaN or None: {int(gaps.sum())} row(s) have no label, the first at "
+            f"position {int(gaps.argmax())}; drop them, or pass them to partial_fit as target rows"
+        )
+    check_classification_targets(y)
+
+
+def check_new_source(X: Any, name: Any, sources: list[Any]) -> None:
+    """Refuse a name that is taken, or not of the kind of the other sources' names."""
+    if not isinstance(name, (str, int, np.integer)):
+        raise InvalidInputError(
+            f"name must be a string or a positive number, got {type(name).__name__}: "
+            "the order is add_source(X, y, name)"
+        )
+    if isinstance(X, (str, int)):
+        raise InvalidInputError(f"X must be rows, got {X!r}: the order is add_source(X, y, name)")
+    if name in sources:
+        raise InvalidInputError(f"there is a source {name!r} already; sources: {sources}")
+    split_domains(np.array([name]), 1, None)  # a name, or a number that is not 0
+    if isinstance(name, str) != isinstance(sources[0], str) or (not isinstance(name, str) and name < 0):
+        kind = "a string" if isinstance(sources[0], str) else "a positive number"
+        raise InvalidInputError(f"name must be {kind} like those of the other sources, got {name!r}")
+
+
+def by_source(X: Floats, codes: Integers, names: Any) -> tuple[list[Floats], list[Integers], list[Any]]:
+    """Cut rows and class codes into sources; return them and the sources' names."""
+    sources = np.unique(names)
+    return (
+        [X[names == name] for name in sources],
+        [codes[names == name] for name in sources],
+        sources.tolist(),
+    )
+
+
+def fill_gaps(X: Floats, fallback: Floats | None = None) -> Floats:
+    """Return rows whose missing values are the mean of their column, or the fallback's."""
+    missing = np.isnan(X)
+    if not missing.any():
+        return X
+    counts = (~missing).sum(axis=0)
+    if fallback is None and not counts.all():
+        columns = np.flatnonzero(counts == 0).tolist()
+        raise InvalidInputError(
+            f"a source holds no value at all in column(s) {columns} of X: drop the column or the source"
+        )
+    means = np.where(missing, 0.0, X).sum(axis=0) / np.maximum(counts, 1)
+    if fallback is not None:
+        means = np.where(counts > 0, means, fallback)
+    return np.where(missing, means, X)
+
+
+def expect_proportions(class_prior: Any, classes: Any) -> Floats | None:
+    """Return the class proportions that the user expects of a target, in the order of the classes.
+
+    A mapping, or a pandas Series, names some classes; the others share the rest equally.
+    """
+    if class_prior is None:
+        return None
+    if hasattr(class_prior, "to_dict"):  # a pandas Series: by name, not by position
+        class_prior = class_prior.to_dict()
+    n, names = len(classes), classes.tolist()
+    if isinstance(class_prior, Mapping):
+        unknown = [name for name in class_prior if name not in names]
+        if unknown:
+            raise InvalidInputError(
+                f"class_prior names {unknown[0]!r}, which is not a class; classes are {names}"
+            )
+        given = {name: as_real(share, f"class_prior[{name!r}]", low=0.0, high=1.0)
+                 for name, share in class_prior.items()}  # fmt: skip
+        total, others = sum(given.values()), n - len(given)
+        if total > 1.0 + 1e-9 or (others == 0 and abs(total - 1.0) > 1e-9):
+            what = "at most 1" if others else "1"
+            raise InvalidInputError(f"the shares of class_prior must sum to {what}, got {total:g}")
+        rest = max(0.0, 1.0 - total) / max(others, 1)
+        shares = np.array([given.get(name, rest) for name in names])
+    else:
+        shares = as_vector(class_prior, "class_prior", length=n, dim="n_classes")
+        if shares.min() < 0.0 or abs(float(shares.sum()) - 1.0) > 1e-6:
+            raise InvalidInputError(
+                f"class_prior must hold shares that are not negative and sum to 1, got {shares.tolist()}"
+            )
+    shares = np.maximum(shares, _RAREST)
+    return np.asarray(shares / shares.sum())

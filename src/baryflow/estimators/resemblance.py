@@ -1,0 +1,40 @@
+"""Which sources a target resembles."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from baryflow.core.gaussian import fast_squared_distances
+from baryflow.core.quadratic import simplex_least_squares
+from baryflow.core.transport import assignment
+from baryflow.estimators.adaptation import Bent
+from baryflow.validation import Floats
+
+
+def compare_sources(bent: Bent) -> Floats:
+    """Return the mixture of the sources that comes nearest to the target, slot by slot.
+
+    The sources' own components are compared, not their reconstructions, which fewer atoms than sources
+    cannot tell apart.
+
+    Returns
+    -------
+    array of shape (n_sources,)
+        On the simplex.
+    """
+    dictionary, target = bent.dictionary, bent.target
+    used = slice(target.n_used)
+    slots = dictionary.reconstruction(target)
+    columns = []
+    for domain in bent.sources:
+        rebuilt = dictionary.reconstruction(domain)
+        # Where the source lacks a class its reconstruction stands in.
+        points = np.where((domain.slot_weights > 0.0)[:, None], domain.goal, rebuilt)
+        columns.append(points[assignment(fast_squared_distances(slots, rebuilt))][:, used])
+    goal = np.where((target.slot_weights > 0.0)[:, None], target.goal, slots)[:, used]
+    gaps = (np.stack(columns) - goal) * np.sqrt(target.slot_weights)[:, None]
+    table = gaps.reshape(len(columns), -1)
+    quadratic = table @ table.T
+    # A little ridge shares the credit between sources that are the same.
+    quadratic += 1e-6 * float(np.trace(quadratic)) / len(columns) * np.eye(len(columns))
+    return simplex_least_squares(quadratic[None], np.zeros((1, len(columns))))[0]
