@@ -140,6 +140,14 @@ def test_a_classifier_that_does_not_learn_from_rows_is_the_same_all_along(proble
         assert np.isnan(score.refined)
 
 
+def test_a_model_told_not_to_adapt_is_the_source_classifier_and_does_no_harm(problem):
+    model = OnlineDaDiL(predictor="source", random_state=0)
+    for score in evaluate(model, problem.X, problem.y, problem.domain).scores:
+        assert score.flowing == pytest.approx(score.source, abs=0.01)
+        assert score.harm <= 0.01
+        assert score.decision == "do not adapt"
+
+
 def test_harm_is_what_the_worst_moment_lost(problem):
     found = evaluate(DummyClassifier(), problem.X, problem.y, problem.domain)
     for score in found.scores:
