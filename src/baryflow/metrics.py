@@ -21,6 +21,20 @@ from baryflow.estimators.rehearsal import stream_order
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Integers, RandomState, as_choice, as_count, as_generator
 
+__all__ = [
+    "ORDERS",
+    "Metric",
+    "StreamingScorer",
+    "accuracy",
+    "arrange",
+    "as_metric",
+    "balanced_accuracy",
+    "follow",
+    "last_step",
+    "learns_from_rows",
+    "refine",
+]
+
 #: Orders in which rows can flow, and what :func:`stream_order` calls them.
 _ORDERS = {"as_is": "", "shuffled": "shuffled", "runs": "runs", "by_class": "class"}
 ORDERS = tuple(_ORDERS)
@@ -136,13 +150,35 @@ def arrange(y: Any, order: str, random_state: RandomState = None) -> Integers:
     return stream_order(y, _ORDERS[order], as_generator(random_state))
 
 
+def last_step(model: Any) -> Any:
+    """Return the last step of a pipeline, and any other model as it is.
+
+    Parameters
+    ----------
+    model : estimator
+
+    Returns
+    -------
+    estimator
+    """
+    return model[-1] if isinstance(model, Pipeline) else model
+
+
 def learns_from_rows(model: Any) -> bool:
     """Tell whether a model goes on learning from rows without labels.
 
     It does if it has a ``partial_fit`` that can be called with X alone, or is a pipeline whose last step
     has one. ``partial_fit(X, y)`` is something else: it needs labels, which a target does not have.
+
+    Parameters
+    ----------
+    model : classifier, or pipeline that ends with one
+
+    Returns
+    -------
+    bool
     """
-    method = getattr(_last_step(model), "partial_fit", None)
+    method = getattr(last_step(model), "partial_fit", None)
     if method is None:
         return False
     try:
@@ -178,10 +214,6 @@ def follow(model: Any, X: Any, batch_size: int = 32) -> Iterator[Any]:
             model[-1].partial_fit(model[:-1].transform(batch) if len(model) > 1 else batch)
         elif learns:
             model.partial_fit(batch)
-
-
-def _last_step(model: Any) -> Any:
-    return model[-1] if isinstance(model, Pipeline) else model
 
 
 @dataclass(frozen=True)
@@ -286,8 +318,18 @@ class StreamingScorer:
 
 
 def refine(model: Any) -> bool:
-    """Let a model go on improving after the stream, if it can; return whether it could."""
-    last = _last_step(model)
+    """Let a model go on improving after the stream, if it can.
+
+    Parameters
+    ----------
+    model : fitted classifier, or pipeline that ends with one
+
+    Returns
+    -------
+    bool
+        Whether it could: it has a method ``refine``.
+    """
+    last = last_step(model)
     if not hasattr(last, "refine"):
         return False
     last.refine()

@@ -22,11 +22,12 @@ from baryflow.metrics import (
     arrange,
     as_metric,
     follow,
+    last_step,
     learns_from_rows,
     refine,
 )
 from baryflow.model_selection.evaluation import DomainScore, Evaluation
-from baryflow.model_selection.rivals import Rivals, encode
+from baryflow.model_selection.rivals import Rivals
 from baryflow.validation import Floats, as_choice, as_count, as_matrix
 
 _NONE = float("nan")
@@ -204,18 +205,16 @@ def _leave_out(model: Any, problem: _Problem, target: Any, settings: _Settings) 
 
 def _fit(model: Any, problem: _Problem, known: Any, mine: Any) -> Any:
     """Return the model, having learned all domains but one, in one of the three ways of `evaluate`."""
-    last, prefix = model, ""
-    if isinstance(model, Pipeline):
-        last, prefix = model[-1], f"{model.steps[-1][0]}__"
+    prefix = f"{model.steps[-1][0]}__" if isinstance(model, Pipeline) else ""
     names = f"{prefix}sample_domain"
     # A pipeline takes a parameter of its last step by this name only without routing.
     with config_context(enable_metadata_routing=False):
-        if not has_fit_parameter(last, "sample_domain"):
+        if not has_fit_parameter(last_step(model), "sample_domain"):
             return model.fit(take_rows(problem.X, known), problem.y[known])
         if learns_from_rows(model):
             domains = {names: problem.domain[known]}
             return model.fit(take_rows(problem.X, known), problem.y[known], **domains)
-        _, codes = encode(problem.domain)
+        codes = 1 + np.unique(problem.domain, return_inverse=True)[1]
         codes[mine] *= -1
         labels = problem.y.copy()
         labels[mine] = labels[known[0]]
@@ -235,13 +234,12 @@ def _score(
     X, rows, y = take_rows(problem.X, turn), problem.rows[turn], problem.y[turn]
     score = settings.metric
     source = score(y, rivals.predict_pooled(rows))
-    flowing = _NONE
-    offline = not learns_from_rows(model) and has_fit_parameter(_last(model), "sample_domain")
-    if not offline:
+    flowing, last = _NONE, last_step(model)
+    if learns_from_rows(model) or not has_fit_parameter(last, "sample_domain"):
         flowing = score(y, np.concatenate(list(follow(model, X, settings.batch_size))))
     end = score(y, model.predict(X))
     refined = score(y, model.predict(X)) if refine(model) else _NONE
-    report = _last(model).report() if hasattr(_last(model), "report") else ""
+    report = last.report() if hasattr(last, "report") else ""
     return DomainScore(
         domain=target,
         seed=seed,
@@ -257,10 +255,6 @@ def _score(
         reason=_said(report, r"^Why: ([^\n]+?)\.?$"),
         report=report,
     )
-
-
-def _last(model: Any) -> Any:
-    return model[-1] if isinstance(model, Pipeline) else model
 
 
 def _said(report: str, pattern: str) -> str:

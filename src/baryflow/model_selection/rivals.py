@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
-from baryflow.validation import Floats, Integers
+from baryflow.validation import Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,9 +110,3 @@ class Rivals:
             found.append(self.own.predict(known.standardise(batch, self.sources)))
             seen = Moments.of(batch) if seen is None else seen.plus(Moments.of(batch))
         return np.concatenate(found)
-
-
-def encode(names: Any) -> tuple[Any, Integers]:
-    """Return the sorted names and the number of each row's, from 1."""
-    found, codes = np.unique(names, return_inverse=True)
-    return found, codes + 1
