@@ -1,0 +1,237 @@
+"""A picture of a model along its stream. matplotlib is imported when something is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from baryflow.estimators.history import History
+from baryflow.exceptions import InvalidInputError
+from baryflow.validation import Floats, Integers
+
+#: Colours that people who cannot tell red from green can tell apart (Okabe and Ito, 2008).
+AREA = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+INK, PALE = "#4d4d4d", "#dddddd"
+#: A part of many is drawn by name if it is this many times what it would be were all the same.
+_STANDS_OUT = 1.5
+#: More of the others than this are drawn as one area.
+_MOST_STRIPES = 60
+#: Of the two curves of a panel.
+_LINES = (AREA[0], AREA[5])
+_LONGEST_NAME = 22
+#: Heights of panels of shares and of curves, and of a line of text, all in inches.
+_HIGH, _LOW, _TEXT = 2.4, 1.5, 0.17
+
+
+def new_figure(width: float, height: float) -> Any:
+    """Return an empty figure that is not tied to any window.
+
+    Parameters
+    ----------
+    width, height : float
+        In inches.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "pictures need matplotlib: pip install 'baryflow[plot]'", name="matplotlib"
+        ) from error
+    return Figure(figsize=(width, height), layout="constrained", dpi=120)
+
+
+def plot_stream(
+    history: History, sources: Sequence[Any], classes: Sequence[Any], *, figure: Any = None
+) -> Any:
+    """Draw what became of a model along its stream.
+
+    Four panels, one below the other: which sources the target resembles, how far its predictions can be
+    relied on and how novel its rows are, the proportions of its classes, and the loss before and after
+    the steps of each update. Of more than six sources or classes
+    the five largest are drawn by name, if they stand out, and the others are one grey area.
+
+    Parameters
+    ----------
+    history : History
+    sources, classes : sequence
+        Names, in the order of the history's columns.
+    figure : matplotlib Figure or SubFigure, optional
+        Where to draw; without it one is made.
+
+    Returns
+    -------
+    matplotlib Figure
+        Save it with ``figure.savefig("stream.png")``.
+
+    Raises
+    ------
+    InvalidInputError
+        If no target row was seen yet, or there are not as many names as columns.
+    ModuleNotFoundError
+        If matplotlib is not installed: ``pip install 'baryflow[plot]'``.
+    """
+    if not len(history):
+        raise InvalidInputError("there is nothing to draw: no target row was seen yet")
+    for name, names, table in (
+        ("sources", sources, history.resemblance),
+        ("classes", classes, history.proportions),
+    ):
+        if len(names) != table.shape[1]:
+            raise InvalidInputError(
+                f"expected {name} to hold {table.shape[1]} names, as many as the history has columns, "
+                f"got {len(names)}"
+            )
+    if figure is None:
+        figure = new_figure(8.5, 9.0)
+    panels = figure.subplots(4, 1, sharex=True, height_ratios=(_HIGH, _LOW, _HIGH, _LOW))
+    rows = history.n_rows
+    _shares(panels[0], rows, history.resemblance, sources, "source")
+    curves = (("reliability", history.reliability), ("novelty", history.novelty))
+    _lines(panels[1], rows, curves, (0.0, 1.0))
+    _shares(panels[2], rows, history.proportions, classes, "class")
+    before, after = history.losses.T
+    curves = (("after its steps", after), ("before an update", before))
+    _lines(panels[3], rows, curves, _limits(history.losses))
+    titles = ("Resemblance to the sources", "Reliability and novelty of each batch", "Class proportions")
+    for panel, title in zip(panels, (*titles, "Loss of the target"), strict=True):
+        panel.set_title(title, loc="left", fontsize=10, color="black")
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.spines[["left", "bottom"]].set_color(INK)
+        panel.tick_params(colors=INK, labelsize=8)
+    panels[-1].set_xlim(0, max(1, int(rows[-1])))
+    panels[-1].set_xlabel("target rows seen", fontsize=9, color=INK)
+    return figure
+
+
+def _shares(panel: Any, rows: Integers, table: Floats, names: Sequence[Any], kind: str) -> None:
+    """Draw parts of a whole as areas on top of each other, the largest at the bottom."""
+    table = np.nan_to_num(table)
+    named = _worth_naming(table)
+    others = np.setdiff1d(np.arange(table.shape[1]), named)
+    small = table[:, others]
+    if len(others) > _MOST_STRIPES:
+        small = small.sum(axis=1, keepdims=True)
+    x, stack = _from_zero(rows, np.column_stack([table[:, named], small]).T)
+    colors = [*AREA[: len(named)], *[PALE] * small.shape[1]]
+    areas = panel.stackplot(x, stack, colors=colors, linewidth=0.6, edgecolor="white")
+    for area in areas[len(named) :]:
+        area.set_linewidth(0.25)  # of a narrow stripe a wide edge would leave nothing
+    top = max(1.0, float(stack.sum(axis=0).max()))
+    panel.set_ylim(0.0, top)
+    panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    last = np.append(stack[: len(named), -1], stack[len(named) :, -1].sum() if len(others) else ())
+    shown = [f"{short_name(names[k], kind)}: {100 * table[-1, k]:.0f} %" for k in named]
+    if len(named) < len(last):
+        alike = f"{len(others)} of much the same size"
+        shown.append(f"{len(others)} others: {100 * last[-1]:.0f} %" if len(named) else alike)
+    _labels(panel, (np.cumsum(last) - 0.5 * last) / top, shown, colors[: len(last)], _TEXT / _HIGH)
+
+
+def _worth_naming(table: Floats) -> Integers:
+    """Return the parts to draw by name, from the largest: all of a few, of many those that stand out."""
+    n = table.shape[1]
+    # A part is large if it is so on the whole or now.
+    size = np.maximum(table.mean(axis=0), table[-1])
+    order = np.argsort(-size, kind="stable")
+    if n <= len(AREA):
+        return order
+    first = order[: len(AREA) - 1]
+    return np.asarray(first[size[first] > _STANDS_OUT / n])
+
+
+def _lines(
+    panel: Any, rows: Integers, curves: Sequence[tuple[str, Floats]], limits: tuple[float, float]
+) -> None:
+    low, high = limits
+    scale = np.log if low > 0.0 else np.asarray
+    if low > 0.0:
+        panel.set_yscale("log")
+    panel.set_ylim(low, high)
+    ends = []
+    for (_, values), color in zip(curves, _LINES, strict=True):
+        x, y = _from_zero(rows, values[None])
+        panel.plot(x, y[0], color=color, lw=1.5, clip_on=False, zorder=3)
+        ends.append(scale(float(np.clip(y[0, -1], low, high))))
+    heights = (np.array(ends) - scale(low)) / (scale(high) - scale(low))
+    _labels(panel, np.nan_to_num(heights), [name for name, _ in curves], _LINES, _TEXT / _LOW)
+
+
+def _limits(losses: Floats) -> tuple[float, float]:
+    """Return the range of an axis of losses, from 0, or not if they span more than a factor of 30."""
+    values = losses[np.isfinite(losses)]
+    if not len(values) or values.max() <= 0.0:
+        return 0.0, 1.0
+    low, high = float(values.min()), float(values.max())
+    return (low / 1.2, high * 1.2) if high > 30.0 * low > 0.0 else (0.0, 1.1 * high)
+
+
+def _from_zero(rows: Integers, values: Floats) -> tuple[Any, Floats]:
+    """Return what to draw; a single point stands for everything before it."""
+    if len(rows) > 1:
+        return rows, values
+    return np.array([0, rows[0]]), np.repeat(values, 2, axis=1)
+
+
+def _labels(
+    panel: Any, heights: Floats, words: Sequence[str], colors: Sequence[str], gap: float
+) -> None:
+    """Write names beside the right end of what they name, pushed apart where they would overlap."""
+    for height, word, color in zip(_spread(heights, gap), words, colors, strict=True):
+        # The words in ink, since pale colours are hard to read.
+        for text, shift, ink in (("■", 5, color), (word, 15, INK)):
+            panel.annotate(
+                text, (1.0, height), xycoords="axes fraction", xytext=(shift, 0), va="center", ha="left",
+                textcoords="offset points", fontsize=8.5, color=ink, annotation_clip=False,
+            )  # fmt: skip
+
+
+def _spread(heights: Floats, gap: float) -> Floats:
+    """Return heights between 0 and 1 that are a gap apart or more, in the same order.
+
+    Neighbours that are too close become a block around their common middle, as in isotonic regression.
+    """
+    order = np.argsort(heights, kind="stable")
+    blocks: list[tuple[float, int]] = []  # the lowest of a block, and how many it has
+    for height in heights[order].tolist():
+        low, count = height, 1
+        while blocks and blocks[-1][0] + blocks[-1][1] * gap > low:
+            below, n = blocks.pop()
+            low, count = (n * below + count * (low - n * gap)) / (n + count), n + count
+        blocks.append((low, count))
+    placed = np.concatenate([low + gap * np.arange(count) for low, count in blocks])
+    number = np.arange(len(placed))
+    placed = np.minimum(np.maximum(placed, gap * number), 1.0 - gap * number[::-1])
+    spread = np.empty(len(placed))
+    spread[order] = placed
+    return spread
+
+
+def short_name(name: Any, kind: str = "") -> str:
+    """Return a name that fits beside a panel; what tells long names apart often stands at their end.
+
+    Parameters
+    ----------
+    name : str or number
+    kind : str, default=""
+        Put before a number, so that it does not look like a figure.
+
+    Returns
+    -------
+    str
+    """
+    words = str(name) if isinstance(name, str) or not kind else f"{kind} {name}"
+    if len(words) <= _LONGEST_NAME:
+        return words
+    half = _LONGEST_NAME // 2
+    return f"{words[:half].rstrip()}…{words[-half + 1 :].lstrip()}"

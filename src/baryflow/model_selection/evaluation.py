@@ -1,0 +1,261 @@
+"""What came out when each domain in turn was the target: as values, words and a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from baryflow.estimators.plots import AREA, INK, PALE, new_figure, short_name
+from baryflow.exceptions import InvalidInputError
+
+_FIGURES = (
+    "source", "standardised_flowing", "standardised_end", "flowing", "end", "refined", "harm",
+)  # fmt: skip
+_HEAD = (
+    "domain", "rows", "source", "flowing", "end", "flowing", "end", "refined", "harm", "decision",
+)  # fmt: skip
+_ORDER_WORDS = {
+    "as_is": "rows as they stand",
+    "shuffled": "rows shuffled",
+    "runs": "rows in runs of one class",
+    "by_class": "one class after the other",
+}
+_LEGEND = (
+    "source: the pooled classifier, which does not adapt; harm: how far the model's worst is below it",
+    "flowing: each batch before it was learned from; end, refined: the same rows after the stream",
+)
+
+
+@dataclass(frozen=True)
+class DomainScore:
+    """How one domain fared as the target.
+
+    Attributes
+    ----------
+    domain : name or number
+    seed : int
+        Of the order in which its rows flowed; -1 for a mean over several.
+    n_rows : int
+    source : float
+        Score of the pooled classifier, which does not adapt.
+    standardised_flowing, standardised_end : float
+        Score of the classifier of rows standardised domain by domain: with the moments of the rows that
+        came before each batch, and of all rows.
+    flowing : float
+        Score of the predictions that the model made before it learned from each batch; NaN for a model
+        that takes the whole target at once.
+    end, refined : float
+        Score on the same rows after the stream, and after ``refine()``; NaN without such a method.
+    harm : float
+        By how much the worst of the last three is below `source`; 0 if none is.
+    decision, reason : str
+        What the model decided and why, in its own words; empty if it has no ``report``.
+    report : str
+        All of its report, after the stream.
+    """
+
+    domain: Any
+    seed: int
+    n_rows: int
+    source: float
+    standardised_flowing: float
+    standardised_end: float
+    flowing: float
+    end: float
+    refined: float
+    harm: float
+    decision: str = ""
+    reason: str = ""
+    report: str = ""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What :func:`~baryflow.model_selection.evaluate` found.
+
+    Attributes
+    ----------
+    scores : tuple of DomainScore
+        One for each target and seed.
+    scoring, order : str
+    batch_size : int
+    """
+
+    scores: tuple[DomainScore, ...]
+    scoring: str = "accuracy"
+    order: str = "as_is"
+    batch_size: int = 32
+
+    def by_domain(self) -> tuple[DomainScore, ...]:
+        """Return one score for each target, the mean of its seeds.
+
+        Returns
+        -------
+        tuple of DomainScore
+        """
+        groups: dict[Any, list[DomainScore]] = {}
+        for score in self.scores:
+            groups.setdefault(score.domain, []).append(score)
+        return tuple(group[0] if len(group) == 1 else _mean(group) for group in groups.values())
+
+    def summary(self) -> DomainScore:
+        """Return the mean over targets, each counting the same.
+
+        Returns
+        -------
+        DomainScore
+            Its domain is "mean", and its rows are those of all targets together.
+        """
+        domains = self.by_domain()
+        mean = _mean(domains)
+        n_rows = sum(score.n_rows for score in domains)
+        return replace(mean, domain="mean", n_rows=n_rows, decision="", reason="", report="")
+
+    def table(self) -> str:
+        """Return the scores of every target, and their mean, as text for a terminal.
+
+        Returns
+        -------
+        str
+        """
+        domains = self.by_domain()
+        cells = [_HEAD, *(_cells(score, self._percent) for score in (*domains, self.summary()))]
+        width = [max(len(line[k]) for line in cells) for k in range(len(_HEAD))]
+        head, *body, mean = (_aligned(line, width) for line in cells)
+        rule = "-" * max(len(line) for line in (head, *body, mean))
+        lines = [self._title(), "", _over(width), head, rule, *body, rule, mean, "", *_LEGEND]
+        return "\n".join([*lines, *self._why(domains)])
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def to_frame(self) -> Any:
+        """Return a pandas frame with a row for each target and seed, without the reports.
+
+        Returns
+        -------
+        pandas.DataFrame
+
+        Raises
+        ------
+        ModuleNotFoundError
+            If pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ModuleNotFoundError(
+                "a frame needs pandas: pip install pandas", name="pandas"
+            ) from error
+        rows = [{k: v for k, v in asdict(score).items() if k != "report"} for score in self.scores]
+        return pd.DataFrame(rows)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the scores of every target as points on a line.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; without it a figure of its own.
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Raises
+        ------
+        ModuleNotFoundError
+            If matplotlib is not installed: ``pip install 'baryflow[plot]'``.
+        InvalidInputError
+            If there is nothing to draw.
+        """
+        if not self.scores:
+            raise InvalidInputError("there is nothing to draw: no domain was evaluated")
+        domains = [*self.by_domain(), self.summary()]
+        if ax is None:
+            ax = new_figure(7.5, 1.4 + 0.34 * len(domains)).subplots()
+        # The mean stands apart, at the bottom.
+        height = np.append(np.arange(len(domains) - 1), len(domains) - 0.5)
+        unit = 100.0 if self._percent else 1.0
+        last = "end" if np.isnan(domains[-1].refined) else "refined"
+        values = {name: [unit * getattr(s, name) for s in domains] for name in _FIGURES}
+        ax.hlines(height, values["source"], values[last], color=PALE, lw=3, zorder=1)
+        style = {"ls": "none", "ms": 7, "mew": 1.6}
+        ax.plot(values["source"], height, "o", color=INK, label="not adapting", **style)
+        ax.plot(
+            values["standardised_end"], height, "d", mfc="none", mec=INK, label="standardised", **style
+        )
+        if not np.isnan(values["flowing"]).all():
+            ax.plot(
+                values["flowing"], height, "o", mfc="white", mec=AREA[0], label="while it flows", **style
+            )
+        words = {"end": "at the end", "refined": "refined"}[last]
+        ax.plot(values[last], height, "o", color=AREA[0], label=words, zorder=3, **style)
+        ax.set_yticks(height, [short_name(score.domain) for score in domains])
+        ax.invert_yaxis()
+        ax.set_xlabel(f"{'% ' if self._percent else ''}{self.scoring.replace('_', ' ')}")
+        ax.spines[["top", "right", "left"]].set_visible(False)
+        ax.tick_params(axis="y", length=0)
+        ax.grid(axis="x", color=PALE, lw=0.6, zorder=0)
+        ax.set_axisbelow(True)
+        ax.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, fontsize=9)
+        return ax
+
+    @property
+    def _percent(self) -> bool:
+        return self.scoring in {"accuracy", "balanced_accuracy"}
+
+    def _title(self) -> str:
+        what = f"{'% ' if self._percent else ''}{self.scoring.replace('_', ' ')}"
+        seeds = len({score.seed for score in self.scores})
+        several = f", {seeds} orders of each" if seeds > 1 else ""
+        how = f"{_ORDER_WORDS.get(self.order, self.order)}{several}, in batches of {self.batch_size}"
+        return f"{what}, each domain in turn the target; {how}"
+
+    def _why(self, domains: tuple[DomainScore, ...]) -> list[str]:
+        """Return a line for each decision and its reason, and for which targets it was taken."""
+        reasons: dict[tuple[str, str], list[str]] = {}
+        for score in domains:
+            if score.reason:
+                reasons.setdefault((score.decision, score.reason), []).append(short_name(score.domain))
+        return [
+            f"{', '.join(names) if len(names) < len(domains) else 'all'}: {decision}; {reason}"
+            for (decision, reason), names in reasons.items()
+        ]
+
+
+def _mean(scores: Sequence[DomainScore]) -> DomainScore:
+    """Return the mean of scores; what was decided and said is the first's."""
+    means: dict[str, Any] = {
+        name: float(np.mean([getattr(s, name) for s in scores])) for name in _FIGURES
+    }
+    return replace(scores[0], seed=-1, **means)
+
+
+def _cells(score: DomainScore, percent: bool) -> tuple[str, ...]:
+    values = [getattr(score, name) for name in _FIGURES]
+    shown = ["–" if np.isnan(v) else f"{100 * v:.1f}" if percent else f"{v:.3f}" for v in values]
+    return (short_name(score.domain), str(score.n_rows), *shown, score.decision)
+
+
+def _aligned(cells: tuple[str, ...], width: list[int]) -> str:
+    """Return cells in columns: the first and the last to the left, numbers to the right."""
+    last = len(cells) - 1
+    return "  ".join(
+        cell.ljust(size) if k in (0, last) else cell.rjust(size)
+        for k, (cell, size) in enumerate(zip(cells, width, strict=True))
+    ).rstrip()
+
+
+def _over(width: list[int]) -> str:
+    """Return the line above the heads of the columns, which says whose figures stand below."""
+
+    def span(first: int, last: int) -> int:
+        return sum(width[first : last + 1]) + 2 * (last - first)
+
+    return "  ".join(
+        [" " * span(0, 2), "standardised".center(span(3, 4)), "model".center(span(5, 7))]
+    ).rstrip()

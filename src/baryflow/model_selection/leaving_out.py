@@ -1,0 +1,262 @@
+"""Leave one domain out, let it flow past, and keep score."""
+
+from __future__ import annotations
+
+import re
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing as take_rows
+from sklearn.utils.validation import has_fit_parameter
+
+from baryflow.exceptions import InvalidInputError
+from baryflow.metrics import (
+    ORDERS,
+    Metric,
+    arrange,
+    as_metric,
+    follow,
+    last_step,
+    learns_from_rows,
+    refine,
+)
+from baryflow.model_selection.evaluation import DomainScore, Evaluation
+from baryflow.model_selection.rivals import Rivals
+from baryflow.validation import Floats, as_choice, as_count, as_matrix
+
+_NONE = float("nan")
+
+
+def evaluate(
+    model: Any,
+    X: Any,
+    y: Any,
+    sample_domain: Any,
+    *,
+    order: str = "as_is",
+    batch_size: int = 32,
+    targets: Any = None,
+    scoring: str | Metric = "accuracy",
+    classifier: Any = None,
+    n_seeds: int = 1,
+    random_state: int = 0,
+    n_jobs: int | None = None,
+    verbose: int = 0,
+) -> Evaluation:
+    """Leave one labelled domain out at a time, let it flow past as a stream, and keep score.
+
+    Use it before there is a target, to see whether adapting would help on your data. A copy of the model
+    learns the other domains. Then each batch of the domain left out is predicted *before* the model
+    learns from it, without its labels; at the end all its rows are predicted again, and once more after
+    ``refine()``. Beside it stand, on the same rows, two classifiers that cost next to nothing: the
+    pooled one, which does not adapt, and one of rows standardised domain by domain.
+
+    Parameters
+    ----------
+    model : classifier
+        :class:`~baryflow.OnlineDaDiL`, or whatever has a ``partial_fit`` that takes rows without
+        labels. A model without one whose ``fit`` takes ``sample_domain``, such as
+        :class:`~baryflow.DaDiL`, gets the target's rows there, marked by a negative number and with
+        labels that mean nothing. Any other classifier is fitted and then only predicts. It may be the
+        last step of a pipeline.
+    X : array or frame of shape (n_samples, n_features)
+        NaN marks a missing value.
+    y : array of shape (n_samples,)
+    sample_domain : array of shape (n_samples,)
+        The domain of each row, a name or a positive number.
+    order : {"as_is", "shuffled", "runs", "by_class"}
+        In which order the rows of a target flow: as they stand in X, shuffled, in runs of 20 rows of
+        one class, or one class after the other.
+    batch_size : int, default=32
+    targets : list of domains, optional
+        Those to leave out; without it each in turn.
+    scoring : {"accuracy", "balanced_accuracy"} or callable
+        A callable takes labels and predictions and returns a number; more is better.
+    classifier : classifier, optional
+        Of the two that do not learn from the stream; without it logistic regression.
+    n_seeds : int, default=1
+        Streams of each target, each in another order; of no use with ``order="as_is"``, which is one.
+    random_state : int, default=0
+        Of the first order; the others count on from it. The model has its own.
+    n_jobs : int, optional
+        Targets at a time, as in joblib.
+    verbose : int, default=0
+        Say on the way how many targets are done, as in joblib.
+
+    Returns
+    -------
+    Evaluation
+        With ``table()``, ``summary()``, ``to_frame()`` and ``plot()``.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are fewer than two domains, a target is not one of them, shapes do not match, the order
+        or the scoring is not known, or the domains other than a target hold one class only.
+
+    Examples
+    --------
+    >>> from baryflow import OnlineDaDiL
+    >>> from baryflow.datasets import make_domains
+    >>> from baryflow.model_selection import evaluate
+    >>> p = make_domains(n_sources=3, n_classes=3, n_per_class=30, shift=1.0, random_state=0)
+    >>> found = evaluate(OnlineDaDiL(random_state=0), p.X, p.y, p.domain, order="shuffled")
+    >>> [score.domain for score in found.scores]
+    [1, 2, 3]
+    >>> found.summary().n_rows
+    270
+    """
+    as_choice(order, "order", ORDERS)
+    metric = as_metric(scoring)
+    batch_size, n_seeds = as_count(batch_size, "batch_size"), as_count(n_seeds, "n_seeds")
+    random_state = as_count(random_state, "random_state", minimum=0)
+    rows = as_matrix(X, "X", allow_nan=True)
+    problem = _Problem(
+        X, rows, _column(y, "y", len(rows)), _column(sample_domain, "sample_domain", len(rows))
+    )
+    settings = _Settings(
+        order, batch_size, metric, 1 if order == "as_is" else n_seeds, random_state, classifier
+    )
+    jobs = [delayed(_leave_out)(model, problem, name, settings) for name in problem.targets(targets)]
+    found = Parallel(n_jobs=n_jobs, verbose=verbose)(jobs)
+    name = scoring if isinstance(scoring, str) else getattr(scoring, "__name__", "score")
+    return Evaluation(tuple(score for scores in found for score in scores), name, order, batch_size)
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """Labelled rows of several domains."""
+
+    X: Any  # as they came, for the model
+    rows: Floats  # as an array, for its rivals
+    y: Any
+    domain: Any
+
+    def targets(self, wanted: Any) -> list[Any]:
+        """Return the domains to leave out, having checked that the others can be learned."""
+        domains = np.unique(self.domain).tolist()
+        if len(domains) < 2:
+            raise InvalidInputError(
+                f"sample_domain must name two domains or more, one to leave out and one to learn from; "
+                f"all rows belong to {domains[0]!r}"
+            )
+        targets = domains if wanted is None else list(np.ravel(wanted).tolist())
+        for name in targets:
+            if name not in domains:
+                known = ", ".join(map(repr, domains[:10]))
+                raise InvalidInputError(
+                    f"targets names {name!r}, which is no domain; domains are: {known}"
+                )
+            classes = np.unique(self.y[self.domain != name])
+            if len(classes) < 2:
+                raise InvalidInputError(
+                    f"without the domain {name!r} there is one class only, {classes.tolist()[0]!r}: "
+                    f"leave it out of targets, or give a domain with other classes"
+                )
+        return targets
+
+
+@dataclass(frozen=True, eq=False)
+class _Settings:
+    order: str
+    batch_size: int
+    metric: Metric
+    n_seeds: int
+    random_state: int
+    classifier: Any
+
+
+def _column(values: Any, name: str, n: int) -> Any:
+    """Return one value for each row, none of them missing."""
+    column = np.asarray(values)
+    if column.shape != (n,):
+        raise InvalidInputError(f"expected {name} to have shape (n_samples={n},), got {column.shape}")
+    missing = np.array(
+        [value is None or str(value) in {"nan", "NaT", "<NA>"} for value in column.tolist()]
+    )
+    if missing.any():
+        raise InvalidInputError(
+            f"{name} holds no value at position {int(missing.argmax())} ({int(missing.sum())} such "
+            f"entries): fill it in, or drop the row"
+        )
+    return column
+
+
+def _leave_out(model: Any, problem: _Problem, target: Any, settings: _Settings) -> list[DomainScore]:
+    """Return the scores of one target, in as many orders as there are seeds."""
+    flows = problem.domain == target
+    known, mine = np.flatnonzero(~flows), np.flatnonzero(flows)
+    rivals = Rivals.fit(
+        problem.rows[known], problem.y[known], problem.domain[known], settings.classifier
+    )
+    fitted = _fit(clone(model), problem, known, mine)
+    scores = []
+    for seed in range(settings.random_state, settings.random_state + settings.n_seeds):
+        turn = mine[arrange(problem.y[mine], settings.order, seed)]
+        scores.append(_score(deepcopy(fitted), rivals, problem, turn, target, seed, settings))
+    return scores
+
+
+def _fit(model: Any, problem: _Problem, known: Any, mine: Any) -> Any:
+    """Return the model, having learned all domains but one, in one of the three ways of `evaluate`."""
+    prefix = f"{model.steps[-1][0]}__" if isinstance(model, Pipeline) else ""
+    names = f"{prefix}sample_domain"
+    # A pipeline takes a parameter of its last step by this name only without routing.
+    with config_context(enable_metadata_routing=False):
+        if not has_fit_parameter(last_step(model), "sample_domain"):
+            return model.fit(take_rows(problem.X, known), problem.y[known])
+        if learns_from_rows(model):
+            domains = {names: problem.domain[known]}
+            return model.fit(take_rows(problem.X, known), problem.y[known], **domains)
+        codes = 1 + np.unique(problem.domain, return_inverse=True)[1]
+        codes[mine] *= -1
+        labels = problem.y.copy()
+        labels[mine] = labels[known[0]]
+        return model.fit(problem.X, labels, **{names: codes})
+
+
+def _score(
+    model: Any,
+    rivals: Rivals,
+    problem: _Problem,
+    turn: Any,
+    target: Any,
+    seed: int,
+    settings: _Settings,
+) -> DomainScore:
+    """Let rows flow past a fitted model, and return how it did beside its rivals."""
+    X, rows, y = take_rows(problem.X, turn), problem.rows[turn], problem.y[turn]
+    score = settings.metric
+    source = score(y, rivals.predict_pooled(rows))
+    flowing, last = _NONE, last_step(model)
+    if learns_from_rows(model) or not has_fit_parameter(last, "sample_domain"):
+        flowing = score(y, np.concatenate(list(follow(model, X, settings.batch_size))))
+    end = score(y, model.predict(X))
+    refined = score(y, model.predict(X)) if refine(model) else _NONE
+    report = last.report() if hasattr(last, "report") else ""
+    return DomainScore(
+        domain=target,
+        seed=seed,
+        n_rows=len(y),
+        source=source,
+        standardised_flowing=score(y, rivals.follow_own(rows, settings.batch_size)),
+        standardised_end=score(y, rivals.predict_own(rows)),
+        flowing=flowing,
+        end=end,
+        refined=refined,
+        harm=max(0.0, source - float(np.nanmin([flowing, end, refined]))),
+        decision=_said(report, r"^Decision: ([^.;\n]+)"),
+        reason=_said(report, r"^Why: ([^\n]+?)\.?$"),
+        report=report,
+    )
+
+
+def _said(report: str, pattern: str) -> str:
+    found = re.search(pattern, report, flags=re.MULTILINE)
+    return found.group(1) if found else ""

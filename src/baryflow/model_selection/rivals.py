@@ -1,0 +1,112 @@
+"""What adapting has to beat: the pooled classifier, and each domain standardised by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+
+from baryflow.validation import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Mean and standard deviation of every column, with as many values as they were made of."""
+
+    counts: Floats
+    centre: Floats
+    squares: Floats  # sums of squared deviations from the centre
+
+    @classmethod
+    def of(cls, X: Floats) -> Self:
+        """Return the moments of rows; missing values do not count."""
+        there = ~np.isnan(X)
+        counts = there.sum(axis=0).astype(np.float64)
+        centre = np.where(there, X, 0.0).sum(axis=0) / np.maximum(counts, 1.0)
+        squares = np.square(np.where(there, X - centre, 0.0)).sum(axis=0)
+        return cls(counts, centre, squares)
+
+    def plus(self, other: Moments) -> Moments:
+        """Return the moments of both sets of rows together (Chan, Golub and LeVeque, 1979)."""
+        counts = self.counts + other.counts
+        share = other.counts / np.maximum(counts, 1.0)
+        gap = other.centre - self.centre
+        return Moments(
+            counts,
+            self.centre + share * gap,
+            self.squares + other.squares + self.counts * share * gap**2,
+        )
+
+    def standardise(self, X: Floats, fallback: Moments | None = None) -> Floats:
+        """Return rows in units of the columns' deviation; a missing value is the column's mean.
+
+        Columns without a value, or that do not vary, are taken to be like the fallback's.
+        """
+        centre, scale = self.centre, self.deviation()
+        if fallback is not None:
+            centre = np.where(self.counts > 0, centre, fallback.centre)
+            scale = np.where(scale > 0, scale, fallback.deviation())
+        Z = (X - centre) / np.where(scale > 0, scale, 1.0)
+        return np.where(np.isnan(Z), 0.0, Z)
+
+    def deviation(self) -> Floats:
+        """Return the standard deviation of every column, 0 where it does not vary."""
+        deviation = np.sqrt(self.squares / np.maximum(self.counts, 1.0))
+        # What is left of a constant column is rounding.
+        return np.where(deviation > 1e-12 * np.abs(self.centre), deviation, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Rivals:
+    """Two classifiers of the sources: of rows on one scale, and of rows standardised by domain."""
+
+    sources: Moments
+    pooled: Any
+    own: Any
+
+    @classmethod
+    def fit(cls, X: Floats, y: Any, domain: Any, classifier: Any = None) -> Self:
+        """Learn the labelled sources.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y, domain : arrays of shape (n_samples,)
+        classifier : classifier, optional
+            Logistic regression without it.
+        """
+        template = LogisticRegression(max_iter=1000) if classifier is None else classifier
+        sources = Moments.of(X)
+        own = np.empty_like(X)
+        for name in np.unique(domain):
+            rows = X[domain == name]
+            own[domain == name] = Moments.of(rows).standardise(rows, sources)
+        return cls(
+            sources,
+            clone(template).fit(sources.standardise(X), y),
+            clone(template).fit(own, y),
+        )
+
+    def predict_pooled(self, X: Floats) -> Any:
+        """Return what the classifier of all sources says of target rows."""
+        return self.pooled.predict(self.sources.standardise(X))
+
+    def predict_own(self, X: Floats) -> Any:
+        """Return what is said of target rows that are standardised by all of them."""
+        return self.own.predict(Moments.of(X).standardise(X, self.sources))
+
+    def follow_own(self, X: Floats, batch_size: int) -> Any:
+        """Return what is said of each batch, standardised by the rows that came before it.
+
+        The first batch is standardised as the sources are: nothing else is known.
+        """
+        found, seen = [], None
+        for start in range(0, len(X), batch_size):
+            batch = X[start : start + batch_size]
+            known = self.sources if seen is None else seen
+            found.append(self.own.predict(known.standardise(batch, self.sources)))
+            seen = Moments.of(batch) if seen is None else seen.plus(Moments.of(batch))
+        return np.concatenate(found)

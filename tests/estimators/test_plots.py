@@ -1,0 +1,122 @@
+"""The picture of a stream."""
+
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baryflow.estimators.history import History
+from baryflow.estimators.plots import _spread, plot_stream, short_name
+from baryflow.exceptions import InvalidInputError
+
+
+def simulated(n, n_sources, n_classes, *, even=False, seed=0):
+    rng = np.random.default_rng(seed)
+    history = History.empty(n_sources, n_classes)
+    mix = np.full(n_classes, 1.0 / n_classes) if even else rng.dirichlet(np.full(n_classes, 0.2))
+    for k in range(n):
+        history = history.record(
+            n_rows=32 * (k + 1),
+            resemblance=rng.dirichlet(np.ones(n_sources)),
+            proportions=mix,
+            reliability=1.0 - 0.5**k,
+            novelty=0.1,
+            losses=(100.0 / (k + 1), 50.0 / (k + 1)),
+        )
+    return history
+
+
+def words(panel):
+    return [text.get_text() for text in panel.texts if text.get_text() != "■"]
+
+
+@pytest.mark.parametrize(
+    ("n", "n_sources", "n_classes"), [(1, 1, 2), (3, 5, 29), (600, 30, 29), (20, 2, 200)]
+)
+def test_it_draws_any_number_of_points_sources_and_classes_without_a_warning(n, n_sources, n_classes):
+    history = simulated(n, n_sources, n_classes)
+    pyplot = "matplotlib.pyplot" in sys.modules
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = plot_stream(history, range(n_sources), range(n_classes))
+        figure.canvas.draw()
+    assert len(figure.axes) == 4
+    for panel in figure.axes:
+        assert panel.get_title(loc="left")
+        assert len(words(panel)) <= 7
+    assert ("matplotlib.pyplot" in sys.modules) == pyplot  # which would start a window system
+
+
+def test_parts_are_named_with_their_share_at_the_end_and_the_rest_is_one():
+    history = simulated(10, 3, 29)
+    classes = [f"fault {k}" for k in range(29)]
+    figure = plot_stream(history, ["north", "south", 7], classes)
+    last = history.resemblance[-1]
+    expected = {
+        f"{name}: {100 * s:.0f} %" for name, s in zip(("north", "south", "source 7"), last, strict=True)
+    }
+    assert set(words(figure.axes[0])) == expected
+    *named, others = words(figure.axes[2])
+    largest = np.argsort(-history.proportions[-1])[: len(named)]
+    assert [label.split(":")[0] for label in named] == [classes[k] for k in largest]
+    rest = 1.0 - history.proportions[-1, largest].sum()
+    assert others == f"{29 - len(named)} others: {100 * rest:.0f} %"
+
+
+def test_classes_that_are_alike_are_not_singled_out():
+    figure = plot_stream(simulated(5, 2, 29, even=True), "ab", range(29))
+    assert words(figure.axes[2]) == ["29 of much the same size"]
+
+
+def test_figures_that_are_missing_before_a_source_was_added_draw_as_nothing():
+    history = simulated(5, 2, 3).rearrange([0, 1, -1], [0, 1, 2])
+    assert "c: 0 %" in words(plot_stream(history, "abc", range(3)).axes[0])
+
+
+def test_it_draws_into_a_figure_that_is_there():
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    assert plot_stream(simulated(5, 2, 3), "ab", "xyz", figure=figure) is figure
+
+
+def test_curves_are_the_figures_of_the_history():
+    history = simulated(30, 2, 3)
+    figure = plot_stream(history, "ab", "xyz")
+    reliability, novelty = (line.get_ydata() for line in figure.axes[1].get_lines())
+    np.testing.assert_array_equal(reliability, history.reliability)
+    np.testing.assert_array_equal(novelty, history.novelty)
+    after, before = (line.get_ydata() for line in figure.axes[3].get_lines())
+    np.testing.assert_array_equal(np.column_stack([before, after]), history.losses)
+    assert figure.axes[3].get_yscale() == "log"  # from 100 down to 1.7
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_labels_do_not_overlap_and_keep_their_order(heights):
+    heights = np.array(heights)
+    placed = _spread(heights, 0.1)
+    order = np.argsort(heights, kind="stable")
+    assert (np.diff(placed[order]) > 0.1 - 1e-9).all()
+    assert placed.min() > -1e-9
+    assert placed.max() < 1 + 1e-9
+    if len(heights) == 1 or np.diff(heights[order]).min() > 0.1:
+        np.testing.assert_allclose(placed, heights, atol=1e-12)
+
+
+def test_long_names_keep_both_ends():
+    assert short_name("compressor at the northern gate, 17") == "compressor…n gate, 17"
+    assert short_name(17, "class") == "class 17"
+    assert short_name(17) == "17"
+
+
+def test_what_cannot_be_drawn_is_refused_in_words(monkeypatch):
+    with pytest.raises(InvalidInputError, match="no target row was seen yet"):
+        plot_stream(History.empty(2, 3), "ab", "xyz")
+    with pytest.raises(InvalidInputError, match=r"expected classes to hold 3 names.*got 2"):
+        plot_stream(simulated(2, 2, 3), "ab", "xy")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'baryflow\[plot\]'"):
+        plot_stream(simulated(2, 2, 3), "ab", "xyz")

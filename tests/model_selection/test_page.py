@@ -1,0 +1,41 @@
+"""The page on evaluation shows what its examples print."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+TEXT = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text()
+EXAMPLES = re.findall(r"```python\n([^`]*?table\(\)\)\n)```.*?```text\n(.*?)```", TEXT, flags=re.DOTALL)
+FIGURE = r"\d+\.\d"
+
+
+def printed(code):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(code, {})  # noqa: S102 - our own text
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def found():
+    return [printed(code) for code, _ in EXAMPLES]
+
+
+def test_the_tables_are_those_that_are_printed(found):
+    assert len(EXAMPLES) == 2
+    for (_, shown), text in zip(EXAMPLES, found, strict=True):
+        assert re.sub(rf" *{FIGURE}", "", text) == re.sub(rf" *{FIGURE}", "", shown)
+        figures = [[float(x) for x in re.findall(FIGURE, words)] for words in (text, shown)]
+        assert figures[0] == pytest.approx(figures[1], abs=1.5)
+
+
+def test_it_helps_in_the_first_and_not_in_the_second(found):
+    means = [re.search(r"^mean .*$", text, flags=re.MULTILINE).group().split() for text in found]
+    (near, far) = (
+        {"source": float(m[2]), "standardised": float(m[4]), "end": float(m[6])} for m in means
+    )
+    assert near["end"] > near["standardised"] + 5 > near["source"] + 10
+    assert far["end"] < far["source"] + 2
