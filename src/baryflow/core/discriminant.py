@@ -11,6 +11,25 @@ from baryflow.validation import Floats, Integers
 
 
 @dataclass(frozen=True, eq=False)
+class Discriminants:
+    """Directions W in which classes stand apart, and the way back.
+
+    Attributes
+    ----------
+    directions : array of shape (d, p)
+        Rows Z are seen as ``Z @ directions``; p is at most n_classes − 1.
+    lift : array of shape (d, p)
+        What is seen as v was most likely ``lift @ v``: the regression of rows on what is seen of them.
+    rest : array of shape (d,)
+        The variance within a class that is not seen.
+    """
+
+    directions: Floats
+    lift: Floats
+    rest: Floats
+
+
+@dataclass(frozen=True, eq=False)
 class Scatter:
     """Spread within the classes of domains, and where the classes are: sums, which add up over domains.
 
@@ -75,8 +94,8 @@ class Scatter:
         means: Floats = self.sums / np.maximum(self.counts, 1.0)[:, None]
         return means - self.counts / self.counts.sum() @ means
 
-    def directions(self) -> Floats:
-        """Return directions W, shape (d, at most n_classes − 1): look at rows through ``Z @ W``.
+    def discriminants(self) -> Discriminants:
+        """Return the directions in which classes stand apart.
 
         Fisher's discriminants with the covariance within each class *of each domain*, shrunken: what
         moves a class from one domain to the next does not count as spread. Within-class covariance is
@@ -88,7 +107,7 @@ class Scatter:
         d, n_classes = len(within), len(self.counts)
         # A direction without any spread cannot be divided by; keep it finite.
         within[np.arange(d), np.arange(d)] += 1e-9 * max(float(np.trace(within)) / d, 1e-12)
-        lower = cholesky(within, lower=True, overwrite_a=True, check_finite=False)
+        lower = cholesky(within, lower=True, check_finite=False)
         shares = self.counts / self.counts.sum()
         between = self.class_means() * np.sqrt(shares)[:, None]
         # With white rows, discriminants are the principal directions of the class means.
@@ -98,4 +117,7 @@ class Scatter:
         directions = solve_triangular(lower.T, found[:, :n_directions], check_finite=False)
         # The sign of a singular vector is arbitrary: fix it, so that the same data look the same.
         signs = np.sign(directions[np.abs(directions).argmax(axis=0), np.arange(n_directions)])
-        return np.ascontiguousarray(directions * np.where(signs == 0.0, 1.0, signs))
+        directions = np.ascontiguousarray(directions * np.where(signs == 0.0, 1.0, signs))
+        lift = within @ directions
+        rest = np.maximum(np.diag(within) - np.square(lift).sum(axis=1), 0.0)
+        return Discriminants(directions, lift, rest)

@@ -289,6 +289,18 @@ class StreamSummary(Summary):
         """Decide from now on by the distances of ``x @ metric`` which components to merge."""
         self._pool.look_through(metric)
 
+    @classmethod
+    def of_mixture(cls, mixture: Mixture, settings: Settings) -> Self:
+        """Return the summary of a stream of which only this mixture is known."""
+        summary = cls(mixture.n_features, settings)
+        summary.n_rows, summary.mass = round(mixture.mass), mixture.mass
+        summary._origin = mixture.mean()
+        counts = np.full(mixture.n_features, mixture.mass)
+        summary._moments = Moments(counts, np.zeros_like(counts), mixture.mass * mixture.variance())
+        means = mixture.means - summary._origin
+        summary._pool.append(mixture.weights * mixture.mass, means, mixture.stds)
+        return summary
+
     def state(self) -> SummaryState:
         """Return all there is to know, to continue bit for bit."""
         return SummaryState(

@@ -227,9 +227,7 @@ def expected_ratios(model: SourceModel, mix: Mix) -> Floats:
     return np.asarray(mix.expected / np.maximum(model.prior.mean, 1e-12))
 
 
-def _bend(
-    model: SourceModel, target: Domain, steps: Steps, start: Bent | None
-) -> tuple[Bent, Floats]:
+def _bend(model: SourceModel, target: Domain, steps: Steps, start: Bent | None) -> tuple[Bent, Floats]:
     """Take block steps from the source-only dictionary, or from where others have stopped."""
     if start is None:
         dictionary = model.dictionary.copy(proximal=steps.proximal)

@@ -6,40 +6,27 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    assert_all_finite,
-    check_is_fitted,
-    column_or_1d,
-    validate_data,
-)
+from sklearn.utils.validation import check_is_fitted
 
-from baryflow.core.dictionary import Dictionary, Domain
 from baryflow.core.mixture import Mixture
-from baryflow.estimators.adaptation import OFFLINE_STEPS, Adapted, Options
-from baryflow.estimators.decision import Decision, blend
-from baryflow.estimators.from_mixtures import adapt_mixtures
-from baryflow.estimators.rows import TakesGaps
-from baryflow.estimators.shared import (
-    atoms_of,
-    by_source,
-    coordinates_of,
-    decided,
-    describe,
-    fill_gaps,
-    fixed_weights,
-    resemblance,
-    source_options,
-    split_domains,
-)
-from baryflow.estimators.sources import SourceModel
-from baryflow.estimators.target import summarise_whole
+from baryflow.core.settings import Settings
+from baryflow.estimators.adaptation import OFFLINE_STEPS, WEIGHTS
+from baryflow.estimators.base import Adapter
+from baryflow.estimators.decision import Decision, weights_of
+from baryflow.estimators.domains import expect_proportions, split_domains
+from baryflow.estimators.follower import Follower, Manner
+from baryflow.estimators.learned import Learned
+from baryflow.estimators.novelty import Novelty
+from baryflow.estimators.parameters import switches
+from baryflow.estimators.sensors import warn
+from baryflow.estimators.sources import learn_mixtures
+from baryflow.estimators.target import row_settings
+from baryflow.estimators.threads import one_thread
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, as_count, check_values
+from baryflow.validation import Floats, as_count
 
 
-class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
+class DaDiL(Adapter):
     """Adapt a classifier from labelled source domains to an unlabelled target, all at hand.
 
     Every domain is described by a Gaussian mixture; a dictionary of a few labelled mixtures is learned
@@ -75,6 +62,11 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         every class was seen. Without it a fixed predictor (or even weights) is believed at once.
     n_steps : int, default=8
         Block steps of the dictionary with the target.
+    n_jobs : int, optional
+        Sources that play a target at the same time, as in joblib; -1 uses all cores. The outcome is the
+        same.
+    verbose : bool or callable, default=False
+        Say on standard error how far ``fit`` is; or call this with what is done, of how much, and what.
     random_state : int, RandomState, Generator or None
         Starts of the sources' mixtures.
 
@@ -92,6 +84,12 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         The labelled reconstruction of the target.
     proportions_ : array of shape (n_classes,)
         Class proportions of the target.
+    reliability_ : float
+        Of the predictions for the target's rows, 0 to 1; see :class:`~baryflow.OnlineDaDiL`.
+    columns_ : dict of column → str
+        Columns of the target that are not as they should be, and what is wrong with them.
+    class_means_ : array of shape (n_classes, n_features)
+        Of the target, in the columns and units of rows.
     loss_curve_ : array of shape (n_steps, n_domains)
         Loss of every domain before each step, the target last.
 
@@ -109,6 +107,8 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
     True
     """
 
+    kind = "dadil"
+
     def __init__(
         self,
         n_atoms: int | None = None,
@@ -121,6 +121,8 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         class_prior: Any = None,
         rehearse: bool = True,
         n_steps: int = OFFLINE_STEPS,
+        n_jobs: int | None = None,
+        verbose: Any = False,
         random_state: Any = None,
     ) -> None:
         self.n_atoms = n_atoms
@@ -132,8 +134,11 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         self.class_prior = class_prior
         self.rehearse = rehearse
         self.n_steps = n_steps
+        self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
+    @one_thread
     def fit(self, X: Any, y: Any, sample_domain: Any = None, *, target: Any = None) -> Self:
         """Learn from labelled source rows and unlabelled target rows.
 
@@ -148,56 +153,56 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
             are one source and there is no target.
         target : name, optional
             The name of the target domain, if domains have names.
+
+        Returns
+        -------
+        DaDiL
+            Itself. If it fails, what was learned before stays.
+
+        Raises
+        ------
+        InvalidInputError
+            If something does not fit; the message says what to do.
         """
-        fixed_weights(self)  # checks
-        n_steps = as_count(self.n_steps, "n_steps")
-        if sample_domain is None:
-            X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
-        else:  # labels of target rows may be anything
-            X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
-            y = np.asarray(y)
-        check_values(X, "X", allow_nan=True)
-        names, is_target = split_domains(sample_domain, len(X), target)
-        if y.shape != (len(X),):
-            raise InvalidInputError(f"expected y to have shape (n_samples={len(X)},), got {y.shape}")
-        if is_target.all() or (sample_domain is not None and not is_target.any()):
-            raise InvalidInputError(
-                "sample_domain must mark some rows as target and leave some labelled sources: target "
-                "rows have negative numbers, or the name given as target"
-            )
-        y = column_or_1d(np.array(y[~is_target].tolist()))
-        assert_all_finite(y, input_name="y")
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        rows, labels, self.sources_ = by_source(X[~is_target], codes, names[~is_target])
-        filled = [fill_gaps(R) for R in rows]
-        options = source_options(self, self.classes_)
-        switches = Options(bool(self.proportions), bool(self.votes))
-        self._model = SourceModel.fit(filled, labels, len(self.classes_), options)
-        self._decision = decided(self, filled, labels, len(self.classes_), options, switches)
-        rows_of_target = X[is_target] if is_target.any() else np.concatenate(filled)
-        rows_of_target = fill_gaps(self._model.limits.screened(rows_of_target), self._model.centre)
-        self._fill = rows_of_target.mean(axis=0)
-        summary = summarise_whole(self._model, rows_of_target)
-        adapted = Adapted(
-            self._model,
-            summary,
-            switches,
-            self._decision.weights,
-            n_steps=n_steps,
-            freeze_sources=False,
-        )
-        self._adapted: Adapted | None = adapted
-        self._expose(adapted.dictionary, adapted.sources, adapted.target)
-        self.target_mixture_ = adapted.reconstruction
-        self.proportions_ = adapted.mix.shares
-        self.loss_curve_ = adapted.losses
+        weights_of(self.predictor)  # checks
+        as_count(self.n_steps, "n_steps")
+        with self._unless_it_fails():
+            rows = self._first_rows(X)
+            names, is_target = split_domains(sample_domain, len(rows), target)
+            if is_target.all() or (sample_domain is not None and not is_target.any()):
+                raise InvalidInputError(
+                    "sample_domain must mark some rows as target and leave some labelled sources: "
+                    "target rows have negative numbers, or the name given as target"
+                )
+            labels = self._source_labels(y, is_target)
+            learned, classes, sources = self._learn(rows[~is_target], labels, names[~is_target])
+            settings = row_settings(len(classes), view=bool(self.view))
+            follower = Follower(learned, self._manner(settings))
+            follower.absorb_whole(rows[is_target] if is_target.any() else rows)
+            self._take(follower, classes, sources)
+        self.columns_ = self._find_faults()
+        warn({}, self.columns_)
         return self
 
+    def _source_labels(self, y: Any, is_target: Any) -> Any:
+        """Return the labels of the sources; those of target rows may be anything."""
+        if not is_target.any():
+            return self._check_y(y, len(is_target))
+        y = np.asarray(y)
+        if y.shape != is_target.shape:
+            raise InvalidInputError(
+                f"expected y to have shape (n_samples={len(is_target)},), got {y.shape}"
+            )
+        return self._check_y(np.array(y[~is_target].tolist()), int((~is_target).sum()))
+
+    @one_thread
     def fit_mixtures(
         self, sources: Mapping[Any, Mixture], target: Mixture, *, classes: Any = None
     ) -> Self:
         """Learn from mixtures instead of rows, so that a plant can share a summary and keep its data.
+
+        Without rows there is neither a view nor a source classifier: mixtures are taken in the
+        coordinates they come in, and ``"auto"`` predicts with ``"map"`` and ``"plan"`` together.
 
         Parameters
         ----------
@@ -207,68 +212,74 @@ class DaDiL(TakesGaps, ClassifierMixin, BaseEstimator):
         classes : array of shape (n_classes,), optional
             Names of the classes; without them their numbers.
 
-        Without rows there is neither a view nor a source classifier: mixtures are taken in the
-        coordinates they come in, and ``"auto"`` predicts with ``"map"`` and ``"plan"`` together.
+        Returns
+        -------
+        DaDiL
+            Itself.
+
+        Raises
+        ------
+        InvalidInputError
+            If mixtures do not fit each other, or a source is not labelled.
         """
-        fixed_weights(self)  # checks
         if self.predictor == "source":
             raise InvalidInputError("predictor='source' needs rows: mixtures bring no source classifier")
+        fixed = weights_of(self.predictor)
+        chosen = "chosen by you" if fixed is not None else "reconstruction and plan, averaged"
+        weights = (0.5, 0.5, 0.0, 0.0) if fixed in (None, WEIGHTS["combined"]) else fixed
+        why = f"{chosen}; mixtures were given: no source classifier, nothing to leave out"
+        n_classes = _check_mixtures(sources, target)
+        named = np.arange(n_classes) if classes is None else np.asarray(classes)
+        if len(named) != n_classes:
+            raise InvalidInputError(
+                f"expected classes to have n_classes={n_classes} names, got {len(named)}"
+            )
         if self.n_atoms is not None:
             as_count(self.n_atoms, "n_atoms")
-        adapted = adapt_mixtures(dict(sources), target, self.n_atoms, as_count(self.n_steps, "n_steps"))
-        dictionary, domains, domain, self.loss_curve_, reconstruction, labelled = adapted
-        n_classes = reconstruction.n_classes
-        self.classes_ = np.arange(n_classes) if classes is None else np.asarray(classes)
-        if len(self.classes_) != n_classes:
-            raise InvalidInputError(
-                f"expected classes to have n_classes={n_classes} names, got {len(self.classes_)}"
-            )
-        self.sources_ = list(sources)
+        model = learn_mixtures(
+            list(sources.values()), n_classes, self.n_atoms, expect_proportions(self.class_prior, named)
+        )
+        learned = Learned(model, Decision.fixed(weights, why), Novelty.none())
+        follower = Follower(learned, self._manner(Settings(max_components=target.n_components)))
+        follower.take(Mixture(target.weights, target.means, target.stds, None, target.mass))
         self.n_features_in_ = target.n_features
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_  # of an earlier fit
-        self._expose(dictionary, domains, domain)
-        self.target_mixture_ = reconstruction
-        self.proportions_ = reconstruction.class_shares()
-        self._mixtures = {"map": [reconstruction], "plan": [labelled]}.get(
-            self.predictor, [reconstruction, labelled]
-        )
-        self._adapted = None
-        chosen = "chosen by you" if self.predictor != "auto" else "reconstruction and plan, averaged"
-        weights = {"map": (1.0, 0.0, 0.0, 0.0), "plan": (0.0, 1.0, 0.0, 0.0)}.get(
-            self.predictor, (0.5, 0.5, 0.0, 0.0)
-        )
-        why = f"{chosen}; mixtures were given: no source classifier, nothing to leave out"
-        self._decision = Decision(True, weights, (*weights, 0.0), why)
+        self._take(follower, named, list(sources))
         return self
 
-    def predict_proba(self, X: Any) -> Floats:
-        """Return the probability of every class for target rows, shape (n_samples, n_classes)."""
-        X = self._rows(X)
-        if self._adapted is None:
-            tables = [mixture.predict_proba(X) for mixture in self._mixtures]
-            return np.asarray(sum(tables) / len(tables))
-        X = self._model.limits.screened(X)
-        rows = np.where(np.isnan(X), self._fill, X)
-        return blend(self._decision, self._adapted, rows)
+    def _manner(self, settings: Settings) -> Manner:
+        """Return how the target is adapted to: sources and target move together."""
+        n_steps = as_count(self.n_steps, "n_steps")
+        return Manner(settings, switches(self), n_steps=n_steps, freeze_sources=False)
 
-    def predict(self, X: Any) -> Any:
-        """Return the most probable class of every target row."""
-        probabilities = self.predict_proba(X)
-        return self.classes_[probabilities.argmax(axis=1)]
+    def _take(self, follower: Follower, classes: Any, sources: list[Any]) -> None:
+        self.classes_, self.sources_, self._follower = classes, sources, follower
+        self._learned_with, self._kept, self.columns_ = {}, None, {}
+        self._expose()
 
-    def report(self) -> str:
-        """Say in words what was learned and decided, and why."""
-        check_is_fitted(self)
-        return describe(
-            self.classes_,
-            self.sources_,
-            self._decision,
-            self.resemblance_,
-            None if self._adapted is None else self._adapted.mix,
-        )
+    @property
+    def loss_curve_(self) -> Floats:
+        """Loss of every domain before each step, the target last."""
+        check_is_fitted(self, "_follower")
+        adaptation = self._follower.adaptation
+        return np.zeros((0, 0)) if adaptation is None else adaptation.losses
 
-    def _expose(self, dictionary: Dictionary, domains: list[Domain], target: Domain) -> None:
-        self.coordinates_ = coordinates_of(self.sources_, domains, target)
-        self.resemblance_ = resemblance(self.sources_, dictionary, domains, target)
-        self.atoms_ = atoms_of(dictionary)
+
+def _check_mixtures(sources: Mapping[Any, Mixture], target: Any) -> int:
+    """Check that mixtures fit each other; return the number of classes."""
+    if not isinstance(target, Mixture):
+        raise InvalidInputError(f"target must be a Mixture, got {type(target).__name__}")
+    if not sources:
+        raise InvalidInputError("sources must hold at least one labelled Mixture, got none")
+    for name, mixture in sources.items():
+        if not isinstance(mixture, Mixture) or mixture.labels is None:
+            raise InvalidInputError(f"source {name!r} must be a labelled Mixture, got {mixture!r}")
+        if mixture.n_features != target.n_features:
+            raise InvalidInputError(
+                f"source {name!r} has n_features={mixture.n_features}, the target {target.n_features}"
+            )
+    counts = {mixture.n_classes for mixture in sources.values()}
+    if len(counts) > 1:
+        raise InvalidInputError("all sources must have the same classes: pad their labels with zeros")
+    return counts.pop()

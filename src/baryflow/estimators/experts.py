@@ -60,5 +60,3 @@ def likeliest_weights(
 
     found = minimize(cost, np.zeros(n + 1), jac=True, method="L-BFGS-B")
     return tuple(float(w) for w in softmax(found.x[1:]))
-
-

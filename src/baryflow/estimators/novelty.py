@@ -12,6 +12,7 @@ from baryflow.estimators.adaptation import Adaptation, measure_remoteness
 from baryflow.estimators.class_moments import spread
 from baryflow.estimators.decision import Decision
 from baryflow.estimators.sources import SourceModel
+from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats
 
 #: Quantiles of the sources' own remoteness against which novelty is measured.
@@ -24,6 +25,11 @@ class Novelty:
 
     quantiles: Floats  # in units of what is typical of a target
     typical: float  # of the sources' rows, for the time before anything is known of a target
+
+    @classmethod
+    def none(cls) -> Novelty:
+        """Return what is usual where there are no rows to learn it from."""
+        return cls(np.zeros(0), 1.0)
 
     @classmethod
     def learn(cls, model: SourceModel, rows: list[Floats], decision: Decision) -> Novelty:
@@ -40,6 +46,8 @@ class Novelty:
 
     def rank(self, model: SourceModel, adaptation: Adaptation | None, rows: Floats) -> Floats:
         """Return the share of rows that are not novel and yet nearer than these."""
+        if not len(self.quantiles):
+            raise InvalidInputError("novelty needs rows of sources: this model was made from mixtures")
         if adaptation is None:
             far = _source_remoteness(model, rows, model.centre, model.scale) / self.typical
         else:

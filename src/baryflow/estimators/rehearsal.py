@@ -43,7 +43,6 @@ _QUANTILES = 1001
 _BOLDNESS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)
 
 
-
 #: Told how much is done of how much, and of what.
 Progress = Callable[[int, int, str], None]
 
@@ -245,7 +244,7 @@ def _learn(
 
 
 def _new_target(model: SourceModel) -> Target:
-    return Target(model, row_settings(model.n_classes, view=model.directions is not None))
+    return Target(model, row_settings(model.n_classes, view=model.view is not None))
 
 
 def _choose_weights(tables: list[tuple[Floats, Integers]]) -> tuple[float, ...]:
@@ -277,7 +276,8 @@ def _choose_beginning(guesses: list[_Guess], last: tuple[float, ...]) -> tuple[f
     ]
     accuracy = [
         np.average(
-            [accuracy_of((*weights, 1.0), t, y) for t, y in zip(logs, answers, strict=True)], weights=parts
+            [accuracy_of((*weights, 1.0), t, y) for t, y in zip(logs, answers, strict=True)],
+            weights=parts,
         )
         for weights in candidates
     ]

@@ -10,7 +10,7 @@ from operator import add
 import numpy as np
 
 from baryflow.core.dictionary import Dictionary, Domain
-from baryflow.core.discriminant import Scatter
+from baryflow.core.discriminant import Discriminants, Scatter
 from baryflow.core.mixture import Mixture
 from baryflow.core.points import Points
 from baryflow.core.proportions import ProportionPrior
@@ -68,7 +68,7 @@ class SourceModel:
     n_classes: int
     centre: Floats  # pooled mean and std of the sources' columns
     scale: Floats
-    directions: Floats | None  # None without a view
+    view: Discriminants | None
     unit: Floats  # usual spread within a class, in the coordinates of the mixtures
     classifiers: Classifiers | None
     prior: ProportionPrior
@@ -121,13 +121,22 @@ class SourceModel:
 
     def project(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
         """Return rows in the coordinates of the mixtures."""
-        if self.directions is None:
+        if self.view is None:
             return X - self.centre
-        return ((X - centre) / scale) @ self.directions
+        return ((X - centre) / scale) @ self.view.directions
+
+    def lift(self, mixture: Mixture, centre: Floats, scale: Floats) -> Mixture:
+        """Return a mixture of these coordinates in the columns and units of rows."""
+        means, stds = mixture.means + self.centre, mixture.stds
+        if self.view is not None:
+            means = centre + scale * (mixture.means @ self.view.lift.T)
+            variances = np.square(mixture.stds) @ np.square(self.view.lift.T) + self.view.rest
+            stds = scale * np.sqrt(np.maximum(variances, np.finfo(np.float64).tiny))
+        return Mixture(mixture.weights, means, stds, mixture.labels, mixture.mass)
 
     def metric(self, scale: Floats) -> Floats | None:
         """Return the matrix through which raw rows are compared; None: as they are."""
-        return None if self.directions is None else self.directions / scale[:, None]
+        return None if self.view is None else self.view.directions / scale[:, None]
 
     def variances(self, spreads: Spreads | None, stds: Floats, scale: Floats) -> Floats:
         """Return the variances of components in the coordinates of the mixtures."""
@@ -167,13 +176,9 @@ def standardise(X: Floats, scale: Floats) -> Floats:
     return np.asarray((X - X.mean(axis=0)) / spread(X, scale))
 
 
-def measure(
-    rows: Sequence[Floats], codes: Sequence[Integers], n_classes: int, scale: Floats
-) -> Scatter:
+def measure(rows: Sequence[Floats], codes: Sequence[Integers], n_classes: int, scale: Floats) -> Scatter:
     """Return how rows of the sources spread within classes, each standardised by itself."""
-    parts = (
-        Scatter.of(standardise(X, scale), y, n_classes) for X, y in zip(rows, codes, strict=True)
-    )
+    parts = (Scatter.of(standardise(X, scale), y, n_classes) for X, y in zip(rows, codes, strict=True))
     return reduce(add, parts)
 
 
@@ -202,18 +207,18 @@ def learn_sources(
     labels = np.concatenate(codes)
     centre, scale, constant = pooled_moments(rows)
     standardised = [standardise(X, scale) for X in rows]
-    directions = basis = None
-    d = len(centre)
-    if options.view or d > _MANY_COLUMNS:
-        directions = (scatter or measure(rows, codes, n_classes, scale)).directions()
-        if d > _MANY_COLUMNS:
-            wanted = min(d, max(_FEWEST_DIRECTIONS, 2 * n_classes))
-            basis = telling_basis(standardised, codes, directions, wanted)
-    seen = [X - centre for X in rows]
-    if options.view and directions is not None:
-        seen = [Z @ directions for Z in standardised]
-    # In the view the shrunken spread within a class is 1 by construction.
-    unit = np.ones(seen[0].shape[1]) if options.view else _within(seen, codes)
+    view = basis = None
+    if options.view or len(centre) > _MANY_COLUMNS:
+        view = (scatter or measure(rows, codes, n_classes, scale)).discriminants()
+        if len(centre) > _MANY_COLUMNS:
+            wanted = min(len(centre), max(_FEWEST_DIRECTIONS, 2 * n_classes))
+            basis = telling_basis(standardised, codes, view.directions, wanted)
+    if options.view and view is not None:
+        seen = [Z @ view.directions for Z in standardised]
+        unit = np.ones(seen[0].shape[1])  # the shrunken spread within a class, by construction
+    else:
+        view, seen = None, [X - centre for X in rows]
+        unit = _within(seen, codes)
     counts = np.stack([np.bincount(c, minlength=n_classes) for c in codes]).astype(np.float64)
     m = options.components_per_class
 
@@ -240,7 +245,7 @@ def learn_sources(
         n_classes=n_classes,
         centre=centre,
         scale=scale,
-        directions=directions if options.view else None,
+        view=view,
         unit=unit,
         classifiers=Classifiers(
             pooled=LinearClassifier.fit(everything, labels, n_classes, **how),
@@ -287,7 +292,7 @@ def learn_mixtures(
         n_classes=n_classes,
         centre=centre,
         scale=np.ones_like(centre),
-        directions=None,
+        view=None,
         unit=unit,
         classifiers=None,
         prior=prior,

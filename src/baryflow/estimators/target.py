@@ -13,6 +13,7 @@ from baryflow.core.settings import PaperSettings, Settings
 from baryflow.core.spread import Spreads
 from baryflow.core.summary import StreamSummary, SummaryState
 from baryflow.estimators.class_moments import spread
+from baryflow.estimators.domains import fill_gaps
 from baryflow.estimators.sensors import Tally
 from baryflow.estimators.sources import SourceModel
 from baryflow.validation import Booleans, Floats
@@ -33,13 +34,6 @@ class Seen:
     mean: Floats  # of all rows
     variance: Floats
     mass: float  # rows seen, or the sum of their weights
-
-    @classmethod
-    def of(cls, mixture: Mixture) -> Seen:
-        """Return a target of which only a mixture is known."""
-        masses, stds = mixture.weights * mixture.mass, mixture.stds
-        moments = (mixture.mean(), mixture.variance())
-        return cls(masses, mixture.means, stds, None, None, *moments, mixture.mass)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,12 +72,18 @@ class Target:
 
     def complete(self, raw: Floats) -> Floats:
         """Return rows without glitches and gaps: these become what was seen of the column."""
-        rows = self.model.of_rows.limits.screen(raw)
+        if self.model.classifiers is None:
+            return raw  # mixtures know what to do with gaps
+        rows = self.model.classifiers.limits.screen(raw)
         gaps = np.isnan(rows)
         if not gaps.any():
             return rows
         usual = self.summary.moments()[0] if self.mass > 0.0 else self.model.centre
         return np.where(gaps, usual, rows)
+
+    def complete_whole(self, raw: Floats) -> Floats:
+        """Return all rows of a target without glitches and gaps: these become the mean of the column."""
+        return fill_gaps(self.model.of_rows.limits.screen(raw), self.model.centre)
 
     def find_lost(self, raw: Floats) -> Booleans:
         """Tell which rows are mostly glitches, or nothing but gaps: unlike everything known."""
@@ -116,6 +116,11 @@ class Target:
             self.summary.look_through(metric)
         self.absorb(X)
 
+    def take(self, mixture: Mixture) -> None:
+        """Take a mixture for all that was seen."""
+        settings = Settings(max_components=mixture.n_components, resolution=1)
+        self.summary = StreamSummary.of_mixture(mixture, settings)
+
     def seen(self) -> Seen:
         """Return what an adaptation needs."""
         if isinstance(self.summary, PaperSummary):
@@ -128,7 +133,7 @@ class Target:
             parts.means,
             parts.stds,
             parts.spreads,
-            parts.votes,
+            parts.votes if parts.votes.shape[1] else None,
             *self.summary.moments(),
             self.mass,
         )

@@ -1,0 +1,143 @@
+"""Estimators as files and bytes, without pickle."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from baryflow import codec, container
+from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputError
+
+_DAMAGE = (TypeError, KeyError, AttributeError, IndexError, ValueError, ArithmeticError, MemoryError)
+
+
+@dataclass(frozen=True, eq=False)
+class Shell:
+    """What every estimator has: its parameters and the columns it was fitted on."""
+
+    parameters: dict[str, Any]
+    n_features: int
+    feature_names: list[str] | None
+
+    @classmethod
+    def of(cls, estimator: Any) -> Self:
+        """Take them from a fitted estimator."""
+        parameters = estimator.get_params()
+        if not isinstance(estimator.random_state, (int, np.integer, type(None))):
+            parameters["random_state"] = None  # its effect lives on in what was learned
+        names = getattr(estimator, "feature_names_in_", None)
+        return cls(
+            {name: plain(value) for name, value in parameters.items()},
+            estimator.n_features_in_,
+            None if names is None else [str(name) for name in names],
+        )
+
+    def fill(self, estimator: Any) -> None:
+        """Give a new estimator its columns."""
+        estimator.n_features_in_ = self.n_features
+        if self.feature_names is not None:
+            if len(self.feature_names) != self.n_features:
+                raise InvalidInputError("the feature names do not fit the model")
+            estimator.feature_names_in_ = np.array(self.feature_names, dtype=object)
+
+
+def plain(value: Any) -> Any:
+    """Return a parameter as it can be kept: a pandas Series becomes a mapping, what prints is dropped."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    return False if callable(value) else value
+
+
+class Saves:
+    """Can be saved and loaded; an estimator says what its state is and how to go on from it."""
+
+    #: What a file of it says that it holds.
+    kind: ClassVar[str]
+    #: The dataclass of all that it knows.
+    state_type: ClassVar[type[Any]]
+
+    def _state(self) -> Any:
+        raise NotImplementedError
+
+    @classmethod
+    def _from_state(cls, state: Any) -> Self:
+        raise NotImplementedError
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a ``.bary`` file; :func:`baryflow.load` goes on from it, bit for bit.
+
+        Parameters
+        ----------
+        path : path
+            An older file of that name stays in place until the new one is complete.
+
+        Raises
+        ------
+        NotFittedError
+            If there is nothing to save yet.
+        OSError
+            If the file cannot be written.
+        """
+        check_is_fitted(self)
+        container.write(path, self.kind, *codec.encode(self._state()))
+
+    def to_bytes(self) -> bytes:
+        """Return what :meth:`save` would write, but for the date: for Redis, Spark, object stores.
+
+        Returns
+        -------
+        bytes
+            The same model is the same bytes.
+
+        Raises
+        ------
+        NotFittedError
+            If there is nothing to save yet.
+        """
+        check_is_fitted(self)
+        return container.to_bytes(self.kind, *codec.encode(self._state()))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Go on from what :meth:`to_bytes` gave, bit for bit.
+
+        Parameters
+        ----------
+        data : bytes
+
+        Returns
+        -------
+        object of this class
+
+        Raises
+        ------
+        FileFormatError
+            If the data are foreign, truncated, damaged, of another kind, or of a newer release.
+        """
+        return cls.from_content(container.from_bytes(data))
+
+    @classmethod
+    def from_content(cls, content: container.Content) -> Self:
+        """Go on from the content of a file, checking all of it."""
+        if content.kind != cls.kind:
+            raise FileFormatError(
+                f"{content.name} holds a {content.kind!r}, not a {cls.kind!r}: use baryflow.load"
+            )
+        if not content.version:
+            raise FileFormatError(
+                f"{content.name} was written by a release before 0.2, whose models cannot be read any "
+                "more: fit again"
+            )
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # damaged numbers may upset a solver; errors tell
+                return cls._from_state(codec.decode(cls.state_type, content.values, content.arrays))
+        except FileFormatError as error:
+            raise FileFormatError(f"{content.name}: {error}") from error
+        except (*_DAMAGE, BaryflowError) as error:
+            raise FileFormatError(f"{content.name}: a saved {cls.kind} is damaged: {error!r}") from error

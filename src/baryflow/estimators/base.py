@@ -1,0 +1,289 @@
+"""What the offline and the online estimator have in common: all but how they come to know a target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from baryflow.core.mixture import Mixture
+from baryflow.estimators._state import Saves, Shell, plain
+from baryflow.estimators.atoms import atoms_as_mixtures
+from baryflow.estimators.domains import TARGET, by_source, check_labels, fill_gaps
+from baryflow.estimators.follower import Follower, FollowerState, Manner
+from baryflow.estimators.learned import Learned, learn
+from baryflow.estimators.parameters import progress_of, source_options, switches
+from baryflow.estimators.report import describe, describe_stream
+from baryflow.estimators.rows import TakesRows
+from baryflow.estimators.threads import one_thread
+from baryflow.exceptions import InvalidInputError
+from baryflow.validation import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class SourceRows:
+    """Rows of the sources as they came, their labels, and whose they are."""
+
+    X: Floats
+    y: Any
+    names: Any
+
+
+@dataclass(frozen=True, eq=False)
+class AdapterState:
+    """All that an estimator knows."""
+
+    shell: Shell
+    classes: Any
+    sources: list[Any]
+    learned: Learned
+    learned_with: dict[str, Any]
+    manner: Manner
+    follower: FollowerState
+    kept: SourceRows | None
+
+
+class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
+    """A classifier that follows a target; how it comes to know sources and target is up to others.
+
+    Attributes
+    ----------
+    classes_, sources_ : array and list
+    _follower : Follower
+        Follows the target, with what the sources taught.
+    _kept : SourceRows or None
+        The sources themselves.
+    """
+
+    predictor: str
+    rehearse: bool
+    n_jobs: int | None
+    random_state: Any
+
+    classes_: Any
+    sources_: list[Any]
+    columns_: dict[Any, str]
+    _follower: Follower
+    _kept: SourceRows | None
+    _learned_with: dict[str, Any]
+    state_type = AdapterState
+
+    # -- learning --------------------------------------------------------------------------------
+
+    def _check_y(self, y: Any, n: int) -> Any:
+        """Check the labels of n rows."""
+        if y is None:
+            raise InvalidInputError(
+                "requires y to be passed, but the target y is None: sources need labels"
+            )
+        y = column_or_1d(y, warn=True)
+        if len(y) != n:
+            raise InvalidInputError(
+                f"Found input variables with inconsistent numbers of samples: {n} rows, {len(y)} labels"
+            )
+        check_labels(y)
+        return y
+
+    def _learn(self, X: Floats, y: Any, names: Any) -> tuple[Learned, Any, list[Any]]:
+        """Learn from the rows of all sources; return it, the classes and the sources' names."""
+        classes, codes = np.unique(y, return_inverse=True)
+        rows, labels, sources = by_source(X, codes, names)
+        learned = learn(
+            [fill_gaps(R) for R in rows],
+            labels,
+            len(classes),
+            source_options(self, classes, len(sources)),
+            switches(self),
+            predictor=self.predictor,
+            rehearsing=self.rehearse,
+            n_jobs=self.n_jobs,
+            progress=progress_of(self),
+        )
+        return learned, classes, sources
+
+    def _find_faults(self) -> dict[Any, str]:
+        if self._follower.learned.model.classifiers is None:
+            return {}
+        return self._follower.target.find_faults(getattr(self, "feature_names_in_", None))
+
+    def _expose(self) -> None:
+        """Set the fitted attributes that users look at."""
+        follower, adaptation = self._follower, self._follower.adaptation
+        self.reliability_, self.history_ = follower.reliability, follower.history
+        self.resemblance_: dict[Any, float] = {}
+        if adaptation is None:
+            model = follower.learned.model
+            dictionary, domains = model.dictionary, model.domains
+            for name in ("target_mixture_", "proportions_", "mix_"):  # of an earlier target
+                self.__dict__.pop(name, None)
+        else:
+            dictionary, domains = adaptation.bent.dictionary, adaptation.bent.sources
+            shares = follower.resemblance.tolist()
+            self.resemblance_ = dict(zip(self.sources_, shares, strict=True))
+            self.target_mixture_: Mixture = adaptation.reconstruction
+            self.mix_, self.proportions_ = adaptation.mix, adaptation.mix.shares
+        self.atoms_ = atoms_as_mixtures(dictionary)
+        self.coordinates_ = {
+            name: domain.coordinates for name, domain in zip(self.sources_, domains, strict=True)
+        }
+        if adaptation is not None:
+            self.coordinates_[TARGET] = adaptation.bent.target.coordinates
+
+    # -- predictions -----------------------------------------------------------------------------
+
+    @one_thread
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of every class for target rows.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+        """
+        rows = self._rows(X)
+        return self._follower.proba(self._follower.target.complete(rows))
+
+    def predict(self, X: Any) -> Any:
+        """Return the most probable class of every target row.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+
+        Returns
+        -------
+        array of shape (n_samples,)
+        """
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(axis=1)]
+
+    @one_thread
+    def novelty(self, X: Any) -> Floats:
+        """Return how unlike everything known the rows are, 0 to 1.
+
+        The share of the rows of sources left out that were nearer to their reconstruction, in units of
+        what is typical of each, than these rows are to the target's: above 0.999 a row is farther out
+        than all but one in a thousand.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+
+        Returns
+        -------
+        array of shape (n_samples,)
+
+        Raises
+        ------
+        InvalidInputError
+            If the model was made from mixtures: nothing is known of rows then.
+        """
+        rows = self._rows(X)
+        return self._follower.novelty(rows)
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def report(self) -> str:
+        """Say in words what was learned and decided, and why.
+
+        Returns
+        -------
+        str
+        """
+        check_is_fitted(self)
+        follower = self._follower
+        mix = None if follower.adaptation is None else follower.adaptation.mix
+        decision = follower.learned.decision
+        words = describe(self.classes_, self.sources_, decision, self.resemblance_, mix)
+        return f"{words}\n{describe_stream(follower, self.columns_)}"
+
+    def plot(self) -> Any:
+        """Draw resemblance, reliability, novelty, proportions and loss along the stream.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ModuleNotFoundError
+            If matplotlib is not there: ``pip install 'baryflow[plot]'``.
+        """
+        from baryflow.estimators.plots import plot_stream
+
+        check_is_fitted(self)
+        return plot_stream(self.history_, self.sources_, self.classes_)
+
+    def in_columns(self, mixture: Mixture) -> Mixture:
+        """Return a mixture of the view, as ``atoms_`` are, in the columns and units of rows.
+
+        What the view does not show of a row is taken to be what is most likely, so that class means
+        come back exactly and details within a class roughly.
+
+        Parameters
+        ----------
+        mixture : Mixture
+            One of ``atoms_``, or ``target_mixture_``.
+
+        Returns
+        -------
+        Mixture
+            As the target would show it, or before its first row the sources on the whole.
+        """
+        check_is_fitted(self)
+        model, adaptation = self._follower.learned.model, self._follower.adaptation
+        centre, scale = model.centre, model.scale
+        if adaptation is not None:
+            centre, scale = adaptation.mix.centre, adaptation.mix.scale
+        return model.lift(mixture, centre, scale)
+
+    @property
+    def class_means_(self) -> Floats:
+        """Mean of every class in the columns and units of rows, shape (n_classes, n_features).
+
+        As the target shows it, or before its first row the sources on the whole.
+        """
+        check_is_fitted(self, "_follower")
+        adaptation = self._follower.adaptation
+        shown = self.atoms_ if adaptation is None else [adaptation.reconstruction]
+        found = [_class_means(self.in_columns(mixture)) for mixture in shown]
+        return np.asarray(np.mean(found, axis=0))
+
+    # -- keeping ---------------------------------------------------------------------------------
+
+    def _state(self) -> AdapterState:
+        return AdapterState(
+            Shell.of(self),
+            self.classes_,
+            self.sources_,
+            self._follower.learned,
+            {name: plain(value) for name, value in self._learned_with.items()},
+            self._follower.manner,
+            self._follower.state(),
+            self._kept,
+        )
+
+    @classmethod
+    def _from_state(cls, state: AdapterState) -> Self:
+        model = cls(**state.shell.parameters)
+        state.shell.fill(model)
+        model.classes_, model.sources_ = state.classes, state.sources
+        if len(set(model.classes_.tolist())) != state.learned.model.n_classes:
+            raise InvalidInputError("the classes do not fit the model")
+        model._follower = Follower.from_state(state.learned, state.manner, state.follower)
+        model._learned_with, model._kept = dict(state.learned_with), state.kept
+        model.columns_ = model._find_faults()
+        model._expose()
+        model.predict_proba(np.zeros((1, model.n_features_in_)))  # finds what does not fit together
+        return model
+
+
+def _class_means(mixture: Mixture) -> Floats:
+    shares = mixture.weights[:, None] * np.asarray(mixture.labels)
+    return np.asarray((shares / shares.sum(axis=0)).T @ mixture.means)
