@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from baryflow.datasets.tep import Features, load_tep
+from baryflow.datasets import load_tep
+from baryflow.datasets.tennessee_eastman import Features
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.estimators.sources import LinearClassifier
 from baryflow.validation import Floats, Integers

@@ -12,12 +12,12 @@ from typing import Any
 import click
 
 from baryflow.cli.words import Line, spoken
-from baryflow.datasets.tep import FAULTS, Plan
-from baryflow.datasets.tep import simulate as simulate_
-from baryflow.datasets.tep.encode import DEFAULT, ENCODERS, features, leave_one_out
-from baryflow.datasets.tep.encode import encode as encode_
-from baryflow.datasets.tep.simulate import Progress
-from baryflow.datasets.tep.tables import MAGNITUDES
+from baryflow.tep import FAULTS, Plan
+from baryflow.tep import simulate as simulate_
+from baryflow.tep.encoders.encoding import DEFAULT, ENCODERS, apply_encoder, leave_one_out
+from baryflow.tep.encoders.encoding import encode as encode_
+from baryflow.tep.plant.simulation import Progress
+from baryflow.tep.tables import MAGNITUDES
 
 
 class Numbers(click.ParamType[tuple[int, ...]]):
@@ -149,7 +149,7 @@ def encode(
 def apply(encoder: Path, folder: Path, out: Path, modes: tuple[int, ...], runs: int | None) -> None:
     """Encode the signals in FOLDER with a trained ENCODER (.onnx) and write OUT (.bary); no PyTorch."""
     with spoken():
-        found = features(encoder, folder, modes=modes, runs=runs)
+        found = apply_encoder(encoder, folder, modes=modes, runs=runs)
         found.save(out)
     click.echo(f"{len(found)} runs, {found.X.shape[1]} features each: {out}", err=True)
 

@@ -1,4 +1,4 @@
-"""Encoded signals: 128 numbers a run, small enough to come along."""
+"""Encoded signals of the Tennessee Eastman plant: 128 numbers a run, small enough to come along."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def load_tep(
             f"only target mode {EMBEDDED[0]} is embedded, got {target}: "
             "make others with 'baryflow tep encode'"
         )
-    with as_file(files("baryflow.datasets.tep") / "data" / f"target{target}.bary") as path:
+    with as_file(files("baryflow.datasets") / "data" / f"tep_target{target}.bary") as path:
         whole = read_features(path)
     if runs is not None:
         as_count(runs, "runs")

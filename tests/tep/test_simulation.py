@@ -11,9 +11,16 @@ from click.testing import CliRunner
 
 from baryflow import container
 from baryflow.cli import main
-from baryflow.datasets.tep import Plan, iterate_signals, read_commissioning, read_signals, simulate
-from baryflow.datasets.tep.simulate import MAX_DRAWS, draw, noise_seed, read_manifest
 from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputError
+from baryflow.tep import (
+    Plan,
+    iterate_signals,
+    read_commissioning,
+    read_manifest,
+    read_signals,
+    simulate,
+)
+from baryflow.tep.plant.simulation import MAX_DRAWS, draw, noise_seed
 
 SMALL = Plan(modes=(1, 4), faults=(0, 6), runs=2, hours=1.0, lead=0.5, commissioning=1)
 
@@ -91,7 +98,7 @@ def test_a_folder_with_another_simulation_is_refused(folder):
 def test_what_a_kill_leaves_behind_is_complete_and_goes_on(tmp_path, settled, folder):
     _put_settled(tmp_path, settled)
     program = (
-        "from baryflow.datasets.tep import Plan, simulate\n"
+        "from baryflow.tep import Plan, simulate\n"
         "if __name__ == '__main__':\n"
         f"    simulate({str(tmp_path)!r}, Plan((1, 4), 40, (0, 6), hours=1.0, lead=0.5, "
         "commissioning=1), jobs=1)\n"

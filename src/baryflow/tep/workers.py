@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
@@ -24,7 +24,7 @@ def in_parallel(
     jobs: int | None = None,
     start: Callable[..., None] | None = None,
     arguments: tuple[Any, ...] = (),
-) -> Iterator[Result]:
+) -> Generator[Result]:
     """Yield what `work` makes of every task, in the order in which they are done.
 
     `start` is called with `arguments` once in every process. After an error or an interruption, what has
