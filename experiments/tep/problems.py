@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from baryflow.datasets.tep import load_tep, read_features
-from baryflow.datasets.tep.features import EMBEDDED
+from baryflow.datasets.tennessee_eastman import EMBEDDED, load_tep, read_features
 from experiments import mixes
 from experiments.scores import Stream
 

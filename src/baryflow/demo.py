@@ -6,14 +6,19 @@ mode (:func:`~baryflow.datasets.load_tep`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from baryflow.datasets.tep import Features, load_tep
+from baryflow.datasets import load_tep
+from baryflow.datasets.tennessee_eastman import Features
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.estimators.sources import LinearClassifier
+from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers
 
 BATCH = 32
@@ -103,12 +108,42 @@ def _target_trained(X: Floats, y: Integers) -> float:
     return float(np.concatenate(right).mean())
 
 
+def check_figure(path: str | os.PathLike[str]) -> None:
+    """Find out whether :func:`draw` can make a figure of this name, before there is one to draw.
+
+    Parameters
+    ----------
+    path : path
+        Where the figure shall be written; the ending of its name says what kind it is.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        Without Matplotlib.
+    InvalidInputError
+        If Matplotlib does not know the kind of figure.
+    """
+    kinds = _figure_class()().canvas.get_supported_filetypes()
+    if Path(path).suffix.removeprefix(".").lower() not in kinds:
+        raise InvalidInputError(
+            f"expected a name that ends in .png, .svg or .pdf, got {os.fspath(path)!r}"
+        )
+
+
+def _figure_class() -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "figures need Matplotlib: pip install 'baryflow[plot]'", name="matplotlib"
+        ) from error
+    return Figure
+
+
 def draw(outcome: Outcome, path: str) -> None:
     """Write one figure: accuracy along the stream, and which sources the target resembles."""
-    from matplotlib.figure import Figure
-
     rows = [progress.n_rows for progress in outcome.history]
-    figure = Figure(figsize=(9.5, 3.8), layout="constrained", dpi=150)
+    figure = _figure_class()(figsize=(9.5, 3.8), layout="constrained", dpi=150)
     left, right = figure.subplots(1, 2)
     left.plot(rows, [100 * p.adapted for p in outcome.history], color="#0b6e99", lw=2, label="adapting")
     left.plot(

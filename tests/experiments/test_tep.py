@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from baryflow.datasets.tep import Features, load_tep
+from baryflow.datasets import load_tep
+from baryflow.tep import Features
 from benchmarks import pages
 from experiments import mixes
 from experiments.tep import __main__ as tep

@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from threadpoolctl import threadpool_limits
 
 from baryflow import demo as demonstration
-from baryflow.cli.tep import tep
-from baryflow.cli.words import Line, spoken
+from baryflow.cli import tep
+from baryflow.cli.words import Line, OutputFile, WholeNumber, spoken
 from baryflow.core.mixture import Mixture
+from baryflow.datasets.tennessee_eastman import Features
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.estimators.online_mixture import OnlineGaussianMixture
+from baryflow.exceptions import InvalidInputError
 from baryflow.persistence import load
 
 
@@ -22,42 +25,60 @@ def main() -> None:
     """Adapt a classifier from many labelled histories to one live, unlabelled stream."""
 
 
-main.add_command(tep)
+main.add_command(tep.group)
+
+
+def _drawable(context: click.Context, option: click.Parameter, path: Path) -> Path | None:
+    """Find out before the run whether its figure can be drawn; none is, if nobody asked for it."""
+    try:
+        demonstration.check_figure(path)
+    except InvalidInputError as error:
+        raise click.BadParameter(str(error)) from error
+    except ModuleNotFoundError as error:
+        if context.get_parameter_source(option.name or "") is not ParameterSource.DEFAULT:
+            raise click.BadParameter(str(error)) from error
+        click.echo(f"no figure will be drawn: {error}", err=True)
+        return None
+    return path
 
 
 @main.command()
-@click.option("--seed", default=0, show_default=True, help="Order in which the stream flows.")
+@click.option(
+    "--seed",
+    type=WholeNumber(0),
+    default=0,
+    show_default=True,
+    help="Order in which the stream flows.",
+)
 @click.option(
     "--figure",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    type=OutputFile(),
+    callback=_drawable,
     default="baryflow-demo.png",
     show_default=True,
     help="Write a picture of the run to this file (PNG, SVG or PDF).",
 )
-def demo(seed: int, figure: Path) -> None:
+def demo(seed: int, figure: Path | None) -> None:
     """Five modes of the Tennessee Eastman plant are known; adapt to the sixth as its stream flows."""
-    data = demonstration.problem()
+    with spoken():
+        outcome = _follow(demonstration.problem(), seed)
+        click.echo(_table(outcome))
+        if figure is not None:
+            demonstration.draw(outcome, str(figure))
+            click.echo(f"figure: {figure}", err=True)
+
+
+def _follow(data: Features, seed: int) -> demonstration.Outcome:
+    """Run the demo and tell where it stands."""
     n_known = int((~data.is_target).sum())
     click.echo(f"learning modes 2 to 6 of the plant: {n_known} labelled runs, 29 classes ...", err=True)
-    outcome = None
     # Matrices of this size are multiplied faster by one thread than by two that wait for each other.
     with Line() as line, threadpool_limits(limits=1):
         for event in demonstration.stream(data, seed):
             if isinstance(event, demonstration.Outcome):
-                outcome = event
-            else:
-                line.show(_standing(event))
-    if outcome is None:
-        raise click.ClickException("the stream was empty")
-    click.echo(_table(outcome))
-    try:
-        demonstration.draw(outcome, str(figure))
-    except ModuleNotFoundError as error:
-        click.echo(f"no figure, it needs {error.name}: pip install 'baryflow[plot]'", err=True)
-        return
-    except (ValueError, OSError) as error:  # unknown kind of picture, folder not writable
-        raise click.ClickException(f"cannot write the figure {figure}: {error}") from error
-    click.echo(f"figure: {figure}", err=True)
+                return event
+            line.show(_standing(event))
+    raise click.ClickException("the stream was empty")
 
 
 @main.command()
@@ -101,7 +122,3 @@ def _table(outcome: demonstration.Outcome) -> str:
     ]
     lines = ["accuracy on mode 1", *(f"  {name:<34}{value:7.1%}" for name, value in rows)]
     return "\n".join([*lines, "", outcome.report])
-
-
-if __name__ == "__main__":
-    main()

@@ -11,19 +11,22 @@ from typing import Any
 
 import click
 
-from baryflow.cli.words import Line, spoken
-from baryflow.datasets.tep import FAULTS, Plan
-from baryflow.datasets.tep import simulate as simulate_
-from baryflow.datasets.tep.encode import DEFAULT, ENCODERS, features, leave_one_out
-from baryflow.datasets.tep.encode import encode as encode_
-from baryflow.datasets.tep.simulate import Progress
-from baryflow.datasets.tep.tables import MAGNITUDES
+from baryflow.cli.words import Line, OutputFile, WholeNumber, spoken
+from baryflow.tep.encoders import encoding
+from baryflow.tep.plant import simulation
+from baryflow.tep.plant.plan import Plan
+from baryflow.tep.tables import FAULTS, MAGNITUDES, MODES
+
+_KEPT = "interrupted; what was finished is kept, and the same command goes on from there."
 
 
 class Numbers(click.ParamType[tuple[int, ...]]):
-    """Numbers and ranges: ``1,3-5``."""
+    """Numbers and ranges from `low` to `high`: ``1,3-5``."""
 
     name = "numbers"
+
+    def __init__(self, low: int, high: int) -> None:
+        self._low, self._high = low, high
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -39,6 +42,8 @@ class Numbers(click.ParamType[tuple[int, ...]]):
             first, last = int(match[1]), int(match[2] or match[1])
             if last < first:
                 self.fail(f"the range {part.strip()!r} runs backwards", param, ctx)
+            if first < self._low or last > self._high:
+                self.fail(f"expected {self._low} to {self._high}, got {part.strip()!r}", param, ctx)
             numbers |= set(range(first, last + 1))
         return tuple(sorted(numbers))
 
@@ -58,21 +63,25 @@ class Magnitude(click.ParamType[tuple[tuple[int, int], float]]):
         return (int(match[1]), int(match[2])), float(match[3])
 
 
-@click.group()
-def tep() -> None:
+_modes = Numbers(1, max(MODES))
+_faults = Numbers(0, len(FAULTS) - 1)
+
+
+@click.group("tep")
+def group() -> None:
     """Build the Tennessee Eastman benchmark: simulate the plant, encode its signals."""
 
 
-@tep.command()
+@group.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--modes", type=Numbers(), default="1-6", show_default=True)
+@click.option("--modes", type=_modes, default="1-6", show_default=True)
 @click.option(
-    "--faults", type=Numbers(), default=f"0-{len(FAULTS) - 1}", show_default=True, help="0: no fault."
+    "--faults", type=_faults, default=f"0-{len(FAULTS) - 1}", show_default=True, help="0: no fault."
 )
 @click.option(
-    "--runs", type=click.IntRange(1), default=50, show_default=True, help="Of each mode and fault."
+    "--runs", type=WholeNumber(1), default=50, show_default=True, help="Of each mode and fault."
 )
-@click.option("--seed", type=click.IntRange(0), default=2024, show_default=True)
+@click.option("--seed", type=WholeNumber(0), default=2024, show_default=True)
 @click.option(
     "--lead", default=5.0, show_default=True, help="Hours of normal operation before the fault."
 )
@@ -81,17 +90,17 @@ def tep() -> None:
     "--magnitude", "magnitudes", type=Magnitude(), multiple=True, help="Size of a fault, e.g. 4:6=0.5."
 )
 @click.option(
-    "--jobs", type=click.IntRange(1), default=os.cpu_count(), show_default=True, help="Processes."
+    "--jobs", type=WholeNumber(1), default=os.cpu_count(), show_default=True, help="Processes."
 )
 def simulate(folder: Path, jobs: int, magnitudes: tuple[Any, ...], **options: Any) -> None:
     """Run the plant and keep its signals in FOLDER.
 
     An interrupted simulation is continued, a finished one can be extended by further runs and modes.
     """
-    with spoken():
+    with spoken(interrupted=_KEPT):
         plan = Plan(magnitudes={**MAGNITUDES, **dict(magnitudes)}, **options)
         with Line(log_every=60) as line:
-            done = simulate_(folder, plan, jobs=jobs, progress=_teller(line))
+            done = simulation.simulate(folder, plan, jobs=jobs, progress=_teller(line))
     click.echo(f"{done.total} files in {folder}, {done.total - done.found} of them new", err=True)
     for trip in done.redrawn:
         click.echo(
@@ -101,15 +110,17 @@ def simulate(folder: Path, jobs: int, magnitudes: tuple[Any, ...], **options: An
         )
 
 
-@tep.command()
+@group.command()
 @click.argument("folder", type=click.Path(file_okay=False, exists=True, path_type=Path))
 @click.argument("out", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--encoder", type=click.Choice(ENCODERS), default=DEFAULT, show_default=True)
-@click.option("--targets", type=Numbers(), default="1-6", show_default=True)
-@click.option("--runs", type=click.IntRange(1), help="Of each mode and fault; all without it.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option(
-    "--jobs", type=click.IntRange(1), default=os.cpu_count(), show_default=True, help="Processes."
+    "--encoder", type=click.Choice(encoding.ENCODERS), default=encoding.DEFAULT, show_default=True
+)
+@click.option("--targets", type=_modes, default="1-6", show_default=True)
+@click.option("--runs", type=WholeNumber(1), help="Of each mode and fault; all without it.")
+@click.option("--seed", type=WholeNumber(0), default=0, show_default=True)
+@click.option(
+    "--jobs", type=WholeNumber(1), default=os.cpu_count(), show_default=True, help="Processes."
 )
 @click.option("--validate", is_flag=True, help="Only tell how well it does on sources left out.")
 def encode(
@@ -119,16 +130,18 @@ def encode(
 
     FOLDER is what 'baryflow tep simulate' made. Training needs PyTorch; using what was trained does not.
     """
-    with spoken():
+    with spoken(interrupted="interrupted." if validate else _KEPT):
         if validate:
             options.pop("jobs")
             click.echo("encoder,runs,target,left_out,accuracy")
-            for target, left_out, accuracy in leave_one_out(folder, random_state=seed, **options):
+            for target, left_out, accuracy in encoding.leave_one_out(
+                folder, random_state=seed, **options
+            ):
                 words = f"{options['encoder']},{options['runs'] or 'all'}"
                 click.echo(f"{words},{target},{left_out},{accuracy:.5f}")
             return
         with Line(log_every=60) as line:
-            files = encode_(
+            files = encoding.encode(
                 folder,
                 out,
                 targets=targets,
@@ -140,27 +153,34 @@ def encode(
         click.echo(os.fspath(file))
 
 
-@tep.command()
+@group.command()
 @click.argument("encoder", type=click.Path(dir_okay=False, exists=True, path_type=Path))
 @click.argument("folder", type=click.Path(file_okay=False, exists=True, path_type=Path))
-@click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--modes", type=Numbers(), default="1-6", show_default=True)
-@click.option("--runs", type=click.IntRange(1), help="Of each mode and fault; all without it.")
+@click.argument("out", type=OutputFile())
+@click.option("--modes", type=_modes, default="1-6", show_default=True)
+@click.option("--runs", type=WholeNumber(1), help="Of each mode and fault; all without it.")
 def apply(encoder: Path, folder: Path, out: Path, modes: tuple[int, ...], runs: int | None) -> None:
     """Encode the signals in FOLDER with a trained ENCODER (.onnx) and write OUT (.bary); no PyTorch."""
     with spoken():
-        found = features(encoder, folder, modes=modes, runs=runs)
+        found = encoding.apply_encoder(encoder, folder, modes=modes, runs=runs)
         found.save(out)
     click.echo(f"{len(found)} runs, {found.X.shape[1]} features each: {out}", err=True)
 
 
-def _teller(line: Line) -> Callable[[Progress], None]:
-    begin = monotonic()
+def _teller(line: Line) -> Callable[[simulation.Progress], None]:
+    begin: float | None = None  # of the first file; how long the plant took to settle says nothing of it
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: simulation.Progress) -> None:
+        nonlocal begin
+        if begin is None and progress.settled:
+            begin = monotonic()
         new = progress.done - progress.found
-        left = (progress.total - progress.done) * (monotonic() - begin) / new if new else None
-        time = "settling the plant in its modes" if left is None else f"{_duration(left)} left"
+        if begin is None:
+            time = "settling the plant in its modes"
+        elif not new:
+            time = "making the first of them"
+        else:
+            time = f"{_duration((progress.total - progress.done) * (monotonic() - begin) / new)} left"
         line.show(f"{progress.done}/{progress.total} files  {len(progress.redrawn)} trips  {time}")
 
     return tell

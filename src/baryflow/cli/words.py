@@ -7,8 +7,9 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from time import monotonic
-from typing import Self
+from typing import IO, Any, Self
 
 import click
 
@@ -45,10 +46,69 @@ class Line:
             click.echo(err=True)
 
 
+class WholeNumber(click.ParamType[int]):
+    """A whole number that is not too small."""
+
+    name = "number"
+
+    def __init__(self, least: int) -> None:
+        self._least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        try:
+            number = int(value)
+        except ValueError:
+            number = self._least - 1
+        if number < self._least:
+            self.fail(f"expected a whole number, {self._least} or larger, got {value}.", param, ctx)
+        return number
+
+
+class OutputFile(click.ParamType[Path]):
+    """A file that will be written at the end of a long run; whether it can be is found out before."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the path of a file that can be written."""
+        path = Path(value)
+        if path.is_dir():
+            self.fail(f"{path} is a folder; name a file in it.", param, ctx)
+        if not path.parent.is_dir():
+            self.fail(f"there is no folder {path.parent} for {path.name}; make it first.", param, ctx)
+        is_new = not path.exists()
+        try:
+            # Only an attempt tells: permissions are silent about disks that are full or read-only.
+            with path.open("ab"):
+                pass
+            if is_new:
+                path.unlink()
+        except OSError as error:
+            self.fail(f"cannot write {path}: {error.strerror}; choose another file.", param, ctx)
+        return path
+
+
+class Interrupted(click.ClickException):
+    """Ctrl-C: not an error, but the shell is told."""
+
+    exit_code = 130  # as of any program that SIGINT ended
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Say what was left, without calling it an error."""
+        click.echo(self.format_message(), file=file, err=True)
+
+
 @contextmanager
-def spoken() -> Iterator[None]:
-    """Turn the errors a user can do something about into words and exit code 1."""
+def spoken(interrupted: str = "interrupted.") -> Iterator[None]:
+    """Turn errors a user can do something about into words and exit code 1, Ctrl-C into 130."""
     try:
         yield
-    except (BaryflowError, OSError, ModuleNotFoundError) as error:
+    except OSError as error:  # its number means nothing to a reader
+        known = error.strerror and error.filename
+        words = f"{error.filename}: {error.strerror}" if known else str(error)
+        raise click.ClickException(words) from error
+    except (BaryflowError, ModuleNotFoundError) as error:
         raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt as error:
+        raise Interrupted(interrupted) from error

@@ -4,8 +4,8 @@ import h5py
 import numpy as np
 import pytest
 
-from baryflow.datasets.tep import read_arrays, read_original
 from baryflow.exceptions import FileFormatError, InvalidInputError
+from baryflow.tep import read_arrays, read_original
 
 
 def _run(parent, number, *, fault, shape=(2001, 54)):

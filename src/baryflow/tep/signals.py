@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baryflow import container
-from baryflow.datasets.tep.tables import VARIABLES
 from baryflow.exceptions import FileFormatError, InvalidInputError
+from baryflow.tep.tables import VARIABLES
 from baryflow.validation import Integers
 
 #: Kind of the files that hold simulated signals.
 KIND = "tep-signals"
+#: What a folder says of itself, beside its signals.
+MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Signals:
     Attributes
     ----------
     X : float32 array of shape (n_runs, n_times, 34)
-        XMEAS 1 to 22, then XMV 1 to 12, in engineering units (:data:`~baryflow.datasets.tep.VARIABLES`).
+        XMEAS 1 to 22, then XMV 1 to 12, in engineering units (:data:`~baryflow.tep.VARIABLES`).
     y : array of shape (n_runs,)
         The fault; 0 is normal operation.
     domain : array of shape (n_runs,)
@@ -86,12 +89,25 @@ def read_commissioning(folder: str | os.PathLike[str], mode: int) -> NDArray[np.
     return _read_shard(Path(folder) / f"mode{mode}" / "commissioning.bary")[0]
 
 
+def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the manifest of a simulation."""
+    path = Path(folder) / MANIFEST
+    if not path.is_file():
+        raise FileNotFoundError(f"no simulation in {Path(folder)}: there is no {MANIFEST}")
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest["plan"]["faults"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise FileFormatError(f"{path} is not the manifest of a simulation: {error!r}") from error
+    return dict(manifest)
+
+
 def _read_shard(path: Path) -> tuple[NDArray[np.float32], list[list[int]]]:
-    kind, values, arrays = container.read(path)
-    X: NDArray[Any] | None = arrays.get("signals")
-    cases = values.get("cases")
+    held = container.read(path)
+    X: NDArray[Any] | None = held.arrays.get("signals")
+    cases = held.values.get("cases")
     if (
-        kind != KIND
+        held.kind != KIND
         or X is None
         or not isinstance(cases, list)
         or X.shape[::2] != (len(cases), len(VARIABLES))

@@ -1,4 +1,4 @@
-"""Scale, statistics, encoders and features. Training itself is tested where PyTorch is at hand."""
+"""Scale, statistics and encoders. Training itself is tested where PyTorch is at hand."""
 
 import json
 import shutil
@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from baryflow import container
 from baryflow.cli import main
-from baryflow.datasets.tep import Encoder, Features, encode, load_tep, read_features, read_signals
-from baryflow.datasets.tep.encode import leave_one_out
-from baryflow.datasets.tep.graph import Graph, Network
-from baryflow.datasets.tep.light import Normal, telling
-from baryflow.datasets.tep.scale import FLOOR, Scale, scales_of
-from baryflow.datasets.tep.statistics import LENGTH, statistics
 from baryflow.exceptions import FileFormatError, InvalidInputError
+from baryflow.tep import Encoder, encode, read_features, read_signals
+from baryflow.tep.encoders.encoding import leave_one_out
+from baryflow.tep.encoders.graph import Graph, Network
+from baryflow.tep.encoders.light import Normal, telling
+from baryflow.tep.encoders.scale import FLOOR, Scale, scales_of
+from baryflow.tep.encoders.statistics import LENGTH, describe
 
 UNIT = Scale(np.zeros(34), np.ones(34))
 
@@ -65,19 +65,19 @@ def test_statistics_do_not_depend_on_units_or_on_company():
     median = np.linspace(-5, 5, 34)
     spread = np.linspace(0.5, 50, 34)
     other = (median + spread * X).astype(np.float32)
-    alone = statistics(X, UNIT)
-    np.testing.assert_allclose(statistics(other, Scale(median, spread)), alone, atol=2e-3)
-    np.testing.assert_array_equal(statistics(X[2:3], UNIT)[0], alone[2])
+    alone = describe(X, UNIT)
+    np.testing.assert_allclose(describe(other, Scale(median, spread)), alone, atol=2e-3)
+    np.testing.assert_array_equal(describe(X[2:3], UNIT)[0], alone[2])
     assert np.isfinite(alone).all()
 
 
 @given(variable=st.integers(0, 33), size=st.floats(1.0, 100.0))
 def test_a_step_shows_in_its_variable_and_a_constant_signal_is_finite(variable, size):
     X = np.zeros((1, LENGTH, 34), dtype=np.float32)
-    quiet = statistics(X, UNIT)
+    quiet = describe(X, UNIT)
     assert np.isfinite(quiet).all()
     X[0, 300:, variable] = size
-    shown = statistics(X, UNIT)
+    shown = describe(X, UNIT)
     means = shown[0, :34]
     assert means.argmax() == variable
     assert means[variable] == pytest.approx(size / 2, rel=1e-3)
@@ -86,11 +86,11 @@ def test_a_step_shows_in_its_variable_and_a_constant_signal_is_finite(variable, 
 
 def test_signals_of_another_length_or_with_gaps_are_refused():
     with pytest.raises(InvalidInputError, match=r"expected signals of shape \(n_runs, 600, 34\)"):
-        statistics(runs(n_times=599), UNIT)
+        describe(runs(n_times=599), UNIT)
     X = runs()
     X[1, 2, 3] = np.nan
     with pytest.raises(InvalidInputError, match="missing or infinite"):
-        statistics(X, UNIT)
+        describe(X, UNIT)
 
 
 def test_the_centre_of_a_mode_is_drawn_to_the_others_only_as_far_as_chance_goes():
@@ -100,11 +100,11 @@ def test_the_centre_of_a_mode_is_drawn_to_the_others_only_as_far_as_chance_goes(
     alike, apart = Normal.of(commissioning, scales), Normal.of(shifted, scales)
     spread = np.abs(alike.centre[1] - alike.centre[2]).mean()
     plain = np.abs(
-        statistics(commissioning[1], UNIT).mean(0) - statistics(commissioning[2], UNIT).mean(0)
+        describe(commissioning[1], UNIT).mean(0) - describe(commissioning[2], UNIT).mean(0)
     ).mean()
     assert spread < 0.5 * plain  # nothing but chance between them
     np.testing.assert_allclose(apart.centre[3][:34], 8.0, atol=0.3)  # means that differ are kept
-    deviations = apart(statistics(shifted[3], UNIT), 3)
+    deviations = apart(describe(shifted[3], UNIT), 3)
     assert np.abs(deviations[:, :34]).max() < 5
 
 
@@ -160,50 +160,6 @@ def test_foreign_graphs_are_told(tmp_path, tiny):
         Network(tmp_path / "cut.onnx")
 
 
-# ------------------------------------------------------------------------------------- features
-
-
-def test_features_come_back_as_they_were_kept(tmp_path):
-    rng = np.random.default_rng(0)
-    numbers = [rng.integers(1, 7, size=9) for _ in range(4)]
-    one = Features(3, {"encoder": "light"}, rng.normal(size=(9, 128)).astype(np.float16), *numbers)
-    one.save(tmp_path / "f.bary")
-    back = read_features(tmp_path / "f.bary")
-    assert back.target == 3
-    assert back.about == {"encoder": "light"}
-    for name in ("X", "y", "domain", "run", "head"):
-        np.testing.assert_array_equal(getattr(back, name), getattr(one, name))
-    assert back.is_target.tolist() == (one.domain == 3).tolist()
-    huge = Features(3, {}, np.full((9, 2), 1e6, dtype=np.float32), *numbers)
-    with (
-        pytest.raises(InvalidInputError, match="too large for half precision"),
-        np.errstate(over="ignore"),
-    ):
-        huge.save(tmp_path / "h.bary")
-
-
-def test_files_that_hold_no_features_are_told(tmp_path):
-    container.write(tmp_path / "a.bary", "mixture", {}, {"X": np.zeros((2, 2))})
-    with pytest.raises(FileFormatError, match="does not hold encoded signals"):
-        read_features(tmp_path / "a.bary")
-    arrays = {name: np.zeros(3) for name in ("y", "domain", "run", "head")} | {"X": np.zeros((2, 2))}
-    container.write(tmp_path / "b.bary", "tep-features", {"target": 1, "about": {}}, arrays)
-    with pytest.raises(FileFormatError, match="do not fit together"):
-        read_features(tmp_path / "b.bary")
-
-
-def test_the_embedded_features_are_all_runs_of_all_modes():
-    whole = load_tep()
-    assert whole.X.shape == (6 * 29 * 50, 128)
-    counts = np.unique(np.stack([whole.domain, whole.y]), axis=1, return_counts=True)[1]
-    assert set(counts.tolist()) == {50}
-    assert whole.about["sources"] == [2, 3, 4, 5, 6]
-    few = load_tep(runs=2, faults=[0, 6])
-    assert len(few) == 6 * 2 * 2
-    with pytest.raises(InvalidInputError, match="only target mode 1 is embedded, got 4"):
-        load_tep(4)
-
-
 # ------------------------------------------------------------------------------------- training
 
 
@@ -239,7 +195,7 @@ def simulated(tmp_path_factory):
 @pytest.mark.parametrize("kind", ["light", "fcn"])
 def test_the_file_computes_what_the_trained_network_does(simulated, tmp_path, kind):
     torch = pytest.importorskip("torch")
-    from baryflow.datasets.tep.encode import _load
+    from baryflow.tep.encoders.encoding import _load
 
     encoder, data = _load(simulated, kind, runs=2)
     model = encoder.train(data.where(data.domain != 2), 0, None)
@@ -293,7 +249,8 @@ def test_runs_and_labels_of_the_target_do_not_reach_its_encoder(simulated, tmp_p
     other = tmp_path / "other"
     shutil.copytree(simulated, other)
     for path in (other / "mode2").glob("run*.bary"):
-        kind, values, arrays = container.read(path)
+        held = container.read(path)
+        kind, values, arrays = held.kind, held.values, held.arrays
         values["cases"] = [[(fault + 1) % 3, run] for fault, run in values["cases"]]
         container.write(path, kind, values, {"signals": arrays["signals"][::-1] + np.float32(1.0)})
     for folder in (simulated, other):

@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from baryflow.datasets.tep.signals import Signals
-from baryflow.datasets.tep.tables import FAULTS, VARIABLES
 from baryflow.exceptions import FileFormatError, InvalidInputError
+from baryflow.tep.signals import Signals
+from baryflow.tep.tables import FAULTS, VARIABLES
 from baryflow.validation import Integers, as_count
 
 #: Column of the time, then where XMEAS 1 to 22 and XMV 1 to 12 stand.

@@ -1,4 +1,4 @@
-"""Encoded signals: 128 numbers a run, small enough to come along."""
+"""Encoded signals of the Tennessee Eastman plant: 128 numbers a run, small enough to come along."""
 
 from __future__ import annotations
 
@@ -70,9 +70,10 @@ class Features:
 
 def read_features(path: str | os.PathLike[str]) -> Features:
     """Read what :meth:`Features.save` wrote."""
-    kind, values, arrays = container.read(path)
+    held = container.read(path)
+    values, arrays = held.values, held.arrays
     names = ("y", "domain", "run", "head")
-    if kind != KIND or not {"X", *names} <= set(arrays) or not {"target", "about"} <= set(values):
+    if held.kind != KIND or not {"X", *names} <= set(arrays) or not {"target", "about"} <= set(values):
         raise FileFormatError(f"{os.fspath(path)} does not hold encoded signals")
     X = arrays["X"]
     if X.ndim != 2 or any(arrays[name].shape != X.shape[:1] for name in names):
@@ -100,7 +101,7 @@ def load_tep(
             f"only target mode {EMBEDDED[0]} is embedded, got {target}: "
             "make others with 'baryflow tep encode'"
         )
-    with as_file(files("baryflow.datasets.tep") / "data" / f"target{target}.bary") as path:
+    with as_file(files("baryflow.datasets") / "data" / f"tep_target{target}.bary") as path:
         whole = read_features(path)
     if runs is not None:
         as_count(runs, "runs")

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from baryflow.datasets.tep.control import LOOPS, N_MEMORY, TRIMS, memory_at_base_case
-from baryflow.datasets.tep.simulate import noise_seed
-from baryflow.datasets.tep.tables import (
+from baryflow.tep.plant.control import LOOPS, N_MEMORY, TRIMS, memory_at_base_case
+from baryflow.tep.plant.simulation import noise_seed
+from baryflow.tep.tables import (
     FAULTS,
     MAGNITUDES,
     MEASUREMENTS,

@@ -1,7 +1,7 @@
 import pytest
 
-from baryflow.datasets.tep import plant as module
-from baryflow.datasets.tep.simulate import settle
+from baryflow.tep.plant import model as module
+from baryflow.tep.plant.settling import settle
 
 
 @pytest.fixture(scope="session")

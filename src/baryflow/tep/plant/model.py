@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from baryflow.datasets.tep.control import (
+from baryflow.exceptions import BaryflowError
+from baryflow.tep.plant.control import (
     A_RATIO,
     AC_RATIO,
     D_MOLAR_MASS,
@@ -32,8 +33,7 @@ from baryflow.datasets.tep.control import (
     TRIMS,
     memory_at_base_case,
 )
-from baryflow.datasets.tep.tables import MEASUREMENTS, MODES, VALVES, VARIABLES, Setpoints
-from baryflow.exceptions import BaryflowError
+from baryflow.tep.tables import MEASUREMENTS, MODES, VALVES, VARIABLES, Setpoints
 from baryflow.validation import Floats
 
 try:

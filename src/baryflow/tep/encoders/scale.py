@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from baryflow.datasets.tep.tables import VARIABLES
 from baryflow.exceptions import InvalidInputError
+from baryflow.tep.tables import VARIABLES
 from baryflow.validation import Floats
 
 #: A variable that hardly moves in a mode takes this share of its largest spread over the modes.

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from baryflow.datasets.tep.scale import Scale
 from baryflow.exceptions import InvalidInputError
+from baryflow.tep.encoders.scale import Scale
 
 #: Rows of 3 minutes. A fault shows differently in the first hour, the first hours and later on.
 LEVEL_WINDOWS = (
@@ -41,7 +41,7 @@ _CHUNK = 64  # runs at a time: what is computed for them stays in the cache
 Array = NDArray[np.float32]
 
 
-def statistics(X: Array, scale: Scale) -> Array:
+def describe(X: Array, scale: Scale) -> Array:
     """Return the statistics of signals (n, 600, n_variables) as (n, n_statistics)."""
     if X.ndim != 3 or X.shape[1] != LENGTH or X.shape[2] != len(scale.median):
         raise InvalidInputError(

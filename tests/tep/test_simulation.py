@@ -11,9 +11,16 @@ from click.testing import CliRunner
 
 from baryflow import container
 from baryflow.cli import main
-from baryflow.datasets.tep import Plan, iterate_signals, read_commissioning, read_signals, simulate
-from baryflow.datasets.tep.simulate import MAX_DRAWS, draw, noise_seed, read_manifest
 from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputError
+from baryflow.tep import (
+    Plan,
+    iterate_signals,
+    read_commissioning,
+    read_manifest,
+    read_signals,
+    simulate,
+)
+from baryflow.tep.plant.simulation import MAX_DRAWS, draw, noise_seed
 
 SMALL = Plan(modes=(1, 4), faults=(0, 6), runs=2, hours=1.0, lead=0.5, commissioning=1)
 
@@ -91,7 +98,7 @@ def test_a_folder_with_another_simulation_is_refused(folder):
 def test_what_a_kill_leaves_behind_is_complete_and_goes_on(tmp_path, settled, folder):
     _put_settled(tmp_path, settled)
     program = (
-        "from baryflow.datasets.tep import Plan, simulate\n"
+        "from baryflow.tep import Plan, simulate\n"
         "if __name__ == '__main__':\n"
         f"    simulate({str(tmp_path)!r}, Plan((1, 4), 40, (0, 6), hours=1.0, lead=0.5, "
         "commissioning=1), jobs=1)\n"
@@ -112,6 +119,64 @@ def test_what_a_kill_leaves_behind_is_complete_and_goes_on(tmp_path, settled, fo
     assert done.done == done.total
     for path in sorted(folder.glob("mode*/*.bary")):
         assert path.read_bytes() == (tmp_path / path.relative_to(folder)).read_bytes()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("settles", [True, False], ids=["settling", "making files"])
+def test_ctrl_c_ends_with_a_sentence_and_what_was_finished_is_kept(tmp_path, settled, settles):
+    folder = tmp_path / "plant"
+    folder.mkdir()
+    if not settles:
+        _put_settled(folder, settled)
+    options = ("--faults", "0,6", "--modes", "1,4", "--runs", "1000", "--hours", "1", "--jobs", "2")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "baryflow", "tep", "simulate", str(folder), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # as a terminal does: what it sends goes to the workers, too
+    )
+    wanted = "manifest.json" if settles else "mode1/commissioning.bary"
+    while not (folder / wanted).is_file() and process.poll() is None:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        out, err = process.communicate(timeout=120)  # all of it would take much longer
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert out == ""
+    assert err == "interrupted; what was finished is kept, and the same command goes on from there.\n"
+    assert not read_manifest(folder)["complete"]
+    for path in folder.glob("mode*/*.bary"):
+        container.read(path)
+
+
+def test_the_plant_settles_before_files_are_made_and_that_is_told(tmp_path, monkeypatch, settled):
+    # Settling takes ten seconds in another process; what it leaves is put there instead.
+    from baryflow.tep.plant import simulation
+
+    def in_parallel(work, tasks, **options):
+        if work is simulation._settle:
+            _put_settled(tasks[0].parent, settled)
+            yield None
+        else:
+            yield from (() for _ in tasks)
+
+    monkeypatch.setattr(simulation, "in_parallel", in_parallel)
+    seen = []
+    plan = Plan(modes=(1,), runs=1, commissioning=0)
+    simulate(tmp_path, plan, progress=seen.append)
+    assert [(p.done, p.settled) for p in seen] == [(0, False), (0, True), (1, True)]
+    seen.clear()
+    simulate(tmp_path, plan, progress=seen.append)
+    assert [(p.done, p.settled) for p in seen] == [(0, True), (1, True)]
+
+
+def test_a_file_without_settled_states_is_told(tmp_path):
+    container.write(tmp_path / "settled.bary", "tep-settled", {}, {"state1": np.zeros(50)})
+    with pytest.raises(FileFormatError, match=r"settled states of the plant: remove it"):
+        simulate(tmp_path, SMALL)
 
 
 def test_a_run_that_trips_is_drawn_again_and_told(plant, settled):
@@ -151,6 +216,7 @@ def test_seeds_are_eight_times_odd_and_differ():
         ({"runs": 0}, "runs must be an integer >= 1"),
         ({"runs": 2000}, "at most 1000"),
         ({"hours": -1.0}, "hours must be a number"),
+        ({"hours": 1e300}, "hours must be a number"),
         ({"magnitudes": {(1, 6): 1.5}}, "share in"),
     ],
 )

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from baryflow.datasets.tep.graph import Graph
-from baryflow.datasets.tep.scale import Scale
-from baryflow.datasets.tep.statistics import statistics
-from baryflow.datasets.tep.tables import FAULTS
-from baryflow.datasets.tep.torch_ import import_torch
+from baryflow.tep.encoders.graph import Graph
+from baryflow.tep.encoders.pytorch import import_torch
+from baryflow.tep.encoders.scale import Scale
+from baryflow.tep.encoders.statistics import describe
+from baryflow.tep.tables import FAULTS
 from baryflow.validation import Floats, Integers
 
 WIDTH, FEATURES = 256, 128
@@ -44,8 +44,7 @@ class Normal:
         so the less the modes differ beyond chance.
         """
         found = {
-            mode: statistics(runs, scales[mode]).astype(np.float64)
-            for mode, runs in commissioning.items()
+            mode: describe(runs, scales[mode]).astype(np.float64) for mode, runs in commissioning.items()
         }
         within = np.mean([values.var(axis=0, ddof=1) for values in found.values()], axis=0)
         spread = np.maximum(np.sqrt(within), _SMALLEST)

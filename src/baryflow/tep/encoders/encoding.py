@@ -4,7 +4,7 @@ Of the target mode an encoder knows its fault-free commissioning runs, which set
 else: no label, no run of the stream, no future. A folder holds, for every target::
 
     target1.onnx   the trained encoder, with what is normal in every mode
-    target1.bary   features of all runs of all modes (:class:`~baryflow.datasets.tep.Features`)
+    target1.bary   features of all runs of all modes (:class:`~baryflow.tep.Features`)
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -19,16 +20,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from baryflow.datasets.tep import fcn, light
-from baryflow.datasets.tep.features import Features, read_features
-from baryflow.datasets.tep.graph import Network
-from baryflow.datasets.tep.scale import Scale, scales_of
-from baryflow.datasets.tep.signals import iterate_signals, read_commissioning
-from baryflow.datasets.tep.simulate import read_manifest
-from baryflow.datasets.tep.statistics import statistics
-from baryflow.datasets.tep.torch_ import import_torch
-from baryflow.datasets.tep.workers import in_parallel
+from baryflow.datasets.tennessee_eastman import Features, read_features
 from baryflow.exceptions import InvalidInputError
+from baryflow.tep.encoders import fcn, light
+from baryflow.tep.encoders.graph import Network
+from baryflow.tep.encoders.pytorch import import_torch
+from baryflow.tep.encoders.scale import Scale, scales_of
+from baryflow.tep.encoders.statistics import describe
+from baryflow.tep.signals import iterate_signals, read_commissioning, read_manifest
+from baryflow.tep.workers import in_parallel
 from baryflow.validation import Integers, as_choice
 
 MODES = (1, 2, 3, 4, 5, 6)
@@ -69,7 +69,7 @@ class Kind(Protocol):
 
 
 class Convolutional:
-    """The paper's network (:mod:`~baryflow.datasets.tep.fcn`)."""
+    """The paper's network (:mod:`~baryflow.tep.encoders.fcn`)."""
 
     def __init__(self, commissioning: dict[int, Array]) -> None:
         self._scales = scales_of(commissioning)
@@ -93,7 +93,7 @@ class Convolutional:
 
 
 class Light:
-    """Statistics and a small network (:mod:`~baryflow.datasets.tep.light`)."""
+    """Statistics and a small network (:mod:`~baryflow.tep.encoders.light`)."""
 
     def __init__(self, commissioning: dict[int, Array]) -> None:
         self._scales = scales_of(commissioning)
@@ -101,7 +101,7 @@ class Light:
 
     def prepare(self, X: Array, mode: int) -> Array:
         """Return statistics as deviations from normal."""
-        return self._normal(statistics(X, self._scales[mode]), mode)
+        return self._normal(describe(X, self._scales[mode]), mode)
 
     def train(self, runs: Runs, random_state: int, told: Told) -> light.Trained:
         """Choose statistics and train the network."""
@@ -144,7 +144,7 @@ class Encoder:
         scale = Scale(np.array(normal["median"]), np.array(normal["spread"]))
         if self.about["encoder"] == "fcn":
             return self._network(X, *scale)
-        return self._network(statistics(X, scale), np.array(normal["centre"]))
+        return self._network(describe(X, scale), np.array(normal["centre"]))
 
 
 def encode(
@@ -179,8 +179,9 @@ def encode(
     if missing:
         import_torch()  # says what is missing before anything is begun
         work = partial(_encode_one, folder=Path(folder), out=out, wanted=wanted)
-        for number, _ in enumerate(in_parallel(work, missing, jobs=jobs), 1):
-            tell(len(paths) - len(missing) + number, len(paths))
+        with closing(in_parallel(work, missing, jobs=jobs)) as results:
+            for number, _ in enumerate(results, 1):
+                tell(len(paths) - len(missing) + number, len(paths))
     return paths
 
 
@@ -221,10 +222,10 @@ def _encode_one(target: int, *, folder: Path, out: Path, wanted: dict[str, Any])
     }
     path = out / f"target{target}.onnx"
     kind.save(model, path, about)
-    features(path, folder, runs=wanted["runs"]).save(path.with_suffix(".bary"))
+    apply_encoder(path, folder, runs=wanted["runs"]).save(path.with_suffix(".bary"))
 
 
-def features(
+def apply_encoder(
     path: str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,

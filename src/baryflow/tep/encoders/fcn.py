@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from baryflow.datasets.tep.graph import Graph
-from baryflow.datasets.tep.scale import Scale
-from baryflow.datasets.tep.tables import FAULTS, VARIABLES
-from baryflow.datasets.tep.torch_ import import_torch
+from baryflow.tep.encoders.graph import Graph
+from baryflow.tep.encoders.pytorch import import_torch
+from baryflow.tep.encoders.scale import Scale
+from baryflow.tep.tables import FAULTS, VARIABLES
 
 CHANNELS, KERNELS = (128, 256, 128), (9, 5, 3)
 EPOCHS, BATCH, RATE, CUT = 10, 64, 1e-3, 200

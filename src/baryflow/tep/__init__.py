@@ -1,0 +1,37 @@
+"""The Tennessee Eastman plant: simulate it, read what was published of it, encode its signals.
+
+Features that were made this way come with the package: :func:`baryflow.datasets.load_tep`.
+"""
+
+from baryflow.datasets.tennessee_eastman import Features, read_features
+from baryflow.tep.encoders.encoding import Encoder, encode
+from baryflow.tep.original import read_arrays, read_original
+from baryflow.tep.plant.plan import Plan
+from baryflow.tep.plant.simulation import simulate
+from baryflow.tep.signals import (
+    Signals,
+    iterate_signals,
+    read_commissioning,
+    read_manifest,
+    read_signals,
+)
+from baryflow.tep.tables import FAULTS, MODES, VARIABLES
+
+__all__ = [
+    "FAULTS",
+    "MODES",
+    "VARIABLES",
+    "Encoder",
+    "Features",
+    "Plan",
+    "Signals",
+    "encode",
+    "iterate_signals",
+    "read_arrays",
+    "read_commissioning",
+    "read_features",
+    "read_manifest",
+    "read_original",
+    "read_signals",
+    "simulate",
+]

@@ -1,0 +1,1 @@
+"""The plant under its controller, and simulations of it. Only ``model`` needs the extra ``tep``."""
