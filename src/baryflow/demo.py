@@ -16,8 +16,8 @@ import numpy as np
 
 from baryflow.datasets import load_tep
 from baryflow.datasets.tennessee_eastman import Features
+from baryflow.estimators.linear import LinearClassifier
 from baryflow.estimators.online_dadil import OnlineDaDiL
-from baryflow.estimators.sources import LinearClassifier
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers
 

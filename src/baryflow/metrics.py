@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing as take_rows
 
-from baryflow.estimators.rehearsal import stream_order
+from baryflow.estimators.orders import stream_order
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Integers, RandomState, as_choice, as_count, as_generator
 

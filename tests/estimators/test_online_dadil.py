@@ -6,7 +6,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import baryflow
 from baryflow import MixtureClassifier, OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.estimators.rehearsal import stream_order
+from baryflow.estimators.orders import stream_order
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from tests.estimators.streams import stream
 from tests.strategies import read_only

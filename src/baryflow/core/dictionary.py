@@ -6,7 +6,7 @@ Euclidean distances.
 
 The atoms are C mixtures of K points each. Domain ℓ is rebuilt from them slot by slot: slot j of its
 reconstruction is the point Σ_c λ_c · atom_c[match_c[j]], where the matches are the plans of the
-barycenter, which are permutations. The loss is Σ_ℓ trust_ℓ · min over plans of ‖Q_ℓ − B_ℓ‖². With all
+barycenter, which are permutations. The loss is Σ_ℓ weight_ℓ · min over plans of ‖Q_ℓ − B_ℓ‖². With all
 plans held fixed it is a quadratic in the atoms, minimised exactly, and a small quadratic on the
 simplex in each domain's coordinates: one *block step* does plans, coordinates and atoms in turn.
 
@@ -18,7 +18,7 @@ class is matched with it ever after. A large `proximal` takes the same steps in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -51,8 +51,8 @@ class Domain:
         On the simplex.
     n_used : int
         Leading columns that the cost sees: all of them, or without labels only means and stds.
-    trust : float
-        Weight of this domain in the loss.
+    loss_weight : float
+        Of this domain.
     extra_costs : array of shape (n, K), optional
         Added to the plan's costs, for instance from a classifier's votes.
     """
@@ -62,7 +62,7 @@ class Domain:
     slot_weights: Floats
     coordinates: Floats
     n_used: int
-    trust: float = 1.0
+    loss_weight: float = 1.0
     extra_costs: Floats | None = None
     match: Integers = field(default_factory=lambda: np.zeros((0, 0), dtype=np.intp))  # (C, K)
     plan: Floats = field(default_factory=lambda: np.zeros((0, 0)))  # (n, K)
@@ -74,6 +74,7 @@ class Domain:
         return Domain(**vars(self))
 
 
+@dataclass(eq=False)
 class Dictionary:
     """Atoms, and the steps that improve them.
 
@@ -92,21 +93,12 @@ class Dictionary:
         atom moves the points of that atom 1 / (1 + proximal) of the way to where its plan wants them.
     """
 
-    def __init__(
-        self,
-        atoms: Floats,
-        n_features: int,
-        *,
-        label_scale: float = 1.0,
-        std_floor: float = 1e-3,
-        proximal: float = PROXIMAL,
-    ) -> None:
-        self.atoms = atoms
-        self.n_features = n_features
-        self.label_scale = label_scale
-        self.std_floor = std_floor
-        self.proximal = proximal
-        self._layouts: dict[int, Layout] = {}
+    atoms: Floats
+    n_features: int
+    label_scale: float = 1.0
+    std_floor: float = 1e-3
+    proximal: float = PROXIMAL
+    _layouts: dict[int, Layout] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def n_atoms(self) -> int:
@@ -120,13 +112,7 @@ class Dictionary:
 
     def copy(self, *, proximal: float | None = None) -> Dictionary:
         """Return a dictionary that can be trained, as firmly as told, without changing this one."""
-        return Dictionary(
-            self.atoms,
-            self.n_features,
-            label_scale=self.label_scale,
-            std_floor=self.std_floor,
-            proximal=self.proximal if proximal is None else proximal,
-        )
+        return replace(self, proximal=self.proximal if proximal is None else proximal)
 
     # -- barycenters and plans -----------------------------------------------------------------
 
@@ -184,7 +170,7 @@ class Dictionary:
         Domains in `frozen` keep their plans and coordinates: they pull on the atoms at no cost.
         """
         sent = [self._transport(domain) for domain in domains]
-        losses = np.array([domain.trust * domain.loss for domain in domains])
+        losses = np.array([domain.loss_weight * domain.loss for domain in domains])
         self._move_coordinates(domains, sent)
         self.move_atoms([*domains, *frozen])
         return losses
@@ -240,11 +226,11 @@ class Dictionary:
         """
         old = self._points(self.atoms.reshape(-1, self.atoms.shape[2]))
         new = self._points(old.values.copy())
-        trusted = [domain for domain in domains if domain.trust > 0.0]
-        if trusted:
-            goals = [self._points(domain.goal).spatial for domain in trusted]
-            new.spatial[...] = self._solved(trusted, goals, old.spatial)
-        labelled = [domain for domain in trusted if domain.n_used > old.n_spatial]
+        counting = [domain for domain in domains if domain.loss_weight > 0.0]
+        if counting:
+            goals = [self._points(domain.goal).spatial for domain in counting]
+            new.spatial[...] = self._solved(counting, goals, old.spatial)
+        labelled = [domain for domain in counting if domain.n_used > old.n_spatial]
         # In the usual case the plans keep the classes apart, and no label has to move.
         if not all(self._labels_fit(domain) for domain in labelled):
             goals = [self._points(domain.goal).labels for domain in labelled]
@@ -264,7 +250,7 @@ class Dictionary:
         return solve_atoms(
             self._layout(domains),
             np.concatenate([np.tile(d.coordinates, (self.n_slots, 1)) for d in domains]),
-            np.concatenate([d.trust * d.slot_weights for d in domains]),
+            np.concatenate([d.loss_weight * d.slot_weights for d in domains]),
             np.concatenate(goals),
             old,
             self.proximal / self.n_slots,

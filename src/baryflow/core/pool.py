@@ -12,7 +12,7 @@ not depend on the number of BLAS threads, nor on what else is in the pool.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
@@ -51,27 +51,11 @@ class PoolState:
 
     def check(self, empty: PoolState) -> None:
         """Raise InvalidInputError unless this can continue a pool that is `empty` as yet."""
-        slots = len(self.masses)
-        for name in (*_ARRAYS, "places"):
-            array, like = getattr(self, name), getattr(empty, name)
-            if (array is None) != (like is None):
-                raise InvalidInputError(f"a saved pool and its settings disagree about its {name}")
-            if array is None:
-                continue
-            shape = (slots, slots) if name == "costs" else (slots, *like.shape[1:])
-            if array.shape != shape:
-                raise InvalidInputError(
-                    f"expected the {name} of a saved pool to have shape {shape}, got {array.shape}"
-                )
-            if name not in ("costs", "nearest_cost"):
-                check_values(np.asarray(array, dtype=np.float64), f"the pool's {name}", allow_nan=False)
-        if (self.metric is None) != (empty.metric is None) or (
-            self.metric is not None and self.metric.shape != empty.metric.shape  # type: ignore[union-attr]
-        ):
-            raise InvalidInputError("the metric of a saved pool does not fit")
+        slots, d = len(self.masses), self.points.shape[1] // 2
+        for name in (*_ARRAYS, "places", "metric"):
+            self._check_shape(name, getattr(empty, name))
         if type(self.spreads) is not type(empty.spreads):
             raise InvalidInputError("a saved pool and its settings disagree about its spreads")
-        d = self.points.shape[1] // 2
         if self.spreads is not None:
             self.spreads.check(slots, d, 0 if self.metric is None else self.metric.shape[1])
         if slots and not (self.nearest.min() >= 0 and self.nearest.max() < slots):
@@ -80,6 +64,20 @@ class PoolState:
             raise InvalidInputError("the pool holds negative masses or stds")
         if np.isnan(self.costs).any() or np.isnan(self.nearest_cost).any():
             raise InvalidInputError("the pool's distances hold NaN")
+
+    def _check_shape(self, name: str, like: Any) -> None:
+        array, slots = getattr(self, name), len(self.masses)
+        if (array is None) != (like is None):
+            raise InvalidInputError(f"a saved pool and its settings disagree about its {name}")
+        if array is None:
+            return
+        shape = {"costs": (slots, slots), "metric": like.shape}.get(name, (slots, *like.shape[1:]))
+        if array.shape != shape:
+            raise InvalidInputError(
+                f"expected the {name} of a saved pool to have shape {shape}, got {array.shape}"
+            )
+        if name not in ("costs", "nearest_cost"):
+            check_values(np.asarray(array, dtype=np.float64), f"the pool's {name}", allow_nan=False)
 
 
 class Pool:

@@ -48,7 +48,7 @@ class Matrices:
         self.covariances[slots] = 0.0
         self.covariances[slots[:, None], diagonal, diagonal] = np.square(stds)
 
-    def merge(self, i: int, j: int, share: float, step: Floats, metric: Floats | None) -> None:
+    def merge(self, i: int, j: int, share: float, step: Floats, _: Floats | None) -> None:
         """Merge slot j into slot i; `share` is that of j, `step` leads from i's mean to j's."""
         kept = self.covariances
         kept[i] += share * (kept[j] - kept[i])
@@ -67,7 +67,7 @@ class Matrices:
         """Return what is to be saved."""
         return self
 
-    def check(self, slots: int, n_features: int, n_directions: int) -> None:
+    def check(self, slots: int, n_features: int, _: int) -> None:
         """Raise InvalidInputError unless the arrays fit a pool."""
         _check("covariances", self.covariances, (slots, n_features, n_features))
 
@@ -86,7 +86,8 @@ class PackedFactors:
         """Return factors that can be merged."""
         if self.vectors.ndim != 2 or self.ranks.min(initial=0) < 0:
             raise InvalidInputError("the vectors of a saved pool do not fit their ranks")
-        room = np.zeros((len(self.ranks), self.limit + _WAITING, self.vectors.shape[1]))
+        most = max(self.limit + _WAITING, int(self.ranks.max(initial=0)))
+        room = np.zeros((len(self.ranks), most, self.vectors.shape[1]))
         room[np.arange(room.shape[1]) < self.ranks[:, None]] = self.vectors
         return Factors(self.limit, room, self.ranks.copy(), self.diagonal.copy(), self.rest.copy())
 
@@ -145,10 +146,13 @@ class Factors:
             self.ranks[slots], self.rest[slots] = 0, 0.0
             self.diagonal[slots] = np.square(stds)
             return
-        room = min(self.vectors.shape[1], given.vectors.shape[1])
-        self.vectors[slots, :room] = given.vectors[:, :room]
-        self.ranks[slots] = np.minimum(given.ranks, room)
-        self.diagonal[slots], self.rest[slots] = given.diagonal, given.rest
+        lacking = given.vectors.shape[1] - self.vectors.shape[1]
+        if lacking > 0:  # the other pool had fewer components, and more memory for each
+            self.vectors = np.pad(self.vectors, ((0, 0), (0, lacking), (0, 0)))
+        self.vectors[slots, : given.vectors.shape[1]] = given.vectors
+        self.ranks[slots], self.diagonal[slots] = given.ranks, given.diagonal
+        # What was dropped was measured in the other pool's metric, which may have more directions.
+        self.rest[slots] = given.rest if given.rest.shape[1] == self.rest.shape[1] else 0.0
 
     def merge(self, i: int, j: int, share: float, step: Floats, metric: Floats | None) -> None:
         """Merge slot j into slot i; `share` is that of j, `step` leads from i's mean to j's."""

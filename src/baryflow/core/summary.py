@@ -17,8 +17,8 @@ from baryflow.core.mixture import Mixture
 from baryflow.core.moments import Moments
 from baryflow.core.pool import Pool, PoolState
 from baryflow.core.reduction import reduce_components
-from baryflow.core.spread import Factors, Matrices, Spreads
 from baryflow.core.settings import Settings, SummarySettings
+from baryflow.core.spread import Factors, Matrices, Spreads
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_count, as_matrix, as_real, as_vector
 

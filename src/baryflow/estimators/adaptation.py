@@ -196,7 +196,7 @@ def adapt(
     variances = model.variances(seen.spreads, seen.stds, mix.scale)
     points = model.points(seen.means, variances, mix.centre, mix.scale)
     target = model.target(seen.masses / seen.masses.sum(), points, model.slot_weights(mix.shares))
-    target.trust = steps.loss_weight
+    target.loss_weight = steps.loss_weight
     if votes is not None and options.votes:
         ratios = expected_ratios(model, mix)
         own_votes = reweight(model.own_proba(seen.means, mix.centre, mix.scale), ratios)

@@ -33,7 +33,7 @@ class Manner:
     """How a target is followed; see :class:`baryflow.OnlineDaDiL` for the meaning."""
 
     settings: Settings | PaperSettings
-    options: Options = Options()
+    options: Options = Options()  # noqa: RUF009 - frozen
     n_steps: int = ONLINE_STEPS
     proximal: float = PROXIMAL
     ramp: float = 0.0

@@ -56,4 +56,6 @@ def read_settled(path: Path) -> dict[int, Snapshot]:
         raise FileFormatError(
             f"{path} does not hold the settled states of the plant: remove it, and they are made again"
         )
-    return {mode: Snapshot(*(held.arrays[f"{name}{mode}"] for name in Snapshot._fields)) for mode in MODES}
+    return {
+        mode: Snapshot(*(held.arrays[f"{name}{mode}"] for name in Snapshot._fields)) for mode in MODES
+    }
