@@ -78,8 +78,11 @@ def solve_atoms(
         matrices[:, np.arange(size), np.arange(size)] += proximal
         right = proximal * old[group.slots]
         right += weighted @ goals[group.rows]
-        # Small, and well conditioned by the proximal term: an inverse serves all columns at once.
-        solution[group.slots] = np.linalg.inv(matrices) @ right
+        # Well conditioned by the proximal term. An inverse serves many columns at once.
+        few_slots = size <= right.shape[2]
+        solution[group.slots] = (
+            np.linalg.inv(matrices) @ right if few_slots else np.linalg.solve(matrices, right)
+        )
     return solution
 
 
