@@ -247,14 +247,14 @@ def _class_mixture(V: Floats, unit: Floats, options: SourceOptions) -> Mixture:
     k = min(options.components_per_class, max(1, len(V) // _ROWS_PER_COMPONENT))
     reference = Reference(V.mean(axis=0), unit)
     rows, weights = distinct_rows(V, np.ones(len(V)))
-    mixture, _ = fit_rows(
+    mixture = fit_rows(
         rows,
         weights,
         reference,
         min_components=k,
         std_floor=1e-2,
         rng=np.random.default_rng(options.seed),
-    )
+    ).mixture
     if len(V) >= _FEW_ROWS:
         return mixture
     stds = np.sqrt((len(V) * mixture.stds**2 + unit**2) / (len(V) + 1))
