@@ -17,8 +17,8 @@ from baryflow import (
     Mixture,
     MixtureClassifier,
     OnlineGaussianMixture,
-    fit_mixture,
     mw2_squared,
+    sweep_components,
     w2_squared,
 )
 from baryflow.core.transport import plan_between
@@ -51,7 +51,7 @@ def bic_sweep(size, k_max, bar) -> Result:
     ks = range(1, k_max + 1)
 
     def ours():
-        return [fit_mixture(X, 1, k_max, random_state=i, return_sweep=True) for i, X in enumerate(data)]
+        return [sweep_components(X, 1, k_max, random_state=i) for i, X in enumerate(data)]
 
     def theirs():
         with warnings.catch_warnings():
@@ -64,7 +64,7 @@ def bic_sweep(size, k_max, bar) -> Result:
         warnings.simplefilter("ignore", ConvergenceWarning)
         for seed in range(QUALITY_SEEDS):
             for X in data:
-                _, sweep = fit_mixture(X, 1, k_max, random_state=seed, return_sweep=True)
+                sweep = sweep_components(X, 1, k_max, random_state=seed)
                 _, models = reference.get_best_gmm(X, 1, k_max, seed=seed)
                 mine += sweep.log_likelihood / size / len(data) / QUALITY_SEEDS
                 other += np.array([m.score(X) for m in models]) / len(data) / QUALITY_SEEDS

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.mixture import GaussianMixture
 
-from baryflow import fit_mixture
+from baryflow import fit_mixture, sweep_components
 from baryflow.exceptions import InvalidInputError
 from tests.strategies import blobs, read_only, seeds
 
@@ -24,7 +24,7 @@ def test_the_likelihood_never_falls(seed, with_gaps):
     if with_gaps:
         X[rng.random(X.shape) < 0.2] = np.nan
         X = X[~np.isnan(X).all(axis=1)]
-    _, sweep = fit_mixture(X, 1, 5, n_init=2, tol=1e-6, random_state=seed, return_sweep=True)
+    sweep = sweep_components(X, 1, 5, n_init=2, tol=1e-6, random_state=seed)
     for trace in sweep.traces:
         assert np.diff(trace).min(initial=0.0) >= -1e-9 * abs(trace[0])
 
@@ -84,7 +84,8 @@ def test_it_finds_what_scikit_learn_finds():
 @given(seeds)
 def test_the_curve_is_that_of_the_mixture(seed):
     X = blobs(np.random.default_rng(seed), 80, 2)
-    mixture, sweep = fit_mixture(X, 1, 5, random_state=0, return_sweep=True)
+    sweep = sweep_components(X, 1, 5, random_state=0)
+    mixture = sweep.mixture
     assert sweep.n_components.tolist() == [1, 2, 3, 4, 5]
     assert sweep.bic[sweep.best] == pytest.approx(mixture.bic(X), rel=1e-8)
     assert sweep.log_likelihood[sweep.best] == pytest.approx(mixture.log_density(X).sum(), rel=1e-8)
@@ -112,10 +113,7 @@ def test_one_component_with_gaps_is_the_mean_of_what_is_known():
 
 def test_more_restarts_are_never_worse():
     X = blobs(np.random.default_rng(5), 120, 2, n_blobs=6)
-    scores = [
-        fit_mixture(X, 6, n_init=n, random_state=0, return_sweep=True)[1].log_likelihood[0]
-        for n in (1, 20)
-    ]
+    scores = [sweep_components(X, 6, n_init=n, random_state=0).log_likelihood[0] for n in (1, 20)]
     assert scores[1] >= scores[0]
 
 
@@ -126,13 +124,15 @@ def test_same_seed_same_bits():
 
 def test_an_unconverged_fit_wins_only_when_all_are():
     X = blobs(np.random.default_rng(0), 300, 2, n_blobs=6, spread=1.0)
-    mixture, sweep = fit_mixture(X, 1, 6, max_iter=1, tol=0.0, random_state=0, return_sweep=True)
+    sweep = sweep_components(X, 1, 6, max_iter=1, tol=0.0, random_state=0)
+    mixture = sweep.mixture
     assert sweep.converged[0]
     assert not sweep.converged.all()
     assert sweep.bic.argmin() != sweep.best or sweep.converged[sweep.best]
     assert sweep.converged[sweep.best]
     assert mixture.n_components == sweep.n_components[sweep.best]
-    alone, sweep = fit_mixture(X, 6, max_iter=1, tol=0.0, random_state=0, return_sweep=True)
+    sweep = sweep_components(X, 6, max_iter=1, tol=0.0, random_state=0)
+    alone = sweep.mixture
     assert not sweep.converged.any()
     assert alone.n_components == 6
 

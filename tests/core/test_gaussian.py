@@ -74,17 +74,3 @@ def test_kl_agrees_with_its_integral():
     integral = np.trapezoid(p.pdf(x) * (p.logpdf(x) - q.logpdf(x)), x)
     table = gaussian.kl_table(*(np.array([[v]]) for v in (1.0, 0.7, -0.5, 2.0)))
     assert table[0, 0] == pytest.approx(integral, rel=1e-6)
-
-
-def test_bures_of_diagonal_covariances_is_the_distance_of_stds():
-    rng = np.random.default_rng(0)
-    a, b = rng.uniform(0.1, 2, size=(2, 5))
-    assert gaussian.bures_squared(np.diag(a**2), np.diag(b**2)) == pytest.approx(((a - b) ** 2).sum())
-
-
-def test_bures_agrees_with_pot():
-    from ot.gaussian import bures_distance
-
-    rng = np.random.default_rng(1)
-    A, B = (m @ m.T + 0.1 * np.eye(4) for m in rng.normal(size=(2, 4, 4)))
-    assert gaussian.bures_squared(A, B) == pytest.approx(float(bures_distance(A, B)) ** 2, rel=1e-9)

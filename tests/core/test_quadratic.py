@@ -72,5 +72,16 @@ def test_many_problems_at_once_equal_each_alone():
     assert np.array_equal(together, np.stack(alone))
 
 
+@given(seeds, st.integers(1, 8))
+def test_the_start_does_not_matter(seed, n):
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(n + 2, n))
+    quadratic, linear = root.T @ root, rng.normal(size=n)
+    found = simplex_least_squares(quadratic, linear)
+    for start in (*np.eye(n), rng.dirichlet(np.ones(n)), found):
+        again = simplex_least_squares(quadratic, linear, start)
+        np.testing.assert_allclose(again, found, atol=1e-7)
+
+
 def test_no_spread_at_all_is_shared_evenly():
     np.testing.assert_allclose(simplex_least_squares(np.zeros((3, 3)), np.zeros(3)), 1 / 3)

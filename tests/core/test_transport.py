@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baryflow import Mixture, mw2_squared, smw2_squared, w2_squared
+from baryflow import Mixture, mw2_squared, smw2_squared, transport_plan, w2_squared
 from baryflow.core import transport
 from baryflow.exceptions import InvalidInputError, TransportError
 from tests.strategies import mixtures, random_mixture, seeds
@@ -25,7 +25,7 @@ def test_mw2_equals_pot_on_the_same_cost(pair):
 def test_the_assignment_path_equals_pot(seed, k):
     rng = np.random.default_rng(seed)
     P, Q = (random_mixture(rng, k, 3, uniform=True) for _ in range(2))
-    value, plan = mw2_squared(P, Q, return_plan=True)
+    value, plan = transport_plan(P, Q).cost, transport_plan(P, Q).coupling
     assert value == pytest.approx(float(ot.emd2(P.weights, Q.weights, w2_squared(P, Q))), rel=1e-9)
     assert np.count_nonzero(plan) == k
 
@@ -33,7 +33,7 @@ def test_the_assignment_path_equals_pot(seed, k):
 @given(pairs(n_classes=2))
 def test_plans_have_the_weights_as_marginals(pair):
     P, Q = pair
-    for _, plan in (mw2_squared(P, Q, return_plan=True), smw2_squared(P, Q, return_plan=True)):
+    for plan in (transport_plan(P, Q).coupling, transport_plan(P, Q, None).coupling):
         assert plan.min() >= 0
         np.testing.assert_allclose(plan.sum(axis=1), P.weights, atol=1e-12)
         np.testing.assert_allclose(plan.sum(axis=0), Q.weights, atol=1e-12)
@@ -72,8 +72,8 @@ def test_smw2_equals_pot_with_the_labels_added(pair, label_cost):
 def test_the_default_label_cost_keeps_classes_apart():
     P = Mixture([0.5, 0.5], [[0.0], [1.0]], np.ones((2, 1)), [[1, 0], [0, 1]])
     Q = Mixture([0.5, 0.5], [[1.0], [0.0]], np.ones((2, 1)), [[1, 0], [0, 1]])
-    _, plain = mw2_squared(P, Q, return_plan=True)
-    _, supervised = smw2_squared(P, Q, return_plan=True)
+    plain = transport_plan(P, Q).coupling
+    supervised = transport_plan(P, Q, None).coupling
     assert np.array_equal(plain, [[0, 0.5], [0.5, 0]])
     assert np.array_equal(supervised, [[0.5, 0], [0, 0.5]])
 
@@ -118,3 +118,22 @@ def test_what_does_not_fit_is_named():
         smw2_squared(P, P)
     with pytest.raises(InvalidInputError, match="label_cost"):
         smw2_squared(P.with_labels([[1.0]]), P.with_labels([[1.0]]), -1.0)
+
+
+@given(mixtures(n_features=2, n_classes=2), mixtures(n_features=2, n_classes=2))
+def test_a_plan_knows_its_costs_and_the_distances_are_its_cost(P, Q):
+    plain, supervised = transport_plan(P, Q), transport_plan(P, Q, label_cost=3.0)
+    assert np.array_equal(plain.costs, w2_squared(P, Q))
+    for plan in (plain, supervised):
+        assert plan.cost == float(np.vdot(plan.coupling, plan.costs))
+    assert mw2_squared(P, Q) == plain.cost
+    assert smw2_squared(P, Q, 3.0) == supervised.cost
+    assert smw2_squared(P, Q) == transport_plan(P, Q, label_cost=None).cost
+
+
+def test_labels_are_asked_for_only_where_they_count():
+    P = Mixture([1.0], [[0.0]], [[1.0]])
+    assert transport_plan(P, P).cost == 0.0
+    for label_cost in (None, 1.0):
+        with pytest.raises(InvalidInputError, match="without labels use mw2_squared"):
+            transport_plan(P, P, label_cost)

@@ -211,10 +211,10 @@ class Dictionary:
             used = slice(domain.n_used)
             # Coordinates sum to one, so the goal can be taken as the origin: an offset costs no digits.
             gaps = points[:, :, used] - domain.goal[:, used]
-            gaps *= np.sqrt(domain.slot_weights)[:, None]
-            gaps = gaps.reshape(self.n_atoms, -1)
-            product[...] = gaps @ gaps.T
-        found = simplex_least_squares(products, np.zeros(products.shape[:2]))
+            weighted = (gaps * domain.slot_weights[:, None]).reshape(self.n_atoms, -1)
+            np.matmul(weighted, gaps.reshape(self.n_atoms, -1).T, out=product)
+        start = np.stack([domain.coordinates for domain in domains])
+        found = simplex_least_squares(products, np.zeros_like(start), start)
         for domain, coordinates in zip(domains, found, strict=True):
             domain.coordinates = coordinates
 

@@ -7,7 +7,7 @@ and all restarts together; here are the front door, the units of a fit and the c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 
@@ -34,17 +34,32 @@ _SMALLEST_FLOOR = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """What a BIC sweep saw: one entry for each number of components, the best of its restarts."""
+    """What a sweep over numbers of components saw, and the mixture that it chose.
 
+    Parameters
+    ----------
+    mixture : Mixture
+        The candidate with the lowest BIC; one that did not converge only if none did.
+    n_components : array of shape (n,)
+        The numbers of components that were tried.
+    bic, log_likelihood : arrays of shape (n,)
+        Of the best restart with each number; of the BIC, lower is better.
+    converged : array of bool, shape (n,)
+    n_iter : array of shape (n,)
+        EM steps taken.
+    traces : tuple of n arrays
+        The total log-likelihood at each EM step.
+    best : int
+        Position of the winner in the arrays.
+    """
+
+    mixture: Mixture
     n_components: Integers
     bic: Floats
     log_likelihood: Floats
     converged: Booleans
-    #: EM steps taken.
     n_iter: Integers
-    #: Total log-likelihood at each EM step, for the best restart of each number of components.
     traces: tuple[Floats, ...]
-    #: Position of the winner in the arrays above.
     best: int
 
 
@@ -92,38 +107,6 @@ class Reference:
         return cls(centre, scale)
 
 
-@overload
-def fit_mixture(
-    X: Any,
-    min_components: int = ...,
-    max_components: int | None = ...,
-    *,
-    sample_weight: Any = ...,
-    n_init: int = ...,
-    max_iter: int = ...,
-    tol: float = ...,
-    std_floor: float = ...,
-    random_state: RandomState = ...,
-    return_sweep: Literal[False] = ...,
-) -> Mixture: ...
-
-
-@overload
-def fit_mixture(
-    X: Any,
-    min_components: int = ...,
-    max_components: int | None = ...,
-    *,
-    sample_weight: Any = ...,
-    n_init: int = ...,
-    max_iter: int = ...,
-    tol: float = ...,
-    std_floor: float = ...,
-    random_state: RandomState = ...,
-    return_sweep: Literal[True],
-) -> tuple[Mixture, Sweep]: ...
-
-
 def fit_mixture(
     X: Any,
     min_components: int = 1,
@@ -135,8 +118,7 @@ def fit_mixture(
     tol: float = 1e-3,
     std_floor: float = 1e-3,
     random_state: RandomState = None,
-    return_sweep: bool = False,
-) -> Mixture | tuple[Mixture, Sweep]:
+) -> Mixture:
     """Fit an axis-aligned Gaussian mixture by EM, with the number of components chosen by BIC.
 
     Parameters
@@ -156,14 +138,22 @@ def fit_mixture(
         Smallest standard deviation, relative to that of the whole column; 1e-4 to 1.
     random_state : int, Generator or None
         Seed of the starts. The order of the rows never matters.
-    return_sweep : bool, default=False
-        Also return the :class:`Sweep` with the BIC curve.
 
     Returns
     -------
-    Mixture, or (Mixture, Sweep)
+    Mixture
         The candidate with the lowest BIC; one that did not converge only if none did. Its mass is
         the sum of the sample weights.
+
+    Raises
+    ------
+    InvalidInputError
+        If `X` holds no rows or columns without any value, a weight is negative, or an option is out
+        of its range.
+
+    See Also
+    --------
+    sweep_components : the same, with all that the sweep saw.
 
     Examples
     --------
@@ -173,10 +163,61 @@ def fit_mixture(
     >>> fit_mixture(X, 1, 4, random_state=0)
     Mixture(n_components=2, n_features=2, mass=100)
     """
+    return sweep_components(
+        X,
+        min_components,
+        max_components,
+        sample_weight=sample_weight,
+        n_init=n_init,
+        max_iter=max_iter,
+        tol=tol,
+        std_floor=std_floor,
+        random_state=random_state,
+    ).mixture
+
+
+def sweep_components(
+    X: Any,
+    min_components: int = 1,
+    max_components: int | None = None,
+    *,
+    sample_weight: Any = None,
+    n_init: int = 1,
+    max_iter: int = 100,
+    tol: float = 1e-3,
+    std_floor: float = 1e-3,
+    random_state: RandomState = None,
+) -> Sweep:
+    """Fit mixtures with several numbers of components; return the best by BIC, and the curve.
+
+    Parameters
+    ----------
+    X, min_components, max_components, sample_weight, n_init, max_iter, tol, std_floor, random_state
+        As in :func:`fit_mixture`.
+
+    Returns
+    -------
+    Sweep
+        With the chosen mixture in ``.mixture``.
+
+    Raises
+    ------
+    InvalidInputError
+        As :func:`fit_mixture`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from baryflow import sweep_components
+    >>> X = np.concatenate([np.random.default_rng(0).normal(c, 1, (50, 2)) for c in (-5, 5)])
+    >>> sweep = sweep_components(X, 1, 4, random_state=0)
+    >>> sweep.n_components[sweep.best]
+    np.int64(2)
+    """
     X = as_matrix(X, "X", allow_nan=True)
     weights = as_weights(sample_weight, "sample_weight", length=X.shape[0])
     X, weights = distinct_rows(X, weights)
-    mixture, sweep = fit_rows(
+    return fit_rows(
         X,
         weights,
         Reference.of(X, weights),
@@ -188,7 +229,6 @@ def fit_mixture(
         std_floor=std_floor,
         rng=as_generator(random_state),
     )
-    return (mixture, sweep) if return_sweep else mixture
 
 
 def fit_rows(
@@ -203,7 +243,7 @@ def fit_rows(
     tol: float = 1e-3,
     std_floor: float = 1e-3,
     rng: np.random.Generator,
-) -> tuple[Mixture, Sweep]:
+) -> Sweep:
     """Fit distinct rows in the units of `reference`, which may come from a larger set of rows.
 
     A column that is missing from all of these rows then keeps the reference's centre and scale.
@@ -222,18 +262,7 @@ def fit_rows(
     rows = StandardisedRows.of(X, weights, reference.centre, reference.scale)
     candidates = Candidates.started(rows, np.tile(ks, n_init), std_floor, rng)
     candidates.advance(max_iter, tol * mass)
-    sweep, winner = _summarise(candidates, ks, X.shape[1], mass)
-    shares, means, stds = candidates.parameters(winner)
-    alive = shares > _VANISHED
-    if not alive.all():
-        shares, means, stds = shares[alive], means[alive], stds[alive]
-    mixture = Mixture(
-        shares / shares.sum(),
-        reference.centre + reference.scale * means,
-        reference.scale * stds,
-        mass=mass,
-    )
-    return mixture, sweep
+    return _choose(candidates, ks, reference, mass)
 
 
 def distinct_rows(X: Floats, weights: Floats) -> tuple[Floats, Floats]:
@@ -256,19 +285,19 @@ def distinct_rows(X: Floats, weights: Floats) -> tuple[Floats, Floats]:
     return X[canonical], weights[canonical]
 
 
-def _summarise(candidates: Candidates, ks: Integers, n_features: int, mass: float) -> tuple[Sweep, int]:
+def _choose(candidates: Candidates, ks: Integers, reference: Reference, mass: float) -> Sweep:
     """Keep the best restart of each number of components, and the best of those by BIC.
 
-    Return the sweep and the number of the winning candidate. One that did not converge wins only
-    over others that did not.
+    One that did not converge wins only over others that did not.
     """
     total, converged = [t[-1] for t in candidates.traces], candidates.converged.tolist()
     of_k = [range(i, len(total), len(ks)) for i in range(len(ks))]
     chosen = [min(restarts, key=lambda c: (not converged[c], -total[c])) for restarts in of_k]
     log_likelihood = np.array([total[c] for c in chosen])
-    bic = (ks - 1 + 2 * ks * n_features) * np.log(mass) - 2.0 * log_likelihood
+    bic = (ks - 1 + 2 * ks * len(reference.centre)) * np.log(mass) - 2.0 * log_likelihood
     best = min(range(len(ks)), key=lambda i: (not converged[chosen[i]], bic[i]))
-    sweep = Sweep(
+    return Sweep(
+        mixture=_mixture(candidates, chosen[best], reference, mass),
         n_components=ks,
         bic=bic,
         log_likelihood=log_likelihood,
@@ -277,4 +306,17 @@ def _summarise(candidates: Candidates, ks: Integers, n_features: int, mass: floa
         traces=tuple(np.array(candidates.traces[c]) for c in chosen),
         best=best,
     )
-    return sweep, chosen[best]
+
+
+def _mixture(candidates: Candidates, number: int, reference: Reference, mass: float) -> Mixture:
+    """Return one candidate in the units of the data, without components that have vanished."""
+    shares, means, stds = candidates.parameters(number)
+    alive = shares > _VANISHED
+    if not alive.all():
+        shares, means, stds = shares[alive], means[alive], stds[alive]
+    return Mixture(
+        shares / shares.sum(),
+        reference.centre + reference.scale * means,
+        reference.scale * stds,
+        mass=mass,
+    )

@@ -146,16 +146,3 @@ def kl_table(means_a: Floats, stds_a: Floats, means_b: Floats, stds_b: Floats) -
         # x - 1 - log x with x = ratio²: both differences stay small together.
         table[:, j] = 0.5 * (ratio**2 - 1.0 - 2.0 * np.log(ratio) + shift**2).sum(axis=1)
     return table
-
-
-def bures_squared(covariance_a: Floats, covariance_b: Floats) -> float:
-    """Return tr A + tr B − 2 tr (A^½ B A^½)^½ for two full covariance matrices.
-
-    The reference for the axis-aligned case, where it equals ‖s_a − s_b‖², and for users with full
-    covariances; nothing else here needs it.
-    """
-    values, vectors = np.linalg.eigh(covariance_a)
-    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    middle = root @ covariance_b @ root
-    cross = np.sqrt(np.maximum(np.linalg.eigvalsh((middle + middle.T) / 2.0), 0.0)).sum()
-    return max(0.0, float(np.trace(covariance_a) + np.trace(covariance_b) - 2.0 * cross))

@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from baryflow import container
-from baryflow.core.gaussian import LogDensity
+from baryflow.core.distribution import Distribution
 from baryflow.exceptions import FileFormatError, InvalidInputError
-from baryflow.validation import (
-    Floats,
-    Integers,
-    RandomState,
-    as_count,
-    as_generator,
-    as_matrix,
-    as_real,
-    as_simplex,
-    as_simplex_rows,
-    as_weights,
-)
+from baryflow.validation import Floats, as_matrix, as_real, as_simplex, as_simplex_rows
 
 if TYPE_CHECKING:
     from sklearn.mixture import GaussianMixture
 
 KIND = "mixture"
-#: Rows handled at once: their table of densities and its temporaries then stay in the cache.
-_BLOCK = 512
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Mixture:
+class Mixture(Distribution):
     """An axis-aligned Gaussian mixture, labelled or not.
+
+    The arrays are copied and made read-only: a mixture never changes. Two mixtures are equal when
+    all of their numbers are.
 
     Parameters
     ----------
@@ -48,9 +37,6 @@ class Mixture:
         Soft labels: each row is a distribution over the classes.
     mass : float, default=1.0
         The number of samples, or the sum of sample weights, that the mixture stands for.
-
-    The arrays are copied and made read-only: a mixture never changes. Two mixtures are equal when
-    all of their numbers are.
 
     Raises
     ------
@@ -122,110 +108,44 @@ class Mixture:
 
     __hash__ = None  # type: ignore[assignment]  # equal by value, and values are long arrays
 
-    @property
-    def n_components(self) -> int:
-        """Number of components, K."""
-        return int(self.means.shape[0])
-
-    @property
-    def n_features(self) -> int:
-        """Number of features, d."""
-        return int(self.means.shape[1])
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes of a labelled mixture; an error for an unlabelled one."""
-        return int(self._labels().shape[1])
-
-    @property
-    def n_parameters(self) -> int:
-        """Free parameters of the density, (K − 1) + 2·K·d."""
-        return self.n_components - 1 + 2 * self.n_components * self.n_features
-
-    def mean(self) -> Floats:
-        """Return the mean of the mixture, shape (n_features,)."""
-        return self.weights @ self.means
-
-    def variance(self) -> Floats:
-        """Return the variance of each feature under the mixture, within and between components."""
-        return self.weights @ (self.stds**2 + (self.means - self.mean()) ** 2)
-
-    def class_shares(self) -> Floats:
-        """Return the share of every class in a labelled mixture, shape (n_classes,)."""
-        return self.weights @ self._labels()
-
-    # -- densities ---------------------------------------------------------------------------
-
-    def component_log_density(self, X: Any) -> Floats:
-        """Return log w_k + log N(x; m_k, s_k) for every row and component, shape (n, K)."""
-        X = self._rows(X)
-        table = np.empty((X.shape[0], self.n_components))
-        for rows, block in self._weighted_blocks(X):
-            table[rows] = block
-        return table
-
-    def log_density(self, X: Any) -> Floats:
-        """Return log p(x) of every row; NaN coordinates are integrated out exactly."""
-        X = self._rows(X)
-        result = np.empty(X.shape[0])
-        for rows, block in self._weighted_blocks(X):
-            top = block.max(axis=1)
-            np.exp(np.subtract(block, top[:, None], out=block), out=block)
-            result[rows] = top + np.log(block.sum(axis=1))
-        return result
-
-    def posterior(self, X: Any) -> Floats:
-        """Return p(component | x), shape (n, n_components); every row sums to 1."""
-        X = self._rows(X)
-        table = np.empty((X.shape[0], self.n_components))
-        for rows, block in self._posterior_blocks(X):
-            np.divide(block, block.sum(axis=1, keepdims=True), out=table[rows])
-        return table
-
-    def predict_proba(self, X: Any) -> Floats:
-        """Return Σ_k labels[k] · p(k | x), shape (n, n_classes) (paper, eq. 3)."""
-        X, labels = self._rows(X), self._labels()
-        table = np.empty((X.shape[0], labels.shape[1]))
-        for rows, block in self._posterior_blocks(X):
-            votes = block @ labels
-            votes /= votes.sum(axis=1, keepdims=True)
-            table[rows] = votes
-        return table
-
-    def predict(self, X: Any) -> Integers:
-        """Return the index of the most probable class of every row."""
-        X, labels = self._rows(X), self._labels()
-        result = np.empty(X.shape[0], dtype=np.intp)
-        for rows, block in self._posterior_blocks(X):
-            result[rows] = (block @ labels).argmax(axis=1)
-        return result
-
-    def bic(self, X: Any, sample_weight: Any = None) -> float:
-        """Return n_parameters · log n − 2 · Σ log p(x); n is the sum of the sample weights."""
-        log_likelihood, n = self._log_likelihood(X, sample_weight)
-        return self.n_parameters * float(np.log(n)) - 2.0 * log_likelihood
-
-    def aic(self, X: Any, sample_weight: Any = None) -> float:
-        """Return 2 · n_parameters − 2 · Σ log p(x)."""
-        log_likelihood, _ = self._log_likelihood(X, sample_weight)
-        return 2.0 * self.n_parameters - 2.0 * log_likelihood
-
-    # -- new mixtures and samples ------------------------------------------------------------
-
-    def sample(self, n_samples: int = 1, random_state: RandomState = None) -> tuple[Floats, Integers]:
-        """Draw rows; return them, shape (n_samples, n_features), and the component of each."""
-        n = as_count(n_samples, "n_samples")
-        rng = as_generator(random_state)
-        components = rng.choice(self.n_components, size=n, p=self.weights)
-        noise = rng.standard_normal((n, self.n_features))
-        return self.means[components] + self.stds[components] * noise, components
+    # -- new mixtures ------------------------------------------------------------------------
 
     def with_labels(self, labels: Any) -> Mixture:
-        """Return the same mixture with these labels, or none."""
+        """Return the same mixture with other labels.
+
+        Parameters
+        ----------
+        labels : array of shape (n_components, n_classes), or None
+            Each row a distribution over the classes; ``None`` takes the labels away.
+
+        Returns
+        -------
+        Mixture
+
+        Raises
+        ------
+        InvalidInputError
+            If a label leaves the simplex, or there is not one for each component.
+        """
         return replace(self, labels=labels)
 
     def permuted(self, order: Any) -> Mixture:
-        """Return the same mixture with its components in another order."""
+        """Return the same mixture with its components in another order.
+
+        Parameters
+        ----------
+        order : array of int, shape (n_components,)
+            A permutation: component i of the result is component ``order[i]`` of this one.
+
+        Returns
+        -------
+        Mixture
+
+        Raises
+        ------
+        InvalidInputError
+            If `order` is not a permutation.
+        """
         order = np.asarray(order)
         if sorted(order.tolist()) != list(range(self.n_components)):
             raise InvalidInputError(
@@ -238,7 +158,20 @@ class Mixture:
     def concatenate(mixtures: Sequence[Mixture]) -> Mixture:
         """Return the union of the components, each mixture counting by its mass.
 
-        The result describes the pooled samples: its mass is the sum of the masses.
+        Parameters
+        ----------
+        mixtures : sequence of Mixture
+            All with the same features, and all with the same classes or none labelled.
+
+        Returns
+        -------
+        Mixture
+            It describes the pooled samples: its mass is the sum of the masses.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no mixture, or they disagree in features or classes.
         """
         mixtures = list(mixtures)
         if not mixtures:
@@ -272,7 +205,23 @@ class Mixture:
 
     @classmethod
     def from_sklearn(cls, model: GaussianMixture, *, mass: float = 1.0) -> Self:
-        """Take over a fitted scikit-learn mixture with diagonal or spherical covariances."""
+        """Take over a fitted scikit-learn mixture with diagonal or spherical covariances.
+
+        Parameters
+        ----------
+        model : sklearn.mixture.GaussianMixture
+        mass : float, default=1.0
+            The number of samples that it stands for, which scikit-learn does not keep.
+
+        Returns
+        -------
+        Mixture
+
+        Raises
+        ------
+        InvalidInputError
+            If the model is not fitted, or its covariances are of another type.
+        """
         kind = getattr(model, "covariance_type", None)
         if kind not in ("diag", "spherical"):
             raise InvalidInputError(
@@ -287,7 +236,13 @@ class Mixture:
         return cls(model.weights_, model.means_, stds, None, mass)
 
     def to_sklearn(self) -> GaussianMixture:
-        """Return a fitted scikit-learn ``GaussianMixture(covariance_type="diag")``."""
+        """Return the same mixture as scikit-learn has it; labels and mass are left behind.
+
+        Returns
+        -------
+        sklearn.mixture.GaussianMixture
+            Fitted, with ``covariance_type="diag"``.
+        """
         from sklearn.mixture import GaussianMixture
 
         model = GaussianMixture(self.n_components, covariance_type="diag")
@@ -301,12 +256,38 @@ class Mixture:
         return model
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the mixture to a ``.bary`` file; :func:`baryflow.load` reads it back, bit for bit."""
+        """Write the mixture to a ``.bary`` file; :func:`baryflow.load` reads it back, bit for bit.
+
+        Parameters
+        ----------
+        path : str or path
+            The file appears under this name only when it is complete.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such folder.
+        """
         container.write(path, KIND, {"mass": self.mass}, self._arrays())
 
     @classmethod
     def from_state(cls, values: dict[str, Any], arrays: dict[str, Any]) -> Self:
-        """Rebuild a mixture from what :meth:`save` put into the file, checking all of it."""
+        """Rebuild a mixture from what :meth:`save` put into the file, checking all of it.
+
+        Parameters
+        ----------
+        values, arrays : dict
+            As the file holds them.
+
+        Returns
+        -------
+        Mixture
+
+        Raises
+        ------
+        FileFormatError
+            If something is missing or damaged.
+        """
         names = {"weights", "means", "stds"}
         if not names <= arrays.keys() <= names | {"labels"} or "mass" not in values:
             raise FileFormatError(
@@ -323,42 +304,6 @@ class Mixture:
     def _arrays(self) -> dict[str, Floats]:
         arrays = {"weights": self.weights, "means": self.means, "stds": self.stds}
         return arrays if self.labels is None else arrays | {"labels": self.labels}
-
-    def _labels(self) -> Floats:
-        if self.labels is None:
-            raise InvalidInputError("this mixture has no labels: use with_labels to give it some")
-        return self.labels
-
-    def _rows(self, X: Any) -> Floats:
-        return as_matrix(X, "X", n_columns=self.n_features, allow_nan=True)
-
-    def _log_likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float]:
-        X = self._rows(X)
-        weights = as_weights(sample_weight, "sample_weight", length=X.shape[0])
-        return float(self.log_density(X) @ weights), float(weights.sum())
-
-    @cached_property
-    def _gaussians(self) -> LogDensity:
-        return LogDensity(self.means, self.stds)
-
-    @cached_property
-    def _log_weights(self) -> Floats:
-        with np.errstate(divide="ignore"):  # a weight of zero is a component that never occurs
-            return np.log(self.weights)
-
-    def _weighted_blocks(self, X: Floats) -> Iterator[tuple[slice, Floats]]:
-        """Yield the table of weighted log-densities in blocks of rows; blocks may be overwritten."""
-        for start in range(0, X.shape[0], _BLOCK):
-            rows = slice(start, start + _BLOCK)
-            block = self._gaussians(X[rows])
-            block += self._log_weights
-            yield rows, block
-
-    def _posterior_blocks(self, X: Floats) -> Iterator[tuple[slice, Floats]]:
-        """Yield p(k | x) up to a factor per row, in blocks; the largest entry of a row is 1."""
-        for rows, block in self._weighted_blocks(X):
-            np.subtract(block, block.max(axis=1, keepdims=True), out=block)
-            yield rows, np.exp(block, out=block)
 
 
 def _frozen(array: Floats) -> Floats:

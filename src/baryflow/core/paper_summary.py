@@ -91,7 +91,7 @@ class PaperSummary(Summary):
             max_components=k2,
             std_floor=self.settings.std_floor,
             rng=rng,
-        )[0]
+        ).mixture
 
     def _components(self) -> tuple[Floats, Floats, Floats]:
         if len(self._pool):

@@ -41,21 +41,26 @@ class Layout:
             members = np.flatnonzero(sizes == size)
             rank = np.full(count, -1)
             rank[members] = np.arange(len(members))
-            rows = np.flatnonzero(rank[part[columns[:, 0]]] >= 0)
-            inside = place[columns[rows]]
-            block = rank[part[columns[rows, 0]]][:, None, None] * size
-            entries = (block + inside[:, :, None]) * size + inside[:, None, :]
-            slots = order[starts[members][:, None] + np.arange(size)]
-            groups.append(_Group(rows, entries.ravel(), slots))
+            # Matches are one to one: parts of one size have equally many rows, here side by side.
+            of_row = rank[part[columns[:, 0]]]
+            rows = np.argsort(of_row, kind="stable")[np.count_nonzero(of_row < 0) :]
+            starts_of_rows = np.arange(len(rows))[:, None] * size
+            groups.append(
+                _Group(
+                    rows.reshape(len(members), -1),
+                    starts_of_rows + place[columns[rows]],
+                    order[starts[members][:, None] + np.arange(size)],
+                )
+            )
         return cls(columns, tuple(groups))
 
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Parts of the same size: their rows, where products go in their matrices, their slots."""
+    """Parts of the same size: their rows, where a row's values go in their designs, their slots."""
 
-    rows: Integers
-    entries: Integers
+    rows: Integers  # (parts, rows of each)
+    entries: Integers  # (rows, C): positions in the designs, (parts, rows of each, size), laid out flat
     slots: Integers  # (parts, size)
 
 
@@ -63,37 +68,39 @@ def solve_atoms(
     layout: Layout, values: Floats, weights: Floats, goals: Floats, old: Floats, proximal: float
 ) -> Floats:
     """Solve (Rᵀ W R + proximal·I) X = Rᵀ W goals + proximal·old, one row of R for each slot."""
-    weighted = values * weights[:, None]
-    right = proximal * old
-    n_slots = len(old) // values.shape[1]
-    for start in range(0, len(goals), n_slots):  # within one domain and atom no slot occurs twice
-        rows = slice(start, start + n_slots)
-        for column, value in zip(layout.columns[rows].T, weighted[rows].T, strict=True):
-            right[column] += value[:, None] * goals[rows]
-    solution = np.empty_like(right)
+    solution = np.empty_like(old)
     for group in layout.groups:
-        parts, size = group.slots.shape
-        products = weighted[group.rows][:, :, None] * values[group.rows][:, None, :]
-        entries = np.bincount(group.entries, products.ravel(), parts * size * size)
-        matrix: Floats = entries.astype(np.float64).reshape(parts, size, size)
-        matrix[:, np.arange(size), np.arange(size)] += proximal
-        # Small, and well conditioned by the proximal term: an inverse serves all columns at once.
-        solution[group.slots] = np.linalg.inv(matrix) @ right[group.slots]
+        size = group.slots.shape[1]
+        designs = np.zeros((*group.rows.shape, size))
+        designs.reshape(-1)[group.entries] = values[group.rows.reshape(-1)]
+        weighted = (designs * weights[group.rows][:, :, None]).transpose(0, 2, 1)
+        matrices = weighted @ designs
+        matrices[:, np.arange(size), np.arange(size)] += proximal
+        right = proximal * old[group.slots]
+        right += weighted @ goals[group.rows]
+        # Well conditioned by the proximal term. An inverse serves many columns at once.
+        few_slots = size <= right.shape[2]
+        solution[group.slots] = (
+            np.linalg.inv(matrices) @ right if few_slots else np.linalg.solve(matrices, right)
+        )
     return solution
 
 
-def simplex_least_squares(quadratic: Floats, linear: Floats) -> Floats:
+def simplex_least_squares(quadratic: Floats, linear: Floats, start: Floats | None = None) -> Floats:
     """Minimise xᵀ·quadratic·x − 2·linearᵀ·x over the simplex, for many such problems at once.
 
     A primal active-set method. The minimum is the minimum on the plane of one of the simplex's faces;
-    the search starts with all unknowns, goes from face to face downhill, and ends where no unknown
-    is negative and none that is zero wants to grow.
+    the search goes from face to face downhill, and ends where no unknown is negative and none that is
+    zero wants to grow.
 
     Parameters
     ----------
     quadratic : array of shape (..., n, n)
         Positive semi-definite; next to nothing is added to its diagonal, for one solution.
     linear : array of shape (..., n)
+    start : array of shape (..., n), optional
+        A point of the simplex to start from; on the right face already, it saves the search. Without
+        it the middle.
 
     Returns
     -------
@@ -104,8 +111,8 @@ def simplex_least_squares(quadratic: Floats, linear: Floats) -> Floats:
     size = np.maximum(size, np.finfo(np.float64).tiny)
     matrices = (quadratic / size[..., None] + 1e-10 * np.eye(n)).reshape(-1, n, n)
     vectors = (linear / size).reshape(-1, n)
-    found = np.full(vectors.shape, 1.0 / n)
-    faces = np.ones(vectors.shape, dtype=bool)
+    found = np.full(vectors.shape, 1.0 / n) if start is None else start.reshape(-1, n).copy()
+    faces = found > 0.0
     going = np.arange(len(vectors))
     for _ in range(_TURNS * n):
         going = going[_turn(matrices[going], vectors[going], found, faces, going)]
@@ -113,7 +120,7 @@ def simplex_least_squares(quadratic: Floats, linear: Floats) -> Floats:
             break
     np.maximum(found, 0.0, out=found)
     found /= found.sum(axis=1, keepdims=True)
-    return found.reshape(linear.shape)
+    return np.asarray(found.reshape(linear.shape))
 
 
 #: Turns of the search for each unknown, at most; it needs about one for each that is zero in the end.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +15,26 @@ from baryflow.validation import Floats, Integers, as_real
 _MAX_PIVOTS = 10_000_000
 
 
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How one mixture is carried to another: what :func:`transport_plan` found.
+
+    Parameters
+    ----------
+    cost : float
+        Of the whole plan, the sum of ``coupling * costs``.
+    coupling : array of shape (K_P, K_Q)
+        The weight that goes from each component of P to each of Q; rows sum to the weights of P,
+        columns to those of Q.
+    costs : array of shape (K_P, K_Q)
+        Of each pair of components: the squared 2-Wasserstein distance, and what labels add.
+    """
+
+    cost: float
+    coupling: Floats
+    costs: Floats
+
+
 def w2_squared(P: Mixture, Q: Mixture | None = None) -> Floats:
     """Return the squared 2-Wasserstein distances between components, shape (K_P, K_Q).
 
@@ -22,6 +42,25 @@ def w2_squared(P: Mixture, Q: Mixture | None = None) -> Floats:
     The table is one matrix product, not a loop over pairs.
 
     .. math:: W_2^2 = ‖m_k − m_l‖² + ‖s_k − s_l‖²     (paper, eq. 6)
+
+    Parameters
+    ----------
+    P : Mixture
+    Q : Mixture, optional
+        With the same features; P itself without it.
+
+    Returns
+    -------
+    array of shape (K_P, K_Q)
+
+    Raises
+    ------
+    InvalidInputError
+        If P or Q is no mixture, or their features differ.
+
+    See Also
+    --------
+    bures_squared : the part of the covariances when these are full matrices.
 
     Examples
     --------
@@ -74,16 +113,32 @@ def plan_between(weights_p: Floats, weights_q: Floats, costs: Floats) -> Floats:
     return np.asarray(plan)
 
 
-@overload
-def mw2_squared(P: Mixture, Q: Mixture, *, return_plan: Literal[False] = ...) -> float: ...
-@overload
-def mw2_squared(P: Mixture, Q: Mixture, *, return_plan: Literal[True]) -> tuple[float, Floats]: ...
-def mw2_squared(P: Mixture, Q: Mixture, *, return_plan: bool = False) -> float | tuple[float, Floats]:
-    """Return the squared mixture-Wasserstein distance, and on request the plan between components.
+def mw2_squared(P: Mixture, Q: Mixture) -> float:
+    """Return the squared mixture-Wasserstein distance.
 
     .. math:: MW_2^2(P, Q) = min_ω Σ_kl ω_kl W_2^2(P_k, Q_l)     (paper, eq. 8)
 
     where ω runs over the plans whose marginals are the weights of P and Q. Labels play no part.
+
+    Parameters
+    ----------
+    P, Q : Mixture
+        With the same features.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InvalidInputError
+        If P or Q is no mixture, or their features differ.
+    TransportError
+        If no plan could be proved optimal.
+
+    See Also
+    --------
+    transport_plan : the plan too.
 
     Examples
     --------
@@ -93,25 +148,31 @@ def mw2_squared(P: Mixture, Q: Mixture, *, return_plan: bool = False) -> float |
     >>> mw2_squared(P, Q)
     0.5
     """
-    costs = w2_squared(P, Q)
-    return _solved(P, Q, costs, return_plan)
+    return transport_plan(P, Q).cost
 
 
-@overload
-def smw2_squared(
-    P: Mixture, Q: Mixture, label_cost: float | None = ..., *, return_plan: Literal[False] = ...
-) -> float: ...
-@overload
-def smw2_squared(
-    P: Mixture, Q: Mixture, label_cost: float | None = ..., *, return_plan: Literal[True]
-) -> tuple[float, Floats]: ...
-def smw2_squared(
-    P: Mixture, Q: Mixture, label_cost: float | None = None, *, return_plan: bool = False
-) -> float | tuple[float, Floats]:
+def smw2_squared(P: Mixture, Q: Mixture, label_cost: float | None = None) -> float:
     """Return the squared *supervised* mixture-Wasserstein distance between labelled mixtures.
 
-    As :func:`mw2_squared`, with label_cost · ‖y_k − y_l‖² added to the cost of each pair. Without a
-    `label_cost` it is the largest squared distance between two components, which keeps classes apart.
+    As :func:`mw2_squared`, with label_cost · ‖y_k − y_l‖² added to the cost of each pair.
+
+    Parameters
+    ----------
+    P, Q : Mixture
+        Labelled, with the same features and classes.
+    label_cost : float, optional
+        Without it, the largest squared distance between two components, which keeps classes apart.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InvalidInputError
+        If P or Q is no labelled mixture, features or classes differ, or `label_cost` is negative.
+    TransportError
+        If no plan could be proved optimal.
 
     Examples
     --------
@@ -121,9 +182,57 @@ def smw2_squared(
     6.0
     """
     costs = w2_squared(P, Q)
+    return _solve(P, Q, _with_labels(P, Q, costs, label_cost)).cost
+
+
+def transport_plan(P: Mixture, Q: Mixture, label_cost: float | None = 0.0) -> Plan:
+    """Find the optimal transport between the components of two mixtures.
+
+    Its cost is :func:`mw2_squared`, or with a `label_cost` :func:`smw2_squared`.
+
+    Parameters
+    ----------
+    P, Q : Mixture
+        With the same features, and the same classes where labels count.
+    label_cost : float, optional
+        Cost of different labels; 0 leaves labels out. ``None`` stands for the largest squared distance
+        between two components, which keeps classes apart.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    InvalidInputError
+        If P or Q is no mixture, their features differ, or labels count and do not fit.
+    TransportError
+        If no plan could be proved optimal.
+
+    Examples
+    --------
+    >>> from baryflow import Mixture, transport_plan
+    >>> P = Mixture([0.5, 0.5], [[0.0], [4.0]], [[1.0], [1.0]])
+    >>> Q = Mixture([0.5, 0.5], [[5.0], [0.0]], [[1.0], [1.0]])
+    >>> transport_plan(P, Q).coupling
+    array([[0. , 0.5],
+           [0.5, 0. ]])
+    """
+    costs = w2_squared(P, Q)
+    if label_cost is None or label_cost != 0.0:
+        costs = _with_labels(P, Q, costs, label_cost)
+    return _solve(P, Q, costs)
+
+
+def _with_labels(P: Mixture, Q: Mixture, costs: Floats, label_cost: float | None) -> Floats:
     if label_cost is None:
         label_cost = float(costs.max()) or 1.0  # where all components coincide only labels differ
-    return _solved(P, Q, costs + label_cost_table(P, Q, label_cost), return_plan)
+    return costs + label_cost_table(P, Q, label_cost)
+
+
+def _solve(P: Mixture, Q: Mixture, costs: Floats) -> Plan:
+    coupling = plan_between(P.weights, Q.weights, costs)
+    return Plan(float(np.vdot(coupling, costs)), coupling, costs)
 
 
 def label_cost_table(P: Mixture, Q: Mixture, label_cost: float) -> Floats:
@@ -135,12 +244,6 @@ def label_cost_table(P: Mixture, Q: Mixture, label_cost: float) -> Floats:
             f"{_describe_labels(P)} and {_describe_labels(Q)}; without labels use mw2_squared"
         )
     return label_cost * squared_distances(P.labels, Q.labels)
-
-
-def _solved(P: Mixture, Q: Mixture, costs: Floats, return_plan: bool) -> float | tuple[float, Floats]:
-    plan = plan_between(P.weights, Q.weights, costs)
-    value = float(np.vdot(plan, costs))
-    return (value, plan) if return_plan else value
 
 
 def _check_features(P: Mixture, Q: Mixture) -> None:

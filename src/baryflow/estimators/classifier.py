@@ -97,7 +97,7 @@ class MixtureClassifier(TakesGaps, ClassifierMixin, BaseEstimator):
         seed = draw_seed(self.random_state)
         parts, sizes, steps = [], [], []
         for code in range(len(classes)):
-            mixture, sweep = fit_rows(
+            sweep = fit_rows(
                 *distinct_rows(X[codes == code], weights[codes == code]),
                 reference,
                 min_components=self.min_components,
@@ -109,6 +109,7 @@ class MixtureClassifier(TakesGaps, ClassifierMixin, BaseEstimator):
                 # The same seed for all: a class's fit depends on its own rows only, not its name.
                 rng=np.random.default_rng(seed),
             )
+            mixture = sweep.mixture
             onehot = np.zeros((mixture.n_components, len(classes)))
             onehot[:, code] = 1.0
             parts.append(mixture.with_labels(onehot))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, overload
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,30 +15,30 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_count, as_real, as_simplex
 
 
-@overload
-def barycenter(
-    mixtures: Sequence[Mixture],
-    coordinates: Any = ...,
-    *,
-    n_components: int | None = ...,
-    start: Mixture | None = ...,
-    label_cost: float | None = ...,
-    max_iter: int = ...,
-    tol: float = ...,
-    return_trace: Literal[False] = ...,
-) -> Mixture: ...
-@overload
-def barycenter(
-    mixtures: Sequence[Mixture],
-    coordinates: Any = ...,
-    *,
-    n_components: int | None = ...,
-    start: Mixture | None = ...,
-    label_cost: float | None = ...,
-    max_iter: int = ...,
-    tol: float = ...,
-    return_trace: Literal[True],
-) -> tuple[Mixture, Floats]: ...
+@dataclass(frozen=True, eq=False)
+class Barycenter:
+    """What :func:`barycenter` found.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The barycenter. Its mass is the coordinate-weighted mean of the masses.
+    losses : array of shape (n_iter + 1,)
+        The objective at the start and after every iteration, which never rises.
+    converged : bool
+        Whether the objective had stopped falling when the iterations ended.
+    """
+
+    mixture: Mixture
+    losses: Floats
+    converged: bool
+
+    @property
+    def n_iter(self) -> int:
+        """Iterations taken."""
+        return len(self.losses) - 1
+
+
 def barycenter(
     mixtures: Sequence[Mixture],
     coordinates: Any = None,
@@ -47,9 +48,8 @@ def barycenter(
     label_cost: float | None = None,
     max_iter: int = 100,
     tol: float = 1e-9,
-    return_trace: bool = False,
-) -> Mixture | tuple[Mixture, Floats]:
-    """Return the mixture-Wasserstein barycenter of mixtures, all labelled or none.
+) -> Barycenter:
+    """Find the mixture-Wasserstein barycenter of mixtures, all labelled or none.
 
     From a start, solve the plan to every mixture, move each component to the coordinate-weighted
     mean of where the plans send it, and repeat until the objective stops falling:
@@ -73,20 +73,26 @@ def barycenter(
         Cost of different labels; without it the largest squared distance between two components.
     max_iter, tol : int and float
         Stop when the objective falls by less than `tol` relative to itself, or after `max_iter`.
-    return_trace : bool, default=False
-        Also return the objective at every iteration, which never rises.
 
     Returns
     -------
-    Mixture, or (Mixture, trace)
-        Its mass is the coordinate-weighted mean of the masses.
+    Barycenter
+        With the mixture in ``.mixture``.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no mixture, mixtures disagree in features or classes, the coordinates leave the
+        simplex, or `start` does not fit.
+    TransportError
+        If no plan could be proved optimal.
 
     Examples
     --------
     >>> from baryflow import Mixture, barycenter
     >>> P = Mixture([0.25, 0.75], [[0.0], [9.0]], [[1.0], [1.0]])
     >>> Q = Mixture([0.25, 0.75], [[2.0], [5.0]], [[1.0], [3.0]])
-    >>> barycenter([P, Q], [0.5, 0.5]).means.ravel()
+    >>> barycenter([P, Q], [0.5, 0.5]).mixture.means.ravel()
     array([1., 7.])
     """
     mixtures, coordinates = _checked(mixtures, coordinates)
@@ -100,15 +106,17 @@ def barycenter(
     current = _checked_start(start, n_components, used)
     if labelled and current.labels is None:  # a first step without labels gives the start some
         current = _moved(current, used, _plans(current, used, None)[1], mass)
-    trace: list[float] = []
+    losses: list[float] = []
+    converged = False
     for _ in range(max_iter + 1):
         objective, sent = _plans(current, used, label_cost if labelled else None)
-        trace.append(objective)
-        if len(trace) > 1 and trace[-2] - trace[-1] <= tol * trace[-2]:
+        losses.append(objective)
+        converged = len(losses) > 1 and losses[-2] - losses[-1] <= tol * losses[-2]
+        if converged:
             break
-        if len(trace) <= max_iter:
+        if len(losses) <= max_iter:
             current = _moved(current, used, sent, mass)
-    return (current, np.array(trace)) if return_trace else current
+    return Barycenter(current, np.array(losses), converged)
 
 
 def _plans(
