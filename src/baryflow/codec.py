@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from baryflow.exceptions import FileFormatError
+from baryflow.container import Content
+from baryflow.exceptions import BaryflowError, FileFormatError
 
 Values = dict[str, Any]
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -122,9 +123,26 @@ def decode(kind: type[Any], values: Any, arrays: Arrays) -> Any:
             raise ValueError(f"arrays that belong to nothing: {left[:3]}")
     except FileFormatError:
         raise
-    except _DAMAGE as error:
+    except (*_DAMAGE, BaryflowError) as error:
         raise FileFormatError(f"a saved {kind.__name__} is damaged: {error}") from error
     return value
+
+
+def open_content(kind: type[Any], content: Content, name: str) -> Any:
+    """Return the dataclass in a file that is expected to hold a `name`."""
+    if content.kind != name:
+        raise FileFormatError(
+            f"{content.name} holds a {content.kind!r}, not a {name!r}: use baryflow.load"
+        )
+    if not content.version:
+        raise FileFormatError(
+            f"{content.name} was written by a release before 0.2, whose models cannot be read any "
+            "more: fit again"
+        )
+    try:
+        return decode(kind, content.values, content.arrays)
+    except FileFormatError as error:
+        raise FileFormatError(f"{content.name}: {error}") from error
 
 
 class _Reader:

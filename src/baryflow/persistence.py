@@ -6,14 +6,16 @@ import os
 from typing import Any
 
 from baryflow import container
-from baryflow.core import mixture
-from baryflow.estimators import online_dadil, online_mixture
+from baryflow.core.mixture import Mixture
+from baryflow.estimators.classifier import MixtureClassifier
+from baryflow.estimators.dadil import DaDiL
+from baryflow.estimators.online_dadil import OnlineDaDiL
+from baryflow.estimators.online_mixture import OnlineGaussianMixture
 from baryflow.exceptions import FileFormatError
 
-_READERS: dict[str, Any] = {
-    mixture.KIND: mixture.Mixture.from_state,
-    online_dadil.KIND: online_dadil.OnlineDaDiL.from_state,
-    online_mixture.KIND: online_mixture.OnlineGaussianMixture.from_state,
+_KINDS: dict[str, Any] = {
+    known.kind: known
+    for known in (Mixture, OnlineGaussianMixture, MixtureClassifier, DaDiL, OnlineDaDiL)
 }
 
 
@@ -22,12 +24,21 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Nothing in the file is ever executed.
 
+    Parameters
+    ----------
+    path : path
+        Of a file that one of our ``save`` methods wrote.
+
+    Returns
+    -------
+    Mixture, OnlineGaussianMixture, MixtureClassifier, DaDiL or OnlineDaDiL
+
     Raises
     ------
     FileNotFoundError
         If there is no such file.
     FileFormatError
-        If the file is foreign, truncated, damaged, or written by a newer release.
+        If the file cannot be read, is foreign, truncated, damaged, or written by a newer release.
 
     Examples
     --------
@@ -38,10 +49,14 @@ def load(path: str | os.PathLike[str]) -> Any:
     >>> baryflow.load(path) == one
     True
     """
-    kind, values, arrays = container.read(path)
-    if kind not in _READERS:
+    return open_content(container.read(path))
+
+
+def open_content(content: container.Content) -> Any:
+    """Return the object in the content of a file."""
+    if content.kind not in _KINDS:
         raise FileFormatError(
-            f"{os.fspath(path)} holds a {kind!r}, which this release does not know; it reads "
-            f"{', '.join(sorted(_READERS))}"
+            f"{content.name} holds a {content.kind!r}, which this release does not know; it reads "
+            f"{', '.join(sorted(_KINDS))}"
         )
-    return _READERS[kind](values, arrays)
+    return _KINDS[content.kind].from_content(content)

@@ -92,7 +92,8 @@ class Scatter:
     def class_means(self) -> Floats:
         """Return the means of the classes around their common one, shape (n_classes, d)."""
         means: Floats = self.sums / np.maximum(self.counts, 1.0)[:, None]
-        return means - self.counts / self.counts.sum() @ means
+        means -= self.counts / self.counts.sum() @ means
+        return means
 
     def discriminants(self) -> Discriminants:
         """Return the directions in which classes stand apart.

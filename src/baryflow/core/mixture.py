@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from baryflow import container
+from baryflow import codec, container
 from baryflow.core.distribution import Distribution
-from baryflow.exceptions import FileFormatError, InvalidInputError
+from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_matrix, as_real, as_simplex, as_simplex_rows
 
 if TYPE_CHECKING:
     from sklearn.mixture import GaussianMixture
-
-KIND = "mixture"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,6 +55,9 @@ class Mixture(Distribution):
     stds: Floats
     labels: Floats | None = None
     mass: float = 1.0
+
+    #: What a file of it says that it holds.
+    kind: ClassVar[str] = "mixture"
 
     def __post_init__(self) -> None:
         means = as_matrix(self.means, "means", rows="n_components")
@@ -268,16 +269,45 @@ class Mixture(Distribution):
         FileNotFoundError
             If there is no such folder.
         """
-        container.write(path, KIND, {"mass": self.mass}, self._arrays())
+        container.write(path, self.kind, *codec.encode(self))
+
+    def to_bytes(self) -> bytes:
+        """Return what :meth:`save` would write, but for the date.
+
+        Returns
+        -------
+        bytes
+            The same mixture is the same bytes.
+        """
+        return container.to_bytes(self.kind, *codec.encode(self))
 
     @classmethod
-    def from_state(cls, values: dict[str, Any], arrays: dict[str, Any]) -> Self:
-        """Rebuild a mixture from what :meth:`save` put into the file, checking all of it.
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return the mixture that :meth:`to_bytes` was asked for.
 
         Parameters
         ----------
-        values, arrays : dict
-            As the file holds them.
+        data : bytes
+
+        Returns
+        -------
+        Mixture
+
+        Raises
+        ------
+        FileFormatError
+            If the data are foreign, truncated, damaged, of another kind, or of a newer release.
+        """
+        return cls.from_content(container.from_bytes(data))
+
+    @classmethod
+    def from_content(cls, content: container.Content) -> Self:
+        """Return the mixture in a file, checking all of it.
+
+        Parameters
+        ----------
+        content : Content
+            Of the file.
 
         Returns
         -------
@@ -288,16 +318,8 @@ class Mixture(Distribution):
         FileFormatError
             If something is missing or damaged.
         """
-        names = {"weights", "means", "stds"}
-        if not names <= arrays.keys() <= names | {"labels"} or "mass" not in values:
-            raise FileFormatError(
-                f"a saved mixture must hold the arrays weights, means, stds and perhaps labels, "
-                f"and a mass; got arrays {sorted(arrays)} and values {sorted(values)}"
-            )
-        try:
-            return cls(mass=values["mass"], **arrays)
-        except InvalidInputError as error:
-            raise FileFormatError(f"the saved mixture is damaged: {error}") from error
+        mixture: Self = codec.open_content(cls, content, cls.kind)
+        return mixture
 
     # -- private -----------------------------------------------------------------------------
 

@@ -106,15 +106,15 @@ class PaperSummary(Summary):
     def state(self) -> PaperSummaryState:
         """Return all there is to know, to continue bit for bit."""
         return PaperSummaryState(
-            self.settings,
             self.n_rows,
             self.mass,
             self._origin,
             self._moments,
             self._pool.state(),
+            self.settings,
             self._held_rows,
             self._held_weights,
-            self._rng.bit_generator.state,
+            dict(self._rng.bit_generator.state),
         )
 
     @classmethod

@@ -38,14 +38,20 @@ class Components(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SummaryState:
-    """All that a summary knows."""
+    """All that a summary knows, but for its settings."""
 
-    settings: Settings
     n_rows: int
     mass: float
     origin: Floats | None
     moments: Moments
     pool: PoolState
+
+
+@dataclass(frozen=True, eq=False)
+class StreamSummaryState(SummaryState):
+    """All that a summary of rows knows."""
+
+    settings: Settings
 
 
 class Summary(ABC):
@@ -182,7 +188,7 @@ class Summary(ABC):
             self._mixture = self._described(*self._components())
         return self._mixture
 
-    def view(self, A: Any, b: Any = None) -> Mixture:
+    def project(self, A: Any, b: Any = None) -> Mixture:
         """Return the mixture of A·x + b, exact up to its own reduction to max_components.
 
         Needs ``full_covariance``: a component's spread in a new direction depends on correlations.
@@ -191,7 +197,7 @@ class Summary(ABC):
         b = np.zeros(len(A)) if b is None else as_vector(b, "b", length=len(A), dim="n_outputs")
         spreads = self._pool.spreads
         if not isinstance(spreads, Matrices):
-            raise InvalidInputError("view needs full_covariance=True from the start of the stream")
+            raise InvalidInputError("project needs full_covariance=True from the start of the stream")
         masses, means, _ = self._components()
         variances = spreads.variances(A.T)
         return self._described(masses, means @ A.T + b, np.sqrt(np.maximum(variances, 0.0)))
@@ -301,14 +307,14 @@ class StreamSummary(Summary):
         summary._pool.append(mixture.weights * mixture.mass, means, mixture.stds)
         return summary
 
-    def state(self) -> SummaryState:
+    def state(self) -> StreamSummaryState:
         """Return all there is to know, to continue bit for bit."""
-        return SummaryState(
-            self.settings, self.n_rows, self.mass, self._origin, self._moments, self._pool.state()
+        return StreamSummaryState(
+            self.n_rows, self.mass, self._origin, self._moments, self._pool.state(), self.settings
         )
 
     @classmethod
-    def from_state(cls, state: SummaryState) -> Self:
+    def from_state(cls, state: StreamSummaryState) -> Self:
         """Go on from what :meth:`state` gave; raise InvalidInputError if the parts do not fit."""
         summary = cls(len(state.moments.means), state.settings, state.pool.metric)
         summary._restore(state)

@@ -47,7 +47,7 @@ class Shell:
 
 
 def plain(value: Any) -> Any:
-    """Return a parameter as it can be kept: a pandas Series becomes a mapping, what prints is dropped."""
+    """Return a parameter as it can be kept: a Series as a mapping, and no functions."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     return False if callable(value) else value
@@ -124,20 +124,10 @@ class Saves:
     @classmethod
     def from_content(cls, content: container.Content) -> Self:
         """Go on from the content of a file, checking all of it."""
-        if content.kind != cls.kind:
-            raise FileFormatError(
-                f"{content.name} holds a {content.kind!r}, not a {cls.kind!r}: use baryflow.load"
-            )
-        if not content.version:
-            raise FileFormatError(
-                f"{content.name} was written by a release before 0.2, whose models cannot be read any "
-                "more: fit again"
-            )
+        state = codec.open_content(cls.state_type, content, cls.kind)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # damaged numbers may upset a solver; errors tell
-                return cls._from_state(codec.decode(cls.state_type, content.values, content.arrays))
-        except FileFormatError as error:
-            raise FileFormatError(f"{content.name}: {error}") from error
+                return cls._from_state(state)
         except (*_DAMAGE, BaryflowError) as error:
             raise FileFormatError(f"{content.name}: a saved {cls.kind} is damaged: {error!r}") from error

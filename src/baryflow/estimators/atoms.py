@@ -24,14 +24,14 @@ def mix_class(V: Floats, unit: Floats, n_components: int, seed: int) -> Mixture:
     """Return the mixture of the rows of one class; `unit` is the usual spread within a class."""
     k = min(n_components, max(1, len(V) // _ROWS_PER_COMPONENT))
     rows, weights = distinct_rows(V, np.ones(len(V)))
-    mixture, _ = fit_rows(
+    mixture = fit_rows(
         rows,
         weights,
         Reference(V.mean(axis=0), unit),
         min_components=k,
         std_floor=1e-2,
         rng=np.random.default_rng(seed),
-    )
+    ).mixture
     if len(V) >= _FEW_ROWS:
         return mixture
     stds = np.sqrt((len(V) * mixture.stds**2 + unit**2) / (len(V) + 1))
@@ -124,11 +124,11 @@ def split_classes(
         for mixture, code in zip(mixtures, codes, strict=True)
     ]
     # A class that no mixture has stands in the middle.
-    middle = Mixture([1.0], [everything.mean()], [everything.stds.mean(axis=0)])
+    middle = Mixture(np.ones(1), everything.mean()[None], everything.stds.mean(axis=0)[None])
     pooled = [next((part[c] for part in parts if part[c] is not None), middle) for c in range(n_classes)]
     shares = np.stack(
         [np.bincount(c, m.weights, n_classes) for c, m in zip(codes, mixtures, strict=True)]
-    )
+    ).astype(np.float64)
     most = max(int(np.bincount(code).max()) for code in codes)
     return parts, [part or middle for part in pooled], shares, most
 

@@ -7,12 +7,12 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from baryflow.core.mixture import Mixture
 from baryflow.estimators._state import Saves, Shell, plain
 from baryflow.estimators.atoms import atoms_as_mixtures
-from baryflow.estimators.domains import TARGET, by_source, check_labels, fill_gaps
+from baryflow.estimators.domains import TARGET, by_source, fill_gaps
 from baryflow.estimators.follower import Follower, FollowerState, Manner
 from baryflow.estimators.learned import Learned, learn
 from baryflow.estimators.parameters import progress_of, source_options, switches
@@ -72,20 +72,6 @@ class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
     state_type = AdapterState
 
     # -- learning --------------------------------------------------------------------------------
-
-    def _check_y(self, y: Any, n: int) -> Any:
-        """Check the labels of n rows."""
-        if y is None:
-            raise InvalidInputError(
-                "requires y to be passed, but the target y is None: sources need labels"
-            )
-        y = column_or_1d(y, warn=True)
-        if len(y) != n:
-            raise InvalidInputError(
-                f"Found input variables with inconsistent numbers of samples: {n} rows, {len(y)} labels"
-            )
-        check_labels(y)
-        return y
 
     def _learn(self, X: Floats, y: Any, names: Any) -> tuple[Learned, Any, list[Any]]:
         """Learn from the rows of all sources; return it, the classes and the sources' names."""

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from baryflow.core.em import Reference, distinct_rows, fit_rows
 from baryflow.core.mixture import Mixture
+from baryflow.estimators._state import Saves, Shell
 from baryflow.estimators.random_state import draw_seed
-from baryflow.estimators.rows import TakesGaps
-from baryflow.validation import Floats, as_weights, check_values
+from baryflow.estimators.rows import TakesRows
+from baryflow.exceptions import InvalidInputError
+from baryflow.validation import Floats, Integers, as_weights
 
 
-class MixtureClassifier(TakesGaps, ClassifierMixin, BaseEstimator):
+@dataclass(frozen=True, eq=False)
+class MixtureClassifierState:
+    """All that a MixtureClassifier knows."""
+
+    shell: Shell
+    classes: Any
+    mixture: Mixture
+    n_components: Integers
+    n_iter: int
+
+
+class MixtureClassifier(Saves, TakesRows, ClassifierMixin, BaseEstimator):
     """Classify by Bayes' rule with an axis-aligned Gaussian mixture for each class.
 
     Use it where classes have several modes, where values are missing, or where a labelled
@@ -86,9 +98,8 @@ class MixtureClassifier(TakesGaps, ClassifierMixin, BaseEstimator):
         sample_weight : array of shape (n_samples,), optional
             Counts: 2 is a row seen twice, 0 a row not seen.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
-        check_values(X, "X", allow_nan=True)
-        check_classification_targets(y)
+        with self._unless_it_fails():
+            X, y = self._first_labelled(X, y)
         weights = as_weights(sample_weight, "sample_weight", length=len(X))
         seen = weights > 0.0
         X, y, weights = X[seen], np.asarray(y)[seen], weights[seen]
@@ -135,3 +146,23 @@ class MixtureClassifier(TakesGaps, ClassifierMixin, BaseEstimator):
         """Return the logarithm of :meth:`predict_proba`."""
         with np.errstate(divide="ignore"):  # a class may be impossible
             return np.log(self.predict_proba(X))
+
+    kind = "mixture_classifier"
+    state_type = MixtureClassifierState
+
+    def _state(self) -> MixtureClassifierState:
+        return MixtureClassifierState(
+            Shell.of(self), self.classes_, self.mixture_, self.n_components_, int(self.n_iter_)
+        )
+
+    @classmethod
+    def _from_state(cls, state: MixtureClassifierState) -> Self:
+        model = cls(**state.shell.parameters)
+        state.shell.fill(model)
+        model.classes_, model.mixture_ = state.classes, state.mixture
+        model.n_components_, model.n_iter_ = state.n_components, state.n_iter
+        if model.mixture_.n_classes != len(model.classes_) or (
+            model.mixture_.n_features != model.n_features_in_
+        ):
+            raise InvalidInputError("the mixture does not fit the classes or the columns")
+        return model

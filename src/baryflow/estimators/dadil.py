@@ -13,7 +13,7 @@ from baryflow.core.settings import Settings
 from baryflow.estimators.adaptation import OFFLINE_STEPS, WEIGHTS
 from baryflow.estimators.base import Adapter
 from baryflow.estimators.decision import Decision, weights_of
-from baryflow.estimators.domains import expect_proportions, split_domains
+from baryflow.estimators.domains import check_labels, expect_proportions, split_domains
 from baryflow.estimators.follower import Follower, Manner
 from baryflow.estimators.learned import Learned
 from baryflow.estimators.novelty import Novelty
@@ -187,13 +187,13 @@ class DaDiL(Adapter):
     def _source_labels(self, y: Any, is_target: Any) -> Any:
         """Return the labels of the sources; those of target rows may be anything."""
         if not is_target.any():
-            return self._check_y(y, len(is_target))
+            return check_labels(y, len(is_target))
         y = np.asarray(y)
         if y.shape != is_target.shape:
             raise InvalidInputError(
                 f"expected y to have shape (n_samples={len(is_target)},), got {y.shape}"
             )
-        return self._check_y(np.array(y[~is_target].tolist()), int((~is_target).sum()))
+        return check_labels(np.array(y[~is_target].tolist()), int((~is_target).sum()))
 
     @one_thread
     def fit_mixtures(

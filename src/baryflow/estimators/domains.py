@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Booleans, Floats, Integers, as_real, as_vector
@@ -77,16 +78,23 @@ def find_missing(values: Any) -> Booleans:
     return np.array([v is None or type(v).__name__ == "NAType" or v != v for v in values.ravel()])  # noqa: PLR0124
 
 
-def check_labels(y: Any) -> None:
-    """Refuse labels that are missing, and those that are no classes."""
-    labels = np.asarray(y)
+def check_labels(y: Any, n: int) -> Any:
+    """Return the labels of n rows; refuse those that are missing, and those that are no classes."""
+    if y is None:
+        raise InvalidInputError("requires y to be passed, but the target y is None: sources need labels")
+    labels = column_or_1d(y, warn=True)
+    if len(labels) != n:
+        raise InvalidInputError(
+            f"Found input variables with inconsistent numbers of samples: {n} rows, {len(labels)} labels"
+        )
     gaps = find_missing(labels)
     if gaps.any():
         raise InvalidInputError(
             f"Input y contains NaN or None: {int(gaps.sum())} row(s) have no label, the first at "
             f"position {int(gaps.argmax())}; drop them, or pass them to partial_fit as target rows"
         )
-    check_classification_targets(y)
+    check_classification_targets(labels)
+    return labels
 
 
 def check_new_source(X: Any, name: Any, sources: list[Any]) -> None:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from baryflow.core.dictionary import DAMPED, PROXIMAL
 from baryflow.estimators.adaptation import ONLINE_STEPS
 from baryflow.estimators.base import Adapter, AdapterState, SourceRows
-from baryflow.estimators.domains import check_new_source, split_domains
+from baryflow.estimators.domains import check_labels, check_new_source, split_domains
 from baryflow.estimators.follower import Follower
 from baryflow.estimators.parameters import (
     check_following,
@@ -223,8 +223,7 @@ class OnlineDaDiL(Adapter):
             If something does not fit; the message says what to do.
         """
         with self._unless_it_fails():
-            rows = self._first_rows(X)
-            y = self._check_y(y, len(rows))
+            rows, y = self._first_labelled(X, y)
             names, is_target = split_domains(sample_domain, len(rows), None)
             if is_target.any():
                 raise InvalidInputError(
@@ -265,7 +264,7 @@ class OnlineDaDiL(Adapter):
             raise InvalidInputError("add_source needs the rows of the sources: use keep_sources=True")
         check_new_source(X, name, self.sources_)
         rows = self._rows(X)
-        y = self._check_y(y, len(rows))
+        y = check_labels(y, len(rows))
         if (y.dtype.kind in "UO") != (kept.y.dtype.kind in "UO"):
             raise InvalidInputError(
                 f"y must hold classes of the same kind as before, {kept.y.dtype}, got {y.dtype}"

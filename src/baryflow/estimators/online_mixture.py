@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from baryflow import container
 from baryflow.core.mixture import Mixture
-from baryflow.core.paper_summary import PaperSummary
+from baryflow.core.paper_summary import PaperSummary, PaperSummaryState
 from baryflow.core.settings import UPDATES, PaperSettings, Settings
-from baryflow.core.summary import StreamSummary, Summary
+from baryflow.core.summary import StreamSummary, StreamSummaryState
+from baryflow.estimators._state import Saves, Shell
 from baryflow.estimators.random_state import draw_seed
-from baryflow.estimators.rows import TakesGaps
-from baryflow.exceptions import FileFormatError, InvalidInputError
-from baryflow.validation import Floats, Integers, RandomState, as_choice, as_weights, check_values
-
-KIND = "online_mixture"
+from baryflow.estimators.rows import TakesRows
+from baryflow.exceptions import InvalidInputError
+from baryflow.validation import Floats, Integers, RandomState, as_choice, as_weights
 
 
-class OnlineGaussianMixture(TakesGaps, DensityMixin, BaseEstimator):
+@dataclass(frozen=True, eq=False)
+class OnlineMixtureState:
+    """All that an OnlineGaussianMixture knows."""
+
+    shell: Shell
+    summary: StreamSummaryState | PaperSummaryState
+
+
+class OnlineGaussianMixture(Saves, TakesRows, DensityMixin, BaseEstimator):
     """Fit an axis-aligned Gaussian mixture to a stream that is seen once, in bounded memory.
 
     Every row becomes a component, and the nearest components are merged as long as there are too
@@ -57,7 +62,7 @@ class OnlineGaussianMixture(TakesGaps, DensityMixin, BaseEstimator):
     std_floor : float, default=1e-4
         Smallest standard deviation, relative to that of the whole column.
     full_covariance : bool, default=False
-        Carry the full covariance of each component, so that :meth:`view` can look at the stream in
+        Carry the full covariance of each component, so that :meth:`project` can look at the stream in
         other coordinates. Memory grows with the square of the number of features.
     random_state : int, RandomState, Generator or None
         Starts of EM with ``update="bic"``; rows need no chance.
@@ -88,7 +93,7 @@ class OnlineGaussianMixture(TakesGaps, DensityMixin, BaseEstimator):
     Mixture(n_components=15, n_features=2, mass=600)
     """
 
-    _summary: Summary
+    _summary: StreamSummary | PaperSummary
     n_features_in_: int
 
     def __init__(
@@ -170,10 +175,10 @@ class OnlineGaussianMixture(TakesGaps, DensityMixin, BaseEstimator):
         check_is_fitted(other)
         if hasattr(self, "_summary"):
             self._check_same_names(other)
-            self._summary.merge(other._summary)
+            self._summary.merge(other._summary)  # type: ignore[arg-type]  # kinds are compared there
         else:
             summary = self._new_summary(other.n_features_in_)
-            summary.merge(other._summary)
+            summary.merge(other._summary)  # type: ignore[arg-type]
             self._summary, self.n_features_in_ = summary, other.n_features_in_
             if (names := getattr(other, "feature_names_in_", None)) is not None:
                 self.feature_names_in_ = names.copy()
@@ -181,18 +186,19 @@ class OnlineGaussianMixture(TakesGaps, DensityMixin, BaseEstimator):
         return self
 
     def _absorb(self, X: Any, sample_weight: Any, *, reset: bool) -> Self:
-        X = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
-        check_values(X, "X", allow_nan=True)
-        weights = as_weights(sample_weight, "sample_weight", length=len(X))
-        if reset:
-            self._summary = self._new_summary(X.shape[1])
-        elif (settings := self._settings()) != self._summary.settings:
+        with self._unless_it_fails():
+            rows = self._first_rows(X) if reset else self._rows(X)
+            weights = as_weights(sample_weight, "sample_weight", length=len(rows))
+            if reset:
+                self._summary = self._new_summary(rows.shape[1])
+        settings = self._settings()
+        if settings != self._summary.settings:
             self._summary.change(settings)
-        self._summary.update(X, weights)
+        self._summary.update(rows, weights)
         self.n_samples_seen_ = self._summary.n_rows
         return self
 
-    def _new_summary(self, n_features: int) -> Summary:
+    def _new_summary(self, n_features: int) -> StreamSummary | PaperSummary:
         rng = np.random.default_rng(draw_seed(self.random_state))
         settings = self._settings()
         if isinstance(settings, PaperSettings):
@@ -242,7 +248,7 @@ class OnlineGaussianMixture(TakesGaps, DensityMixin, BaseEstimator):
         check_is_fitted(self, "_summary")
         return self._summary.moments()[1]
 
-    def view(self, A: Any, b: Any = None) -> Mixture:
+    def project(self, A: Any, b: Any = None) -> Mixture:
         """Return the mixture of A·x + b, for a stream summarised with ``full_covariance=True``.
 
         Parameters
@@ -251,7 +257,7 @@ class OnlineGaussianMixture(TakesGaps, DensityMixin, BaseEstimator):
         b : array of shape (n_outputs,), optional
         """
         check_is_fitted(self, "_summary")
-        return self._summary.view(A, b)
+        return self._summary.project(A, b)
 
     def score_samples(self, X: Any) -> Floats:
         """Return the log-density of every row."""
@@ -289,42 +295,23 @@ class OnlineGaussianMixture(TakesGaps, DensityMixin, BaseEstimator):
 
     # -- keeping -----------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to a ``.bary`` file; :func:`baryflow.load` goes on from it, bit for bit."""
-        check_is_fitted(self, "_summary")
-        parameters = self.get_params()
-        if not isinstance(self.random_state, (int, np.integer, type(None))):
-            parameters["random_state"] = None  # its effect lives on in the generator's state
-        values, arrays = self._summary.state()
-        names = getattr(self, "feature_names_in_", None)
-        values |= {
-            "parameters": container.plain(parameters),
-            "feature_names": None if names is None else [str(name) for name in names],
-        }
-        container.write(path, KIND, values, arrays)
+    kind = "online_mixture"
+    state_type = OnlineMixtureState
+
+    def _state(self) -> OnlineMixtureState:
+        return OnlineMixtureState(Shell.of(self), self._summary.state())
 
     @classmethod
-    def from_state(cls, values: dict[str, Any], arrays: dict[str, Any]) -> Self:
-        """Rebuild a model from what :meth:`save` put into the file, checking all of it."""
-        try:
-            model = cls(**values["parameters"])
-            settings = model._settings()
-            if isinstance(settings, PaperSettings):
-                model._summary = PaperSummary.from_state(settings, values, arrays)
-            else:
-                model._summary = StreamSummary.from_state(settings, values, arrays)
-            names = values["feature_names"]
-            names = None if names is None else [str(name) for name in names]
-            model._summary.mixture()  # finds what does not fit together
-        except (InvalidInputError, TypeError, KeyError, AttributeError, ValueError) as error:
-            raise FileFormatError(f"the saved online mixture is damaged: {error!r}") from error
-        model.n_features_in_ = model._summary.n_features
+    def _from_state(cls, state: OnlineMixtureState) -> Self:
+        model = cls(**state.shell.parameters)
+        state.shell.fill(model)
+        kept = state.summary
+        if isinstance(kept, PaperSummaryState):
+            model._summary = PaperSummary.from_state(kept)
+        else:
+            model._summary = StreamSummary.from_state(kept)
+        if model._summary.n_features != model.n_features_in_:
+            raise InvalidInputError("the summary does not fit the model")
         model.n_samples_seen_ = model._summary.n_rows
-        if names is not None:
-            if len(names) != model.n_features_in_:
-                raise FileFormatError(
-                    f"the saved online mixture is damaged: {len(names)} feature names for "
-                    f"{model.n_features_in_} features"
-                )
-            model.feature_names_in_ = np.array(names, dtype=object)
+        model._summary.mixture()  # finds what does not fit together
         return model

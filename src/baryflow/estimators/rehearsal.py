@@ -293,8 +293,8 @@ def _score(guesses: list[_Guess], decision: Decision) -> tuple[tuple[str, float,
             parts = [guess.part for guess in mine]
             before = [accuracy_of((0.0,) * len(EXPERTS) + (1.0,), g.logs, g.y) for g in mine]
             after = [accuracy_of(decision.at(g.seen), g.logs, g.y) for g in mine]
-            means = [float(np.average(right, weights=parts)) for right in (before, after)]
-            found.append((order, *means))
+            first, last = (float(np.average(right, weights=parts)) for right in (before, after))
+            found.append((order, first, last))
     return tuple(found)
 
 

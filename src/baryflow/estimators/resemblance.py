@@ -37,4 +37,4 @@ def compare_sources(bent: Bent) -> Floats:
     quadratic = table @ table.T
     # A little ridge shares the credit between sources that are the same.
     quadratic += 1e-6 * float(np.trace(quadratic)) / len(columns) * np.eye(len(columns))
-    return simplex_least_squares(quadratic[None], np.zeros((1, len(columns))))[0]
+    return simplex_least_squares(quadratic, np.zeros(len(columns)))

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from baryflow.estimators.domains import check_labels
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, check_values
 
@@ -32,6 +33,11 @@ class TakesRows:
     def _first_rows(self, X: Any) -> Floats:
         """Check rows to be fitted on, and remember their columns."""
         return self._check(X, reset=True)
+
+    def _first_labelled(self, X: Any, y: Any) -> tuple[Floats, Any]:
+        """Check labelled rows to be fitted on."""
+        rows = self._first_rows(X)
+        return rows, check_labels(y, len(rows))
 
     def _check(self, X: Any, *, reset: bool) -> Floats:
         refuse_other_than_numbers(X)

@@ -239,8 +239,12 @@ def learn_sources(
     )
     curve = dictionary.fit(domains, max_steps=_TRAINING_STEPS, tol=1e-3)
     prior = ProportionPrior.of(counts)
-    how = {"basis": basis, "max_steps": options.classifier_steps}
-    everything = (np.concatenate(rows) - centre) / scale
+
+    def classify(Z: Floats) -> LinearClassifier:
+        return LinearClassifier.fit(
+            Z, labels, n_classes, basis=basis, max_steps=options.classifier_steps
+        )
+
     return SourceModel(
         n_classes=n_classes,
         centre=centre,
@@ -248,8 +252,8 @@ def learn_sources(
         view=view,
         unit=unit,
         classifiers=Classifiers(
-            pooled=LinearClassifier.fit(everything, labels, n_classes, **how),
-            own=LinearClassifier.fit(np.concatenate(standardised), labels, n_classes, **how),
+            pooled=classify((np.concatenate(rows) - centre) / scale),
+            own=classify(np.concatenate(standardised)),
             limits=Limits.of(rows, centre, scale, constant),
             classes=ClassMoments.of(rows, codes, prior.mean, centre, scale),
         ),

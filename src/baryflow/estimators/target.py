@@ -11,7 +11,7 @@ from baryflow.core.mixture import Mixture
 from baryflow.core.paper_summary import PaperSummary, PaperSummaryState
 from baryflow.core.settings import PaperSettings, Settings
 from baryflow.core.spread import Spreads
-from baryflow.core.summary import StreamSummary, SummaryState
+from baryflow.core.summary import StreamSummary, StreamSummaryState
 from baryflow.estimators.class_moments import spread
 from baryflow.estimators.domains import fill_gaps
 from baryflow.estimators.sensors import Tally
@@ -40,7 +40,7 @@ class Seen:
 class TargetState:
     """All that is kept of a target."""
 
-    summary: SummaryState | PaperSummaryState
+    summary: StreamSummaryState | PaperSummaryState
     tally: Tally
 
 

@@ -1,4 +1,4 @@
-"""One BLAS thread inside: matrices of this size are multiplied faster by one than by several that wait."""
+"""One BLAS thread inside: at this size, several only wait for each other."""
 
 from __future__ import annotations
 
