@@ -169,9 +169,9 @@ class Dictionary:
 
         Domains in `frozen` keep their plans and coordinates: they pull on the atoms at no cost.
         """
-        sent = [self._transport(domain) for domain in domains]
+        products = [self._gap_products(domain, self._transport(domain)) for domain in domains]
         losses = np.array([domain.loss_weight * domain.loss for domain in domains])
-        self._move_coordinates(domains, sent)
+        self._move_coordinates(domains, products)
         self.move_atoms([*domains, *frozen])
         return losses
 
@@ -200,21 +200,25 @@ class Dictionary:
 
     def move_coordinates(self, domain: Domain) -> None:
         """Set the domain's coordinates to the exact minimiser with plans and atoms fixed."""
-        self._move_coordinates([domain], [self._sent(domain)])
+        self._move_coordinates([domain], [self._gap_products(domain, self._sent(domain))])
 
-    def _move_coordinates(self, domains: Sequence[Domain], sent: Sequence[Floats]) -> None:
-        """Move the coordinates of domains whose atoms' points are known in the order of their slots."""
-        if self.n_atoms == 1:
+    def _gap_products(self, domain: Domain, sent: Floats) -> Floats:
+        """Return the products of the atoms' gaps to the domain's goal, shape (C, C).
+
+        `sent` are the atoms' points in the order of the slots. It is overwritten: at its size a fresh
+        array costs more than what is done with it.
+        """
+        # Coordinates sum to one, so the goal can be taken as the origin: an offset costs no digits.
+        gaps = np.subtract(sent, domain.goal, out=sent)
+        gaps[:, :, domain.n_used :] = 0.0
+        weighted = (gaps * domain.slot_weights[:, None]).reshape(self.n_atoms, -1)
+        return np.asarray(weighted @ gaps.reshape(self.n_atoms, -1).T)
+
+    def _move_coordinates(self, domains: Sequence[Domain], products: Sequence[Floats]) -> None:
+        if self.n_atoms == 1 or not domains:
             return
-        products = np.empty((len(domains), self.n_atoms, self.n_atoms))
-        for product, domain, points in zip(products, domains, sent, strict=True):
-            used = slice(domain.n_used)
-            # Coordinates sum to one, so the goal can be taken as the origin: an offset costs no digits.
-            gaps = points[:, :, used] - domain.goal[:, used]
-            weighted = (gaps * domain.slot_weights[:, None]).reshape(self.n_atoms, -1)
-            np.matmul(weighted, gaps.reshape(self.n_atoms, -1).T, out=product)
         start = np.stack([domain.coordinates for domain in domains])
-        found = simplex_least_squares(products, np.zeros_like(start), start)
+        found = simplex_least_squares(np.stack(products), np.zeros_like(start), start)
         for domain, coordinates in zip(domains, found, strict=True):
             domain.coordinates = coordinates
 
@@ -232,35 +236,44 @@ class Dictionary:
             new.spatial[...] = self._solved(counting, goals, old.spatial)
         labelled = [domain for domain in counting if domain.n_used > old.n_spatial]
         # In the usual case the plans keep the classes apart, and no label has to move.
-        if not all(self._labels_fit(domain) for domain in labelled):
+        if labelled and not self._labels_fit(labelled):
             goals = [self._points(domain.goal).labels for domain in labelled]
-            new.labels[...] = self._solved(labelled, goals, old.labels)
+            labels = np.maximum(self._solved(labelled, goals, old.labels), 0.0)
+            totals = labels.sum(axis=1, keepdims=True)
+            new.labels[...] = np.where(
+                totals > 0.0,
+                labels * (self.label_scale / np.where(totals > 0.0, totals, 1.0)),
+                old.labels,
+            )
         np.maximum(new.stds, self.std_floor, out=new.stds)
-        labels = np.maximum(new.labels, 0.0)
-        totals = labels.sum(axis=1, keepdims=True)
-        new.labels[...] = np.where(
-            totals > 0.0,
-            labels * (self.label_scale / np.where(totals > 0.0, totals, 1.0)),
-            old.labels,
-        )
         self.atoms = new.values.reshape(self.atoms.shape)
 
     def _solved(self, domains: Sequence[Domain], goals: Sequence[Floats], old: Floats) -> Floats:
         """Return where some columns of the atoms bring the domains' slots nearest to their goals."""
         return solve_atoms(
             self._layout(domains),
+<<<<<<< HEAD
             np.concatenate([np.tile(d.coordinates, (self.n_slots, 1)) for d in domains]),
             np.concatenate([d.loss_weight * d.slot_weights for d in domains]),
+=======
+            np.repeat([d.coordinates for d in domains], self.n_slots, axis=0),
+            np.concatenate([d.trust * d.slot_weights for d in domains]),
+>>>>>>> b09788481b8c6d51157d1a7186cab10adab629d8
             np.concatenate(goals),
             old,
             self.proximal / self.n_slots,
         )
 
-    def _labels_fit(self, domain: Domain) -> bool:
-        """Tell whether the plan sends every slot to labels that it has already."""
+    def _labels_fit(self, domains: Sequence[Domain]) -> bool:
+        """Tell whether the plans send every slot to labels that it has already."""
         atoms = self._points(self.atoms).labels
-        labels = _mixed(domain.coordinates, atoms[np.arange(self.n_atoms)[:, None], domain.match])
-        gap = np.abs(labels - self._points(domain.goal).labels)[domain.slot_weights > 0.0]
+        matches = np.stack([domain.match for domain in domains])
+        sent = atoms[np.arange(self.n_atoms)[:, None], matches]  # (domains, C, K, classes)
+        coordinates = np.stack([domain.coordinates for domain in domains])
+        labels = (coordinates[:, None] @ sent.reshape(*sent.shape[:2], -1)).reshape(-1, atoms.shape[2])
+        goals = np.concatenate([self._points(domain.goal).labels for domain in domains])
+        occurs = np.concatenate([domain.slot_weights for domain in domains]) > 0.0
+        gap = np.abs(labels - goals)[occurs]
         return bool(gap.max(initial=0.0) <= 1e-12 * self.label_scale)
 
     def _points(self, values: Floats) -> Points:
