@@ -252,13 +252,8 @@ class Dictionary:
         """Return where some columns of the atoms bring the domains' slots nearest to their goals."""
         return solve_atoms(
             self._layout(domains),
-<<<<<<< HEAD
-            np.concatenate([np.tile(d.coordinates, (self.n_slots, 1)) for d in domains]),
-            np.concatenate([d.loss_weight * d.slot_weights for d in domains]),
-=======
             np.repeat([d.coordinates for d in domains], self.n_slots, axis=0),
-            np.concatenate([d.trust * d.slot_weights for d in domains]),
->>>>>>> b09788481b8c6d51157d1a7186cab10adab629d8
+            np.concatenate([d.loss_weight * d.slot_weights for d in domains]),
             np.concatenate(goals),
             old,
             self.proximal / self.n_slots,
