@@ -13,7 +13,7 @@ import math
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -153,25 +153,50 @@ class _Reader:
         self.used: set[str] = set()
 
     def read(self, value: Any) -> Any:
+        """Return the value that an encoded one stands for."""
         if isinstance(value, (float, *_SCALARS)):
             return value
-        if "class" in value:
-            fields = {name: self.read(item) for name, item in value["fields"].items()}
-            return self.classes[value["class"]](**fields)
-        if "array" in value:
-            self.used.add(value["array"])
-            return self.arrays[value["array"]]
-        if "names" in value:
-            return np.array(self.read(value["names"]), dtype=np.dtype(value["dtype"]))
-        if "empty" in value:
-            return np.zeros(value["empty"], dtype=np.dtype(value["dtype"]))
-        if "float" in value:
-            return float(value["float"])
-        if "dict" in value:
-            return {self.read(key): self.read(item) for key, item in value["dict"]}
-        if "tuple" in value:
-            return tuple(self.read(item) for item in value["tuple"])
+        for tag, read in self._TAGS.items():
+            if tag in value:
+                return read(self, value)
+        raise ValueError(f"a value without a known tag: {sorted(value)}")
+
+    def _class(self, value: Values) -> Any:
+        fields = {name: self.read(item) for name, item in value["fields"].items()}
+        return self.classes[value["class"]](**fields)
+
+    def _array(self, value: Values) -> Any:
+        self.used.add(value["array"])
+        return self.arrays[value["array"]]
+
+    def _names(self, value: Values) -> Any:
+        return np.array(self.read(value["names"]), dtype=np.dtype(value["dtype"]))
+
+    def _empty(self, value: Values) -> Any:
+        return np.zeros(value["empty"], dtype=np.dtype(value["dtype"]))
+
+    def _float(self, value: Values) -> float:
+        return float(value["float"])
+
+    def _dict(self, value: Values) -> dict[Any, Any]:
+        return {self.read(key): self.read(item) for key, item in value["dict"]}
+
+    def _list(self, value: Values) -> list[Any]:
         return [self.read(item) for item in value["list"]]
+
+    def _tuple(self, value: Values) -> tuple[Any, ...]:
+        return tuple(self.read(item) for item in value["tuple"])
+
+    _TAGS: ClassVar[dict[str, Any]] = {
+        "class": _class,
+        "array": _array,
+        "names": _names,
+        "empty": _empty,
+        "float": _float,
+        "dict": _dict,
+        "list": _list,
+        "tuple": _tuple,
+    }
 
 
 def _hints(kind: type[Any]) -> dict[str, Any]:
@@ -204,35 +229,34 @@ def _require(value: Any, hint: Any, name: str) -> None:
 
 
 def _fits(value: Any, hint: Any) -> bool:
+    """Tell whether a value is what an annotation says; what is inside a dataclass is looked at apart."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
-        return True
-    if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, one) for one in arguments)
-    if origin is typing.Literal:
-        return value in arguments
+        fits = True
+    elif origin in (typing.Union, types.UnionType):
+        fits = any(_fits(value, one) for one in arguments)
+    elif origin is typing.Literal:
+        fits = value in arguments
+    elif origin is not None:
+        fits = isinstance(value, origin) and _items_fit(value, origin, arguments)
+    elif hint in (int, float):
+        numbers = (int,) if hint is int else (float, int)
+        fits = isinstance(value, numbers) and not isinstance(value, bool)
+    else:
+        fits = isinstance(value, hint)
+    return fits
+
+
+def _items_fit(value: Any, origin: Any, arguments: tuple[Any, ...]) -> bool:
+    """Tell whether the items of a container are what its annotation says."""
     if origin is np.ndarray:
         wanted = typing.get_args(arguments[1])[0] if len(arguments) > 1 else Any
-        return isinstance(value, np.ndarray) and (wanted is Any or value.dtype == np.dtype(wanted))
-    if origin is tuple:
-        inner = arguments[0] if arguments[1:] == (...,) else None
-        return isinstance(value, tuple) and (
-            all(_fits(item, inner) for item in value)
-            if inner is not None
-            else len(value) == len(arguments)
-            and all(_fits(*pair) for pair in zip(value, arguments, strict=True))
-        )
-    if origin is list:
-        return isinstance(value, list) and all(_whole(item, arguments[0]) for item in value)
-    if origin in (dict, Mapping):
-        return isinstance(value, dict) and all(
-            _fits(key, arguments[0]) and _whole(item, arguments[1]) for key, item in value.items()
-        )
-    if hint is float:
-        return isinstance(value, (float, int)) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint if origin is None else origin)
+        return bool(wanted is Any or value.dtype == np.dtype(wanted))
+    if origin is dict:
+        return all(_fits(k, arguments[0]) and _whole(v, arguments[1]) for k, v in value.items())
+    if origin is tuple and arguments[1:] != (...,):
+        return len(value) == len(arguments) and all(map(_whole, value, arguments))
+    return all(_whole(item, arguments[0]) for item in value)
 
 
 def _whole(value: Any, hint: Any) -> bool:

@@ -22,14 +22,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from baryflow.core.gaussian import fast_squared_distances
-from baryflow.core.points import Points
 from baryflow.core.quadratic import Layout, simplex_least_squares, solve_atoms
-from baryflow.core.transport import assignment, plan_between
+from baryflow.core.transport import carry_barycenter
 from baryflow.validation import Floats, Integers
 
-#: Coordinates below this play no part in a barycenter.
-_NEGLIGIBLE = 1e-9
 #: Weight of the proximal term that keeps atoms near where they were, relative to a point's own: next to
 #: nothing, enough for the normal equations to have one solution.
 PROXIMAL = 1e-2
@@ -110,6 +106,20 @@ class Dictionary:
         """Components of each atom, K."""
         return int(self.atoms.shape[1])
 
+    # Columns of points; others use :class:`~baryflow.core.points.Points`.
+
+    @property
+    def _spatial(self) -> slice:
+        return slice(2 * self.n_features)
+
+    @property
+    def _stds(self) -> slice:
+        return slice(self.n_features, 2 * self.n_features)
+
+    @property
+    def _labels(self) -> slice:
+        return slice(2 * self.n_features, None)
+
     def copy(self, *, proximal: float | None = None) -> Dictionary:
         """Return a dictionary that can be trained, as firmly as told, without changing this one."""
         return replace(self, proximal=self.proximal if proximal is None else proximal)
@@ -126,6 +136,10 @@ class Dictionary:
         """
         return _mixed(domain.coordinates, self._sent(domain))
 
+    def reconstructions(self, domains: Sequence[Domain]) -> list[Floats]:
+        """Return the points of the barycenters of several domains."""
+        return [self.reconstruction(domain) for domain in domains]
+
     def _sent(self, domain: Domain) -> Floats:
         """Return the atoms' points in the order of the domain's slots, shape (C, K, D)."""
         sent: Floats = self.atoms[np.arange(self.n_atoms)[:, None], domain.match]
@@ -140,27 +154,28 @@ class Dictionary:
         """Renew matches and plan; return the atoms' points in the order of the domain's slots."""
         if not domain.match.size:
             domain.match = np.tile(np.arange(self.n_slots), (self.n_atoms, 1))
-        sent = self._sent(domain)
-        points = _mixed(domain.coordinates, sent)
-        if self.n_atoms > 1:
-            match = domain.match.copy()
-            for c in np.flatnonzero(domain.coordinates > _NEGLIGIBLE):
-                match[c] = assignment(fast_squared_distances(points, self.atoms[c]))
-            if not np.array_equal(match, domain.match):
-                domain.match = match
-                sent = self._sent(domain)
-                points = _mixed(domain.coordinates, sent)
-        used = slice(domain.n_used)
-        costs = fast_squared_distances(domain.points[:, used], points[:, used])
-        if domain.extra_costs is not None:
-            costs += domain.extra_costs
-        plan = plan_between(domain.weights, domain.slot_weights, costs)
-        domain.plan = plan
-        domain.loss = float(np.vdot(plan, costs))
-        weights = np.where(domain.slot_weights > 0.0, domain.slot_weights, 1.0)
-        domain.goal = plan.T @ domain.points
-        domain.goal /= weights[:, None]
+        domain.match, sent, domain.plan, domain.loss = carry_barycenter(
+            self.atoms,
+            domain.coordinates,
+            domain.match,
+            domain.points[:, : domain.n_used],
+            domain.weights,
+            domain.slot_weights,
+            domain.extra_costs,
+        )
+        domain.goal = domain.plan.T @ domain.points
+        domain.goal /= np.where(domain.slot_weights > 0.0, domain.slot_weights, 1.0)[:, None]
         return sent
+
+    def settle(self, domain: Domain, n_times: int = 1) -> Floats:
+        """Find the domain's place among the atoms as they are: plan and coordinates in turn.
+
+        Return where its slots are then, means and stds side by side, shape (K, 2·n_features).
+        """
+        for _ in range(n_times):
+            self.transport(domain)
+            self.move_coordinates(domain)
+        return self.reconstruction(domain)[:, self._spatial]
 
     # -- block steps ---------------------------------------------------------------------------
 
@@ -209,8 +224,8 @@ class Dictionary:
         array costs more than what is done with it.
         """
         # Coordinates sum to one, so the goal can be taken as the origin: an offset costs no digits.
-        gaps = np.subtract(sent, domain.goal, out=sent)
-        gaps[:, :, domain.n_used :] = 0.0
+        gaps = sent[:, :, : domain.n_used]
+        np.subtract(gaps, domain.goal[:, : domain.n_used], out=gaps)
         weighted = (gaps * domain.slot_weights[:, None]).reshape(self.n_atoms, -1)
         return np.asarray(weighted @ gaps.reshape(self.n_atoms, -1).T)
 
@@ -228,51 +243,47 @@ class Dictionary:
         The normal equations are the same for all columns, except that unlabelled domains say nothing
         about labels.
         """
-        old = self._points(self.atoms.reshape(-1, self.atoms.shape[2]))
-        new = self._points(old.values.copy())
+        old = self.atoms.reshape(-1, self.atoms.shape[2])
+        new = old.copy()
         counting = [domain for domain in domains if domain.loss_weight > 0.0]
         if counting:
-            goals = [self._points(domain.goal).spatial for domain in counting]
-            new.spatial[...] = self._solved(counting, goals, old.spatial)
-        labelled = [domain for domain in counting if domain.n_used > old.n_spatial]
+            new[:, self._spatial] = self._solved(counting, self._spatial, old)
+        labelled = [domain for domain in counting if domain.n_used > 2 * self.n_features]
         # In the usual case the plans keep the classes apart, and no label has to move.
         if labelled and not self._labels_fit(labelled):
-            goals = [self._points(domain.goal).labels for domain in labelled]
-            labels = np.maximum(self._solved(labelled, goals, old.labels), 0.0)
+            labels = np.maximum(self._solved(labelled, self._labels, old), 0.0)
             totals = labels.sum(axis=1, keepdims=True)
-            new.labels[...] = np.where(
+            new[:, self._labels] = np.where(
                 totals > 0.0,
                 labels * (self.label_scale / np.where(totals > 0.0, totals, 1.0)),
-                old.labels,
+                old[:, self._labels],
             )
-        np.maximum(new.stds, self.std_floor, out=new.stds)
-        self.atoms = new.values.reshape(self.atoms.shape)
+        stds = new[:, self._stds]
+        np.maximum(stds, self.std_floor, out=stds)
+        self.atoms = new.reshape(self.atoms.shape)
 
-    def _solved(self, domains: Sequence[Domain], goals: Sequence[Floats], old: Floats) -> Floats:
+    def _solved(self, domains: Sequence[Domain], columns: slice, old: Floats) -> Floats:
         """Return where some columns of the atoms bring the domains' slots nearest to their goals."""
         return solve_atoms(
             self._layout(domains),
             np.repeat([d.coordinates for d in domains], self.n_slots, axis=0),
             np.concatenate([d.loss_weight * d.slot_weights for d in domains]),
-            np.concatenate(goals),
-            old,
+            np.concatenate([domain.goal[:, columns] for domain in domains]),
+            old[:, columns],
             self.proximal / self.n_slots,
         )
 
     def _labels_fit(self, domains: Sequence[Domain]) -> bool:
         """Tell whether the plans send every slot to labels that it has already."""
-        atoms = self._points(self.atoms).labels
+        atoms = self.atoms[:, :, self._labels]
         matches = np.stack([domain.match for domain in domains])
         sent = atoms[np.arange(self.n_atoms)[:, None], matches]  # (domains, C, K, classes)
         coordinates = np.stack([domain.coordinates for domain in domains])
         labels = (coordinates[:, None] @ sent.reshape(*sent.shape[:2], -1)).reshape(-1, atoms.shape[2])
-        goals = np.concatenate([self._points(domain.goal).labels for domain in domains])
+        goals = np.concatenate([domain.goal[:, self._labels] for domain in domains])
         occurs = np.concatenate([domain.slot_weights for domain in domains]) > 0.0
         gap = np.abs(labels - goals)[occurs]
         return bool(gap.max(initial=0.0) <= 1e-12 * self.label_scale)
-
-    def _points(self, values: Floats) -> Points:
-        return Points(values, self.n_features)
 
     def _layout(self, domains: Sequence[Domain]) -> Layout:
         """Return how the matches connect the slots; as long as they stay the same, the last one."""

@@ -118,18 +118,6 @@ def _repaired(products: Floats, norms: Floats, points: Floats, others: Floats) -
     return table
 
 
-def fast_squared_distances(points: Floats, others: Floats) -> Floats:
-    """Return the table of squared distances with errors relative to the points' norms; never below 0.
-
-    For inner loops over points that lie around the origin.
-    """
-    table: Floats = points @ others.T
-    table *= -2.0
-    table += np.vecdot(points, points)[:, None]
-    table += np.vecdot(others, others)
-    return np.maximum(table, 0.0, out=table)
-
-
 def w2_squared_table(means_a: Floats, stds_a: Floats, means_b: Floats, stds_b: Floats) -> Floats:
     """Return ‖m_i − m_j‖² + ‖s_i − s_j‖² for every pair (paper, eq. 6)."""
     return squared_distances(

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from baryflow.core.gaussian import CANCELLED, squared_distances
-from baryflow.core.spread import Matrices, PackedFactors, Spreads
+from baryflow.core.spread import Matrices, Merge, PackedFactors, Spreads
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Booleans, Floats, Integers, check_values
 
@@ -201,17 +201,18 @@ class Pool:
 
     def compress(self, limit: int) -> None:
         """Merge the nearest pair until at most `limit` components are left (paper, Alg. 3)."""
-        for _ in range(len(self) - limit):
-            self.merge_pair(*self.closest())
+        merges = [self._merge_pair(*self._closest()) for _ in range(len(self) - limit)]
+        if self._spreads is not None and merges:
+            self._spreads.merge(merges, self._metric)
 
-    def closest(self) -> tuple[int, int]:
+    def _closest(self) -> tuple[int, int]:
         """Return the slots of the nearest pair."""
         i = int(self._nearest_cost.argmin())
         j = int(self._nearest[i])
         return (i, j) if i < j else (j, i)
 
-    def merge_pair(self, i: int, j: int) -> None:
-        """Merge the component in slot j into the one in slot i."""
+    def _merge_pair(self, i: int, j: int) -> Merge:
+        """Merge the component in slot j into the one in slot i, but for its spread."""
         d, points = self._d, self._points
         mass = self._masses[i] + self._masses[j]
         # Two components that never occur merge into one that never occurs.
@@ -230,11 +231,10 @@ class Pool:
         self._norms[i] = np.vecdot(self._places[i], self._places[i])
         if self._labels.shape[1]:
             self._labels[i] += share * (self._labels[j] - self._labels[i])
-        if self._spreads is not None:
-            self._spreads.merge(i, j, share, step[:d], self._metric)
         self._masses[i] = mass
         self._forget(j)
         self._recompute(i, j)
+        return i, j, share, step[:d]
 
     def decay(self, factor: float) -> None:
         """Multiply all masses by a factor."""

@@ -7,6 +7,7 @@ variances of ``x @ metric`` for a metric that changes little: a few vectors a co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -22,6 +23,9 @@ _SPARE, _WAITING = 8, 8
 _BUDGET = 2**22
 #: A column's scale in the metric may still change by about this part: what matters then is kept too.
 _SCALE_CHANGE = 0.1
+
+#: Slot j into slot i; the share of j in their mass; the step from the mean of i to that of j.
+Merge = tuple[int, int, float, Floats]
 
 
 @dataclass(eq=False)
@@ -48,11 +52,12 @@ class Matrices:
         self.covariances[slots] = 0.0
         self.covariances[slots[:, None], diagonal, diagonal] = np.square(stds)
 
-    def merge(self, i: int, j: int, share: float, step: Floats, _: Floats | None) -> None:
-        """Merge slot j into slot i; `share` is that of j, `step` leads from i's mean to j's."""
+    def merge(self, merges: Sequence[Merge], _: Floats | None) -> None:
+        """Merge pairs of slots, one after another."""
         kept = self.covariances
-        kept[i] += share * (kept[j] - kept[i])
-        kept[i] += share * (1.0 - share) * np.outer(step, step)
+        for i, j, share, step in merges:
+            kept[i] += share * (kept[j] - kept[i])
+            kept[i] += share * (1.0 - share) * np.outer(step, step)
 
     def take(self, alive: Booleans) -> Matrices:
         """Return those of some components."""
@@ -154,8 +159,12 @@ class Factors:
         # What was dropped was measured in the other pool's metric, which may have more directions.
         self.rest[slots] = given.rest if given.rest.shape[1] == self.rest.shape[1] else 0.0
 
-    def merge(self, i: int, j: int, share: float, step: Floats, metric: Floats | None) -> None:
-        """Merge slot j into slot i; `share` is that of j, `step` leads from i's mean to j's."""
+    def merge(self, merges: Sequence[Merge], metric: Floats | None) -> None:
+        """Merge pairs of slots, one after another."""
+        for merge in merges:
+            self._merge_pair(*merge, metric)
+
+    def _merge_pair(self, i: int, j: int, share: float, step: Floats, metric: Floats | None) -> None:
         mine, other = int(self.ranks[i]), int(self.ranks[j])
         total = mine + other + 1
         fits = total <= self.vectors.shape[1]

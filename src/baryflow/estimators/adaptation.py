@@ -86,7 +86,7 @@ class Adaptation:
     reconstruction, labelled : Mixture
         The target rebuilt from the atoms, and its own components with the labels that the plan gives
         them; both in the coordinates of the view.
-    known : Mixture
+    known : Points
         The reconstruction before this adaptation moved its atoms towards the target: afterwards it has
         met what is new half-way.
     typical : float
@@ -100,7 +100,7 @@ class Adaptation:
     losses: Floats
     reconstruction: Mixture
     labelled: Mixture
-    known: Mixture
+    known: Points
     typical: float
 
     @property
@@ -154,7 +154,7 @@ class Adaptation:
         The squared distance to the nearest component in its own stds, mean over the dimensions.
         """
         Z = self.model.project(X, self.mix.centre, self.mix.scale)
-        return measure_remoteness(Z, self.known) / self.typical
+        return measure_remoteness(Z, self.known.means, _floored(self.model, self.known)) / self.typical
 
 
 def adapt(
@@ -205,10 +205,7 @@ def adapt(
     bent, losses = _bend(model, target, steps, start)
     slots = Points(bent.dictionary.reconstruction(target), model.n_dimensions)
     reconstruction = _rebuild(model, mix, slots, seen)
-    floor = _PREDICTOR_FLOOR * model.unit
-    unmoved = Points(bent.unmoved, model.n_dimensions)
-    even = np.full(len(bent.unmoved), 1.0 / len(bent.unmoved))
-    known = Mixture(even, unmoved.means, np.maximum(unmoved.stds, floor))
+    known = Points(bent.unmoved, model.n_dimensions)
     return Adaptation(
         model=model,
         mass=seen.mass,
@@ -218,7 +215,7 @@ def adapt(
         reconstruction=reconstruction,
         labelled=_label(model, seen, points, variances, target, reconstruction),
         known=known,
-        typical=_typical_remoteness(known, seen.masses, points.means, variances),
+        typical=_typical_remoteness(model, known, seen.masses, points, variances),
     )
 
 
@@ -232,9 +229,7 @@ def _bend(model: SourceModel, target: Domain, steps: Steps, start: Bent | None) 
     if start is None:
         dictionary = model.dictionary.copy(proximal=steps.proximal)
         sources = [domain.copy() for domain in model.domains]
-        for _ in range(_MATCHING_STEPS):
-            dictionary.transport(target)
-            dictionary.move_coordinates(target)
+        dictionary.settle(target, _MATCHING_STEPS)
     else:
         dictionary = start.dictionary.copy(proximal=steps.proximal)
         sources = [domain.copy() for domain in start.sources]
@@ -256,7 +251,7 @@ def _rebuild(model: SourceModel, mix: Mix, slots: Points, seen: Seen) -> Mixture
     return Mixture(
         expected / expected.sum(),
         slots.means,
-        np.maximum(slots.stds, _PREDICTOR_FLOOR * model.unit),
+        _floored(model, slots),
         _normalise(slots.labels),
         float(seen.masses.sum()),
     )
@@ -265,13 +260,14 @@ def _rebuild(model: SourceModel, mix: Mix, slots: Points, seen: Seen) -> Mixture
 def _label(
     model: SourceModel,
     seen: Seen,
-    points: Points,
+    points: Floats,
     variances: Floats,
     target: Domain,
     rebuilt: Mixture,
 ) -> Mixture:
     """Return the target's own components with the labels that the plan gives them."""
     masses, labels = seen.masses[:, None], np.asarray(rebuilt.labels)
+    means = points[:, : model.n_dimensions]
     # One more row of the usual spread: a component of few rows knows little of its own.
     smoothed = np.sqrt((masses * variances + model.unit**2) / (masses + 1.0))
     # And one row for every class, where the reconstruction has it: some may not have come yet.
@@ -279,7 +275,7 @@ def _label(
     everything = np.concatenate([seen.masses, awaited])
     return Mixture(
         everything / everything.sum(),
-        np.concatenate([points.means, rebuilt.means]),
+        np.concatenate([means, rebuilt.means]),
         np.concatenate(
             [np.maximum(smoothed, _PREDICTOR_FLOOR * model.unit), np.maximum(rebuilt.stds, model.unit)]
         ),
@@ -296,23 +292,30 @@ def _normalise(rows: Floats) -> Floats:
     return np.where(totals > 0.0, rows / np.where(totals > 0.0, totals, 1.0), uniform)
 
 
-def _typical_remoteness(known: Mixture, masses: Floats, means: Floats, variances: Floats) -> float:
+def _floored(model: SourceModel, points: Points) -> Floats:
+    """Return the stds of points that predict."""
+    return np.maximum(points.stds, _PREDICTOR_FLOOR * model.unit)
+
+
+def _typical_remoteness(
+    model: SourceModel, known: Points, masses: Floats, points: Floats, variances: Floats
+) -> float:
     """Return the median of the expected remoteness of the rows of each component."""
-    precision = 1.0 / np.square(known.stds)
+    means, there = points[:, : model.n_dimensions], known.means
+    precision = 1.0 / np.square(_floored(model, known))
     expected = (np.square(means) + variances) @ precision.T
-    expected += np.vecdot(np.square(known.means), precision) - 2.0 * means @ (known.means * precision).T
+    expected += np.vecdot(np.square(there), precision) - 2.0 * means @ (there * precision).T
     nearest = np.maximum(expected.min(axis=1), 0.0) / means.shape[1]
     order = np.argsort(nearest)
     reached = np.cumsum(masses[order]) >= 0.5 * masses.sum()
     return max(float(nearest[order][reached.argmax()]), 1e-12)
 
 
-def measure_remoteness(Z: Floats, mixture: Mixture) -> Floats:
+def measure_remoteness(Z: Floats, means: Floats, stds: Floats) -> Floats:
     """Return the smallest mean squared standardised distance of each row to a component."""
     nearest = np.full(len(Z), np.inf)
-    for mean, std, weight in zip(mixture.means, mixture.stds, mixture.weights, strict=True):
-        if weight > 0.0:
-            np.minimum(nearest, np.square((Z - mean) / std).mean(axis=1), out=nearest)
+    for mean, std in zip(means, stds, strict=True):
+        np.minimum(nearest, np.square((Z - mean) / std).mean(axis=1), out=nearest)
     return nearest
 
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from baryflow.core.dictionary import Dictionary, Domain, farthest_first
 from baryflow.core.em import Reference, distinct_rows, fit_rows
-from baryflow.core.gaussian import fast_squared_distances
 from baryflow.core.mixture import Mixture
 from baryflow.core.points import Points
+from baryflow.core.transport import fast_squared_distances
 from baryflow.validation import Floats, Integers
 
 #: A class with fewer rows than this in a source is one component, its spread drawn towards the usual.

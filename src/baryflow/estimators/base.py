@@ -111,12 +111,18 @@ class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
             self.resemblance_ = dict(zip(self.sources_, shares, strict=True))
             self.target_mixture_: Mixture = adaptation.reconstruction
             self.mix_, self.proportions_ = adaptation.mix, adaptation.mix.shares
-        self.atoms_ = atoms_as_mixtures(dictionary)
+        self._dictionary = dictionary
         self.coordinates_ = {
             name: domain.coordinates for name, domain in zip(self.sources_, domains, strict=True)
         }
         if adaptation is not None:
             self.coordinates_[TARGET] = adaptation.bent.target.coordinates
+
+    @property
+    def atoms_(self) -> list[Mixture]:
+        """The atoms as labelled mixtures, in the coordinates of the view."""
+        check_is_fitted(self, "_follower")
+        return atoms_as_mixtures(self._dictionary)
 
     # -- predictions -----------------------------------------------------------------------------
 

@@ -13,8 +13,7 @@ import numpy as np
 from scipy.special import softmax
 
 from baryflow.core.dictionary import Domain
-from baryflow.core.gaussian import fast_squared_distances
-from baryflow.core.points import Points
+from baryflow.core.transport import fast_squared_distances
 from baryflow.estimators.linear import reweight
 from baryflow.estimators.sources import SourceModel
 from baryflow.estimators.target import Seen
@@ -30,7 +29,7 @@ _STEPS = 3
 _FRESH = 4
 
 
-_NOWHERE = Points(np.zeros((0, 0)), 0)
+_NOWHERE = np.zeros((0, 0))
 
 
 def _gap(shares: Floats, usual: Floats) -> float:
@@ -95,9 +94,10 @@ def find_mix(model: SourceModel, seen: Seen, votes: Floats, own_share: float) ->
     """
     mass = float(seen.masses.sum())
     weights = seen.masses / mass
+    of_rows = model.of_rows
 
     def moments_at(mix: Floats) -> tuple[Floats, Floats]:
-        return model.moments_at(seen.mean, seen.variance, mix, mass)
+        return of_rows.classes.at(seen.mean, seen.variance, mix, mass)
 
     usual, n_classes = model.usual, model.n_classes
     classes = model.slot_classes
@@ -120,18 +120,16 @@ def find_mix(model: SourceModel, seen: Seen, votes: Floats, own_share: float) ->
         if number % _FRESH == 0:
             variances = model.variances(seen.spreads, seen.stds, scale)
         points = model.points(seen.means, variances, centre, scale)
-        domain.points, domain.n_used, domain.slot_weights = points.values, points.n_spatial, slot_weights
-        model.dictionary.transport(domain)
-        model.dictionary.move_coordinates(domain)
-        slots = Points(model.dictionary.reconstruction(domain), p)
-        distances = fast_squared_distances(points.spatial / unit, slots.spatial / unit)
+        domain.points, domain.slot_weights = points, slot_weights
+        slots = model.dictionary.settle(domain)
+        distances = fast_squared_distances(points / unit, slots / unit)
         if np.isinf(misfit):
             misfit = max(1.0, float(np.vdot(domain.plan, distances)) / p)
         table = distances.reshape(len(weights), n_classes, n_slots)
         nearest = table.min(axis=2)
         evidence = pooled
         if 2 * number >= _ROUNDS:
-            own = np.log(model.own_proba(seen.means, centre, scale) + VOTE_FLOOR)
+            own = np.log(of_rows.own.proba((seen.means - centre) / scale) + VOTE_FLOOR)
             evidence = (1.0 - own_share) * pooled + own_share * own
         for _ in range(_STEPS):
             # log Σ exp over the slots of a class, in units of the misfit

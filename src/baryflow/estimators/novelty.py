@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from baryflow.core.mixture import Mixture
 from baryflow.core.points import Points
 from baryflow.estimators.adaptation import Adaptation, measure_remoteness
 from baryflow.estimators.class_moments import spread
@@ -57,7 +56,6 @@ class Novelty:
 
 def _source_remoteness(model: SourceModel, rows: Floats, centre: Floats, scale: Floats) -> Floats:
     """Return how remote rows are from all sources."""
-    points = Points(np.concatenate([domain.points for domain in model.domains]), model.n_dimensions)
-    weights = np.concatenate([domain.weights for domain in model.domains])
-    mixture = Mixture(weights / weights.sum(), points.means, points.stds)
-    return measure_remoteness(model.project(rows, centre, scale), mixture)
+    occurring = [domain.points[domain.weights > 0.0] for domain in model.domains]
+    points = Points(np.concatenate(occurring), model.n_dimensions)
+    return measure_remoteness(model.project(rows, centre, scale), points.means, points.stds)

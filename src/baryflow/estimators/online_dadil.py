@@ -286,7 +286,7 @@ class OnlineDaDiL(Adapter):
         """Learn all sources; nothing of the model changes unless all of it succeeds."""
         manner = manner_of(self, len(np.unique(y)))
         learned, self.classes_, self.sources_ = self._learn(X, y, names)
-        self._follower = Follower(learned, manner)
+        self._follower, self._following_with = Follower(learned, manner), self.get_params(deep=False)
         self._learned_with = remember_fixed(self)
         self._kept = SourceRows(X.copy(), np.array(y), np.array(names)) if self.keep_sources else None
         self.columns_ = {}
@@ -371,7 +371,10 @@ class OnlineDaDiL(Adapter):
     def _renew_manner(self) -> None:
         """Go on as the parameters now say, if they may say so."""
         require_unchanged(self, self._learned_with)
-        self._follower.manner = manner_of(self, len(self.classes_))
+        now, before = self.get_params(deep=False), self._following_with
+        if any(value is not before.get(name, self) for name, value in now.items()):
+            self._follower.manner = manner_of(self, len(self.classes_))
+            self._following_with = now
 
     @property
     def n_samples_seen_(self) -> int:
@@ -416,4 +419,5 @@ class OnlineDaDiL(Adapter):
     def _from_state(cls, state: AdapterState) -> Self:
         model = super()._from_state(state)
         check_following(model)
+        model._following_with = {}
         return model

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from baryflow.core.gaussian import fast_squared_distances
 from baryflow.core.quadratic import simplex_least_squares
-from baryflow.core.transport import assignment
+from baryflow.core.transport import match_slots
 from baryflow.estimators.adaptation import Bent
 from baryflow.validation import Floats
 
@@ -25,13 +24,13 @@ def compare_sources(bent: Bent) -> Floats:
     dictionary, target = bent.dictionary, bent.target
     used = slice(target.n_used)
     slots = dictionary.reconstruction(target)
+    rebuilt = dictionary.reconstructions(bent.sources)
     columns = []
-    for domain in bent.sources:
-        rebuilt = dictionary.reconstruction(domain)
+    for domain, points, match in zip(bent.sources, rebuilt, match_slots(slots, rebuilt), strict=True):
         # Where the source lacks a class its reconstruction stands in.
-        points = np.where((domain.slot_weights > 0.0)[:, None], domain.goal, rebuilt)
-        columns.append(points[assignment(fast_squared_distances(slots, rebuilt))][:, used])
-    goal = np.where((target.slot_weights > 0.0)[:, None], target.goal, slots)[:, used]
+        known = np.where((domain.slot_weights > 0.0)[:, None], domain.goal, points)
+        columns.append(known[match][:, used])
+    goal = np.where((target.slot_weights > 0.0)[:, None], target.goal[:, used], slots[:, used])
     gaps = (np.stack(columns) - goal) * np.sqrt(target.slot_weights)[:, None]
     table = gaps.reshape(len(columns), -1)
     quadratic = table @ table.T

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from operator import add
 
 import numpy as np
@@ -12,7 +12,6 @@ import numpy as np
 from baryflow.core.dictionary import Dictionary, Domain
 from baryflow.core.discriminant import Discriminants, Scatter
 from baryflow.core.mixture import Mixture
-from baryflow.core.points import Points
 from baryflow.core.proportions import ProportionPrior
 from baryflow.core.spread import Spreads
 from baryflow.estimators.atoms import mix_class, split_classes, start_dictionary
@@ -83,7 +82,7 @@ class SourceModel:
         """Columns of the means in the coordinates of the mixtures."""
         return len(self.unit)
 
-    @property
+    @cached_property
     def slot_classes(self) -> Integers:
         """Class of each slot of the atoms."""
         return np.repeat(np.arange(self.n_classes), self.dictionary.n_slots // self.n_classes)
@@ -145,30 +144,24 @@ class SourceModel:
             return np.square(stds)
         return spreads.variances(metric)
 
-    def points(self, means: Floats, variances: Floats, centre: Floats, scale: Floats) -> Points:
-        """Return components of a target as unlabelled points of the dictionary.
+    def points(self, means: Floats, variances: Floats, centre: Floats, scale: Floats) -> Floats:
+        """Return components of a target as points (mean, std) of the dictionary, without labels.
 
         `means` are raw, `variances` in the coordinates of the mixtures.
         """
         floored = np.sqrt(np.maximum(variances, (_COMPONENT_FLOOR * self.unit) ** 2))
-        labels = np.zeros((len(means), self.n_classes))
-        return Points.join(self.project(means, centre, scale), floored, labels)
+        return np.hstack([self.project(means, centre, scale), floored])
 
     def slot_weights(self, shares: Floats) -> Floats:
         """Return the weights of the slots of a domain with these class proportions."""
         classes = self.slot_classes
         return np.asarray(shares[classes] * (self.n_classes / len(classes)))
 
-    def target(self, weights: Floats, points: Points, slot_weights: Floats) -> Domain:
+    def target(self, weights: Floats, points: Floats, slot_weights: Floats) -> Domain:
         """Return a target as a domain of the dictionary, half-way between all atoms."""
-        n_atoms = self.dictionary.n_atoms
-        return Domain(
-            weights=weights,
-            points=points.values,
-            slot_weights=slot_weights,
-            coordinates=np.full(n_atoms, 1.0 / n_atoms),
-            n_used=points.n_spatial,
-        )
+        n_atoms = len(self.dictionary.atoms)
+        even = np.full(n_atoms, 1.0 / n_atoms)
+        return Domain(weights, points, slot_weights, even, n_used=2 * self.n_dimensions)
 
 
 def standardise(X: Floats, scale: Floats) -> Floats:
