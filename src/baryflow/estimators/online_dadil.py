@@ -371,7 +371,7 @@ class OnlineDaDiL(Adapter):
     def _renew_manner(self) -> None:
         """Go on as the parameters now say, if they may say so."""
         require_unchanged(self, self._learned_with)
-        now, before = self.get_params(deep=False), self._following_with
+        now, before = self.get_params(deep=False), vars(self).get("_following_with", {})
         if any(value is not before.get(name, self) for name, value in now.items()):
             self._follower.manner = manner_of(self, len(self.classes_))
             self._following_with = now
@@ -419,5 +419,4 @@ class OnlineDaDiL(Adapter):
     def _from_state(cls, state: AdapterState) -> Self:
         model = super()._from_state(state)
         check_following(model)
-        model._following_with = {}
         return model
