@@ -7,10 +7,9 @@ import time
 import numpy as np
 
 from baryflow import OnlineDaDiL
-from baryflow.core import dictionary as dictionary_module
+from baryflow.core import transport as transport_module
 from baryflow.core.dictionary import Dictionary, Domain
-from baryflow.core.gaussian import fast_squared_distances
-from baryflow.core.transport import assignment
+from baryflow.core.transport import assignment, fast_squared_distances
 from baryflow.datasets import make_domains
 from benchmarks.harness import Result, best_of
 
@@ -157,7 +156,7 @@ def block_step(k, bar=1 / 3) -> Result:
     solves = []
 
     def recording(name):
-        solve = getattr(dictionary_module, name)
+        solve = getattr(transport_module, name)
 
         def record(*arguments):
             solves.append((solve, arguments))
@@ -168,12 +167,12 @@ def block_step(k, bar=1 / 3) -> Result:
     saved = {}
     for name in ("assignment", "plan_between", "fast_squared_distances"):
         saved[name], wrapped = recording(name)
-        setattr(dictionary_module, name, wrapped)
+        setattr(transport_module, name, wrapped)
     try:
         dictionary.step(domains)
     finally:
         for name, solve in saved.items():
-            setattr(dictionary_module, name, solve)
+            setattr(transport_module, name, solve)
     state = dictionary.atoms
 
     def ours():

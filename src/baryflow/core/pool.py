@@ -152,8 +152,15 @@ class Pool:
 
     @property
     def spreads(self) -> Spreads | None:
-        """How the components spread off the axes, if that is carried."""
+        """How the components spread off the axes, if that is carried: a copy."""
         return None if self._spreads is None else self._spreads.take(self._alive)
+
+    def variances_in(self, metric: Floats) -> Floats:
+        """Return the variances of ``x @ metric`` for every component, shape (K, p)."""
+        if self._spreads is None:
+            raise InvalidInputError("this pool does not carry how components spread off the axes")
+        found: Floats = self._spreads.variances(metric)[self._alive]
+        return found
 
     def append(
         self,

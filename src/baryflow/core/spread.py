@@ -201,10 +201,11 @@ class Factors:
         )
 
     def variances(self, metric: Floats) -> Floats:
-        """Return the variances of ``x @ metric`` for every component, shape (K, p)."""
+        """Return the variances of ``x @ metric`` for every slot, shape (slots, p)."""
         found = self.rest + self.diagonal @ np.square(metric)
-        squares = np.square(self.vectors[self._used()] @ metric)
-        np.add.at(found, np.repeat(np.arange(len(found)), self.ranks), squares)
+        for slot in np.flatnonzero(self.ranks):
+            seen = self.vectors[slot, : self.ranks[slot]] @ metric
+            found[slot] += np.square(seen, out=seen).sum(axis=0)
         return found
 
     def state(self) -> PackedFactors:

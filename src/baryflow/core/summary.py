@@ -33,7 +33,6 @@ class Components(NamedTuple):
     means: Floats
     stds: Floats  # 0 for a single row
     votes: Floats
-    spreads: Spreads | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,18 +194,21 @@ class Summary(ABC):
         """
         A = as_matrix(A, "A", rows="n_outputs", n_columns=self.n_features)
         b = np.zeros(len(A)) if b is None else as_vector(b, "b", length=len(A), dim="n_outputs")
-        spreads = self._pool.spreads
-        if not isinstance(spreads, Matrices):
+        if not isinstance(self._pool.spreads, Matrices):
             raise InvalidInputError("project needs full_covariance=True from the start of the stream")
         masses, means, _ = self._components()
-        variances = spreads.variances(A.T)
+        variances = self._pool.variances_in(A.T)
         return self._described(masses, means @ A.T + b, np.sqrt(np.maximum(variances, 0.0)))
 
     def components(self) -> Components:
         """Return the components kept."""
         origin = self._seen()
         pool = self._pool
-        return Components(pool.masses, origin + pool.means, pool.stds, pool.labels, pool.spreads)
+        return Components(pool.masses, origin + pool.means, pool.stds, pool.labels)
+
+    def variances_in(self, metric: Floats) -> Floats:
+        """Return the variances of ``x @ metric`` for every component kept, shape (K, p)."""
+        return self._pool.variances_in(metric)
 
     def moments(self) -> tuple[Floats, Floats]:
         """Return the running mean and variance of every column."""
@@ -287,7 +289,7 @@ class StreamSummary(Summary):
             seen.means - self._seen(),
             seen.stds,
             labels=votes,
-            spreads=seen.spreads,
+            spreads=other._pool.spreads,
         )
         self._compress()
 

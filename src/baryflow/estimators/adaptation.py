@@ -193,7 +193,7 @@ def adapt(
     else:
         judges = weights[2] + weights[3]
         mix = find_mix(model, seen, votes, weights[3] / judges if judges > 0.0 else 0.5)
-    variances = model.variances(seen.spreads, seen.stds, mix.scale)
+    variances = model.variances(seen.variances_in, seen.stds, mix.scale)
     points = model.points(seen.means, variances, mix.centre, mix.scale)
     target = model.target(seen.masses / seen.masses.sum(), points, model.slot_weights(mix.shares))
     target.loss_weight = steps.loss_weight

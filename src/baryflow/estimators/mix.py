@@ -118,7 +118,7 @@ def find_mix(model: SourceModel, seen: Seen, votes: Floats, own_share: float) ->
         if domain is None:
             domain = model.target(weights, _NOWHERE, slot_weights)
         if number % _FRESH == 0:
-            variances = model.variances(seen.spreads, seen.stds, scale)
+            variances = model.variances(seen.variances_in, seen.stds, scale)
         points = model.points(seen.means, variances, centre, scale)
         domain.points, domain.slot_weights = points, slot_weights
         slots = model.dictionary.settle(domain)

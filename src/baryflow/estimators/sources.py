@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
@@ -13,7 +13,6 @@ from baryflow.core.dictionary import Dictionary, Domain
 from baryflow.core.discriminant import Discriminants, Scatter
 from baryflow.core.mixture import Mixture
 from baryflow.core.proportions import ProportionPrior
-from baryflow.core.spread import Spreads
 from baryflow.estimators.atoms import mix_class, split_classes, start_dictionary
 from baryflow.estimators.class_moments import ClassMoments, spread
 from baryflow.estimators.linear import STEPS, LinearClassifier, reweight, telling_basis
@@ -137,12 +136,17 @@ class SourceModel:
         """Return the matrix through which raw rows are compared; None: as they are."""
         return None if self.view is None else self.view.directions / scale[:, None]
 
-    def variances(self, spreads: Spreads | None, stds: Floats, scale: Floats) -> Floats:
-        """Return the variances of components in the coordinates of the mixtures."""
+    def variances(
+        self, variances_in: Callable[[Floats], Floats] | None, stds: Floats, scale: Floats
+    ) -> Floats:
+        """Return the variances of components in the coordinates of the mixtures.
+
+        `variances_in` gives those of ``x @ metric``; without it the stds of the columns must do.
+        """
         metric = self.metric(scale)
-        if metric is None or spreads is None:
+        if metric is None or variances_in is None:
             return np.square(stds)
-        return spreads.variances(metric)
+        return variances_in(metric)
 
     def points(self, means: Floats, variances: Floats, centre: Floats, scale: Floats) -> Floats:
         """Return components of a target as points (mean, std) of the dictionary, without labels.

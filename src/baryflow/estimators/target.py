@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,6 @@ import numpy as np
 from baryflow.core.mixture import Mixture
 from baryflow.core.paper_summary import PaperSummary, PaperSummaryState
 from baryflow.core.settings import PaperSettings, Settings
-from baryflow.core.spread import Spreads
 from baryflow.core.summary import StreamSummary, StreamSummaryState
 from baryflow.estimators.class_moments import spread
 from baryflow.estimators.domains import fill_gaps
@@ -29,7 +29,8 @@ class Seen:
     masses: Floats
     means: Floats  # in the columns of the rows
     stds: Floats
-    spreads: Spreads | None  # off the axes
+    #: Gives the variances of the components in other coordinates, if more than the stds is known.
+    variances_in: Callable[[Floats], Floats] | None
     votes: Floats | None  # of the pooled source classifier
     mean: Floats  # of all rows
     variance: Floats
@@ -132,7 +133,7 @@ class Target:
             parts.masses,
             parts.means,
             parts.stds,
-            parts.spreads,
+            self.summary.variances_in if self.summary.settings.full_covariance else None,
             parts.votes if parts.votes.shape[1] else None,
             *self.summary.moments(),
             self.mass,

@@ -1,0 +1,145 @@
+"""What it costs to learn sources and to follow a wide stream, in units of what cannot be avoided."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+
+from baryflow import OnlineDaDiL
+from baryflow.datasets import load_tep, make_domains
+from benchmarks.harness import Result, best_of
+
+#: Streams a saved model over rows in a file, and says how much memory that took at most.
+_STREAM = """
+import re, sys
+from pathlib import Path
+import numpy as np
+import baryflow
+model = baryflow.load(sys.argv[1])
+for batch in np.load(sys.argv[2]):
+    model.predict(batch)
+    model.partial_fit(batch)
+print(int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024)
+"""
+
+
+def cpu(function):
+    start = time.process_time()
+    found = function()
+    return time.process_time() - start, found
+
+
+def plant():
+    """Return the sources and the target of the embedded plant data: 3,625 labelled rows."""
+    data = load_tep(runs=25)
+    source, X = ~data.is_target, data.X.astype(np.float64)
+    return X[source], data.y[source], data.domain[source], X[~source]
+
+
+def fit_with_everything_decided() -> Result:
+    """``fit`` against the two logistic regressions that it cannot avoid, in CPU time."""
+    X, y, domain, _ = plant()
+    own = np.empty_like(X)
+    for name in np.unique(domain):
+        rows = X[domain == name]
+        own[domain == name] = (rows - rows.mean(axis=0)) / rows.std(axis=0)
+    pooled = (X - X.mean(axis=0)) / X.std(axis=0)
+
+    def regressions():
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return [LogisticRegression().fit(Z, y) for Z in (pooled, own)]
+
+    def ours():
+        return OnlineDaDiL(random_state=0).fit(X, y, sample_domain=domain)
+
+    rounds = [(cpu(ours)[0], cpu(regressions)[0]) for _ in range(3)]
+    ours_s, rival_s = (min(times) for times in zip(*rounds, strict=True))
+    return _result(
+        f"OnlineDaDiL.fit, {len(X):,} x {X.shape[1]}, 29 classes, 5 sources (CPU)",
+        ours_s,
+        "two logistic regressions",
+        rival_s,
+        1 / 8,
+    )
+
+
+def wide_stream() -> Result:
+    """A batch of 32 x 2,048 against one of 32 x 128, and the memory of the stream."""
+    times, memory = {}, 0.0
+    for d in (128, 2048):
+        data = make_domains(5, 29, d, 25, random_state=0)
+        model = OnlineDaDiL(predictor="combined", rehearse=False, keep_sources=False, random_state=0)
+        model.fit(data.X, data.y, sample_domain=data.domain)
+        batches = data.X_target[: 32 * 20].reshape(20, 32, d)
+        with tempfile.TemporaryDirectory() as folder:
+            model.save(Path(folder) / "model.bary")
+            np.save(Path(folder) / "rows.npy", batches)
+            arguments = [str(Path(folder) / name) for name in ("model.bary", "rows.npy")]
+            said = subprocess.run(
+                [sys.executable, "-c", _STREAM, *arguments],
+                check=True,
+                capture_output=True,
+                text=True,
+                env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            )
+            memory = float(said.stdout)
+        for batch in batches[:10]:
+            model.partial_fit(batch)
+        times[d] = best_of(lambda m=model, b=batches: [m.partial_fit(x) for x in b[10:]], 3) / 10
+    quality = {"peak memory of the stream of 2,048 columns, MB": round(memory), "ok": memory <= 400.0}
+    return _result(
+        "OnlineDaDiL.partial_fit, 32 x 2,048, 29 classes", times[2048], "32 x 128", times[128], 1 / 3,
+        quality,
+    )  # fmt: skip
+
+
+def many_sources() -> Result:
+    """``fit`` with 30 sources of 80 rows and 8 columns: what deciding costs."""
+    return _deciding("30 sources x 80 rows x 8 columns", make_domains(30, 8, 8, 10, random_state=0))
+
+
+def many_classes() -> Result:
+    """``fit`` with 200 classes and 3 sources: what deciding costs."""
+    return _deciding("3 sources, 200 classes x 20 rows", make_domains(3, 200, 32, 20, random_state=0))
+
+
+def _deciding(name, data) -> Result:
+    def fit(**how):
+        return OnlineDaDiL(random_state=0, **how).fit(data.X, data.y, sample_domain=data.domain)
+
+    rounds = [(cpu(fit)[0], cpu(lambda: fit(rehearse=False))[0]) for _ in range(2)]
+    ours_s, rival_s = (min(times) for times in zip(*rounds, strict=True))
+    rival = "the same, nothing decided"
+    return _result(f"OnlineDaDiL.fit, {name} (CPU)", ours_s, rival, rival_s, 1 / 10)
+
+
+def _result(name, ours_s, rival, rival_s, bar, quality=None) -> Result:
+    ratio, quality = rival_s / ours_s, quality or {}
+    return Result(
+        name=name,
+        ours_s=round(ours_s, 5),
+        rival=rival,
+        rival_s=round(rival_s, 5),
+        ratio=round(ratio, 3),
+        bar=round(bar, 3),
+        ok=ratio >= bar and quality.get("ok", True),
+        quality=quality,
+    )
+
+
+CASES = {
+    "fit": fit_with_everything_decided,
+    "wide-stream": wide_stream,
+    "many-sources": many_sources,
+    "many-classes": many_classes,
+}
