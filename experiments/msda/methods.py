@@ -32,7 +32,7 @@ ABLATIONS = {
     "map only": {"predictor": "map"},
     "plan only": {"predictor": "plan"},
     "source only": {"predictor": "source"},
-    "no restart": {"restart": False},
+    "no restart": {"warm_start": True},
     "one component a class": {"components_per_class": 1},
 }
 
@@ -147,7 +147,7 @@ def offline(p, seed, **options):
             "rows": len(target),
             "offline": accuracy(model.predict(target), labels),
             "seconds": time.perf_counter() - start,
-            "decision": model._decision.summary(),
+            "decision": model._follower.learned.decision.summary(),
         }
         if target is p.X:
             figures["held_out"] = accuracy(model.predict(p.X_held), p.y_held)

@@ -134,7 +134,7 @@ def offline(p, part, model):
             "rows": len(X),
             "seconds": time.perf_counter() - start,
             "held_out": accuracy(fitted.predict(p.X_held), p.y_held),
-            "decision": fitted._decision.summary(),
+            "decision": fitted._follower.learned.decision.summary(),
         }
         losses = np.asarray(fitted.loss_curve_)[:, -1]
         curve = [(step, "offline", loss, "") for step, loss in enumerate(losses)]

@@ -42,7 +42,7 @@ def with_fixed_plans(dictionary, domains, atoms, coordinates):
             slot = sum(lam[c] * atoms[c, domain.match[c, j]] for c in range(dictionary.n_atoms))
             for i, q in enumerate(domain.points):
                 gap = (q - slot)[: domain.n_used]
-                total += domain.trust * domain.plan[i, j] * float(gap @ gap)
+                total += domain.loss_weight * domain.plan[i, j] * float(gap @ gap)
     return total
 
 

@@ -8,7 +8,8 @@ from scipy.stats import norm
 from sklearn.mixture import GaussianMixture
 
 import baryflow
-from baryflow import Mixture
+from baryflow import Mixture, codec
+from baryflow.container import Content
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from tests.strategies import blobs, mixtures, random_mixture, seeds
 
@@ -251,10 +252,14 @@ def test_concatenation_refuses_what_does_not_fit():
 
 
 def test_a_damaged_state_is_refused():
-    with pytest.raises(FileFormatError, match="must hold"):
-        Mixture.from_state({"mass": 1.0}, {"weights": np.ones(1)})
+    values, arrays = codec.encode(two())
+
+    def reopen(values, arrays):
+        return Mixture.from_content(Content("m.bary", "mixture", values, arrays, version="0.2"))
+
+    assert reopen(values, arrays) == two()
+    less = values | {"fields": {name: values["fields"][name] for name in ("mass", "weights")}}
+    with pytest.raises(FileFormatError, match="means"):
+        reopen(less, {"weights": arrays["weights"]})
     with pytest.raises(FileFormatError, match="damaged"):
-        Mixture.from_state(
-            {"mass": 1.0},
-            {"weights": np.ones(1), "means": np.ones((1, 1)), "stds": np.zeros((1, 1))},
-        )
+        reopen(values, arrays | {"stds": np.zeros_like(arrays["stds"])})

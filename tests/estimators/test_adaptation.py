@@ -1,3 +1,5 @@
+from copy import deepcopy
+
 import numpy as np
 import pytest
 
@@ -43,7 +45,7 @@ def test_votes_keep_the_plan_from_crossing_classes():
         )
         model.fit(X, y, domain).partial_fit(X_target)
         right[votes] = model.score(X_target, y_target)
-        assert (model._adapted.target.extra_costs is not None) == votes
+        assert (model._follower.adaptation.bent.target.extra_costs is not None) == votes
     assert right[True] > 0.95
     assert right[False] < 0.75
 
@@ -67,18 +69,18 @@ def slot_errors(adapted, dictionary, domain, p):
 
 def test_block_steps_take_the_atoms_to_the_target(updated):
     p, model = updated
-    adapted = model._adapted
+    adapted = model._follower.adaptation
     before, after = model.loss_curve_[-1]
     assert after < 0.85 * before
-    moved = np.abs(adapted.dictionary.atoms - model._model.dictionary.atoms).max()
-    assert moved > 0.1
+    bent, sources = adapted.bent, adapted.model.dictionary
+    assert np.abs(bent.dictionary.atoms - sources.atoms).max() > 0.1
     # What transport and coordinates can do without moving an atom.
-    bare, dictionary = adapted.target.copy(), model._model.dictionary.copy()
+    bare, dictionary = bent.target.copy(), sources.copy()
     for _ in range(10):
         dictionary.transport(bare)
         dictionary.move_coordinates(bare)
     still = slot_errors(adapted, dictionary, bare, p).mean()
-    assert slot_errors(adapted, adapted.dictionary, adapted.target, p).mean() < 0.8 * still
+    assert slot_errors(adapted, bent.dictionary, bent.target, p).mean() < 0.8 * still
 
 
 def test_every_further_step_lowers_the_loss(updated):
@@ -87,27 +89,27 @@ def test_every_further_step_lowers_the_loss(updated):
     losses = []
     for n in (1, 3, 9):
         model.fit(p.X, p.y, p.domain).set_params(n_steps=n).partial_fit(p.X_target)
-        losses.append(model._adapted.target.loss)
+        losses.append(model._follower.adaptation.bent.target.loss)
     assert losses[0] > losses[1] > losses[2]
 
 
 def test_warm_steps_move_the_atoms_too():
     p = make_domains(n_per_class=30, random_state=2)
     model = OnlineDaDiL.paper(random_state=0).fit(p.X, p.y, p.domain).partial_fit(p.X_target[:120])
-    first = model._adapted.dictionary.atoms
-    assert np.abs(first - model._model.dictionary.atoms).max() > 1e-4
+    first = model._follower.adaptation.bent.dictionary.atoms
+    assert np.abs(first - model._follower.learned.model.dictionary.atoms).max() > 1e-4
     model.partial_fit(p.X_target[120:])
-    assert np.abs(model._adapted.dictionary.atoms - first).max() > 1e-4
+    assert np.abs(model._follower.adaptation.bent.dictionary.atoms - first).max() > 1e-4
 
 
 def test_classes_are_seen_after_ten_rows(updated):
     p, _ = updated
     model = OnlineDaDiL(rehearse=False, random_state=0).fit(p.X, p.y, p.domain)
     model.partial_fit(p.X_target[:16])
-    adapted = model._adapted
+    adapted = model._follower.adaptation
     np.testing.assert_allclose(adapted.classes_seen, np.minimum(16 * adapted.mix.shares / 10, 1.0))
     stream(model, p.X_target[16:])
-    assert model._adapted.seen == 1.0
+    assert model._follower.adaptation.seen == 1.0
 
 
 # -- any mix ----------------------------------------------------------------------------------------
@@ -118,15 +120,12 @@ def scores(request):
     """Return accuracies of the source classifier and of the adapted one, for a mix, class by class."""
     p, rows = mixed_problem(request.param)
     model = OnlineDaDiL(random_state=0).fit(p.X[rows], p.y[rows], p.domain[rows])
-    decision = model._decision
 
     def play(mix):
         found = []
         for c in range(8):
             kept = mixed_rows(p.y_target, mix, c)
-            # The sources again, without rehearsing again.
-            again = OnlineDaDiL(rehearse=False, random_state=0).fit(p.X[rows], p.y[rows], p.domain[rows])
-            again._decision, again._usual = decision, model._usual
+            again = deepcopy(model)  # without rehearsing again
             before = again.score(p.X_target[kept], p.y_target[kept])
             stream(again, p.X_target[kept])
             found.append((before, again.score(p.X_target[kept], p.y_target[kept])))

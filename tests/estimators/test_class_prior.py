@@ -4,7 +4,6 @@ import pytest
 import baryflow
 from baryflow import DaDiL, OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.estimators.shared import expected_proportions
 from baryflow.exceptions import InvalidInputError
 from tests.estimators.streams import mixed_rows, stream
 
@@ -14,27 +13,6 @@ LETTERS = np.array(list("abcd"))
 @pytest.fixture(scope="module")
 def problem():
     return make_domains(n_per_class=40, random_state=2)
-
-
-def test_a_mapping_names_some_and_the_others_share_the_rest():
-    np.testing.assert_allclose(
-        expected_proportions({"a": 0.5}, LETTERS), [0.5, 1 / 6, 1 / 6, 1 / 6], atol=1e-12
-    )
-    np.testing.assert_allclose(
-        expected_proportions({"c": 0.1, "a": 0.5}, LETTERS), [0.5, 0.2, 0.1, 0.2], atol=1e-12
-    )
-    np.testing.assert_allclose(expected_proportions({}, LETTERS), 0.25)
-    np.testing.assert_allclose(expected_proportions([0.1, 0.2, 0.3, 0.4], LETTERS), [0.1, 0.2, 0.3, 0.4])
-    numbers = np.array([3, 5])
-    np.testing.assert_allclose(expected_proportions({np.int64(5): 0.9}, numbers), [0.1, 0.9])
-    assert expected_proportions(None, LETTERS) is None
-
-
-def test_no_class_is_impossible():
-    found = expected_proportions({"a": 1.0}, LETTERS)
-    assert found.min() > 0.0
-    assert found.max() > 0.9999
-    assert found.sum() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +51,7 @@ def test_before_any_row_it_reweighs_the_source_classifier(problem, rehearse):
     )
     wanted = np.full(8, 0.5 / 7)
     wanted[3] = 0.5
-    table = model._model.pooled_proba(p.X_target) * wanted / shares.mean(axis=0)
+    table = model._follower.learned.model.pooled_proba(p.X_target) * wanted / shares.mean(axis=0)
     table /= table.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(model.predict_proba(p.X_target), table, rtol=1e-6, atol=1e-12)
 

@@ -63,7 +63,7 @@ def test_rows_of_which_nothing_is_left_teach_nothing(problem):
     first[:16] = 1e6
     with pytest.warns(UserWarning, match="far outside"):
         model = fit(p).partial_fit(first)
-    assert model._summary.mass == 16.0
+    assert model._follower.target.summary.mass == 16.0
     before = model.predict_proba(p.X_target)
     model.partial_fit(np.full((64, 8), np.nan))
     assert np.array_equal(model.predict_proba(p.X_target), before)
@@ -83,11 +83,11 @@ def test_parameters_are_checked_before_rows_are_absorbed(problem, wrong):
     model.set_params(**wrong)
     with pytest.raises(InvalidInputError, match=next(iter(wrong))):
         model.partial_fit(problem.X_target[32:64])
-    assert model._summary.n_rows == 32
+    assert model._follower.target.summary.n_rows == 32
 
 
 def test_numpy_numbers_as_parameters_are_saved(problem, tmp_path):
-    model = fit(problem, n_steps=np.int64(2), restart=np.bool_(True), proximal=np.float64(0.02))
+    model = fit(problem, n_steps=np.int64(2), warm_start=np.bool_(False), proximal=np.float64(0.02))
     model.partial_fit(problem.X_target[:32]).save(tmp_path / "m.bary")
     again = baryflow.load(tmp_path / "m.bary")
     assert np.array_equal(again.predict_proba(problem.X_target), model.predict_proba(problem.X_target))

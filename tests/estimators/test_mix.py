@@ -58,7 +58,7 @@ mixes = st.lists(st.floats(0.0, 1.0), min_size=N_CLASSES, max_size=N_CLASSES).fi
 
 def test_for_the_sources_own_mix_mean_and_std_are_left_as_they_are():
     mean, variance = FIXED.moments(EVEN)
-    centre, scale, centre_doubt, scale_doubt = LEARNED._uncorrected(mean, variance, EVEN)
+    centre, scale, centre_doubt, scale_doubt = LEARNED._solve(mean, variance, EVEN)
     np.testing.assert_allclose(centre, mean, rtol=1e-12)
     np.testing.assert_allclose(scale, np.sqrt(variance), rtol=1e-12)
     assert np.abs(centre_doubt).max() < 1e-20
@@ -151,7 +151,7 @@ def test_where_the_sources_disagree_about_a_mix_its_moments_are_believed_less():
         for X, y in zip(restless.rows, restless.codes, strict=True)
     ]
     one = np.eye(N_CLASSES)[1]
-    doubts = [plant.learned()._uncorrected(*plant.moments(one), one)[2] for plant in (FIXED, restless)]
+    doubts = [plant.learned()._solve(*plant.moments(one), one)[2] for plant in (FIXED, restless)]
     assert doubts[1].mean() > 10.0 * doubts[0].mean()
 
 

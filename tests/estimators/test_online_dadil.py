@@ -4,7 +4,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import baryflow
-from baryflow import MixtureClassifier, OnlineDaDiL
+from baryflow import MixtureClassifier, OnlineDaDiL, codec
 from baryflow.datasets import make_domains
 from baryflow.estimators.orders import stream_order
 from baryflow.exceptions import FileFormatError, InvalidInputError
@@ -25,7 +25,7 @@ def test_scikit_learn_contract(estimator, check):
 
 CONFIGURATIONS = {
     "default": lambda: OnlineDaDiL(random_state=0),
-    "warm": lambda: OnlineDaDiL(rehearse=False, restart=False, random_state=0),
+    "warm": lambda: OnlineDaDiL(rehearse=False, warm_start=True, random_state=0),
     "unrehearsed": lambda: OnlineDaDiL(rehearse=False, random_state=0),
     "ramped": lambda: OnlineDaDiL(rehearse=False, ramp=200.0, half_life=300.0, random_state=0),
     "plain": lambda: OnlineDaDiL(rehearse=False, view=False, random_state=0),
@@ -84,7 +84,7 @@ def test_with_a_restart_the_end_does_not_depend_on_the_order(problem):
 def test_before_any_row_it_is_the_sources_classifier(problem):
     model = fit(CONFIGURATIONS["default"], problem)
     assert model.reliability_ == 0.0
-    expected = model._model.pooled_proba(problem.X_target)
+    expected = model._follower.learned.model.pooled_proba(problem.X_target)
     assert np.array_equal(model.predict_proba(problem.X_target), expected)
     assert set(model.coordinates_) == {1, 2, 3, 4}
     assert not hasattr(model, "mix_")
@@ -103,16 +103,16 @@ def test_a_stream_of_one_class_is_relied_on_less(problem):
 @every_configuration
 def test_refining_only_optimises(make, problem):
     model = stream(fit(make, problem), problem.X_target[:192])
-    before, atoms = model.mix_, model._adapted.dictionary.atoms
-    proportions, loss = model.proportions_.copy(), model._adapted.target.loss
+    before, atoms = model.mix_, model._follower.adaptation.bent.dictionary.atoms
+    proportions, loss = model.proportions_.copy(), model._follower.adaptation.bent.target.loss
     model.refine(10)
     assert model.mix_.as_usual == before.as_usual
     assert np.array_equal(model.proportions_, proportions)
     assert np.array_equal(model.mix_.centre, before.centre)
     assert np.array_equal(model.mix_.expected, before.expected)
     assert model.n_samples_seen_ == 192
-    assert not np.array_equal(model._adapted.dictionary.atoms, atoms)
-    assert np.isfinite(model._adapted.target.loss)
+    assert not np.array_equal(model._follower.adaptation.bent.dictionary.atoms, atoms)
+    assert np.isfinite(model._follower.adaptation.bent.target.loss)
     assert loss > 0.0
 
 
@@ -155,7 +155,8 @@ def test_memory_is_bounded(problem):
     sizes = set()
     for _ in range(6):
         stream(model, problem.X_target)
-        sizes.add(sum(array.nbytes for array in model._summary.state()[1].values()))
+        _, arrays = codec.encode(model._follower.target.summary.state())
+        sizes.add(sum(array.nbytes for array in arrays.values()))
     assert len(sizes) == 1
 
 
@@ -195,12 +196,12 @@ def test_the_papers_method_neither_locks_in_nor_decays(order):
 
 def test_the_papers_method_goes_on_from_where_it_was(problem):
     at_once, in_parts = (stream(fit(CONFIGURATIONS["paper"], problem), problem.X_target) for _ in "ab")
-    before = at_once._adapted.dictionary.atoms
+    before = at_once._follower.adaptation.bent.dictionary.atoms
     at_once.refine(7)
     in_parts.refine(3).refine(4)
-    after = at_once._adapted.dictionary.atoms
-    assert np.array_equal(in_parts._adapted.dictionary.atoms, after)
-    source_only = at_once._model.dictionary.atoms
+    after = at_once._follower.adaptation.bent.dictionary.atoms
+    assert np.array_equal(in_parts._follower.adaptation.bent.dictionary.atoms, after)
+    source_only = at_once._follower.learned.model.dictionary.atoms
     assert np.linalg.norm(after - before) < np.linalg.norm(after - source_only)
 
 
@@ -209,12 +210,12 @@ def test_the_papers_method_weighs_components_by_their_rows(problem):
     lopsided = np.flatnonzero((p.y > 0) | (np.arange(len(p.y)) % 4 == 0))  # fewer rows of class 0
     model = OnlineDaDiL.paper(random_state=0).fit(p.X[lopsided], p.y[lopsided], p.domain[lopsided])
     stream(model, p.X_target)
-    for name, domain in zip(model.sources_, model._model.domains, strict=True):
+    for name, domain in zip(model.sources_, model._follower.learned.model.domains, strict=True):
         counts = np.bincount(p.y[lopsided][p.domain[lopsided] == name], minlength=8)
         np.testing.assert_allclose(domain.weights, counts / counts.sum())
-    mixture = model._summary.mixture()
+    mixture = model._follower.target.summary.mixture()
     assert mixture.weights.max() > 2 * mixture.weights.min()
-    assert np.array_equal(model._adapted.target.weights, mixture.weights)
+    assert np.array_equal(model._follower.adaptation.bent.target.weights, mixture.weights)
 
 
 def test_a_batch_becomes_as_many_components_as_there_are_classes(problem):
@@ -222,13 +223,13 @@ def test_a_batch_becomes_as_many_components_as_there_are_classes(problem):
     few = p.y < 6
     model = OnlineDaDiL.paper(random_state=0).fit(p.X[few], p.y[few], p.domain[few])
     stream(model, p.X_target[:64])
-    settings = model._summary.settings
+    settings = model._follower.target.summary.settings
     assert (settings.min_components, settings.max_components) == (5, 18)
     assert [settings.most_components(n) for n in (1, 4, 32)] == [1, 3, 6]
     model.add_source(p.X[:160], p.y[:160], 9)
-    assert model._summary.settings.most_components(32) == 8
+    assert model._follower.target.summary.settings.most_components(32) == 8
     model.set_params(batch_components=3).partial_fit(p.X_target[64:96])
-    assert model._summary.settings.most_components(32) == 3
+    assert model._follower.target.summary.settings.most_components(32) == 3
 
 
 # -- novelty ----------------------------------------------------------------------------------------
@@ -330,8 +331,8 @@ def test_parameters_changed_on_the_way(problem, tmp_path):
     assert np.array_equal(again.predict_proba(p.X_target), model.predict_proba(p.X_target))
     for other in (model, again):
         stream(other, p.X_target[96:160])
-    assert model._summary.mass < 70
-    assert len(model._summary.components().masses) == 12
+    assert model._follower.target.summary.mass < 70
+    assert len(model._follower.target.summary.components().masses) == 12
     assert np.array_equal(again.predict_proba(p.X_target), model.predict_proba(p.X_target))
     with pytest.raises(InvalidInputError, match="view was True when the sources were learned"):
         model.set_params(view=False).partial_fit(p.X_target)
@@ -354,7 +355,7 @@ def test_sources_are_copied(problem):
     X = p.X.copy()
     model = OnlineDaDiL(predictor="map", rehearse=False, random_state=0).fit(X, p.y, p.domain)
     X[:] = 0.0
-    assert np.array_equal(model._kept[0], p.X)
+    assert np.array_equal(model._kept.X, p.X)
 
 
 @pytest.mark.parametrize(

@@ -86,12 +86,12 @@ def test_full_covariances_are_those_of_the_stream():
     X = 100 + blobs(rng, 300, 4) @ rng.normal(size=(4, 4))
     model = stream(OnlineGaussianMixture(6, full_covariance=True), X)
     A, b = rng.normal(size=(2, 4)), rng.normal(size=2)
-    seen = model.view(A, b)
+    seen = model.project(A, b)
     assert (seen.n_features, seen.mass) == (2, 300)
     assert seen.n_components <= 6
     np.testing.assert_allclose(seen.mean(), (X @ A.T + b).mean(axis=0), rtol=1e-9)
     np.testing.assert_allclose(seen.variance(), (X @ A.T + b).var(axis=0), rtol=1e-7)
-    identity = model.view(np.eye(4))
+    identity = model.project(np.eye(4))
     np.testing.assert_allclose(identity.means, model.mixture_.means, rtol=1e-9)
     np.testing.assert_allclose(identity.stds, model.mixture_.stds, rtol=1e-6)
 
@@ -99,7 +99,7 @@ def test_full_covariances_are_those_of_the_stream():
 def test_a_view_of_few_rows_is_exact():
     rng = np.random.default_rng(0)
     X, A = rng.normal(size=(5, 3)), rng.normal(size=(3, 3))
-    seen = OnlineGaussianMixture(8, full_covariance=True).fit(X).view(A)
+    seen = OnlineGaussianMixture(8, full_covariance=True).fit(X).project(A)
     expected = X @ A.T
     order = seen.means[:, 0].argsort()
     np.testing.assert_allclose(seen.means[order], expected[expected[:, 0].argsort()])
@@ -309,7 +309,7 @@ def test_feature_names_are_saved(tmp_path):
     assert model.feature_names_in_.tolist() == ["p", "T"]
     model.partial_fit(frame)
     with pytest.raises(ValueError, match="feature names"):
-        model.partial_fit(frame[["T", "p"]])
+        model.partial_fit(frame.rename(columns={"T": "t"}))
 
 
 def test_random_damage_of_a_saved_model_is_one_clear_error(tmp_path):
@@ -426,7 +426,7 @@ def test_bad_calls_are_named():
         model.mixture_  # noqa: B018 - the property is the test
     model.fit(np.zeros((3, 2)))
     with pytest.raises(InvalidInputError, match="full_covariance=True"):
-        model.view(np.eye(2))
+        model.project(np.eye(2))
     with pytest.raises(InvalidInputError, match="sample_weight must not be negative"):
         model.partial_fit(np.zeros((2, 2)), sample_weight=[1, -1])
     with pytest.raises(ValueError, match="2 features"):
@@ -435,9 +435,9 @@ def test_bad_calls_are_named():
         model.partial_fit([[np.inf, 0.0]])
     full = OnlineGaussianMixture(full_covariance=True).fit(np.eye(2))
     with pytest.raises(InvalidInputError, match=r"expected A to have shape .*n_features=2"):
-        full.view(np.eye(3))
+        full.project(np.eye(3))
     with pytest.raises(InvalidInputError, match="expected b to have shape"):
-        full.view(np.eye(2), np.zeros(3))
+        full.project(np.eye(2), np.zeros(3))
 
 
 def test_read_only_input_is_left_alone():

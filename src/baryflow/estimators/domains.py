@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
+from sklearn.utils.validation import assert_all_finite, column_or_1d
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Booleans, Floats, Integers, as_real, as_vector
@@ -93,6 +93,8 @@ def check_labels(y: Any, n: int) -> Any:
             f"Input y contains NaN or None: {int(gaps.sum())} row(s) have no label, the first at "
             f"position {int(gaps.argmax())}; drop them, or pass them to partial_fit as target rows"
         )
+    if labels.dtype.kind == "f":
+        assert_all_finite(labels, input_name="y")
     check_classification_targets(labels)
     return labels
 
