@@ -1,0 +1,196 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baryflow import codec
+from baryflow.core.spread import Factors, Matrices, PackedFactors
+from baryflow.exceptions import InvalidInputError
+from tests.strategies import seeds
+
+D, P = 20, 3  # a limit of eleven vectors, and room for eight more
+
+
+class Rows:
+    """Rows merged pair by pair in both kinds of spreads, and what belongs to each slot."""
+
+    def __init__(self, seed, n, stds=0.0):
+        self.rng = np.random.default_rng(seed)
+        self.X = self.rng.normal(size=(n, D)) * np.exp(self.rng.normal(size=D))
+        self.stds = np.full((n, D), stds) * self.rng.random((n, D))
+        self.metric = self.rng.normal(size=(D, P))
+        self.members = [[i] for i in range(n)]
+        self.matrices, self.factors = Matrices.none(D), Factors.none(D, P, n)
+        for spreads in (self.matrices, self.factors):
+            spreads.grow(n)
+            spreads.put(np.arange(n), self.stds, None)
+
+    @property
+    def alive(self):
+        return np.array([bool(some) for some in self.members])
+
+    def merge(self, times):
+        for _ in range(times):
+            i, j = self.rng.choice(np.flatnonzero(self.alive), 2, replace=False)
+            mine, others = self.members[i], self.members[j]
+            share = len(others) / (len(mine) + len(others))
+            step = self.X[others].mean(axis=0) - self.X[mine].mean(axis=0)
+            for spreads in (self.matrices, self.factors):
+                spreads.merge(i, j, share, step, self.metric)
+            self.members[i], self.members[j] = mine + others, []
+        return self
+
+    def brute_force(self, metric):
+        """Return the variances of the rows in every slot, and of what was missing of them."""
+        return np.stack(
+            [
+                (self.X[some] @ metric).var(axis=0)
+                + (np.square(self.stds[some]) @ np.square(metric)).mean(axis=0)
+                for some in self.members
+                if some
+            ]
+        )
+
+    def variances(self, metric):
+        return [spreads.take(self.alive).variances(metric) for spreads in (self.matrices, self.factors)]
+
+
+def other_metric(seed):
+    return np.random.default_rng(seed).normal(size=(D, 5))
+
+
+def test_the_limit_is_the_directions_and_a_few_more():
+    factors = Factors.none(D, P, 10)
+    assert factors.limit == P + 8
+    assert factors.vectors.shape == (0, factors.limit + 8, D)
+    assert Factors.none(4, P, 10).limit == 4  # never more than there are columns
+    assert Factors.none(2**20, P, 4).limit == 1  # nor than there is memory
+
+
+@given(seeds, st.integers(2, 19), st.sampled_from([0.0, 1.0]))
+def test_until_the_limit_both_are_the_rows_own_variances_in_any_metric(seed, n, stds):
+    rows = Rows(seed, n, stds).merge(n - 1)
+    assert rows.factors.ranks[rows.alive].max() <= 19
+    metrics = [rows.metric] if stds else [rows.metric, other_metric(seed)[:, :P]]
+    for metric in metrics:
+        expected = rows.brute_force(metric)
+        for found in rows.variances(metric):
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * expected.max())
+    assert not rows.factors.rest.any()
+
+
+@given(seeds, st.integers(30, 80), st.sampled_from([0.0, 1.0]))
+def test_beyond_the_limit_the_current_metric_stays_exact(seed, n, stds):
+    rows = Rows(seed, n, stds).merge(n - 2)
+    kept = rows.factors.ranks[rows.alive]
+    assert kept.max() <= rows.factors.limit + 8
+    expected = rows.brute_force(rows.metric)
+    for found in rows.variances(rows.metric):
+        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-9 * expected.max())
+
+
+def test_beyond_the_limit_another_metric_is_met_roughly_and_matrices_exactly():
+    rows = Rows(0, 80).merge(79)
+    metric = rows.metric * np.exp(0.05 * np.random.default_rng(1).normal(size=(D, 1)))
+    expected = rows.brute_force(metric)
+    exact, rough = rows.variances(metric)
+    np.testing.assert_allclose(exact, expected, rtol=1e-9)
+    np.testing.assert_allclose(rough, expected, rtol=0.05)
+    assert not np.allclose(rough, expected, rtol=1e-9)  # something was dropped indeed
+
+
+def test_weighted_components_merge_like_their_rows():
+    rng = np.random.default_rng(0)
+    X, masses = rng.normal(size=(3, D)), np.array([1.0, 2.0, 5.0])
+    spreads = Matrices.none(D)
+    spreads.grow(3)
+    spreads.put(np.arange(3), np.zeros((3, D)), None)
+    spreads.merge(0, 1, 2.0 / 3.0, X[1] - X[0], None)
+    middle = (X[0] + 2.0 * X[1]) / 3.0
+    spreads.merge(0, 2, 5.0 / 8.0, X[2] - middle, None)
+    np.testing.assert_allclose(spreads.covariances[0], np.cov(X.T, aweights=masses, ddof=0), atol=1e-12)
+
+
+# -- slots ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["matrices", "factors"])
+def test_what_is_put_into_another_pool_is_the_same_there(kind):
+    rows = Rows(3, 60).merge(55)
+    given = getattr(rows, kind).take(rows.alive)
+    other = Matrices.none(D) if kind == "matrices" else Factors.none(D, P, 2**20)
+    if kind == "factors":
+        assert other.limit < given.limit  # less memory for each
+    other.grow(9)
+    slots = np.array([8, 1, 3, 2, 7])
+    other.put(slots, np.zeros((5, D)), given)
+    np.testing.assert_allclose(
+        other.variances(rows.metric)[slots], given.variances(rows.metric), rtol=1e-12
+    )
+    # A slot that is used again has nothing of what was there.
+    other.put(slots[:1], np.full((1, D), 2.0), None)
+    np.testing.assert_allclose(
+        other.variances(rows.metric)[8], 4.0 * np.square(rows.metric).sum(axis=0), rtol=1e-12
+    )
+
+
+# -- keeping ----------------------------------------------------------------------------------------
+
+
+@given(seeds, st.integers(0, 60))
+def test_saved_factors_go_on_bit_for_bit(seed, times):
+    rows = Rows(seed, 70, 0.5).merge(times)
+    values, arrays = codec.encode(rows.factors.state())
+    again = codec.decode(PackedFactors, values, arrays)
+    again.check(70, D, P)
+    room = rows.factors.vectors.shape[1]
+    assert arrays.get("vectors", np.zeros((0, D))).shape == (rows.factors.ranks.sum(), D)
+    for spreads in (again.unpack(),):
+        assert spreads.vectors.shape == (70, room, D)
+        assert np.array_equal(spreads.variances(rows.metric), rows.factors.variances(rows.metric))
+        first, rows.factors = rows.factors, spreads
+    twin = Rows(seed, 70, 0.5).merge(times)
+    assert np.array_equal(twin.factors.ranks, first.ranks)
+    rows.merge(8)
+    twin.merge(8)
+    alive = twin.alive
+    assert np.array_equal(rows.alive, alive)
+    assert np.array_equal(
+        rows.factors.take(alive).variances(rows.metric),
+        twin.factors.take(alive).variances(twin.metric),
+    )
+
+
+def test_unpacking_does_not_share_memory_with_what_was_saved():
+    rows = Rows(0, 5)
+    packed = rows.factors.state()
+    spreads = packed.unpack()
+    spreads.merge(0, 1, 0.5, np.ones(D), rows.metric)
+    assert packed.ranks.tolist() == [0] * 5
+    assert rows.factors.ranks.tolist() == [0] * 5
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ({"ranks": np.full(5, 3)}, "vectors"),
+        ({"ranks": np.zeros(4, dtype=np.intp)}, "ranks"),
+        ({"diagonal": np.full((5, D), np.nan)}, "diagonal"),
+        ({"rest": np.zeros((5, P + 1))}, "rest"),
+        ({"limit": D + 1}, "vectors of 20 columns"),
+        ({"limit": 0}, "vectors of 20 columns"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_factors_that_do_not_fit_a_pool_are_named(damage, words):
+    packed = Rows(0, 5).factors.state()
+    damaged = PackedFactors(**(vars(packed) | damage))
+    with pytest.raises(InvalidInputError, match=words):
+        damaged.check(5, D, P)
+    packed.check(5, D, P)
+
+
+def test_matrices_that_do_not_fit_a_pool_are_named():
+    Matrices(np.zeros((5, D, D))).check(5, D, P)
+    with pytest.raises(InvalidInputError, match="covariances"):
+        Matrices(np.zeros((5, D, D - 1))).check(5, D, P)
