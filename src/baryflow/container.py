@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from baryflow.exceptions import FileFormatError
+from baryflow.exceptions import FileFormatError, InvalidInputError
 
 #: Version of the container. A reader refuses files with a larger number; 1 had no checksum.
 SCHEMA = 2
@@ -86,15 +86,23 @@ def to_bytes(kind: str, values: Values, arrays: Arrays, *, date: str = "") -> by
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     """Write a whole file atomically: temporary file in the same folder, flush to disk, rename."""
-    target = Path(path)
+    target = _as_path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"cannot write {target}: there is no folder {target.parent}")
     if target.is_dir():
         raise IsADirectoryError(f"cannot write {target}: it is a folder; give the name of a file in it")
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    except OSError as error:  # without the temporary name, which says nothing
+        _replace(target, content)
+    except OSError as error:
+        if error.strerror is None:
+            raise
+        # Without the temporary name, which says nothing.
         raise type(error)(error.errno, f"cannot write {target}: {error.strerror}") from error
+    _sync_folder(target.parent)
+
+
+def _replace(target: Path, content: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -108,7 +116,6 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -124,9 +131,9 @@ def _sync_folder(folder: Path) -> None:
 
 def read(path: str | os.PathLike[str]) -> Content:
     """Read one object, or raise one clear error."""
-    file = Path(path)
+    file = _as_path(path)
     if file.is_dir():
-        raise FileFormatError(f"{file} is a folder: give the name of a .bary file in it")
+        raise FileFormatError(f"cannot read {file}: it is a folder; give the name of a .bary file in it")
     try:
         data = file.read_bytes()
     except FileNotFoundError as error:
@@ -134,6 +141,17 @@ def read(path: str | os.PathLike[str]) -> Content:
     except OSError as error:
         raise FileFormatError(f"cannot read {file}: {error.strerror}") from error
     return from_bytes(data, name=str(file))
+
+
+def _as_path(path: Any) -> Path:
+    if isinstance(path, (bytes, bytearray, memoryview)):
+        raise InvalidInputError(
+            "expected the path of a file, got bytes: what to_bytes() gave is read by from_bytes() of "
+            "the same class"
+        )
+    if not isinstance(path, (str, os.PathLike)):
+        raise InvalidInputError(f"expected the path of a file, got {type(path).__name__}: {path!r:.60}")
+    return Path(path)
 
 
 def from_bytes(data: bytes, *, name: str = "the data") -> Content:
@@ -151,7 +169,8 @@ def from_bytes(data: bytes, *, name: str = "the data") -> Content:
         RecursionError,
     ) as error:  # fmt: skip
         raise FileFormatError(
-            f"{name} is not a readable .bary file (truncated, damaged or foreign): {error}"
+            f"{name} is not a readable .bary file: it is truncated, damaged or foreign; take another "
+            "copy of it, or save the model again"
         ) from error
     if not isinstance(text, str):
         raise FileFormatError(f"{name} is a safetensors file, but not one that baryflow wrote")

@@ -26,6 +26,8 @@ RandomState = int | np.random.Generator | None
 SIMPLEX_TOLERANCE = 1e-6
 #: Largest magnitude taken: what is larger would overflow where it is squared and summed.
 LARGEST = 1e150
+#: Largest weight of a row. Weights count rows, and with as many as this sums of them stay exact enough.
+LARGEST_WEIGHT = 1e12
 #: Sums closer to 1 than this are left as they are, so that what was saved loads bit for bit.
 _EXACT_SUM = 1e-12
 
@@ -128,13 +130,19 @@ def as_vector(value: Any, name: str, *, length: int | None = None, dim: str = "n
 
 
 def as_weights(value: Any, name: str, *, length: int) -> Floats:
-    """Return sample weights: non-negative, not all zero; `None` means one for every row."""
+    """Return sample weights: counts of rows, not all zero; `None` means one for every row."""
     if value is None:
         return np.ones(length)
     weights = as_vector(value, name, length=length, dim="n_samples")
     if weights.min() < 0:
         worst = int(weights.argmin())
         raise InvalidInputError(f"{name} must not be negative, got {weights[worst]} at position {worst}")
+    if weights.max() > LARGEST_WEIGHT:
+        worst = int(weights.argmax())
+        raise InvalidInputError(
+            f"{name} counts rows and must not be above {LARGEST_WEIGHT:g}, got {weights[worst]:g} at "
+            f"position {worst}: divide all weights by the same number"
+        )
     if not weights.any():
         raise InvalidInputError(f"{name} is zero everywhere; at least one row must count")
     return weights

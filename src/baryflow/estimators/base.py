@@ -99,6 +99,7 @@ class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
         """Set the fitted attributes that users look at."""
         follower, adaptation = self._follower, self._follower.adaptation
         self.reliability_, self.history_ = follower.reliability, follower.history
+        self.decision_ = follower.learned.decision
         self.resemblance_: dict[Any, float] = {}
         if adaptation is None:
             model = follower.learned.model

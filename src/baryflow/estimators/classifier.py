@@ -97,12 +97,25 @@ class MixtureClassifier(Saves, TakesRows, ClassifierMixin, BaseEstimator):
         y : array of shape (n_samples,)
         sample_weight : array of shape (n_samples,), optional
             Counts: 2 is a row seen twice, 0 a row not seen.
+
+        Returns
+        -------
+        MixtureClassifier
+            Itself. If it fails, what was learned before stays.
+
+        Raises
+        ------
+        InvalidInputError
+            If rows, labels or weights do not fit; the message says what to do.
         """
         with self._unless_it_fails():
-            X, y = self._first_labelled(X, y)
-        weights = as_weights(sample_weight, "sample_weight", length=len(X))
-        seen = weights > 0.0
-        X, y, weights = X[seen], np.asarray(y)[seen], weights[seen]
+            rows, labels = self._first_labelled(X, y)
+            weights = as_weights(sample_weight, "sample_weight", length=len(rows))
+            seen = weights > 0.0
+            self._fit(rows[seen], labels[seen], weights[seen])
+        return self
+
+    def _fit(self, X: Floats, y: Any, weights: Floats) -> None:
         classes, codes = np.unique(y, return_inverse=True)
         reference = Reference.of(X, weights)
         seed = draw_seed(self.random_state)
@@ -130,20 +143,65 @@ class MixtureClassifier(Saves, TakesRows, ClassifierMixin, BaseEstimator):
         self.mixture_ = Mixture.concatenate(parts)
         self.n_components_ = np.array(sizes)
         self.n_iter_ = max(steps)
-        return self
 
     def predict(self, X: Any) -> Any:
-        """Return the most probable class of every row."""
+        """Return the most probable class of every row.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+            NaN marks a missing value.
+
+        Returns
+        -------
+        array of shape (n_samples,)
+
+        Raises
+        ------
+        InvalidInputError
+            If the columns are not those that it was fitted on, or do not hold numbers.
+        """
         rows = self._rows(X)
         return self.classes_[self.mixture_.predict(rows)]
 
     def predict_proba(self, X: Any) -> Floats:
-        """Return the probability of every class, shape (n_samples, n_classes)."""
+        """Return the probability of every class for every row.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+            NaN marks a missing value.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+
+        Raises
+        ------
+        InvalidInputError
+            If the columns are not those that it was fitted on, or do not hold numbers.
+        """
         rows = self._rows(X)
         return self.mixture_.predict_proba(rows)
 
     def predict_log_proba(self, X: Any) -> Floats:
-        """Return the logarithm of :meth:`predict_proba`."""
+        """Return the logarithm of :meth:`predict_proba`.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+            NaN marks a missing value.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            Minus infinity for a class that is impossible.
+
+        Raises
+        ------
+        InvalidInputError
+            If the columns are not those that it was fitted on, or do not hold numbers.
+        """
         with np.errstate(divide="ignore"):  # a class may be impossible
             return np.log(self.predict_proba(X))
 

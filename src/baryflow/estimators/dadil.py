@@ -13,11 +13,11 @@ from baryflow.core.settings import Settings
 from baryflow.estimators.adaptation import OFFLINE_STEPS, WEIGHTS
 from baryflow.estimators.base import Adapter
 from baryflow.estimators.decision import Decision, weights_of
-from baryflow.estimators.domains import check_labels, expect_proportions, split_domains
+from baryflow.estimators.domains import check_labels, expect_proportions, keep_gaps, split_domains
 from baryflow.estimators.follower import Follower, Manner
 from baryflow.estimators.learned import Learned
 from baryflow.estimators.novelty import Novelty
-from baryflow.estimators.parameters import switches
+from baryflow.estimators.parameters import check_atoms, switches
 from baryflow.estimators.sensors import warn
 from baryflow.estimators.sources import learn_mixtures
 from baryflow.estimators.target import row_settings
@@ -188,12 +188,13 @@ class DaDiL(Adapter):
         """Return the labels of the sources; those of target rows may be anything."""
         if not is_target.any():
             return check_labels(y, len(is_target))
-        y = np.asarray(y)
+        y = np.asarray(keep_gaps(y))
         if y.shape != is_target.shape:
             raise InvalidInputError(
                 f"expected y to have shape (n_samples={len(is_target)},), got {y.shape}"
             )
-        return check_labels(np.array(y[~is_target].tolist()), int((~is_target).sum()))
+        positions = np.flatnonzero(~is_target)
+        return check_labels(y[positions].tolist(), len(positions), positions)
 
     @one_thread
     def fit_mixtures(
@@ -234,8 +235,7 @@ class DaDiL(Adapter):
             raise InvalidInputError(
                 f"expected classes to have n_classes={n_classes} names, got {len(named)}"
             )
-        if self.n_atoms is not None:
-            as_count(self.n_atoms, "n_atoms")
+        check_atoms(self.n_atoms, len(sources))
         model = learn_mixtures(
             list(sources.values()), n_classes, self.n_atoms, expect_proportions(self.class_prior, named)
         )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import assert_all_finite, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Booleans, Floats, Integers, as_real, as_vector
@@ -22,7 +23,7 @@ def split_domains(sample_domain: Any, n: int, target: Any) -> tuple[Any, Boolean
     """Return the domain of every row, and which rows are the target's."""
     if sample_domain is None:
         return np.ones(n, dtype=np.intp), np.zeros(n, dtype=bool)
-    names = np.asarray(sample_domain)
+    names = np.asarray(keep_gaps(sample_domain))
     if names.shape != (n,):
         raise InvalidInputError(
             f"expected sample_domain to have shape (n_samples={n},), got {names.shape}"
@@ -68,52 +69,79 @@ def _check_names(names: Any) -> Any:
     return names
 
 
+def keep_gaps(values: Any) -> Any:
+    """Return names or labels so that what is missing stays so: NumPy takes NaN among words for "nan"."""
+    if isinstance(values, (list, tuple)) and any(map(_is_missing, values)):
+        return np.array(values, dtype=object)
+    return values
+
+
 def find_missing(values: Any) -> Booleans:
     """Tell which entries are None, NaN or another mark of nothing."""
-    if values.dtype.kind == "f":
+    if values.dtype.kind in "fM":
         return np.asarray(np.isnan(values))
     if values.dtype != object:
         return np.zeros(values.shape, dtype=bool)
-    # NaN differs from itself, and so does pandas' NaT; pandas' NA does not say.
-    return np.array([v is None or type(v).__name__ == "NAType" or v != v for v in values.ravel()])  # noqa: PLR0124
+    return np.array([_is_missing(value) for value in values.ravel()])
 
 
-def check_labels(y: Any, n: int) -> Any:
-    """Return the labels of n rows; refuse those that are missing, and those that are no classes."""
+def _is_missing(value: Any) -> bool:
+    # pandas need not be there to ask it for its marks of nothing.
+    nothing = value is None or type(value).__name__ in ("NAType", "NaTType")
+    return nothing or (isinstance(value, (float, np.floating)) and math.isnan(value))
+
+
+def check_labels(y: Any, n: int, positions: Any = None) -> Any:
+    """Return the labels of n rows; refuse those that are missing, and those that are no classes.
+
+    Parameters
+    ----------
+    positions : array of shape (n,), optional
+        Where these rows stood in what the user passed, for messages.
+    """
     if y is None:
         raise InvalidInputError("requires y to be passed, but the target y is None: sources need labels")
-    labels = column_or_1d(y, warn=True)
+    labels = column_or_1d(keep_gaps(y), warn=True)
     if len(labels) != n:
         raise InvalidInputError(
             f"Found input variables with inconsistent numbers of samples: {n} rows, {len(labels)} labels"
         )
     gaps = find_missing(labels)
     if gaps.any():
+        first = int(gaps.argmax()) if positions is None else int(positions[gaps.argmax()])
         raise InvalidInputError(
             f"Input y contains NaN or None: {int(gaps.sum())} row(s) have no label, the first at "
-            f"position {int(gaps.argmax())}; drop them, or pass them to partial_fit as target rows"
+            f"position {first}; drop these rows or label them (only rows of a target go without)"
         )
-    if labels.dtype.kind == "f":
-        assert_all_finite(labels, input_name="y")
+    if labels.dtype.kind == "f" and np.isinf(labels).any():
+        raise InvalidInputError("Input y contains infinity: classes are names or finite numbers")
     check_classification_targets(labels)
     return labels
 
 
-def check_new_source(X: Any, name: Any, sources: list[Any]) -> None:
-    """Refuse a name that is taken, or not of the kind of the other sources' names."""
-    if not isinstance(name, (str, int, np.integer)):
-        raise InvalidInputError(
-            f"name must be a string or a positive number, got {type(name).__name__}: "
-            "the order is add_source(X, y, name)"
-        )
-    if isinstance(X, (str, int)):
-        raise InvalidInputError(f"X must be rows, got {X!r}: the order is add_source(X, y, name)")
+def check_new_source(X: Any, y: Any, name: Any, sources: list[Any]) -> None:
+    """Refuse arguments in another order, and a name that is taken or not of the kind of the others."""
+    wrong = ""
+    if _is_name(X):
+        wrong = f"X must be rows, got {X!r}"
+    elif _is_name(y):
+        wrong = f"y must be labels, one for each row, got {y!r}"
+    elif not _is_name(name):
+        wrong = f"name must be a string or a positive number, got {type(name).__name__}"
+    elif len(np.shape(X)) == 1:
+        wrong = f"X must be rows and columns, got one column of length {len(X)}"
+    if wrong:
+        raise InvalidInputError(f"{wrong}: the order is add_source(X, y, name)")
     if name in sources:
         raise InvalidInputError(f"there is a source {name!r} already; sources: {sources}")
     split_domains(np.array([name]), 1, None)  # a name, or a number that is not 0
     if isinstance(name, str) != isinstance(sources[0], str) or (not isinstance(name, str) and name < 0):
         kind = "a string" if isinstance(sources[0], str) else "a positive number"
         raise InvalidInputError(f"name must be {kind} like those of the other sources, got {name!r}")
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, (str, int, np.integer)) and not isinstance(value, bool)
 
 
 def by_source(X: Floats, codes: Integers, names: Any) -> tuple[list[Floats], list[Integers], list[Any]]:

@@ -20,7 +20,7 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Booleans, Floats
 
 #: Rows above this novelty are strange.
-_STRANGE = 0.99
+STRANGE = 0.99
 #: How firmly the steps of `refine` hold the atoms at least: many exact steps follow the target's noise.
 _REFINING = 1.0
 _FEWEST_STEPS = 10
@@ -183,8 +183,8 @@ class Follower:
         if not len(rows) or self.adaptation is None:
             return
         sure = float(self.proba(rows).max(axis=1).mean())
-        strange = float((lost | (self._novelty(rows) > _STRANGE)).mean())
-        known = 1.0 - max(0.0, strange - (1.0 - _STRANGE)) / _STRANGE
+        strange = float((lost | (self._novelty(rows) > STRANGE)).mean())
+        known = 1.0 - max(0.0, strange - (1.0 - STRANGE)) / STRANGE
         adapts = self.learned.decision.adapts
         self.reliability = sure * known * (self.adaptation.seen if adapts else 1.0)
         self.history = self.history.record(

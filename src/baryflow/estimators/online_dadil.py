@@ -262,7 +262,7 @@ class OnlineDaDiL(Adapter):
         require_unchanged(self, self._learned_with, but=("class_prior",))
         if (kept := self._kept) is None:
             raise InvalidInputError("add_source needs the rows of the sources: use keep_sources=True")
-        check_new_source(X, name, self.sources_)
+        check_new_source(X, y, name, self.sources_)
         rows = self._rows(X)
         y = check_labels(y, len(rows))
         if (y.dtype.kind in "UO") != (kept.y.dtype.kind in "UO"):
@@ -413,6 +413,7 @@ class OnlineDaDiL(Adapter):
 
     def _state(self) -> AdapterState:
         require_unchanged(self, self._learned_with)
+        manner_of(self, len(self.classes_))  # what cannot be used could not be loaded either
         return super()._state()
 
     @classmethod

@@ -189,12 +189,12 @@ class OnlineGaussianMixture(Saves, TakesRows, DensityMixin, BaseEstimator):
         with self._unless_it_fails():
             rows = self._first_rows(X) if reset else self._rows(X)
             weights = as_weights(sample_weight, "sample_weight", length=len(rows))
-            if reset:
-                self._summary = self._new_summary(rows.shape[1])
-        settings = self._settings()
-        if settings != self._summary.settings:
-            self._summary.change(settings)
-        self._summary.update(rows, weights)
+            settings = self._settings()
+            summary = self._new_summary(rows.shape[1]) if reset else self._summary
+            if settings != summary.settings:
+                summary.change(settings)
+            summary.update(rows, weights)
+        self._summary = summary
         self.n_samples_seen_ = self._summary.n_rows
         return self
 

@@ -24,13 +24,7 @@ from baryflow.validation import as_choice, as_count, as_real
 
 def source_options(estimator: Any, classes: Any, n_sources: int) -> SourceOptions:
     """Check and collect an estimator's parameters for the sources."""
-    if estimator.n_atoms is not None:
-        as_count(estimator.n_atoms, "n_atoms")
-        if estimator.n_atoms > n_sources:
-            raise InvalidInputError(
-                f"n_atoms is {estimator.n_atoms}, but there are only {n_sources} source(s) to start "
-                "atoms from: lower it, or leave it out"
-            )
+    check_atoms(estimator.n_atoms, n_sources)
     seed = int(np.random.default_rng(draw_seed(estimator.random_state)).integers(2**31))
     return SourceOptions(
         view=bool(estimator.view),
@@ -39,6 +33,15 @@ def source_options(estimator: Any, classes: Any, n_sources: int) -> SourceOption
         seed=seed,
         class_prior=expect_proportions(estimator.class_prior, classes),
     )
+
+
+def check_atoms(n_atoms: int | None, n_sources: int) -> None:
+    """Refuse more atoms than there are sources: each starts from one."""
+    if n_atoms is not None and as_count(n_atoms, "n_atoms") > n_sources:
+        raise InvalidInputError(
+            f"n_atoms is {n_atoms}, but there are only {n_sources} source(s) to start atoms from: lower "
+            "it, or leave it out"
+        )
 
 
 def switches(estimator: Any) -> Options:

@@ -9,15 +9,15 @@ import numpy as np
 
 from baryflow.estimators.adaptation import EXPERTS
 from baryflow.estimators.decision import Decision
-from baryflow.estimators.follower import Follower
+from baryflow.estimators.follower import STRANGE, Follower
 from baryflow.estimators.mix import Mix
 
 _EXPERTS = {
-    "reconstruction": "the reconstruction of the target",
-    "components": "its own components, labelled through the plan",
-    "pooled": "the pooled source classifier, for its mix",
-    "own": "the classifier of rows standardised by domain",
-    "source": "the pooled source classifier as it is",
+    "reconstruction": "the target rebuilt as a blend of the sources",
+    "components": "groups of its rows, named by what they match",
+    "pooled": "one classifier of all sources, for its mix",
+    "own": "the same, each domain standardised by itself",
+    "source": "one classifier of all sources, as it is",
 }
 
 
@@ -40,10 +40,11 @@ def describe(
     mix : Mix, optional
         The classes of the target.
     """
-    lines = [f"{_count(len(sources), 'source')}, {_count(len(classes), 'class', 'classes')}."]
+    lines = [f"{_count_sources(sources)}. {len(classes)} classes: {', '.join(map(str, classes))}."]
     if decision.adapts:
         lines.append(
-            "Decision: adapt. Weights of the experts at the beginning, and with all classes seen:"
+            "Decision: adapt. Experts, each of which gives every class a probability, are averaged; "
+            "their weights at the beginning of a stream, and once all classes were seen:"
         )
         lines += [
             f"  {_EXPERTS[name]:<46} {first:5.0%} {last:5.0%}"
@@ -52,14 +53,14 @@ def describe(
             )
             if first > 0.0 or last > 0.0
         ]
-        lines.append(
-            "(An expert gives probabilities; their logarithms are averaged with these weights.)"
-        )
     else:
-        lines.append("Decision: do not adapt; predict with the pooled source classifier.")
+        lines.append("Decision: do not adapt; predict with one classifier of all sources, as it is.")
     lines.append(f"Why: {decision.reason}.")
     if decision.plays:
-        lines.append("Each source in turn played a target, seen once; right answers while it flowed:")
+        lines.append(
+            "Each source in turn played a target without labels, the others taught; right answers while "
+            "it flowed past once:"
+        )
         lines += [
             f"  {name:<32} source classifier {before:6.1%}   adapted {after:6.1%}"
             for name, before, after in decision.plays
@@ -67,7 +68,10 @@ def describe(
     if shares:
         nearest = sorted(shares.items(), key=lambda item: -item[1])
         words = ", ".join(f"{name}: {share:.0%}" for name, share in nearest if share >= 0.005)
-        lines.append(f"The target resembles {words} (after standardisation).")
+        lines.append(
+            f"The target resembles {words} (how much of each source is in it; shift and scale do not "
+            "count)."
+        )
     if mix is not None:
         lines.append(describe_mix(classes, mix))
     return "\n".join(lines)
@@ -76,34 +80,43 @@ def describe(
 def describe_mix(classes: Any, mix: Mix) -> str:
     """Say which classes a target holds, all of them by name."""
     if mix.as_usual and mix.gap == mix.doubt == mix.sampling == 0.0:
-        return "Class mix: taken to be as usual; it was not estimated."
-    found = f"differs by {mix.gap:.0%} from the usual"
+        return "Class mix: the shares of the classes are taken to be as usual; it was not estimated."
+    found = f"by the votes of the source classifier they differ by {mix.gap:.0%} from the usual"
     reach = f"{mix.doubt + mix.sampling:.0%} can come from wrong votes and chance"
     if mix.as_usual:
-        return f"Class mix: as usual (what the votes say {found}; {reach})."
+        return f"Class mix: as usual (the shares of the classes: {found}; {reach})."
     order = np.argsort(-mix.shares, kind="stable")
     present = [i for i in order if mix.shares[i] >= 0.0005]
     absent = [str(classes[i]) for i in order if mix.shares[i] < 0.0005]
     words = ", ".join(f"{classes[i]}: {mix.shares[i]:.1%}" for i in present)
     if absent:
         words += f"; next to nothing of {', '.join(absent)}"
-    return f"Class mix: {words} ({found}; {reach})."
+    return f"Class mix: {words} (the shares of the classes: {found}; {reach})."
 
 
 def describe_stream(follower: Follower, faults: Mapping[Any, str]) -> str:
     """Say how far a stream has come, and what is wrong with its columns."""
-    adaptation = follower.adaptation
-    words = f"{follower.n_rows} target rows seen; "
-    if adaptation is None or not follower.learned.decision.adapts:
-        words += "predictions are the source classifier's."
+    adaptation, adapts = follower.adaptation, follower.learned.decision.adapts
+    lines = [f"{follower.n_rows} target rows seen; "]
+    if adaptation is None or not adapts:
+        lines[0] += "predictions are the source classifier's."
     else:
-        words += f"{adaptation.seen:.0%} of the classes were seen (ten rows or more of each). "
-        words += (
-            f"Reliability of the last batch: {follower.reliability:.0%} (how sure the predictions are, "
-            "times the share of rows that are like something known, times that of the classes seen)."
+        lines[0] += f"{adaptation.seen:.0%} of the classes were seen (ten rows or more of each)."
+    if len(follower.history):
+        seen = ", times the share of classes seen" if adapts else ""
+        lines.append(
+            f"Reliability of the last batch: {follower.reliability:.0%} (how far to trust its "
+            f"predictions: how sure they are, times the share of rows that are not novel{seen})."
         )
-    return words + "".join(f"\nColumn {name}: {fault}." for name, fault in faults.items())
+        lines.append(
+            f"Novelty of the last batch: {follower.history.novelty[-1]:.0%} of its rows are novel (less "
+            f"like anything known than {STRANGE:.0%} of the rows of sources)."
+        )
+    lines += [f"Column {name}: {fault}." for name, fault in faults.items()]
+    return "\n".join(lines)
 
 
-def _count(n: int, one: str, many: str | None = None) -> str:
-    return f"{n} {one}" if n == 1 else f"{n} {many or one + 's'}"
+def _count_sources(sources: list[Any]) -> str:
+    if len(sources) == 1:
+        return "One source (if its rows come from several, pass sample_domain to fit)"
+    return f"{len(sources)} sources: {', '.join(map(str, sources))}"

@@ -14,7 +14,9 @@ from baryflow.estimators.domains import check_labels
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, check_values
 
-_NAMED = 5
+#: Columns that a message names at most.
+_NAMED = 20
+_INSTEAD_OF_DATES = "leave them out, or turn them into numbers, such as the hour of the day"
 
 
 class TakesRows:
@@ -40,10 +42,14 @@ class TakesRows:
         return rows, check_labels(y, len(rows))
 
     def _check(self, X: Any, *, reset: bool) -> Floats:
-        refuse_other_than_numbers(X)
-        rows: Floats = validate_data(
-            self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan"
-        )
+        refuse_dates(X)
+        try:
+            rows: Floats = validate_data(
+                self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan"
+            )
+        except (TypeError, ValueError):
+            refuse_other_than_numbers(X)  # tells where, which scikit-learn does not
+            raise
         check_values(rows, "X", allow_nan=True)
         return rows
 
@@ -78,6 +84,9 @@ def match_columns(X: Any, names: Any) -> Any:
         )
     if len(given) > len(wanted):
         extra = [name for name in given if name not in set(wanted)]
+        if not extra:
+            twice = next(name for name in given if given.count(name) > wanted.count(name))
+            raise InvalidInputError(f"X has the column {twice!r} {given.count(twice)} times: keep one")
         raise InvalidInputError(
             f"X has column(s) that the model was not fitted on: {', '.join(map(repr, extra[:_NAMED]))}; "
             "leave them out. The feature names should match those that were passed during fit"
@@ -85,18 +94,49 @@ def match_columns(X: Any, names: Any) -> Any:
     return X[wanted]
 
 
-def refuse_other_than_numbers(X: Any) -> None:
-    """Refuse frames with dates or words in them, naming the columns."""
+def refuse_dates(X: Any) -> None:
+    """Refuse columns of a type for dates: NumPy would take them for nanoseconds."""
     columns, dtypes = getattr(X, "columns", None), getattr(X, "dtypes", None)
     if columns is None or dtypes is None:
         dtype = getattr(X, "dtype", None)
         if getattr(dtype, "kind", "") in ("M", "m"):
-            raise InvalidInputError("X holds dates: leave them out, or turn them into numbers")
+            raise InvalidInputError(f"X holds dates ({dtype}): {_INSTEAD_OF_DATES}")
         return
     for name, dtype in zip(columns, dtypes, strict=True):
         words = str(dtype).lower()
-        if words.startswith(("datetime", "timedelta", "date", "duration", "time")):
-            raise InvalidInputError(
-                f"column {name!r} holds dates ({dtype}): leave it out, or turn it into a number, such "
-                "as the hour of the day"
-            )
+        if words.startswith(("datetime", "timedelta", "date", "duration", "time", "period")):
+            raise InvalidInputError(f"column {name!r} holds dates ({dtype}): {_INSTEAD_OF_DATES}")
+
+
+def refuse_other_than_numbers(X: Any) -> None:
+    """Say which column holds dates or words, if one does, and where."""
+    try:
+        table = np.asarray(X, dtype=object)
+    except (TypeError, ValueError):
+        return
+    if table.ndim != 2:
+        return
+    names = [repr(name) for name in getattr(X, "columns", range(table.shape[1]))]
+    for name, column in zip(names, table.T, strict=True):
+        for row, value in enumerate(column):
+            if any(hasattr(value, way) for way in ("isoformat", "strftime", "total_seconds")):
+                kind = type(value).__name__
+                raise InvalidInputError(f"column {name} holds dates ({kind}): {_INSTEAD_OF_DATES}")
+            if type(value).__name__ == "NAType":
+                raise InvalidInputError(
+                    f"column {name} holds pd.NA at position {row} among other objects: convert it to "
+                    "Float64, or mark missing values by NaN"
+                )
+            if isinstance(value, str) and not _says_number(value):
+                raise InvalidInputError(
+                    f"column {name} holds words, such as {str(value)!r} at position {row}: leave the "
+                    "column out, turn it into numbers, or mark such values as missing (NaN)"
+                )
+
+
+def _says_number(words: str) -> bool:
+    try:
+        float(words)
+    except ValueError:
+        return False
+    return True

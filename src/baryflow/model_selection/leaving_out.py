@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -239,7 +238,7 @@ def _score(
         flowing = score(y, np.concatenate(list(follow(model, X, settings.batch_size))))
     end = score(y, model.predict(X))
     refined = score(y, model.predict(X)) if refine(model) else _NONE
-    report = last.report() if hasattr(last, "report") else ""
+    decision = getattr(last, "decision_", None)
     return DomainScore(
         domain=target,
         seed=seed,
@@ -251,12 +250,7 @@ def _score(
         end=end,
         refined=refined,
         harm=max(0.0, source - float(np.nanmin([flowing, end, refined]))),
-        decision=_said(report, r"^Decision: ([^.;\n]+)"),
-        reason=_said(report, r"^Why: ([^\n]+?)\.?$"),
-        report=report,
+        decision="" if decision is None else "adapt" if decision.adapts else "do not adapt",
+        reason="" if decision is None else decision.reason,
+        report=last.report() if hasattr(last, "report") else "",
     )
-
-
-def _said(report: str, pattern: str) -> str:
-    found = re.search(pattern, report, flags=re.MULTILINE)
-    return found.group(1) if found else ""
