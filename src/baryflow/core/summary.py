@@ -202,9 +202,8 @@ class Summary(ABC):
 
     def components(self) -> Components:
         """Return the components kept."""
-        origin = self._seen()
-        pool = self._pool
-        return Components(pool.masses, origin + pool.means, pool.stds, pool.labels)
+        masses, means, stds, votes = self._pool.components()
+        return Components(masses, self._seen() + means, stds, votes)
 
     def variances_in(self, metric: Floats) -> Floats:
         """Return the variances of ``x @ metric`` for every component kept, shape (K, p)."""

@@ -140,7 +140,7 @@ class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
         array of shape (n_samples, n_classes)
         """
         rows = self._rows(X)
-        return self._follower.proba(self._follower.target.complete(rows))
+        return self._follower.proba(self._follower.target.clean(rows)[0])
 
     def predict(self, X: Any) -> Any:
         """Return the most probable class of every target row.

@@ -88,8 +88,7 @@ class Follower:
         """Absorb rows, with gaps and glitches as they come, and adapt."""
         if self.manner.settings != self.target.summary.settings:
             self.target.summary.change(self.manner.settings)
-        rows, lost = self.target.complete(raw), self.target.find_lost(raw)
-        self.target.count(raw)
+        rows, lost = self.target.clean(raw, count=True)
         weights = np.where(lost, 0.0, weights)  # a row of which nothing is left teaches nothing
         if weights.any():
             self.target.absorb(rows, weights)
@@ -99,8 +98,7 @@ class Follower:
 
     def absorb_whole(self, raw: Floats) -> None:
         """Absorb a target that is all at hand, and adapt."""
-        rows, lost = self.target.complete_whole(raw), self.target.find_lost(raw)
-        self.target.count(raw)
+        rows, lost = self.target.clean(raw, whole=True, count=True)
         self.target.absorb_whole(rows)
         self._update(self.manner.n_steps)
         self._judge(rows, lost)
@@ -171,8 +169,8 @@ class Follower:
 
     def novelty(self, raw: Floats) -> Floats:
         """Return how unlike everything known rows are, 0 to 1, as they come."""
-        lost = self.target.find_lost(raw)
-        return np.where(lost, 1.0, self._novelty(self.target.complete(raw)))
+        rows, lost = self.target.clean(raw)
+        return np.where(lost, 1.0, self._novelty(rows))
 
     def _novelty(self, rows: Floats) -> Floats:
         return self.learned.novelty.rank(self.learned.model, self.adaptation, rows)

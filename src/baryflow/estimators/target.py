@@ -71,30 +71,33 @@ class Target:
         """Rows seen, or the sum of their weights."""
         return self.summary.mass
 
-    def complete(self, raw: Floats) -> Floats:
-        """Return rows without glitches and gaps: these become what was seen of the column."""
-        if self.model.classifiers is None:
-            return raw  # mixtures know what to do with gaps
+    def clean(self, raw: Floats, *, whole: bool = False, count: bool = False) -> tuple[Floats, Booleans]:
+        """Return rows without glitches and gaps, and which rows were hardly anything else.
+
+        Parameters
+        ----------
+        raw : array of shape (n, d)
+            Rows as they come.
+        whole : bool
+            They are all there is of the target: gaps become the mean of their column among them.
+            Otherwise they become what was seen of the column so far.
+        count : bool
+            Count values, gaps and glitches, to know of columns that are not as they should be.
+        """
+        if self.model.classifiers is None:  # mixtures know what to do with gaps
+            return raw, np.isnan(raw).all(axis=1)
         rows = self.model.classifiers.limits.screen(raw)
-        gaps = np.isnan(rows)
-        if not gaps.any():
-            return rows
-        usual = self.summary.moments()[0] if self.mass > 0.0 else self.model.centre
-        return np.where(gaps, usual, rows)
-
-    def complete_whole(self, raw: Floats) -> Floats:
-        """Return all rows of a target without glitches and gaps: these become the mean of the column."""
-        return fill_gaps(self.model.of_rows.limits.screen(raw), self.model.centre)
-
-    def find_lost(self, raw: Floats) -> Booleans:
-        """Tell which rows are mostly glitches, or nothing but gaps: unlike everything known."""
-        gone, missing = np.isnan(self.model.of_rows.limits.screen(raw)), np.isnan(raw)
-        glitches = (gone & ~missing).sum(axis=1)
-        return np.asarray(gone.all(axis=1) | (glitches > 0.5 * (~missing).sum(axis=1)))
-
-    def count(self, raw: Floats) -> None:
-        """Count the values, gaps and glitches of some rows."""
-        self.tally = self.tally.plus(raw, self.model.of_rows.limits.screen(raw))
+        if count:
+            self.tally = self.tally.plus(raw, rows)
+        gone = np.isnan(rows)
+        if not gone.any():
+            return rows, np.zeros(len(rows), dtype=bool)
+        there = ~np.isnan(raw)
+        lost = gone.all(axis=1) | ((gone & there).sum(axis=1) > 0.5 * there.sum(axis=1))
+        if whole:
+            return fill_gaps(rows, self.model.centre), np.asarray(lost)
+        usual = self.summary.moments()[0] if self.summary.mass > 0.0 else self.model.centre
+        return np.where(gone, usual, rows), np.asarray(lost)
 
     def absorb(self, X: Floats, weights: Floats | None = None) -> None:
         """Absorb complete rows, looking through the view as the target's moments now have it."""
