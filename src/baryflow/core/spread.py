@@ -18,7 +18,7 @@ from baryflow.validation import Booleans, Floats, Integers
 
 #: Vectors kept of a component beyond the directions of the metric, and how many more may wait until
 #: the least important ones are dropped: most merges then cost nothing but a copy.
-_SPARE, _WAITING = 8, 8
+_SPARE, _WAITING = 2, 4
 #: Numbers that the vectors of all components may take at most: 32 MB.
 _BUDGET = 2**22
 #: A column's scale in the metric may still change by about this part: what matters then is kept too.
@@ -84,7 +84,7 @@ class PackedFactors:
     limit: int
     vectors: Floats  # (total rank, d)
     ranks: Integers
-    diagonal: Floats
+    diagonal: Floats | None  # None: zeros
     rest: Floats
 
     def unpack(self) -> Factors:
@@ -94,13 +94,17 @@ class PackedFactors:
         most = max(self.limit + _WAITING, int(self.ranks.max(initial=0)))
         room = np.zeros((len(self.ranks), most, self.vectors.shape[1]))
         room[np.arange(room.shape[1]) < self.ranks[:, None]] = self.vectors
-        return Factors(self.limit, room, self.ranks.copy(), self.diagonal.copy(), self.rest.copy())
+        diagonal = (
+            np.zeros((len(room), room.shape[2])) if self.diagonal is None else self.diagonal.copy()
+        )
+        return Factors(self.limit, room, self.ranks.copy(), diagonal, self.rest.copy())
 
     def check(self, slots: int, n_features: int, n_directions: int) -> None:
         """Raise InvalidInputError unless the arrays fit a pool."""
         _check("ranks", self.ranks, (slots,))
         _check("vectors", self.vectors, (int(self.ranks.sum()), n_features))
-        _check("diagonal", self.diagonal, (slots, n_features))
+        if self.diagonal is not None:
+            _check("diagonal", self.diagonal, (slots, n_features))
         _check("rest", self.rest, (slots, n_directions))
         if not 1 <= self.limit <= n_features:
             raise InvalidInputError(f"a saved pool keeps {self.limit} vectors of {n_features} columns")
@@ -210,9 +214,8 @@ class Factors:
 
     def state(self) -> PackedFactors:
         """Return what is to be saved."""
-        return PackedFactors(
-            self.limit, self.vectors[self._used()], self.ranks, self.diagonal, self.rest
-        )
+        diagonal = self.diagonal if self.diagonal.any() else None
+        return PackedFactors(self.limit, self.vectors[self._used()], self.ranks, diagonal, self.rest)
 
     def _used(self) -> Booleans:
         return np.asarray(np.arange(self.vectors.shape[1]) < self.ranks[:, None])

@@ -85,7 +85,7 @@ class Target:
             Count values, gaps and glitches, to know of columns that are not as they should be.
         """
         if self.model.classifiers is None:  # mixtures know what to do with gaps
-            return raw, np.isnan(raw).all(axis=1)
+            return raw, np.asarray(np.isnan(raw).all(axis=1))
         rows = self.model.classifiers.limits.screen(raw)
         if count:
             self.tally = self.tally.plus(raw, rows)
