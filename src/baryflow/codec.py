@@ -164,6 +164,8 @@ class _Reader:
         if "names" in value:
             return np.array(self.read(value["names"]), dtype=np.dtype(value["dtype"]))
         if "empty" in value:
+            if 0 not in value["empty"]:
+                raise ValueError(f"an empty array has the shape {value['empty']}")
             return np.zeros(value["empty"], dtype=np.dtype(value["dtype"]))
         if "float" in value:
             return float(value["float"])
@@ -217,10 +219,10 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin is tuple:
         inner = arguments[0] if arguments[1:] == (...,) else None
         return isinstance(value, tuple) and (
-            all(_fits(item, inner) for item in value)
+            all(_whole(item, inner) for item in value)
             if inner is not None
             else len(value) == len(arguments)
-            and all(_fits(*pair) for pair in zip(value, arguments, strict=True))
+            and all(_whole(*pair) for pair in zip(value, arguments, strict=True))
         )
     if origin is list:
         return isinstance(value, list) and all(_whole(item, arguments[0]) for item in value)
