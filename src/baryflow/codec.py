@@ -173,6 +173,8 @@ class _Reader:
         return np.array(self.read(value["names"]), dtype=np.dtype(value["dtype"]))
 
     def _empty(self, value: Values) -> Any:
+        if 0 not in value["empty"]:
+            raise ValueError(f"an empty array has the shape {value['empty']}")
         return np.zeros(value["empty"], dtype=np.dtype(value["dtype"]))
 
     def _float(self, value: Values) -> float:

@@ -77,7 +77,7 @@ def to_bytes(kind: str, values: Values, arrays: Arrays, *, date: str = "") -> by
     }
     # One metadata key: the order of several is not fixed, and same content should be same bytes.
     text = json.dumps(manifest, sort_keys=True, allow_nan=False)
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     blank: bytes = save(contiguous, metadata={_KEY: text})
     start = blank.index(_BLANK.encode())
     checksum = hashlib.sha256(blank).hexdigest().encode()
