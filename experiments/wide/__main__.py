@@ -1,4 +1,4 @@
-"""Many columns: on how many directions should classifiers be fitted, on all of them or on a few?
+"""Many columns: should classifiers be fitted on all of them, or on how many directions?
 
 ``python -m experiments.wide --data FOLDER`` makes wide sets out of the gas sensors (1,000 columns: the 128
 and rectified sums of them) and of the music (1,710: the 57 and all products of two), lets every
@@ -12,6 +12,7 @@ import argparse
 import csv
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,7 @@ def main(arguments=None):
     parser.add_argument("--data", type=Path, default=os.environ.get("BARYFLOW_DATA"))
     parser.add_argument("--tables", action="store_true", help="only make the table again")
     options = parser.parse_args(arguments)
+    warnings.simplefilter("ignore")  # of columns that hardly vary in one of the domains
     if not options.tables:
         done = {(r["set"], r["target"], r["directions"]) for r in read()}
         for name, n_domains in (("gas_drift8", 8), ("mgr", 5)):
@@ -110,6 +112,7 @@ def main(arguments=None):
 
 def append(name, target, columns, directions, scores):
     new = not RESULTS.exists()
+    RESULTS.parent.mkdir(exist_ok=True)
     with RESULTS.open("a", newline="") as file:
         writer = csv.writer(file)
         if new:

@@ -332,7 +332,7 @@ class OnlineDaDiL(Adapter):
                 "y was not used: rows of a target have no labels. To learn another labelled source, "
                 "call add_source; to score predictions, call score",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=3,  # who called this, past the limit on threads
             )
         weights = as_weights(sample_weight, "sample_weight", length=len(rows))
         self._renew_manner()

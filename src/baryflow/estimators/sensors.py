@@ -97,4 +97,4 @@ def warn(before: dict[Any, str], now: dict[Any, str]) -> None:
         return
     words = "; ".join(f"column {name!r}: {now[name]}" for name in new[:_NAMED])
     more = f"; and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
-    warnings.warn(f"{words}{more}", UserWarning, stacklevel=3)
+    warnings.warn(f"{words}{more}", UserWarning, stacklevel=4)  # who called partial_fit or fit
