@@ -145,7 +145,7 @@ def test_full_covariances_are_refused():
 def test_permuting_components_changes_nothing_but_their_order(m, seed):
     rng = np.random.default_rng(seed)
     order = rng.permutation(m.n_components)
-    other = m.permuted(order)
+    other = m.permute(order)
     X = m.sample(10, rng)[0]
     np.testing.assert_allclose(other.log_density(X), m.log_density(X), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(other.posterior(X), m.posterior(X)[:, order], atol=1e-9)

@@ -56,7 +56,7 @@ def test_mw2_is_a_metric(P, Q, R):
 def test_the_order_of_components_does_not_matter(pair, seed):
     P, Q = pair
     order = np.random.default_rng(seed).permutation(P.n_components)
-    assert mw2_squared(P.permuted(order), Q) == pytest.approx(mw2_squared(P, Q), rel=1e-9)
+    assert mw2_squared(P.permute(order), Q) == pytest.approx(mw2_squared(P, Q), rel=1e-9)
 
 
 @given(pairs(n_classes=3), st.floats(0, 100))

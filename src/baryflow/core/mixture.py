@@ -130,7 +130,7 @@ class Mixture(Distribution):
         """
         return replace(self, labels=labels)
 
-    def permuted(self, order: Any) -> Mixture:
+    def permute(self, order: Any) -> Mixture:
         """Return the same mixture with its components in another order.
 
         Parameters
