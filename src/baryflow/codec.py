@@ -152,7 +152,7 @@ class _Reader:
         self.classes, self.arrays = classes, arrays
         self.used: set[str] = set()
 
-    def read(self, value: Any) -> Any:
+    def read(self, value: Any) -> Any:  # noqa: PLR0911 - one for every kind of value
         if isinstance(value, (float, *_SCALARS)):
             return value
         if "class" in value:
@@ -205,7 +205,7 @@ def _require(value: Any, hint: Any, name: str) -> None:
             _require(getattr(value, field), inner, f"{name}.{field}")
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def _fits(value: Any, hint: Any) -> bool:  # noqa: PLR0911 - one for every kind of annotation
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return True

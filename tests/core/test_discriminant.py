@@ -38,11 +38,7 @@ def test_domains_add_up_to_the_rows_around_their_class_in_their_domain(seed):
     rows, codes = random_domains(seed)
     found = measure(rows, codes, 3)
     residuals = np.concatenate(
-        [
-            Z[y == c] - Z[y == c].mean(axis=0)
-            for Z, y in zip(rows, codes, strict=True)
-            for c in range(3)
-        ]
+        [Z[y == c] - Z[y == c].mean(axis=0) for Z, y in zip(rows, codes, strict=True) for c in range(3)]
     )
     Z, y = np.concatenate(rows), np.concatenate(codes)
     assert_same(

@@ -49,7 +49,9 @@ def test_offline_one_source_is_not_enough_either(problem):
     y = np.concatenate([p.y[one], np.zeros_like(p.y_target)])
     domain = np.concatenate([p.domain[one], np.full(len(p.y_target), -1)])
     model = DaDiL(predictor="map", random_state=0).fit(X, y, domain)
-    assert np.array_equal(model.predict_proba(p.X_target), model._follower.learned.model.pooled_proba(p.X_target))
+    assert np.array_equal(
+        model.predict_proba(p.X_target), model._follower.learned.model.pooled_proba(p.X_target)
+    )
     assert "one source only" in model.report()
 
 
@@ -117,7 +119,9 @@ def test_adapting_that_loses_on_the_sources_is_left(monkeypatch):
     assert not model._follower.learned.decision.adapts
     assert "adapting lost against the source classifier" in model.report()
     model.partial_fit(p.X_target)
-    assert np.array_equal(model.predict_proba(p.X_target), model._follower.learned.model.pooled_proba(p.X_target))
+    assert np.array_equal(
+        model.predict_proba(p.X_target), model._follower.learned.model.pooled_proba(p.X_target)
+    )
 
 
 def test_sources_without_a_shift_do_not_argue_against_adapting():
