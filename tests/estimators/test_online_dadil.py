@@ -7,7 +7,7 @@ import baryflow
 from baryflow import MixtureClassifier, OnlineDaDiL, codec
 from baryflow.datasets import make_domains
 from baryflow.estimators.orders import stream_order
-from baryflow.exceptions import FileFormatError, InvalidInputError
+from baryflow.exceptions import InvalidInputError
 from tests.estimators.streams import stream
 from tests.strategies import read_only
 

@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import baryflow
 from baryflow import OnlineGaussianMixture, fit_mixture
 from baryflow.datasets import make_crescents
-from baryflow.exceptions import FileFormatError, InvalidInputError
+from baryflow.exceptions import InvalidInputError
 from tests.core.test_reduction import plain_compress
 from tests.strategies import blobs, read_only, seeds
 

@@ -10,8 +10,12 @@ class Pupil:
     """Says 0 until it has seen a row, then the sign; its source classifier always says 1."""
 
     classes_ = np.array([0, 1])
-    _decision = SimpleNamespace(summary=lambda: "learned")
-    _model = SimpleNamespace(pooled_proba=lambda X: np.tile([0.25, 0.75], (len(X), 1)))
+    _follower = SimpleNamespace(
+        learned=SimpleNamespace(
+            decision=SimpleNamespace(summary=lambda: "learned"),
+            model=SimpleNamespace(pooled_proba=lambda X: np.tile([0.25, 0.75], (len(X), 1))),
+        )
+    )
     reliability_ = 0.0
 
     def predict_proba(self, X):

@@ -242,6 +242,7 @@ def _bend(model: SourceModel, target: Domain, steps: Steps, start: Bent | None) 
         dictionary.transport(target)
     else:  # nothing has moved since
         target.plan, target.goal, unmoved = start.target.plan, start.target.goal, start.unmoved
+        target.loss = start.target.loss
     return Bent(dictionary, sources, target, unmoved), losses
 
 
