@@ -22,6 +22,7 @@ from baryflow import (
 )
 from baryflow import demo as demonstration
 from baryflow.cli import inspection, main, tep
+from baryflow.cli.words import Line
 from baryflow.datasets import load_tep, make_domains
 from baryflow.tep.plant.simulation import Progress
 
@@ -117,6 +118,18 @@ def test_without_matplotlib_the_demo_runs_without_a_figure_and_says_so_first(
     assert second.startswith("learning modes")
     assert done.stdout.startswith("accuracy on mode 1")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_shows_how_far_it_is_while_it_learns_and_while_it_flows(run, small, monkeypatch):
+    shown = []
+    monkeypatch.setattr(Line, "show", lambda _, words: shown.append(words))
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert run("demo").exit_code == 0
+    steps = [re.match(r"(\d+)/10 steps  (learning|playing)", words) for words in shown]
+    learning = [match for match in steps if match]
+    assert [int(match[1]) for match in learning] == list(range(1, 11))
+    assert all(" rows " in words for words in shown[len(learning) :])
+    assert len(shown) > len(learning)
 
 
 def test_a_disk_that_fills_up_during_the_run_is_told_after_the_results(

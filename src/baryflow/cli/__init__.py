@@ -70,7 +70,11 @@ def _follow(data: Features, seed: int) -> demonstration.Outcome:
     click.echo(f"learning modes 2 to 6 of the plant: {n_known} labelled runs, 29 classes ...", err=True)
     # Matrices of this size are multiplied faster by one thread than by two that wait for each other.
     with Line() as line, threadpool_limits(limits=1):
-        for event in demonstration.stream(data, seed):
+
+        def learning(done: int, total: int, what: str) -> None:
+            line.show(f"{done}/{total} steps  {what}")
+
+        for event in demonstration.stream(data, seed, learning):
             if isinstance(event, demonstration.Outcome):
                 return event
             line.show(_standing(event))

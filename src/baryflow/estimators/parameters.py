@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from copy import copy
 from typing import Any
@@ -15,6 +14,7 @@ from baryflow.estimators.adaptation import Options
 from baryflow.estimators.decision import weights_of
 from baryflow.estimators.domains import expect_proportions
 from baryflow.estimators.follower import Manner
+from baryflow.estimators.progress import tell
 from baryflow.estimators.random_state import draw_seed
 from baryflow.estimators.rehearsal import Progress
 from baryflow.estimators.sources import SourceOptions
@@ -69,11 +69,7 @@ def progress_of(estimator: Any) -> Progress | None:
     """Return what is told how far a fit is: a function of the user's, or a line on standard error."""
     if callable(estimator.verbose):
         return estimator.verbose  # type: ignore[no-any-return]
-    return _tell if estimator.verbose else None
-
-
-def _tell(done: int, total: int, what: str) -> None:
-    sys.stderr.write(f"baryflow: {done} of {total}, {what}\n")
+    return tell if estimator.verbose else None
 
 
 def check_following(estimator: Any) -> None:
