@@ -1,14 +1,29 @@
+import re
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
+from importlib import resources
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from baryflow import Mixture, __version__
+from baryflow import (
+    DaDiL,
+    Mixture,
+    MixtureClassifier,
+    OnlineDaDiL,
+    OnlineGaussianMixture,
+    __version__,
+    container,
+    persistence,
+)
 from baryflow import demo as demonstration
-from baryflow.cli import main, tep
-from baryflow.datasets import load_tep
+from baryflow.cli import inspection, main, tep
+from baryflow.cli.words import Line
+from baryflow.datasets import load_tep, make_domains
 from baryflow.tep.plant.simulation import Progress
 
 
@@ -105,6 +120,18 @@ def test_without_matplotlib_the_demo_runs_without_a_figure_and_says_so_first(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_demo_shows_how_far_it_is_while_it_learns_and_while_it_flows(run, small, monkeypatch):
+    shown = []
+    monkeypatch.setattr(Line, "show", lambda _, words: shown.append(words))
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert run("demo").exit_code == 0
+    steps = [re.match(r"(\d+)/10 steps  (learning|playing)", words) for words in shown]
+    learning = [match for match in steps if match]
+    assert [int(match[1]) for match in learning] == list(range(1, 11))
+    assert all(" rows " in words for words in shown[len(learning) :])
+    assert len(shown) > len(learning)
+
+
 def test_a_disk_that_fills_up_during_the_run_is_told_after_the_results(
     run, small, tmp_path, monkeypatch
 ):
@@ -135,24 +162,152 @@ def test_the_package_is_a_program():
     assert done.stdout == f"python -m baryflow, version {__version__}\n"
 
 
-def test_inspect_says_what_is_inside(run, tmp_path):
-    Mixture([1.0], [[0.0, 1.0]], [[1.0, 1.0]], [[1.0, 0.0, 0.0]], mass=42).save(tmp_path / "m.bary")
-    done = run("inspect", tmp_path / "m.bary")
-    assert done.stdout == (
-        "a Gaussian mixture: 1 components in 2 features, 3 classes, standing for 42 samples\n"
+@pytest.fixture
+def told(run, tmp_path):
+    """Save something and return what inspect says of it: line by line, and what comes after."""
+
+    def inspect(save):
+        save(tmp_path / "it.bary")
+        done = run("inspect", tmp_path / "it.bary")
+        assert done.exit_code == 0, done.output
+        head, _, rest = done.stdout.partition("\n\n")
+        lines = dict(re.split(" {2,}", line, maxsplit=1) for line in head.splitlines())
+        assert re.fullmatch(r"[\d.]+ (bytes|kB|MB)", lines.pop("size"))
+        written = datetime.fromisoformat(lines.pop("date"))
+        assert timedelta() <= datetime.now(UTC) - written < timedelta(minutes=10)
+        assert lines.pop("release") == f"baryflow {__version__}"
+        return lines, rest
+
+    return inspect
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Return sources and a target with names: X, y, source."""
+    p = make_domains(n_sources=3, n_classes=2, n_features=3, n_per_class=20, random_state=0)
+    X = pd.DataFrame(p.X, columns=["pressure", "level", "flow"])
+    return X, np.array(["good", "bad"])[p.y], np.array(["", "A", "B", "C"])[p.domain]
+
+
+def test_inspect_says_what_is_in_a_mixture(told):
+    one = Mixture([1.0], [[0.0, 1.0]], [[1.0, 1.0]], [[1.0, 0.0, 0.0]], mass=1042)
+    assert told(one.save) == (
+        {
+            "holds": "a Gaussian mixture",
+            "kind": "mixture",
+            "components": "1",
+            "classes": "3, without names",
+            "columns": "2, without names",
+            "stands for": "1,042 rows",
+        },
+        "",
+    )
+    assert told(one.with_labels(None).save)[0]["classes"] == "unlabelled"
+
+
+def test_inspect_says_what_is_in_estimators_of_mixtures(told, rows):
+    X, y, _ = rows
+    shown = {"columns": "3: pressure, level, flow", "stands for": "120 rows"}
+    assert told(OnlineGaussianMixture(5).fit(X).save) == (
+        {
+            "holds": "a Gaussian mixture of a stream (OnlineGaussianMixture)",
+            "kind": "online_mixture",
+            "components": "5",
+            "classes": "unlabelled",
+            "rows seen": "120",
+        }
+        | shown,
+        "",
+    )
+    assert told(MixtureClassifier().fit(X, y).save) == (
+        {
+            "holds": "a classifier with a mixture for each class (MixtureClassifier)",
+            "kind": "mixture_classifier",
+            "components": "2",
+            "classes": "2: bad, good",
+        }
+        | shown,
+        "",
     )
 
 
-def test_inspect_describes_models(run, tmp_path):
-    from baryflow import OnlineDaDiL, OnlineGaussianMixture
-    from baryflow.datasets import make_domains
+def test_inspect_says_what_is_in_classifiers_that_adapt(told, rows):
+    X, y, source = rows
+    shown = {"classes": "2: bad, good", "columns": "3: pressure, level, flow"}
+    offline = DaDiL(rehearse=False, random_state=0).fit(X, y, source, target="B")
+    assert told(offline.save) == (
+        {
+            "holds": "a classifier adapted to a target at hand (DaDiL)",
+            "kind": "dadil",
+            "sources": "2: A, C",
+            "rows seen": "40 of the target",
+        }
+        | shown,
+        offline.report() + "\n",
+    )
+    online = OnlineDaDiL(rehearse=False, random_state=0).fit(X, y, source).partial_fit(X[:20])
+    assert told(online.save) == (
+        {
+            "holds": "a classifier that follows a stream (OnlineDaDiL)",
+            "kind": "online_dadil",
+            "sources": "3: A, B, C",
+            "rows seen": "20 of the target",
+            "inside": "the labelled rows of the sources, which add_source needs",
+        }
+        | shown,
+        online.report() + "\n",
+    )
+    alone = OnlineDaDiL(rehearse=False, keep_sources=False, random_state=0).fit(X, y, source)
+    assert "inside" not in told(alone.save)[0]
 
-    p = make_domains(n_per_class=10, random_state=0)
-    OnlineGaussianMixture(5).fit(p.X).save(tmp_path / "o.bary")
-    assert "an online mixture: 320 rows seen" in run("inspect", tmp_path / "o.bary").stdout
-    model = OnlineDaDiL(predictor="map", random_state=0).fit(p.X, p.y, p.domain)
-    model.partial_fit(p.X_target[:20]).save(tmp_path / "d.bary")
-    assert "20 target rows seen" in run("inspect", tmp_path / "d.bary").stdout
+
+def test_inspect_says_what_is_in_files_of_the_plant(told):
+    lines, rest = told(load_tep(runs=2, faults=[0, 3]).save)
+    assert rest == ""
+    assert lines.pop("encoder").startswith("encoder fcn, random_state 0")
+    assert lines == {
+        "holds": "encoded signals of the Tennessee Eastman plant",
+        "kind": "tep-features",
+        "target": "mode 1, which the encoder has not seen",
+        "classes": "2: 0, 3",
+        "columns": "128, without names",
+        "modes": "6: 1, 2, 3, 4, 5, 6",
+        "runs": "24",
+    }
+    signals = {"signals": np.zeros((2, 5, 34), dtype=np.float32)}
+    values = {"mode": 4, "cases": [[0, 7], [12, 7]]}
+    lines, _ = told(lambda path: container.write(path, "tep-signals", values, signals))
+    assert lines.pop("columns").startswith("34: XMEAS1 A feed, XMEAS2 D feed, ")
+    assert lines == {
+        "holds": "simulated signals of the Tennessee Eastman plant",
+        "kind": "tep-signals",
+        "classes": "2: 0, 12",
+        "mode": "4",
+        "runs": "2, of 5 points in time each",
+    }
+    arrays = {f"state{mode}": np.zeros(3) for mode in (0, 1, 5)}
+    assert told(lambda path: container.write(path, "tep-settled", {"seed": 1.0}, arrays))[0] == {
+        "holds": "the Tennessee Eastman plant at rest in its modes",
+        "kind": "tep-settled",
+        "modes": "3: 0, 1, 5",
+    }
+
+
+def test_inspect_reads_what_the_first_release_wrote(run):
+    done = run("inspect", resources.files("baryflow.datasets") / "data" / "tep_target1.bary")
+    assert done.exit_code == 0, done.output
+    assert "release  not told (one before 0.2)" in done.stdout
+
+
+def test_inspect_of_a_kind_that_is_not_known(run, tmp_path):
+    container.write(tmp_path / "it.bary", "teapot", {}, {"x": np.zeros(1)})
+    done = run("inspect", tmp_path / "it.bary")
+    assert done.exit_code == 1
+    assert "it.bary holds a 'teapot', which this release does not know" in done.stderr
+
+
+def test_inspect_knows_all_that_can_be_loaded():
+    assert persistence.KINDS.keys() < inspection.WORDS.keys()
 
 
 def test_inspect_of_what_is_not_there_or_foreign(run, tmp_path):

@@ -7,7 +7,7 @@ mode (:func:`~baryflow.datasets.load_tep`).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -61,12 +61,23 @@ def problem() -> Features:
     return replace(whole, **parts)
 
 
-def stream(data: Features, seed: int = 0) -> Iterator[Progress | Outcome]:
-    """Run the demo; yield the progress after every batch and the outcome at the end."""
+def stream(
+    data: Features, seed: int = 0, learning: Callable[[int, int, str], None] | None = None
+) -> Iterator[Progress | Outcome]:
+    """Run the demo; yield the progress after every batch and the outcome at the end.
+
+    Parameters
+    ----------
+    data : Features
+    seed : int, default=0
+        Order in which the stream flows.
+    learning : callable, optional
+        Called while the known modes are learned, with what is done, of how much, and what.
+    """
     known, flows = ~data.is_target, np.flatnonzero(data.is_target)
     flows = np.random.default_rng(seed).permutation(flows)
     X_target, y_target = data.X[flows].astype(np.float64), data.y[flows]
-    model = OnlineDaDiL(random_state=0)
+    model = OnlineDaDiL(verbose=learning or False, random_state=0)
     model.fit(data.X[known], data.y[known], sample_domain=data.domain[known])
     before = model.predict(X_target)  # no target row was seen yet
     right = []

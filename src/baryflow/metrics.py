@@ -204,6 +204,11 @@ def follow(model: Any, X: Any, batch_size: int = 32) -> Iterator[Any]:
     Yields
     ------
     array of shape (n_rows_of_the_batch,)
+
+    Raises
+    ------
+    InvalidInputError
+        If `batch_size` is not a positive integer.
     """
     batch_size, n = as_count(batch_size, "batch_size"), len(X)
     learns = learns_from_rows(model)

@@ -13,7 +13,8 @@ from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.estimators.online_mixture import OnlineGaussianMixture
 from baryflow.exceptions import FileFormatError
 
-_KINDS: dict[str, Any] = {
+#: What can be saved and loaded, by the name in the file.
+KINDS: dict[str, Any] = {
     known.kind: known
     for known in (Mixture, OnlineGaussianMixture, MixtureClassifier, DaDiL, OnlineDaDiL)
 }
@@ -53,10 +54,24 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def open_content(content: container.Content) -> Any:
-    """Return the object in the content of a file."""
-    if content.kind not in _KINDS:
+    """Return the object in the content of a file, as :func:`load` does.
+
+    Parameters
+    ----------
+    content : Content
+
+    Returns
+    -------
+    Mixture, OnlineGaussianMixture, MixtureClassifier, DaDiL or OnlineDaDiL
+
+    Raises
+    ------
+    FileFormatError
+        If it is of a kind that this release does not know, or damaged.
+    """
+    if content.kind not in KINDS:
         raise FileFormatError(
             f"{content.name} holds a {content.kind!r}, which this release does not know; it reads "
-            f"{', '.join(sorted(_KINDS))}"
+            f"{', '.join(sorted(KINDS))}"
         )
-    return _KINDS[content.kind].from_content(content)
+    return KINDS[content.kind].from_content(content)

@@ -9,14 +9,10 @@ from click.core import ParameterSource
 from threadpoolctl import threadpool_limits
 
 from baryflow import demo as demonstration
-from baryflow.cli import tep
+from baryflow.cli import inspection, tep
 from baryflow.cli.words import Line, OutputFile, WholeNumber, spoken
-from baryflow.core.mixture import Mixture
 from baryflow.datasets.tennessee_eastman import Features
-from baryflow.estimators.online_dadil import OnlineDaDiL
-from baryflow.estimators.online_mixture import OnlineGaussianMixture
 from baryflow.exceptions import InvalidInputError
-from baryflow.persistence import load
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -74,7 +70,11 @@ def _follow(data: Features, seed: int) -> demonstration.Outcome:
     click.echo(f"learning modes 2 to 6 of the plant: {n_known} labelled runs, 29 classes ...", err=True)
     # Matrices of this size are multiplied faster by one thread than by two that wait for each other.
     with Line() as line, threadpool_limits(limits=1):
-        for event in demonstration.stream(data, seed):
+
+        def learning(done: int, total: int, what: str) -> None:
+            line.show(f"{done}/{total} steps  {what}")
+
+        for event in demonstration.stream(data, seed, learning):
             if isinstance(event, demonstration.Outcome):
                 return event
             line.show(_standing(event))
@@ -84,24 +84,10 @@ def _follow(data: Features, seed: int) -> demonstration.Outcome:
 @main.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def inspect(file: Path) -> None:
-    """Say in words what is inside a .bary file."""
+    """Say in words what is inside a .bary file, who wrote it and when."""
     with spoken():
-        content = load(file)
-    if isinstance(content, OnlineDaDiL):
-        click.echo(content.report())
-    elif isinstance(content, OnlineGaussianMixture):
-        click.echo(f"an online mixture: {content.n_samples_seen_} rows seen, now")
-        click.echo(_in_words(content.mixture_))
-    else:
-        click.echo(_in_words(content))
-
-
-def _in_words(mixture: Mixture) -> str:
-    classes = "unlabelled" if mixture.labels is None else f"{mixture.n_classes} classes"
-    return (
-        f"a Gaussian mixture: {mixture.n_components} components in {mixture.n_features} features, "
-        f"{classes}, standing for {mixture.mass:g} samples"
-    )
+        words = inspection.describe(file)
+    click.echo(words)
 
 
 def _standing(progress: demonstration.Progress) -> str:

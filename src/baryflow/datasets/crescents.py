@@ -48,6 +48,11 @@ def make_crescents(
     X : array of shape (3 · n_per_cluster, 2)
     cluster : array of shape (3 · n_per_cluster,)
 
+    Raises
+    ------
+    InvalidInputError
+        If a parameter is out of its range, or the order is not known.
+
     Examples
     --------
     >>> from baryflow.datasets import make_crescents

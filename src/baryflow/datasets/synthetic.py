@@ -11,14 +11,27 @@ from baryflow.validation import Floats, Integers, RandomState, as_count, as_gene
 
 @dataclass(frozen=True, eq=False)
 class Domains:
-    """Labelled source domains and one target domain, whose labels are for scoring only."""
+    """Labelled source domains and one target domain, whose labels are for scoring only.
 
-    X: Floats  # the sources' rows, shape (n_rows, n_features)
-    y: Integers  # their classes, shape (n_rows,)
-    domain: Integers  # their domains, 1..n_sources
+    Attributes
+    ----------
+    X : array of shape (n_rows, n_features)
+        Rows of the sources.
+    y : array of shape (n_rows,)
+        Their classes.
+    domain : array of shape (n_rows,)
+        Their sources, numbered from 1.
+    X_target, y_target : arrays
+        Rows and classes of the target.
+    mixing : array of shape (n_sources,)
+        How the target's operating mode is mixed from the sources' modes.
+    """
+
+    X: Floats
+    y: Integers
+    domain: Integers
     X_target: Floats
     y_target: Integers
-    #: How the target's operating mode is mixed from the sources' modes, shape (n_sources,).
     mixing: Floats
 
 
@@ -47,6 +60,15 @@ def make_domains(
         Sizes of the domains' shift, of the spread within a class, and of what is particular to
         the target, all relative to the distance of classes.
     random_state : int, Generator or None
+
+    Returns
+    -------
+    Domains
+
+    Raises
+    ------
+    InvalidInputError
+        If a number of something is not positive, or a size is negative.
 
     Examples
     --------

@@ -58,7 +58,17 @@ class Features:
         return np.asarray(self.domain == self.target)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one file; features are kept in half precision."""
+        """Write one file; features are kept in half precision.
+
+        Parameters
+        ----------
+        path : path
+
+        Raises
+        ------
+        InvalidInputError
+            If a feature is too large for half precision.
+        """
         arrays: dict[str, NDArray[Any]] = {"X": self.X.astype(np.float16)}
         if not np.isfinite(arrays["X"]).all():
             raise InvalidInputError(
@@ -69,7 +79,21 @@ class Features:
 
 
 def read_features(path: str | os.PathLike[str]) -> Features:
-    """Read what :meth:`Features.save` wrote."""
+    """Read what :meth:`Features.save` wrote.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    Features
+
+    Raises
+    ------
+    FileFormatError
+        If the file does not hold encoded signals, or is damaged.
+    """
     held = container.read(path)
     values, arrays = held.values, held.arrays
     names = ("y", "domain", "run", "head")
@@ -95,6 +119,15 @@ def load_tep(
         At most so many runs of every mode and fault.
     faults : sequence of int, optional
         Only these classes.
+
+    Returns
+    -------
+    Features
+
+    Raises
+    ------
+    InvalidInputError
+        If another target is asked for, or none of the faults is there.
     """
     if target not in EMBEDDED:
         raise InvalidInputError(

@@ -123,7 +123,22 @@ class Saves:
 
     @classmethod
     def from_content(cls, content: container.Content) -> Self:
-        """Go on from the content of a file, checking all of it."""
+        """Go on from the content of a file, checking all of it.
+
+        Parameters
+        ----------
+        content : Content
+            Of the file.
+
+        Returns
+        -------
+        object of this class
+
+        Raises
+        ------
+        FileFormatError
+            If something is missing or damaged, or the file holds something else.
+        """
         state = codec.open_content(cls.state_type, content, cls.kind)
         try:
             with warnings.catch_warnings():

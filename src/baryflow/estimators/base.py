@@ -31,6 +31,15 @@ class SourceRows:
     y: Any
     names: Any
 
+    def plus(self, X: Floats, y: Any, name: Any) -> SourceRows:
+        """Return them with those of one more source."""
+        if (y.dtype.kind in "UO") != (self.y.dtype.kind in "UO"):
+            raise InvalidInputError(
+                f"y must hold classes of the same kind as before, {self.y.dtype}, got {y.dtype}"
+            )
+        names = np.array([*self.names.tolist(), *[name] * len(X)])
+        return SourceRows(np.concatenate([self.X, X]), np.concatenate([self.y, y]), names)
+
 
 @dataclass(frozen=True, eq=False)
 class AdapterState:
@@ -138,6 +147,11 @@ class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
         Returns
         -------
         array of shape (n_samples, n_classes)
+
+        Raises
+        ------
+        InvalidInputError
+            If the columns are not those that it was fitted on, or do not hold numbers.
         """
         rows = self._rows(X)
         return self._follower.proba(self._follower.target.clean(rows)[0])
@@ -152,6 +166,11 @@ class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
         Returns
         -------
         array of shape (n_samples,)
+
+        Raises
+        ------
+        InvalidInputError
+            If the columns are not those that it was fitted on, or do not hold numbers.
         """
         probabilities = self.predict_proba(X)
         return self.classes_[probabilities.argmax(axis=1)]
@@ -213,6 +232,12 @@ class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return plot_stream(self.history_, self.sources_, self.classes_)
 
+    @property
+    def n_samples_seen_(self) -> int:
+        """Target rows seen."""
+        check_is_fitted(self, "_follower")
+        return self._follower.n_rows
+
     def in_columns(self, mixture: Mixture) -> Mixture:
         """Return a mixture of the view, as ``atoms_`` are, in the columns and units of rows.
 
@@ -228,6 +253,11 @@ class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
         -------
         Mixture
             As the target would show it, or before its first row the sources on the whole.
+
+        Raises
+        ------
+        NotFittedError
+            If there is no view yet.
         """
         check_is_fitted(self)
         model, adaptation = self._follower.learned.model, self._follower.adaptation

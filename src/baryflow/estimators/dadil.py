@@ -73,6 +73,8 @@ class DaDiL(Adapter):
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
+    sources_ : list
+        Names of the sources.
     coordinates_ : dict of domain name → array of shape (n_atoms,)
         The target's are under ``"target"``.
     resemblance_ : dict of source name → float
@@ -84,10 +86,20 @@ class DaDiL(Adapter):
         The labelled reconstruction of the target.
     proportions_ : array of shape (n_classes,)
         Class proportions of the target.
+    mix_ : Mix
+        What was found about the classes of the target: shares, and whether they are as usual.
+    decision_ : Decision
+        Whether it adapts, the weights of the experts, and why; :meth:`report` says it in words.
     reliability_ : float
-        Of the predictions for the target's rows, 0 to 1; see :class:`~baryflow.OnlineDaDiL`.
+        Of the predictions for the last rows, 0 to 1, to raise an alarm on: the mean probability of
+        the predicted classes, times the share of rows that are not novel, times (if it adapts) the
+        share of classes that were seen, one of fewer than ten rows as far as it goes. Low while only
+        one class comes, and when rows are unlike everything known.
     columns_ : dict of column → str
         Columns of the target that are not as they should be, and what is wrong with them.
+    history_ : History
+        How resemblance, proportions, reliability, novelty and loss went, in constant memory;
+        :meth:`plot` draws it.
     class_means_ : array of shape (n_classes, n_features)
         Of the target, in the columns and units of rows.
     loss_curve_ : array of shape (n_steps, n_domains)

@@ -40,6 +40,16 @@ def split_domains(sample_domain: Any, n: int, target: Any) -> tuple[Any, Boolean
     return names, np.zeros(n, dtype=bool)
 
 
+def name_sources(sample_domain: Any, n: int) -> Any:
+    """Return the source of every row; refuse rows of a target."""
+    names, is_target = split_domains(sample_domain, n, None)
+    if is_target.any():
+        raise InvalidInputError(
+            "sample_domain holds negative numbers, which mark target rows: pass those to partial_fit"
+        )
+    return names
+
+
 def _check_names(names: Any) -> Any:
     """Return names as strings or as integers other than 0; nothing else can name a domain."""
     gaps = find_missing(names)
@@ -142,6 +152,11 @@ def check_new_source(X: Any, y: Any, name: Any, sources: list[Any]) -> None:
 
 def _is_name(value: Any) -> bool:
     return isinstance(value, (str, int, np.integer)) and not isinstance(value, bool)
+
+
+def find_places(names: Any, among: list[Any]) -> list[int]:
+    """Return where each name stands in a list, -1 if it does not."""
+    return [among.index(name) if name in among else -1 for name in names]
 
 
 def by_source(X: Floats, codes: Integers, names: Any) -> tuple[list[Floats], list[Integers], list[Any]]:

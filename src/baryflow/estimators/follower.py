@@ -117,13 +117,22 @@ class Follower:
             n_steps = max(self._refined, _FEWEST_STEPS, self.manner.n_steps)
         self._update(n_steps)
 
-    def retell(self, learned: Learned, manner: Manner) -> Follower:
-        """Return a follower of the same target, with other sources."""
+    def retell(
+        self, learned: Learned, manner: Manner, sources: list[int], classes: list[int]
+    ) -> Follower:
+        """Return a follower of the same target, with other sources.
+
+        Parameters
+        ----------
+        sources, classes : lists of int
+            The number that each has here, -1 if it is new.
+        """
         fresh = Follower(learned, manner)
         if self.target.mass > 0.0:
             fresh.target = self.target.retell(learned.model, manner.settings)
             fresh._update(manner.n_steps)
             fresh.reliability = self.reliability
+            fresh.history = self.history.rearrange(sources, classes)
         return fresh
 
     def _update(self, n_steps: int) -> None:

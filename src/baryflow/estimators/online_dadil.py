@@ -8,26 +8,26 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from baryflow.core.dictionary import DAMPED, PROXIMAL
+from baryflow.core.dictionary import PROXIMAL
 from baryflow.estimators.adaptation import ONLINE_STEPS
 from baryflow.estimators.base import Adapter, AdapterState, SourceRows
-from baryflow.estimators.domains import check_labels, check_new_source, split_domains
+from baryflow.estimators.domains import check_labels, check_new_source, find_places, name_sources
 from baryflow.estimators.follower import Follower
 from baryflow.estimators.parameters import (
+    PAPER,
     check_following,
-    check_unknown,
     manner_of,
     remember_fixed,
     require_unchanged,
 )
 from baryflow.estimators.sensors import warn
 from baryflow.estimators.threads import one_thread
-from baryflow.estimators.unknown import mark_unknown
+from baryflow.estimators.unknown import TellsUnknown
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_count, as_weights
 
 
-class OnlineDaDiL(Adapter):
+class OnlineDaDiL(TellsUnknown, Adapter):
     """Adapt a classifier from labelled sources to one unlabelled stream, while it flows.
 
     ``fit`` learns the sources. Each ``partial_fit`` absorbs target rows into a mixture of bounded size
@@ -65,34 +65,17 @@ class OnlineDaDiL(Adapter):
         Without it -1 for numbered classes and "unknown" for named ones.
     keep_sources : bool, default=True
         Keep the sources' rows, which :meth:`add_source` needs; a saved model then holds them too.
-    n_jobs : int, optional
-        Sources that play a target at the same time during ``fit``, as in joblib; -1 uses all cores. The
-        outcome is the same.
-    verbose : bool or callable, default=False
-        Say on standard error how far ``fit`` is; or call this with what is done, of how much, and what.
-    random_state : int, RandomState, Generator or None
+    n_jobs, verbose, random_state
+        As in :class:`~baryflow.DaDiL`; they concern ``fit``.
 
     Attributes
     ----------
-    classes_, coordinates_, resemblance_, atoms_, target_mixture_, proportions_
-        As in :class:`~baryflow.DaDiL`; the last two and the target's coordinates exist after the
-        first ``partial_fit``.
-    sources_ : list
-        Names of the sources.
+    classes_, sources_, atoms_, coordinates_, decision_, columns_, history_, reliability_, resemblance_
+        As in :class:`~baryflow.DaDiL`.
+    target_mixture_, mix_, proportions_, class_means_
+        As there, after the first ``partial_fit``.
     n_samples_seen_ : int
         Target rows seen.
-    mix_ : Mix
-        What was found about the classes of the target: shares, and whether they are as usual.
-    reliability_ : float
-        Of the predictions for the last batch, 0 to 1, to raise an alarm on: the mean probability of
-        the predicted classes, times the share of rows that are not novel, times (if it adapts) the
-        share of classes that were seen, one of fewer than ten rows as far as it goes. Low at the
-        beginning, while only one class comes, and when rows are unlike everything known.
-    columns_ : dict of column → str
-        Columns of the target that are not as they should be, and what is wrong with them.
-    history_ : History
-        How resemblance, proportions, reliability, novelty and loss went along the stream, in constant
-        memory; :meth:`plot` draws it.
     loss_curve_ : array of shape (n_batches, 2)
         Loss of the target before and after the steps of each update, of the last 10,000 updates.
 
@@ -183,20 +166,7 @@ class OnlineDaDiL(Adapter):
         OnlineDaDiL
             Not fitted.
         """
-        return cls(
-            n_atoms,
-            components_per_class=1,
-            view=False,
-            proportions=False,
-            votes=False,
-            predictor="map",
-            rehearse=False,
-            warm_start=True,
-            n_steps=1,
-            proximal=DAMPED,
-            target_mixture="paper",
-            random_state=random_state,
-        )
+        return cls(n_atoms, random_state=random_state, **PAPER)
 
     # -- the sources -----------------------------------------------------------------------------
 
@@ -224,13 +194,7 @@ class OnlineDaDiL(Adapter):
         """
         with self._unless_it_fails():
             rows, y = self._first_labelled(X, y)
-            names, is_target = split_domains(sample_domain, len(rows), None)
-            if is_target.any():
-                raise InvalidInputError(
-                    "sample_domain holds negative numbers, which mark target rows: pass those to "
-                    "partial_fit"
-                )
-            self._begin(rows, y, names)
+            self._begin(rows, y, name_sources(sample_domain, len(rows)))
         return self
 
     @one_thread
@@ -264,20 +228,13 @@ class OnlineDaDiL(Adapter):
             raise InvalidInputError("add_source needs the rows of the sources: use keep_sources=True")
         check_new_source(X, y, name, self.sources_)
         rows = self._rows(X)
-        y = check_labels(y, len(rows))
-        if (y.dtype.kind in "UO") != (kept.y.dtype.kind in "UO"):
-            raise InvalidInputError(
-                f"y must hold classes of the same kind as before, {kept.y.dtype}, got {y.dtype}"
-            )
-        names = np.array([*kept.names.tolist(), *[name] * len(rows)])
+        known = kept.plus(rows, check_labels(y, len(rows)), name)
         before, columns = self._follower, self.columns_
-        places = [(self.sources_, "sources_"), (self.classes_.tolist(), "classes_")]
-        self._begin(np.concatenate([kept.X, rows]), np.concatenate([kept.y, y]), names)
+        sources, classes = self.sources_, self.classes_.tolist()
+        self._begin(known.X, known.y, known.names)
         if before.target.mass > 0.0:
-            self._follower = before.retell(self._follower.learned, self._follower.manner)
-            self._follower.history = before.history.rearrange(
-                *([old.index(n) if n in old else -1 for n in getattr(self, now)] for old, now in places)
-            )
+            places = find_places(self.sources_, sources), find_places(self.classes_, classes)
+            self._follower = before.retell(self._follower.learned, self._follower.manner, *places)
             self.columns_ = columns
             self._expose()
         return self
@@ -377,39 +334,10 @@ class OnlineDaDiL(Adapter):
             self._following_with = now
 
     @property
-    def n_samples_seen_(self) -> int:
-        """Target rows seen."""
-        check_is_fitted(self, "_follower")
-        return self._follower.n_rows
-
-    @property
     def loss_curve_(self) -> Floats:
         """Loss of the target before and after the steps of each update."""
         check_is_fitted(self, "_follower")
         return np.array(list(self._follower.losses)).reshape(-1, 2)
-
-    def predict(self, X: Any) -> Any:
-        """Return the most probable class of every target row, or `unknown_label` for novel ones.
-
-        Parameters
-        ----------
-        X : array or frame of shape (n_samples, n_features)
-
-        Returns
-        -------
-        array of shape (n_samples,)
-
-        Raises
-        ------
-        InvalidInputError
-            If `unknown` is not between 0 and 1, or `unknown_label` is a class.
-        """
-        labels = super().predict(X)
-        if self.unknown is None:
-            return labels
-        check_unknown(self)
-        novel = self.novelty(X) > self.unknown
-        return mark_unknown(labels, novel, self.unknown_label, self.classes_)
 
     def _state(self) -> AdapterState:
         require_unchanged(self, self._learned_with)

@@ -14,10 +14,10 @@ from baryflow.core.paper_summary import PaperSummary, PaperSummaryState
 from baryflow.core.settings import UPDATES, PaperSettings, Settings
 from baryflow.core.summary import StreamSummary, StreamSummaryState
 from baryflow.estimators._state import Saves, Shell
+from baryflow.estimators.density import Density
 from baryflow.estimators.random_state import draw_seed
-from baryflow.estimators.rows import TakesRows
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, Integers, RandomState, as_choice, as_weights
+from baryflow.validation import Floats, as_choice, as_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class OnlineMixtureState:
     summary: StreamSummaryState | PaperSummaryState
 
 
-class OnlineGaussianMixture(Saves, TakesRows, DensityMixin, BaseEstimator):
+class OnlineGaussianMixture(Saves, Density, DensityMixin, BaseEstimator):
     """Fit an axis-aligned Gaussian mixture to a stream that is seen once, in bounded memory.
 
     Every row becomes a component, and the nearest components are merged as long as there are too
@@ -132,7 +132,19 @@ class OnlineGaussianMixture(Saves, TakesRows, DensityMixin, BaseEstimator):
         batch_components: int = 3,
         random_state: Any = None,
     ) -> Self:
-        """Return the paper's own configuration (its Algs. 1 to 4), with the sizes of its toy."""
+        """Return the paper's own configuration (its Algs. 1 to 4), with the sizes of its toy.
+
+        Parameters
+        ----------
+        max_components, min_components, batch_components : int
+            The paper's K_max, K_min and ΔK.
+        random_state : int, RandomState, Generator or None
+
+        Returns
+        -------
+        OnlineGaussianMixture
+            Not fitted; what does not fit is found by ``fit``.
+        """
         return cls(
             max_components,
             update="bic",
@@ -146,27 +158,71 @@ class OnlineGaussianMixture(Saves, TakesRows, DensityMixin, BaseEstimator):
     # -- learning ----------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Forget everything, then absorb `X` in one pass; `y` is ignored."""
+        """Forget everything, then absorb rows in one pass.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+            NaN marks a missing value.
+        y : ignored
+        sample_weight : array of shape (n_samples,), optional
+            Counts: 2 is a row seen twice, 0 a row not seen.
+
+        Returns
+        -------
+        OnlineGaussianMixture
+            Itself. If it fails, what was seen before stays.
+
+        Raises
+        ------
+        InvalidInputError
+            If rows, weights or parameters do not fit; the message says what to do.
+        """
         return self._absorb(X, sample_weight, reset=True)
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Absorb a batch of one row or more; `y` is ignored.
+        """Absorb a batch of one row or more.
 
         Parameters
         ----------
         X : array or frame of shape (n_samples, n_features)
             NaN marks a missing value: it becomes what the mixture expects there, given the rest of
             the row, with the spread it expects.
+        y : ignored
         sample_weight : array of shape (n_samples,), optional
             Counts: 2 is a row seen twice, 0 a row not seen.
+
+        Returns
+        -------
+        OnlineGaussianMixture
+            Itself.
+
+        Raises
+        ------
+        InvalidInputError
+            If rows, weights or parameters do not fit; the message says what to do.
         """
         return self._absorb(X, sample_weight, reset=not hasattr(self, "_summary"))
 
     def merge(self, other: OnlineGaussianMixture) -> Self:
         """Absorb what another model has seen, as if both streams had been one; `other` stays as it is.
 
-        Both must have the same features, distance, merging and full_covariance. An unfitted model
-        becomes a copy of the other one's stream under its own settings.
+        An unfitted model becomes a copy of the other one's stream under its own settings.
+
+        Parameters
+        ----------
+        other : OnlineGaussianMixture
+            With the same features, distance, merging and full_covariance.
+
+        Returns
+        -------
+        OnlineGaussianMixture
+            Itself.
+
+        Raises
+        ------
+        InvalidInputError
+            If the two do not fit each other.
         """
         if not isinstance(other, OnlineGaussianMixture):
             raise InvalidInputError(
@@ -255,43 +311,18 @@ class OnlineGaussianMixture(Saves, TakesRows, DensityMixin, BaseEstimator):
         ----------
         A : array of shape (n_outputs, n_features)
         b : array of shape (n_outputs,), optional
+
+        Returns
+        -------
+        Mixture
+
+        Raises
+        ------
+        InvalidInputError
+            If the stream was summarised without full covariances, or shapes do not fit.
         """
         check_is_fitted(self, "_summary")
         return self._summary.project(A, b)
-
-    def score_samples(self, X: Any) -> Floats:
-        """Return the log-density of every row."""
-        rows = self._rows(X)
-        return self.mixture_.log_density(rows)
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """Return the mean log-density; `y` is ignored."""
-        return float(self.score_samples(X).mean())
-
-    def predict(self, X: Any) -> Integers:
-        """Return the most probable component of every row."""
-        rows = self._rows(X)
-        most_probable: Integers = self.mixture_.component_log_density(rows).argmax(axis=1)
-        return most_probable
-
-    def predict_proba(self, X: Any) -> Floats:
-        """Return the probability of every component, shape (n_samples, n_components)."""
-        rows = self._rows(X)
-        return self.mixture_.posterior(rows)
-
-    def sample(self, n_samples: int = 1, random_state: RandomState = None) -> tuple[Floats, Integers]:
-        """Draw rows from the mixture; return them and the component of each."""
-        return self.mixture_.sample(n_samples, random_state)
-
-    def bic(self, X: Any) -> float:
-        """Return the Bayesian information criterion of the mixture on `X`; lower is better."""
-        rows = self._rows(X)
-        return self.mixture_.bic(rows)
-
-    def aic(self, X: Any) -> float:
-        """Return the Akaike information criterion of the mixture on `X`; lower is better."""
-        rows = self._rows(X)
-        return self.mixture_.aic(rows)
 
     # -- keeping -----------------------------------------------------------------------------
 

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from copy import copy
 from typing import Any
 
 import numpy as np
 
+from baryflow.core.dictionary import DAMPED
 from baryflow.core.settings import PaperSettings, Settings
 from baryflow.estimators.adaptation import Options
 from baryflow.estimators.decision import weights_of
 from baryflow.estimators.domains import expect_proportions
 from baryflow.estimators.follower import Manner
+from baryflow.estimators.progress import tell
 from baryflow.estimators.random_state import draw_seed
 from baryflow.estimators.rehearsal import Progress
 from baryflow.estimators.sources import SourceOptions
 from baryflow.estimators.target import paper_settings, row_settings
+from baryflow.estimators.unknown import check_unknown
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import as_choice, as_count, as_real
+
+#: The paper's own method, as parameters of :class:`baryflow.OnlineDaDiL`.
+PAPER: dict[str, Any] = {
+    "components_per_class": 1,
+    "view": False,
+    "proportions": False,
+    "votes": False,
+    "predictor": "map",
+    "rehearse": False,
+    "warm_start": True,
+    "n_steps": 1,
+    "proximal": DAMPED,
+    "target_mixture": "paper",
+}
 
 
 def source_options(estimator: Any, classes: Any, n_sources: int) -> SourceOptions:
@@ -53,11 +69,7 @@ def progress_of(estimator: Any) -> Progress | None:
     """Return what is told how far a fit is: a function of the user's, or a line on standard error."""
     if callable(estimator.verbose):
         return estimator.verbose  # type: ignore[no-any-return]
-    return _tell if estimator.verbose else None
-
-
-def _tell(done: int, total: int, what: str) -> None:
-    sys.stderr.write(f"baryflow: {done} of {total}, {what}\n")
+    return tell if estimator.verbose else None
 
 
 def check_following(estimator: Any) -> None:
@@ -82,13 +94,7 @@ def check_following(estimator: Any) -> None:
     for name in ("target_components", "batch_components"):
         if getattr(estimator, name) is not None:
             as_count(getattr(estimator, name), name)
-    check_unknown(estimator)
-
-
-def check_unknown(estimator: Any) -> None:
-    """Check from which novelty on a row is unknown."""
-    if estimator.unknown is not None:
-        as_real(estimator.unknown, "unknown", low=0.0, high=1.0)
+    check_unknown(estimator.unknown)
 
 
 def manner_of(estimator: Any, n_classes: int) -> Manner:

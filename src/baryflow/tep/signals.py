@@ -79,14 +79,14 @@ def iterate_signals(
                 "continue the simulation"
             )
         for file in files[:runs]:
-            X, cases = _read_shard(file)
+            X, cases = read_shard(file)
             fault, run = np.array(cases, dtype=np.intp).T
             yield Signals(X, fault, np.full(len(fault), mode, dtype=np.intp), run)
 
 
 def read_commissioning(folder: str | os.PathLike[str], mode: int) -> NDArray[np.float32]:
     """Read the fault-free runs with which a mode was commissioned, shape (n_runs, n_times, 34)."""
-    return _read_shard(Path(folder) / f"mode{mode}" / "commissioning.bary")[0]
+    return read_shard(Path(folder) / f"mode{mode}" / "commissioning.bary")[0]
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
@@ -102,7 +102,8 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return dict(manifest)
 
 
-def _read_shard(path: Path) -> tuple[NDArray[np.float32], list[list[int]]]:
+def read_shard(path: Path) -> tuple[NDArray[np.float32], list[list[int]]]:
+    """Read one file: signals of shape (n_runs, n_times, 34), and the fault and number of each run."""
     held = container.read(path)
     X: NDArray[Any] | None = held.arrays.get("signals")
     cases = held.values.get("cases")

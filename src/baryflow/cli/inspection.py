@@ -1,0 +1,148 @@
+"""What is inside a ``.bary`` file, in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from baryflow import container
+from baryflow.datasets import tennessee_eastman
+from baryflow.persistence import open_content
+from baryflow.tep import signals
+from baryflow.tep.plant import settling
+from baryflow.tep.tables import VARIABLES
+
+#: What is said of a file: words on the left, and on the right what it holds.
+Lines = list[tuple[str, str]]
+
+WORDS = {
+    "mixture": "a Gaussian mixture",
+    "online_mixture": "a Gaussian mixture of a stream (OnlineGaussianMixture)",
+    "mixture_classifier": "a classifier with a mixture for each class (MixtureClassifier)",
+    "dadil": "a classifier adapted to a target at hand (DaDiL)",
+    "online_dadil": "a classifier that follows a stream (OnlineDaDiL)",
+    tennessee_eastman.KIND: "encoded signals of the Tennessee Eastman plant",
+    signals.KIND: "simulated signals of the Tennessee Eastman plant",
+    settling.KIND: "the Tennessee Eastman plant at rest in its modes",
+}
+
+
+def describe(path: Path) -> str:
+    """Say what a file holds, who wrote it and when.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    str
+        A line for each thing; then, of a classifier that adapts, its report.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    FileFormatError
+        If it cannot be read, or holds something that this release does not know.
+    """
+    content = container.read(path)
+    lines, report = _LOOKS.get(content.kind, _look_at_model)(path, content)
+    lines = [
+        ("holds", WORDS.get(content.kind, content.kind)),
+        ("kind", content.kind),
+        ("release", f"baryflow {content.version}" if content.version else "not told (one before 0.2)"),
+        ("date", content.date.replace("T", " ") or "not told"),
+        *lines,
+        ("size", _bytes(path.stat().st_size)),
+    ]
+    width = max(len(name) for name, _ in lines) + 2
+    return "\n".join([*(f"{name:<{width}}{words}" for name, words in lines), *report])
+
+
+def _look_at_model(_: Path, content: container.Content) -> tuple[Lines, list[str]]:
+    """Look at a mixture or an estimator."""
+    model = open_content(content)
+    if content.kind == "mixture":
+        return _of_mixture(model, None, None), []
+    columns = getattr(model, "feature_names_in_", None)
+    if content.kind in ("online_mixture", "mixture_classifier"):
+        lines = _of_mixture(model.mixture_, columns, getattr(model, "classes_", None))
+        if content.kind == "online_mixture":
+            lines.append(("rows seen", f"{model.n_samples_seen_:,}"))
+        return lines, []
+    lines = [
+        ("classes", _listed(model.classes_)),
+        ("columns", _listed(columns, model.n_features_in_)),
+        ("sources", _listed(model.sources_)),
+        ("rows seen", f"{model.n_samples_seen_:,} of the target"),
+    ]
+    if getattr(model, "keep_sources", False):
+        lines.append(("inside", "the labelled rows of the sources, which add_source needs"))
+    return lines, ["", model.report()]
+
+
+def _of_mixture(mixture: Any, columns: Any, classes: Any) -> Lines:
+    labelled = "unlabelled" if mixture.labels is None else _listed(classes, mixture.n_classes)
+    return [
+        ("components", str(mixture.n_components)),
+        ("classes", labelled),
+        ("columns", _listed(columns, mixture.n_features)),
+        ("stands for", f"{mixture.mass:,g} rows"),
+    ]
+
+
+def _look_at_features(path: Path, _: container.Content) -> tuple[Lines, list[str]]:
+    held = tennessee_eastman.read_features(path)
+    about = ", ".join(f"{name} {value}" for name, value in held.about.items() if _is_short(value))
+    return [
+        ("target", f"mode {held.target}, which the encoder has not seen"),
+        ("encoder", about or "not told"),
+        ("classes", _listed(sorted(set(held.y.tolist())))),
+        ("columns", _listed(None, held.X.shape[1])),
+        ("modes", _listed(sorted(set(held.domain.tolist())))),
+        ("runs", f"{len(held):,}"),
+    ], []
+
+
+def _look_at_signals(path: Path, content: container.Content) -> tuple[Lines, list[str]]:
+    X, cases = signals.read_shard(path)
+    return [
+        ("classes", _listed(sorted({fault for fault, _ in cases}))),
+        ("columns", _listed([f"{one.tag} {one.name}" for one in VARIABLES])),
+        ("mode", str(content.values.get("mode", "not told"))),
+        ("runs", f"{len(X):,}, of {X.shape[1]:,} points in time each"),
+    ], []
+
+
+def _look_at_settled(_: Path, content: container.Content) -> tuple[Lines, list[str]]:
+    # Each array is named after a part of the plant's state and its mode.
+    modes = {int(match[0]) for name in content.arrays if (match := re.search(r"\d+$", name))}
+    return [("modes", _listed(sorted(modes)))], []
+
+
+_LOOKS: dict[str, Callable[[Path, container.Content], tuple[Lines, list[str]]]] = {
+    tennessee_eastman.KIND: _look_at_features,
+    signals.KIND: _look_at_signals,
+    settling.KIND: _look_at_settled,
+}
+
+
+def _listed(names: Sequence[Any] | None, n: int = 0) -> str:
+    """Return how many there are, and all their names."""
+    if names is None:
+        return f"{n}, without names"
+    return f"{len(names)}: {', '.join(map(str, names))}"
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, (str, int, float)) and len(str(value)) < 40
+
+
+def _bytes(n: int) -> str:
+    for unit, size in (("MB", 1e6), ("kB", 1e3)):
+        if n >= size:
+            return f"{n / size:.1f} {unit}"
+    return f"{n} bytes"
