@@ -1,6 +1,6 @@
 """Many columns: should classifiers be fitted on all of them, or on how many directions?
 
-``python -m experiments.wide --data FOLDER`` makes wide sets out of the gas sensors (1,000 columns: the 128
+``python -m experiments.wide --data FOLDER`` makes wide sets of the gas sensors (1,000 columns: the 128
 and rectified sums of them) and of the music (1,710: the 57 and all products of two), lets every
 domain flow in, shuffled, and writes the accuracy to ``results/wide.csv`` and its means into
 ``docs/numerics.md``. It can be stopped and goes on where it was.
