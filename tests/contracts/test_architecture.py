@@ -11,8 +11,9 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "baryflow").rglob("*.py"))
 #: Names of rooms into which anything could be put.
 DRAWERS = {"shared", "common", "utils", "util", "helpers", "misc", "keeping", "learning"}
-#: Calls from one module into another while a batch is learned from: half of what they were in 0.1.0.
-MOST_CROSSINGS = 90
+#: Calls from one module into another while a batch is learned from: 180 in 0.1.0, which did not look for the
+#: mix of classes, 358 when it first did.
+MOST_CROSSINGS = 240
 LONGEST_FILE = 350
 
 
@@ -39,18 +40,15 @@ def test_the_drawing_is_up_to_date(script, walks):
     assert script.is_up_to_date(walks), "run python scripts/architecture.py"
 
 
-@pytest.mark.xfail(strict=False, reason="before estimators/ is recut")
 def test_a_batch_does_not_wander(walks):
     assert walks["partial_fit"].crossings() <= MOST_CROSSINGS
 
 
-@pytest.mark.xfail(strict=False, reason="before estimators/ is recut")
 def test_no_file_is_too_long_to_read():
     lengths = {path.name: len(path.read_text().splitlines()) for path in SOURCES}
     assert {name: n for name, n in lengths.items() if n > LONGEST_FILE} == {}
 
 
-@pytest.mark.xfail(strict=False, reason="before estimators/ is recut")
 def test_no_module_is_a_drawer():
     parts = {part for path in SOURCES for part in path.relative_to(ROOT / "src").with_suffix("").parts}
     assert parts & DRAWERS == set()

@@ -90,8 +90,8 @@ def test_rows_without_names_are_taken_by_position(make):
 
 def test_many_missing_columns_are_counted():
     frame = pd.DataFrame(np.zeros((1, 1)), columns=["x"])
-    with pytest.raises(InvalidInputError, match=r"'c0', 'c1', 'c2', 'c3', 'c4' and 3 more"):
-        match_columns(frame, np.array([f"c{i}" for i in range(8)], dtype=object))
+    with pytest.raises(InvalidInputError, match=r"'c0', 'c1', .*'c19' and 3 more"):
+        match_columns(frame, np.array([f"c{i}" for i in range(23)], dtype=object))
 
 
 def test_what_has_no_names_is_left_alone():

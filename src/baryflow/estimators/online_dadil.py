@@ -265,7 +265,6 @@ class OnlineDaDiL(TellsUnknown, Adapter):
         X : array or frame of shape (n_samples, n_features)
             A missing value (NaN) counts as the mean of what was seen of its column.
         y, classes : ignored
-            Accepted for scikit-learn's sake.
         sample_weight : array of shape (n_samples,), optional
             Counts: 2 is a row seen twice, 0 a row not seen.
 
