@@ -94,5 +94,5 @@ def test_a_drawing_that_says_something_else_is_found_and_numbers_do_not_matter(
     crossings = walks["partial_fit"].crossings()
     page.write_text(page.read_text().replace(str(crossings), str(crossings + 1)))
     assert script.is_up_to_date(walks)
-    page.write_text(page.read_text().replace("OnlineDaDiL.predict", "OnlineDaDiL.guess"))
+    page.write_text(page.read_text().replace("OnlineDaDiL.partial_fit", "OnlineDaDiL.guess"))
     assert not script.is_up_to_date(walks)
