@@ -7,7 +7,7 @@ Nothing is drawn from memory: imports are read from the source, and walks are ma
 of a model that learns four sources and follows a target in batches of 32 rows. A *crossing* is a call of
 a Python function whose nearest caller within baryflow is in another module; the way back is not counted.
 The walks leave out the checks in `validation` and what the core does within itself; counts leave out
-nothing.
+nothing but the wrapper that limits threads.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ BEGIN, END = "<!-- architecture -->", "<!-- /architecture -->"
 ROOMS = ("core", "estimators")
 #: Calls into these are not worth a line in a walk.
 SILENT = ("validation", "exceptions", "typing")
+#: Nobody stops here: it wraps methods to limit the threads of BLAS.
+TRANSPARENT = f"{PACKAGE}.estimators.threads"
 BATCH, EARLIER_BATCHES = 32, 5
 #: Modules below modules that a walk is followed; columns of a line, and of the name of a module in it.
 DEPTH, WIDTH, PLACE = 3, 105, 36
@@ -82,6 +84,8 @@ def watch(call: Callable[[], Any]) -> Step:
     def profile(frame: FrameType, event: str, _: Any) -> None:
         module = frame.f_globals.get("__name__", "")
         if event not in {"call", "return"} or not module.startswith(f"{PACKAGE}."):
+            return
+        if module == TRANSPARENT:
             return
         if event == "return":
             stack.pop()
