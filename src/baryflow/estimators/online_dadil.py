@@ -79,10 +79,6 @@ class OnlineDaDiL(TellsUnknown, Adapter):
     loss_curve_ : array of shape (n_batches, 2)
         Loss of the target before and after the steps of each update, of the last 10,000 updates.
 
-    See Also
-    --------
-    DaDiL : sources and target at hand.
-
     Examples
     --------
     >>> from baryflow import OnlineDaDiL
