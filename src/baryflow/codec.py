@@ -26,6 +26,8 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 _SCALARS = (bool, int, str, type(None))
 #: Kinds of arrays that are kept as such; those of names go into the manifest.
 _NUMBERS = "biuf"
+#: Bytes of a name at most: a file cannot ask for gigabytes with a few letters.
+_LONGEST_NAME = 2**20
 _DAMAGE = (
     TypeError, KeyError, AttributeError, IndexError, ValueError, ArithmeticError, MemoryError,
     RecursionError,
@@ -170,7 +172,10 @@ class _Reader:
         return self.arrays[value["array"]]
 
     def _names(self, value: Values) -> Any:
-        return np.array(self.read(value["names"]), dtype=np.dtype(value["dtype"]))
+        dtype = np.dtype(value["dtype"])
+        if dtype.kind not in "UO" or dtype.itemsize > _LONGEST_NAME:
+            raise ValueError(f"names are of type {dtype}")
+        return np.array(self.read(value["names"]), dtype=dtype)
 
     def _empty(self, value: Values) -> Any:
         if 0 not in value["empty"]:

@@ -11,8 +11,8 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "baryflow").rglob("*.py"))
 #: Names of rooms into which anything could be put.
 DRAWERS = {"shared", "common", "utils", "util", "helpers", "misc", "keeping", "learning"}
-#: Calls from one module into another while a batch is learned from: 180 in 0.1.0, which did not look for the
-#: mix of classes, 358 when it first did.
+#: Calls from one module into another while a batch is learned from: 180 in 0.1.0, which did not look for
+#: the mix of classes, 358 when it first did.
 MOST_CROSSINGS = 240
 LONGEST_FILE = 350
 
