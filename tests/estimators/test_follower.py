@@ -115,11 +115,11 @@ def test_refining_adds_up_until_the_next_row():
 
 def test_the_same_target_told_to_other_sources():
     follower = feed(Follower(LEARNED, MANNER), P.X_target)
-    told = follower.retell(teach(), MANNER)
+    told = follower.retell(teach(), MANNER, [0, 1, 2], [0, 1, 2])
     assert told.n_rows == follower.n_rows
     assert told.reliability == follower.reliability
     np.testing.assert_allclose(told.proba(P.X_target), follower.proba(P.X_target), atol=0.02)
-    assert Follower(LEARNED, MANNER).retell(LEARNED, MANNER).adaptation is None
+    assert Follower(LEARNED, MANNER).retell(LEARNED, MANNER, [0, 1, 2], [0, 1, 2]).adaptation is None
 
 
 def test_the_papers_summary_is_followed_too():
