@@ -1,0 +1,100 @@
+"""What flows: batches of rows, rows that cannot be used, and the two ends of a stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from baryflow.validation import Floats, Integers
+
+#: How much of a row that cannot be used is kept, in characters.
+RAW_LENGTH = 200
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A row that cannot be used, and why.
+
+    Attributes
+    ----------
+    position : int
+        Number of the row in the input, from 1; header, units row and blank lines are not counted.
+    reason : str
+        One sentence.
+    raw : str
+        The beginning of the row, at most 200 characters, always valid text.
+    """
+
+    position: int
+    reason: str
+    raw: str
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some rows in a row, and those between them that cannot be used.
+
+    Attributes
+    ----------
+    rows : array of shape (n, d)
+        In the order of the wanted columns; NaN where a cell is empty.
+    positions : array of shape (n,)
+        Number of each row in the input, from 1; those of `rejected` are missing here.
+    times, keys : list of str
+        One for each row; ``""`` without such a column.
+    rejected : list of Rejected
+    cursor : dict
+        Where to go on after this batch, for :meth:`Source.seek`; can be written as JSON.
+    """
+
+    rows: Floats
+    positions: Integers
+    times: list[str]
+    keys: list[str]
+    rejected: list[Rejected]
+    cursor: dict[str, Any]
+
+
+class Source(Protocol):
+    """Where rows come from."""
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns that the input has."""
+
+    @property
+    def wanted(self) -> list[str]:
+        """The columns of :attr:`Batch.rows`, in this order."""
+
+    def read(self, n: int, timeout: float | None = None) -> Batch | None:
+        """Return the next `n` rows, good and bad together, or None at the end.
+
+        Fewer are returned when `timeout` seconds have passed since the first row of the batch, and at the
+        end. A batch may have no rows but rejected ones.
+        """
+
+    def seek(self, cursor: dict[str, Any]) -> None:
+        """Go on after a batch that was read in an earlier life."""
+
+    def close(self) -> None:
+        """Let go of the input."""
+
+
+class Sink(Protocol):
+    """Where records go to."""
+
+    @property
+    def position(self) -> int:
+        """Bytes written so far, those not yet on the disk included."""
+
+    def write(self, records: list[dict[str, Any]]) -> None:
+        """Append records; all must have the same keys."""
+
+    def truncate(self, position: int) -> None:
+        """Forget everything written after `position`."""
+
+    def flush(self, sync: bool = False) -> None:
+        """Hand everything over to the system; with `sync`, return once it is on the disk."""
+
+    def close(self, finished: bool = True) -> None:
+        """Flush and let go; with ``finished=False``, more will be appended in a later life."""
