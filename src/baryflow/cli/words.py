@@ -38,6 +38,13 @@ class Line:
             click.echo(words, err=True)
             self._logged = monotonic()
 
+    def say(self, words: str) -> None:
+        """Write a line that stays."""
+        if self._shown:
+            click.echo(err=True)
+            self._shown = False
+        click.echo(words, err=True)
+
     def __enter__(self) -> Self:
         return self
 

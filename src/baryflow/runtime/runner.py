@@ -168,6 +168,8 @@ class Runner:
             self._watch(batch.rows)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
+            # Sources bring columns in the order in which the model knows them.
+            warnings.filterwarnings("ignore", message="X does not have valid feature names")
             model.partial_fit(batch.rows)
         for warning in caught:
             self._tell("column", str(warning.message))
@@ -193,8 +195,9 @@ class Runner:
         list of dict
         """
         model = self.model
-        probabilities = model.predict_proba(batch.rows)
-        novelty = model.novelty(batch.rows)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="X does not have valid feature names")
+            probabilities, novelty = model.predict_proba(batch.rows), model.novelty(batch.rows)
         best = probabilities.argmax(axis=1)
         labels: Any = model.classes_[best]
         if model.unknown is not None:
