@@ -139,3 +139,18 @@ def test_sources_without_a_shift_do_not_argue_against_adapting():
     before = model.score(moved, y)
     model.partial_fit(moved)
     assert model.refine().score(moved, y) > before
+
+
+# -- columns and classes that some sources lack -----------------------------------------------------
+
+
+@pytest.mark.parametrize("sources", [[2], [1, 2, 3, 4]])
+def test_a_column_that_does_not_vary_in_a_source_that_plays(problem, sources):
+    p = problem
+    X, target = p.X.copy(), p.X_target.copy()
+    X[np.isin(p.domain, sources), 1] = 4.0
+    if len(sources) == 4:
+        target[:, 1] = 4.0
+    model = OnlineDaDiL(random_state=0).fit(X, p.y, p.domain)
+    assert model.decision_.adapts and len(model.decision_.plays) == len(PLAYS)
+    assert stream(model, target).score(target, p.y_target) > 0.8
