@@ -177,7 +177,7 @@ def _cast(
         rest = _spread_out(np.roll(numbers, -left_out)[1:], _MOST_SOURCES)
         if scatter is not None:
             rest = np.delete(numbers, left_out)
-        if len(np.unique(np.concatenate([codes[i] for i in rest]))) < n_classes:
+        if len({c for i in rest for c in codes[i].tolist()}) < n_classes:
             continue  # a class that only this source has cannot be learned from the others
         kept = _thin_out([rows[i] for i in rest], [codes[i] for i in rest])
         X, y = rows[left_out], codes[left_out]
@@ -198,15 +198,13 @@ def _spread_out(numbers: Integers, most: int) -> Integers:
 def _some_classes(
     rows: list[Floats], codes: list[Integers], n_classes: int
 ) -> tuple[list[Floats], list[Integers]]:
-    """Return the rows of some classes, numbered anew."""
+    """Return the rows of some classes, numbered anew, of the sources that have any."""
     chosen = np.random.default_rng(0).permutation(n_classes)[:_MOST_CLASSES]
     number = np.full(n_classes, -1)
     number[np.sort(chosen)] = np.arange(len(chosen))
-    kept = [number[y] >= 0 for y in codes]
-    return (
-        [X[some] for X, some in zip(rows, kept, strict=True)],
-        [number[y[some]] for y, some in zip(codes, kept, strict=True)],
-    )
+    kept = [(X, y, number[y] >= 0) for X, y in zip(rows, codes, strict=True)]
+    kept = [(X, y, some) for X, y, some in kept if some.any()]
+    return [X[some] for X, _, some in kept], [number[y[some]] for _, y, some in kept]
 
 
 def _thin_out(rows: list[Floats], codes: list[Integers]) -> tuple[list[Floats], list[Integers]]:
