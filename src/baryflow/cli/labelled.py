@@ -127,7 +127,7 @@ def evaluate(
     with spoken():
         _check_domain(domain, domain_from_file)
         if figure is not None:
-            import matplotlib  # noqa: F401 - if it is missing, say so before the work
+            new_figure(1.0, 1.0)  # if matplotlib is missing, this says so before the work
         table = read_table(
             files,
             label=label,
@@ -182,12 +182,11 @@ def _shares(usual: tuple[str, ...], y: Any) -> dict[Any, float] | None:
 
 def describe_table(table: Table, *, times: int = 1) -> str:
     """Say what was read, and what is going to be done with it."""
-    classes, counts = np.unique(table.y, return_counts=True)
-    domains, rows = np.unique(table.domain, return_counts=True)
+    domains, classes = _counted(table.domain), _counted(table.y)
     lines = [
         f"{len(table.X):,} rows, {len(table.columns)} columns: {_some(table.columns)}",
-        f"{len(domains)} domains: {_some([f'{d} ({n:,})' for d, n in zip(domains, rows, strict=True)])}",
-        f"{len(classes)} classes: {_some([f'{c} ({n:,})' for c, n in zip(classes, counts, strict=True)])}",
+        f"{len(domains)} domains: {_some(domains)}",
+        f"{len(classes)} classes: {_some(classes)}",
     ]
     lines += [f"left out: {name}: {why}" for name, why in list(table.left_out.items())[:_LISTED]]
     if table.counts.get("rejected"):
@@ -208,7 +207,7 @@ def expect_seconds(n_rows: int, n_columns: int, n_classes: int, n_domains: int) 
 
     The rates were measured on one core of an ordinary server.
     """
-    width = min(n_columns, 512) if n_columns <= 512 else max(64, 2 * n_classes)
+    width = n_columns if n_columns <= 512 else max(64, 2 * n_classes)
     regressions = 5e-8 * n_rows * width * n_classes
     plays = min(8, n_domains) if n_domains > 1 else 0
     each = 0.4 * regressions * min(1.0, 6000 / n_rows) + 0.15 + 0.02 * min(n_classes, 40)
@@ -217,6 +216,11 @@ def expect_seconds(n_rows: int, n_columns: int, n_classes: int, n_domains: int) 
 
 def _duration(seconds: float) -> str:
     return f"{max(1.0, seconds):.0f} s" if seconds < 90.0 else f"{seconds / 60.0:.0f} min"
+
+
+def _counted(names: Any) -> list[str]:
+    """Return each name and how often it occurs."""
+    return [f"{n} ({k:,})" for n, k in zip(*np.unique(names, return_counts=True), strict=True)]
 
 
 def _some(names: list[str]) -> str:

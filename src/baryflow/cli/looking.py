@@ -43,7 +43,7 @@ def plot(model: Path, output: Path) -> None:
         found = _adapter(model)
         if not len(found.history_):
             raise InvalidInputError(
-                f"{model} has not followed any target yet: 'baryflow run {model} INPUT --save FILE' first"
+                f"{model} has followed no target yet: 'baryflow run {model} INPUT --save FILE' first"
             )
         found.plot().savefig(output, dpi=150)
         click.echo(f"figure: {output}", err=True)

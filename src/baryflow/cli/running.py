@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import signal
 import sys
 import time as clock
@@ -107,10 +108,10 @@ def _run(runner: Runner, stop: _Stop, kept: bool) -> Totals:
         sys.stderr.close()
         raise SystemExit(0) from None
     except OSError as error:
-        if error.errno == 28 and kept:  # ENOSPC
+        if error.errno == errno.ENOSPC and kept:
             raise InvalidInputError(
-                f"no space left on the disk ({error.filename or 'while writing'}): nothing is lost; make "
-                "room and call it again"
+                f"no space left on the disk ({error.filename or 'while writing'}): nothing is lost; "
+                "make room and call it again"
             ) from error
         raise
 
@@ -164,7 +165,7 @@ def _open(output: str, events: str | None, quarantine: str | None, *, resume: bo
         raise InvalidInputError("predictions, events and quarantine need files of their own")
     if resume and "-" in names:
         raise InvalidInputError(
-            "standard output cannot be taken back after a kill: with --checkpoint, write to files (-o FILE)"
+            "standard output cannot be taken back after a kill: with --checkpoint, write to a file (-o)"
         )
     return Outputs(*(None if name is None else open_sink(name, resume=resume) for name in
                      (output, events, quarantine)))  # fmt: skip
