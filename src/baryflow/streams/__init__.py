@@ -1,7 +1,8 @@
 """Tables and rows from files and standard input, and records to files and standard output.
 
-:func:`read_table` reads labelled rows at once, for learning; :func:`open_source` reads rows as they come, in
-bounded memory, and hands over what cannot be used with its position and the reason; :func:`open_sink` writes.
+:func:`read_table` reads labelled rows at once, for learning; :func:`open_source` reads rows as they
+come, in bounded memory, and hands over what cannot be used with its position and the reason;
+:func:`open_sink` writes.
 """
 
 from baryflow.streams.batches import Batch, Rejected, Sink, Source

@@ -1,0 +1,158 @@
+"""Blocks: rows with all that is strange about them, and the stream of rows that is made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from baryflow.exceptions import InvalidInputError
+from baryflow.streams.batches import Batch, Rejected
+from baryflow.streams.cells import describe_strange
+from baryflow.validation import Floats, Integers, as_count
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which columns are read.
+
+    Attributes
+    ----------
+    numbers : list of str or None
+        Columns of numbers; None means all that are not `texts` and not `ignored`.
+    texts : list of str
+        Columns that are kept as they are written.
+    ignored : list of str
+        Columns that are not read.
+    """
+
+    numbers: Sequence[str] | None
+    texts: Sequence[str] = ()
+    ignored: Sequence[str] = ()
+
+    def choose(self, columns: Sequence[str], name: str) -> list[str]:
+        """Return the columns of numbers out of `columns`, or say which are missing from input `name`."""
+        chosen = self.numbers
+        if chosen is None:
+            out = {*self.texts, *self.ignored}
+            chosen = [column for column in columns if column and column not in out]
+        missing = [column for column in (*chosen, *self.texts) if column not in columns]
+        if missing:
+            raise InvalidInputError(
+                f"{name} has no column {', '.join(map(repr, missing))}; it has "
+                f"{', '.join(map(repr, columns))}: rename the columns, or name those that are meant"
+            )
+        return list(chosen)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Rows as they were read.
+
+    Attributes
+    ----------
+    numbers : array of shape (n, d)
+        NaN where a cell is empty or strange.
+    strange : list of dict
+        For each column of `numbers`, row → cell, where it is not a number that can be used.
+    texts : list of list of str
+        For each text column, one for each row.
+    positions : array of shape (n,)
+    rejected : list of Rejected
+        Rows whose cells could not be told apart.
+    beginning : callable
+        Gives the beginning of a row in words.
+    cursor : dict
+    """
+
+    numbers: Floats
+    strange: list[dict[int, str]]
+    texts: list[list[str]]
+    positions: Integers
+    rejected: list[Rejected]
+    beginning: Callable[[int], str]
+    cursor: dict[str, Any]
+
+
+class Reader(Protocol):
+    """Reads blocks of one input."""
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns that the input has."""
+
+    @property
+    def chosen(self) -> list[str]:
+        """The columns of :attr:`Block.numbers`."""
+
+    def block(self, n: int, timeout: float | None) -> Block | None:
+        """Return the next `n` rows; see :meth:`~baryflow.streams.batches.Source.read`."""
+
+    def seek(self, cursor: dict[str, Any]) -> None:
+        """Go on after the block that `cursor` is from."""
+
+    def close(self) -> None:
+        """Let go of the input."""
+
+
+def reject_strange(block: Block, columns: Sequence[str]) -> tuple[Integers, list[Rejected]]:
+    """Return the rows that are good in all `columns`, and all rejected ones in order."""
+    reasons: dict[int, str] = {}
+    for column, strange in zip(columns, block.strange, strict=True):
+        for row, cell in strange.items():
+            reasons.setdefault(row, describe_strange(column, cell))
+    if not reasons:
+        return np.arange(len(block.positions)), block.rejected
+    bad = [
+        Rejected(int(block.positions[row]), reason, block.beginning(row))
+        for row, reason in reasons.items()
+    ]
+    good = np.array([row for row in range(len(block.positions)) if row not in reasons], dtype=np.intp)
+    return good, sorted([*block.rejected, *bad], key=lambda one: one.position)
+
+
+class RowSource:
+    """The stream of rows of a reader whose first text columns are time and key, as far as there are any."""
+
+    def __init__(self, reader: Reader, *, has_time: bool, has_key: bool) -> None:
+        self._reader = reader
+        self._has_time = has_time
+        self._has_key = has_key
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns that the input has."""
+        return self._reader.columns
+
+    @property
+    def wanted(self) -> list[str]:
+        """The columns of the rows."""
+        return self._reader.chosen
+
+    def read(self, n: int, timeout: float | None = None) -> Batch | None:
+        """Return the next `n` rows, good and bad together, or None at the end."""
+        block = self._reader.block(as_count(n, "n"), timeout)
+        if block is None:
+            return None
+        good, rejected = reject_strange(block, self.wanted)
+        whole = len(good) == len(block.positions)
+        nothing = [""] * len(good)
+        texts = block.texts if whole else [[text[row] for row in good] for text in block.texts]
+        return Batch(
+            rows=block.numbers if whole else block.numbers[good],
+            positions=block.positions if whole else block.positions[good],
+            times=texts[0] if self._has_time else nothing,
+            keys=texts[-1] if self._has_key else nothing,
+            rejected=rejected,
+            cursor=block.cursor,
+        )
+
+    def seek(self, cursor: dict[str, Any]) -> None:
+        """Go on after a batch that was read in an earlier life."""
+        self._reader.seek(cursor)
+
+    def close(self) -> None:
+        """Let go of the input."""
+        self._reader.close()

@@ -1,0 +1,201 @@
+"""Numbers from the cells of a table, and what historians write where there is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from baryflow.validation import LARGEST, Floats
+
+#: Cells that say that there is no value, in lower case: of spreadsheets, of programs, of plant historians.
+MISSING = frozenset(
+    [
+        "",
+        "na",
+        "n/a",
+        "n.a.",
+        "nan",
+        "null",
+        "none",
+        "nil",
+        "-",
+        "--",
+        "---",
+        "?",
+        ".",
+        "missing",
+        "undefined",
+    ]
+    + ["#n/a", "#na", "#value!", "#ref!", "#div/0!", "#null!", "#num!", "#name?", "<na>", "<null>"]
+    + ["bad", "bad input", "bad data", "bad value", "bad quality", "set to bad", "no data", "nodata"]
+    + [
+        "no good data",
+        "no good data for calculation",
+        "no value",
+        "no result",
+        "no sample",
+        "error",
+        "invalid",
+    ]
+    + ["i/o timeout", "io timeout", "timeout", "configure", "comm fail", "not connected", "disconnected"]
+    + [
+        "scan off",
+        "scan timeout",
+        "pt created",
+        "calc off",
+        "calc failed",
+        "calc timeout",
+        "calc overflow",
+    ]
+    + [
+        "shutdown",
+        "intf shut",
+        "over range",
+        "under range",
+        "out of range",
+        "out of serv",
+        "out of service",
+    ]
+    + ["arc off-line", "arc offline", "sample bad", "tag not found", "digital state", "questionable"]
+)
+_TRUTH = {"true": 1.0, "false": 0.0}
+#: Splits joined cells again: no keyboard has it.
+_SEPARATOR = "\x1f"
+_SHOWN = 40
+
+
+def is_missing(cell: str) -> bool:
+    """Tell whether a cell says that there is no value."""
+    return cell.strip().casefold() in MISSING
+
+
+def parse_number(cell: str, decimal_comma: bool = False) -> float | None:
+    """Return the number in a cell, NaN if it says that there is none, None if it is neither."""
+    text = cell.strip()
+    folded = text.casefold()
+    if folded in MISSING:
+        return math.nan
+    if folded in _TRUTH:
+        return _TRUTH[folded]
+    if decimal_comma and "," in text and "." not in text:
+        text = text.replace(",", ".")
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
+def parse_column(cells: Sequence[str], decimal_comma: bool = False) -> tuple[Floats, dict[int, str]]:
+    """Convert a column of cells.
+
+    Parameters
+    ----------
+    cells : sequence of str
+    decimal_comma : bool, default=False
+        Whether ``1,5`` is one and a half.
+
+    Returns
+    -------
+    numbers : array of shape (n,)
+        NaN where there is no value.
+    strange : dict
+        Row → cell, for those that are neither a number that can be used nor a mark for a missing one.
+    """
+    numbers = _parse_all(cells, decimal_comma)
+    strange: dict[int, str] = {}
+    if numbers is None:
+        numbers = np.full(len(cells), math.nan)
+        for row, cell in enumerate(cells):
+            number = parse_number(cell, decimal_comma)
+            if number is None:
+                strange[row] = cell
+            else:
+                numbers[row] = number
+    return _without_huge(numbers, strange, cells)
+
+
+def _parse_all(cells: Sequence[str], decimal_comma: bool) -> Floats | None:
+    """Convert what holds nothing but numbers and empty cells, quickly; None if there is more."""
+    joined = _SEPARATOR.join(cells)
+    if "_" in joined:  # Python reads 1_000 as a number; nobody else does
+        return None
+    if decimal_comma and "," in joined:
+        cells = joined.replace(",", ".").split(_SEPARATOR)
+    count = len(cells)
+    try:
+        return np.fromiter(map(float, cells), np.float64, count)
+    except ValueError:
+        pass
+    try:
+        return np.fromiter((float(cell or "nan") for cell in cells), np.float64, count)
+    except ValueError:
+        return None
+
+
+def convert_values(values: Sequence[Any]) -> tuple[Floats, dict[int, str]]:
+    """Convert a column of JSON values as :func:`parse_column` converts cells; None is a missing one."""
+    if set(map(type, values)) <= {float, int, type(None)}:
+        try:
+            return _without_huge(np.array(values, dtype=np.float64), {}, values)
+        except OverflowError:  # a whole number of hundreds of digits
+            pass
+    numbers = np.full(len(values), math.nan)
+    strange: dict[int, str] = {}
+    for row, value in enumerate(values):
+        number = _convert_value(value)
+        if number is None:
+            strange[row] = valid_text(value if isinstance(value, str) else repr(value)[:_SHOWN])
+        else:
+            numbers[row] = number
+    return _without_huge(numbers, strange, values)
+
+
+def _convert_value(value: Any) -> float | None:
+    if value is None:
+        return math.nan
+    if isinstance(value, str):
+        return parse_number(value)
+    if not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _without_huge(
+    numbers: Floats, strange: dict[int, str], cells: Sequence[Any]
+) -> tuple[Floats, dict[int, str]]:
+    huge = np.abs(numbers) > LARGEST
+    for row in np.flatnonzero(huge).tolist():
+        strange[row] = str(cells[row]) if not isinstance(cells[row], int) else f"{numbers[row]:g}"
+        numbers[row] = math.nan
+    return numbers, strange
+
+
+def describe_strange(column: str, cell: str) -> str:
+    """Say in one sentence what is wrong with a cell."""
+    shown = cell if len(cell) <= _SHOWN else f"{cell[:_SHOWN]}…"
+    number = parse_number(cell, decimal_comma=True)
+    if number is None:
+        return f"column {column!r} holds {shown!r}, which is not a number."
+    return f"column {column!r} holds {shown!r}; infinity and numbers beyond ±{LARGEST:g} cannot be used."
+
+
+def valid_text(text: str) -> str:
+    """Return text that can be written: halves of characters, as JSON may hold, are replaced."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def first_duplicates(names: Iterable[str]) -> list[str]:
+    """Return those names that occur more than once."""
+    seen: set[str] = set()
+    twice: dict[str, None] = {}
+    for name in names:
+        if name in seen:
+            twice[name] = None
+        seen.add(name)
+    return list(twice)
