@@ -236,11 +236,13 @@ def test_mixtures_are_enough(problem):
     for wrong, message in [
         (({}, target), "at least one labelled Mixture"),
         (({"a": target}, target), "source 'a' must be a labelled Mixture"),
+        (({"target": sources["plant 1"]}, target), "no source can be called 'target'"),
     ]:
         with pytest.raises(InvalidInputError, match=message):
             DaDiL().fit_mixtures(*wrong)
-    with pytest.raises(InvalidInputError, match="n_classes=8 names, got 2"):
-        DaDiL().fit_mixtures(sources, target, classes=["a", "b"])
+    for classes in ("ab", "abcdefgg", "abcdefghi", "abcdefghh"):
+        with pytest.raises(InvalidInputError, match="n_classes=8 different names, got"):
+            DaDiL().fit_mixtures(sources, target, classes=list(classes))
 
 
 def test_mixtures_in_any_order_with_any_proportions_at_any_offset():

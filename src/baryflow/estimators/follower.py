@@ -88,6 +88,8 @@ class Follower:
         """Absorb rows, with gaps and glitches as they come, and adapt."""
         if self.manner.settings != self.target.summary.settings:
             self.target.summary.change(self.manner.settings)
+        counts = weights > 0.0  # a row that does not count is no row: nothing judges by it either
+        raw, weights = raw[counts], weights[counts]
         rows, lost = self.target.clean(raw, count=True)
         weights = np.where(lost, 0.0, weights)  # a row of which nothing is left teaches nothing
         if weights.any():

@@ -29,6 +29,7 @@ from baryflow.estimators.sources import (
     standardise,
 )
 from baryflow.estimators.target import Target, row_settings
+from baryflow.estimators.threads import one_thread
 from baryflow.validation import Floats, Integers
 
 #: What is played: the orders of streams.
@@ -219,6 +220,7 @@ def _thin_out(rows: list[Floats], codes: list[Integers]) -> tuple[list[Floats], 
     )
 
 
+@one_thread  # bits depend on it, and another process does not share the limit
 def _learn(
     rows: list[Floats],
     codes: list[Integers],
@@ -303,6 +305,7 @@ def _score(guesses: list[_Guess], decision: Decision) -> tuple[tuple[str, float,
     return tuple(found)
 
 
+@one_thread
 def _perform(play: _Play, options: Options, weights: Sequence[float]) -> list[_Guess]:
     """Play a source as streams; guess the next rows of each after every doubling."""
     model = play.model
