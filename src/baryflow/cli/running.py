@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import signal
-import sys
 import time as clock
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,7 +78,7 @@ def run(
         if checkpoint is not None:
             kept = Checkpoint(checkpoint)
             stack.callback(kept.close)
-        outputs = _open(output, events, quarantine, resume=kept is not None)
+        outputs = _open(output, events, quarantine, kept)
         for sink in outputs.named().values():
             stack.callback(sink.close)
         stop = stack.enter_context(_signals())
@@ -93,7 +92,7 @@ def run(
         totals = _run(runner, stop, kept is not None)
         if save_to is not None:
             runner.model.save(save_to)
-        line.show(_balance(totals))
+        line.say(_balance(totals))
     if stop.signal == signal.SIGINT:
         raise Interrupted(
             "interrupted; what was read is done" + (", call it again to go on" if kept else "")
@@ -103,10 +102,6 @@ def run(
 def _run(runner: Runner, stop: _Stop, kept: bool) -> Totals:
     try:
         return runner.run(stop)
-    except BrokenPipeError:
-        # Nobody reads on: that is how `| head` ends.
-        sys.stderr.close()
-        raise SystemExit(0) from None
     except OSError as error:
         if error.errno == errno.ENOSPC and kept:
             raise InvalidInputError(
@@ -159,14 +154,15 @@ class _Teller:
             self.line.show(f"{event.position:,} rows  {rate:,.0f}/s  {event.words}")
 
 
-def _open(output: str, events: str | None, quarantine: str | None, *, resume: bool) -> Outputs:
+def _open(output: str, events: str | None, quarantine: str | None, kept: Checkpoint | None) -> Outputs:
     names = [name for name in (output, events, quarantine) if name is not None]
     if len(set(names)) < len(names):
         raise InvalidInputError("predictions, events and quarantine need files of their own")
-    if resume and "-" in names:
+    if kept is not None and "-" in names:
         raise InvalidInputError(
             "standard output cannot be taken back after a kill: with --checkpoint, write to a file (-o)"
         )
+    resume = kept is not None and not kept.is_new
     return Outputs(*(None if name is None else open_sink(name, resume=resume) for name in
                      (output, events, quarantine)))  # fmt: skip
 

@@ -75,6 +75,11 @@ class Checkpoint:
         self._taken = 0  # batches of the present journal that the model has learned from
         self._journal: Journal | None = None
 
+    @property
+    def is_new(self) -> bool:
+        """Whether no run has used the folder before."""
+        return not self._numbers("snapshot")
+
     def recover(self) -> tuple[Standing, Iterator[Batch]] | None:
         """Return the newest snapshot that can be read, and the batches that came after it.
 
