@@ -87,8 +87,8 @@ class ColumnReader(ABC):
         """Go on after the block that `cursor` is from."""
         if cursor["rows"] != self._total:
             raise InvalidInputError(
-                f"{self._name} is not the file that was read before: it has {self._total} rows, that one "
-                f"had {cursor['rows']}; start anew, or name the file that was read"
+                f"{self._name} is not the file that was read before: it has {self._total} rows, that "
+                f"one had {cursor['rows']}; start anew, or name the file that was read"
             )
         self._position = int(cursor["position"])
         self._skip(self._position)
@@ -123,9 +123,12 @@ class ParquetReader(ColumnReader):
             raise InvalidInputError(f"{path} is not a complete Parquet file: {error}") from error
         self._arrow = pyarrow
         self._left: Any = None  # unpacked, not yet taken
-        super().__init__(
-            str(path), list(self._file.schema_arrow.names), self._file.metadata.num_rows, selection
-        )
+        try:
+            names = list(self._file.schema_arrow.names)
+            super().__init__(str(path), names, self._file.metadata.num_rows, selection)
+        except InvalidInputError:
+            self._file.close()
+            raise
         self._unpacked = self._unpack(0)
 
     def _unpack(self, group: int) -> Iterator[Any]:
@@ -175,8 +178,9 @@ class ParquetReader(ColumnReader):
 class NpzReader(ColumnReader):
     """Reads an archive of NumPy.
 
-    Each array of one dimension is a column under its name; a matrix is as many as it has columns, named by an
-    array ``columns`` or ``feature_names``, or by its own name and a number from 0. All have the same rows.
+    Each array of one dimension is a column under its name; a matrix is as many as it has columns, named
+    by an array ``columns`` or ``feature_names``, or by its own name and a number from 0. All have the
+    same number of rows.
     """
 
     def __init__(self, path: Path, selection: Selection) -> None:
@@ -184,7 +188,7 @@ class NpzReader(ColumnReader):
         counts = {len(array) for array in self._arrays.values()}
         if len(counts) != 1:
             raise InvalidInputError(
-                f"expected arrays with the same number of rows in {path}, got {sorted(counts)}"
+                f"expected arrays with equally many rows in {path}, got {sorted(counts)}"
             )
         super().__init__(str(path), list(self._arrays), counts.pop(), selection)
 

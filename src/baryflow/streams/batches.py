@@ -69,8 +69,8 @@ class Source(Protocol):
     def read(self, n: int, timeout: float | None = None) -> Batch | None:
         """Return the next `n` rows, good and bad together, or None at the end.
 
-        Fewer are returned when `timeout` seconds have passed since the first row of the batch, and at the
-        end. A batch may have no rows but rejected ones.
+        Fewer are returned when `timeout` seconds have passed since the first row of the batch, and at
+        the end. A batch may have no rows but rejected ones.
         """
 
     def seek(self, cursor: dict[str, Any]) -> None:

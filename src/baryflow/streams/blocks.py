@@ -114,7 +114,7 @@ def reject_strange(block: Block, columns: Sequence[str]) -> tuple[Integers, list
 
 
 class RowSource:
-    """The stream of rows of a reader whose first text columns are time and key, as far as there are any."""
+    """The stream of rows of a reader; its text columns are time and key, as far as there are any."""
 
     def __init__(self, reader: Reader, *, has_time: bool, has_key: bool) -> None:
         self._reader = reader

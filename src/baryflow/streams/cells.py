@@ -10,61 +10,24 @@ import numpy as np
 
 from baryflow.validation import LARGEST, Floats
 
-#: Cells that say that there is no value, in lower case: of spreadsheets, of programs, of plant historians.
-MISSING = frozenset(
-    [
-        "",
-        "na",
-        "n/a",
-        "n.a.",
-        "nan",
-        "null",
-        "none",
-        "nil",
-        "-",
-        "--",
-        "---",
-        "?",
-        ".",
-        "missing",
-        "undefined",
-    ]
-    + ["#n/a", "#na", "#value!", "#ref!", "#div/0!", "#null!", "#num!", "#name?", "<na>", "<null>"]
-    + ["bad", "bad input", "bad data", "bad value", "bad quality", "set to bad", "no data", "nodata"]
-    + [
-        "no good data",
-        "no good data for calculation",
-        "no value",
-        "no result",
-        "no sample",
-        "error",
-        "invalid",
-    ]
-    + ["i/o timeout", "io timeout", "timeout", "configure", "comm fail", "not connected", "disconnected"]
-    + [
-        "scan off",
-        "scan timeout",
-        "pt created",
-        "calc off",
-        "calc failed",
-        "calc timeout",
-        "calc overflow",
-    ]
-    + [
-        "shutdown",
-        "intf shut",
-        "over range",
-        "under range",
-        "out of range",
-        "out of serv",
-        "out of service",
-    ]
-    + ["arc off-line", "arc offline", "sample bad", "tag not found", "digital state", "questionable"]
+_WORDS = (
+    "na; n/a; n.a.; nan; null; none; nil; -; --; ---; ?; .; missing; undefined; #n/a; #na; #value!; "
+    "#ref!; #div/0!; #null!; #num!; #name?; <na>; <null>; bad; bad input; bad data; bad value; "
+    "bad quality; set to bad; no data; nodata; no good data; no good data for calculation; no value; "
+    "no result; no sample; error; invalid; i/o timeout; io timeout; timeout; configure; comm fail; "
+    "not connected; disconnected; scan off; scan timeout; pt created; calc off; calc failed; "
+    "calc timeout; calc overflow; shutdown; intf shut; over range; under range; out of range; "
+    "out of serv; out of service; arc off-line; arc offline; sample bad; tag not found; "
+    "digital state; questionable"
 )
+#: Cells that say that there is no value, in lower case: of spreadsheets, programs, plant historians.
+MISSING = frozenset(["", *_WORDS.split("; ")])
 _TRUTH = {"true": 1.0, "false": 0.0}
 #: Splits joined cells again: no keyboard has it.
 _SEPARATOR = "\x1f"
 _SHOWN = 40
+#: All that plain numbers, NaN and commas are written with; infinity is not.
+_PLAIN = b"0123456789+-.eEnNaA, "
 
 
 def is_missing(cell: str) -> bool:
@@ -133,6 +96,30 @@ def _parse_all(cells: Sequence[str], decimal_comma: bool) -> Floats | None:
         return np.fromiter((float(cell or "nan") for cell in cells), np.float64, count)
     except ValueError:
         return None
+
+
+def parse_matrix(bodies: Sequence[str], width: int, delimiter: str) -> Floats | None:
+    """Convert lines of `width` cells, quickly; None if there is more than plain numbers and empty cells.
+
+    The numbers are those of :func:`parse_column`, bit for bit, in half of the time: nothing is split.
+    """
+    body = delimiter.join(bodies)
+    if delimiter != ",":
+        body = body.replace(",", ".").replace(delimiter, ",")
+    # A number behind the last one: reading stops silently at what is none, and then this one is missing.
+    plain = f",{body},0".encode("ascii", "replace")
+    if plain.translate(None, _PLAIN):
+        return None
+    if b",," in plain:
+        plain = plain.replace(b",,", b",nan,").replace(b",,", b",nan,")
+    try:
+        numbers = np.fromstring(plain[1:], sep=",")
+    except (ValueError, DeprecationWarning):  # the latter where warnings are errors
+        return None
+    if len(numbers) != len(bodies) * width + 1:
+        return None
+    matrix: Floats = numbers[:-1].reshape(len(bodies), width)
+    return None if (np.abs(matrix) > LARGEST).any() else matrix
 
 
 def convert_values(values: Sequence[Any]) -> tuple[Floats, dict[int, str]]:

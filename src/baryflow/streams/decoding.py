@@ -12,7 +12,7 @@ import numpy as np
 
 from baryflow.streams.batches import RAW_LENGTH
 from baryflow.streams.blocks import Selection
-from baryflow.streams.cells import convert_values, parse_column, valid_text
+from baryflow.streams.cells import convert_values, parse_column, parse_matrix, valid_text
 from baryflow.streams.dialects import Dialect
 from baryflow.streams.lines import LONGEST_LINE, Line, Overlong
 from baryflow.validation import Floats
@@ -71,6 +71,9 @@ class CsvDecoder:
         """Return the columns of lines."""
         reasons: dict[int, str] = {}
         texts = decode_lines(lines, self.encoding, reasons)
+        quick = None if reasons else self._decode_plain(texts)
+        if quick is not None:
+            return quick
         rows = self._split(texts, reasons)
         good = (
             [at for at in range(len(rows)) if at not in reasons] if reasons else list(range(len(rows)))
@@ -87,8 +90,34 @@ class CsvDecoder:
             reasons=reasons,
         )
 
+    def _decode_plain(self, texts: Sequence[str]) -> Decoded | None:
+        """Decode lines of plain numbers with at most some other columns before and behind them."""
+        delimiter, width = self.dialect.delimiter, len(self.columns)
+        if not self._numbers or any(text.count(delimiter) != width - 1 or '"' in text for text in texts):
+            return None
+        before, behind = min(self._numbers), width - 1 - max(self._numbers)
+        if any(before <= column < width - behind for column in self._texts):
+            return None
+        heads = [text.split(delimiter, before) for text in texts]
+        tails = [head.pop().rsplit(delimiter, behind) for head in heads]
+        numbers = parse_matrix([tail[0] for tail in tails], width - before - behind, delimiter)
+        if numbers is None:
+            return None
+        inner = [column - before for column in self._numbers]
+        pairs = list(zip(heads, tails, strict=True))
+        return Decoded(
+            good=list(range(len(texts))),
+            numbers=numbers if inner == list(range(numbers.shape[1])) else numbers[:, inner],
+            strange=[{} for _ in inner],
+            texts=[
+                [(head[j] if j < before else tail[j - width]).strip() for head, tail in pairs]
+                for j in self._texts
+            ],
+            reasons={},
+        )
+
     def _split(self, texts: Sequence[str], reasons: dict[int, str]) -> list[list[str]]:
-        """Split lines into as many cells as there are columns, and note those that have another number."""
+        """Split lines into as many cells as there are columns, and note where there are not."""
         delimiter, width = self.dialect.delimiter, len(self.columns)
         rows = [text.split(delimiter) for text in texts]
         for at, text in enumerate(texts):

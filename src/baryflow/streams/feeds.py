@@ -65,7 +65,8 @@ class FileFeed:
             return self._file.read(CHUNK)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise InvalidInputError(
-                f"{self._name} is not a complete gzip file ({error}); make it again, or name an uncompressed one"
+                f"{self._name} is not a complete gzip file ({error}); make it again, or name one "
+                f"that is not compressed"
             ) from error
 
     def find(self, cursor: dict[str, Any]) -> int:
@@ -100,8 +101,8 @@ class FileFeed:
 class PipeFeed:
     """The bytes of a pipe, as they come.
 
-    A thread reads them: on no other way can one wait for a while on every system. What was read cannot be
-    read again, so a cursor only tells how many rows there were.
+    A thread reads them: there is no other way to wait for a while on every system. What was read cannot
+    be read again, so a cursor only tells how many rows there were.
     """
 
     def __init__(self, descriptor: int) -> None:

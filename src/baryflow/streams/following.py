@@ -18,9 +18,9 @@ INTERVAL = 0.1
 class TailFeed:
     """Follows a growing file by its name, as ``tail -F`` does.
 
-    Another file under the name (rotation) is read from its beginning after the old one was read to its end; a
-    file that shrank, or that begins differently than before, is read anew with a warning. Until there is a
-    file it waits. Of several rotations between two looks only the last is seen.
+    Another file under the name (rotation) is read from its beginning after the old one was read to its
+    end; a file that shrank, or that begins differently than before, is read anew with a warning. Until
+    there is a file it waits. Of several rotations between two looks only the last is seen.
     """
 
     def __init__(self, path: Path) -> None:
@@ -76,7 +76,7 @@ class TailFeed:
 
     def _is_replaced(self, file: IO[bytes]) -> bool:
         try:
-            return not os.path.samestat(os.stat(self._path), os.fstat(file.fileno()))
+            return not os.path.samestat(self._path.stat(), os.fstat(file.fileno()))
         except FileNotFoundError:
             return False
 

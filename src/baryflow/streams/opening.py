@@ -28,17 +28,18 @@ def open_source(
     tail: bool = False,
     idle: float | None = None,
 ) -> Source:
-    """Open a stream of rows.
+    r"""Open a stream of rows.
 
-    CSV may come from a historian: with a byte order mark, comma, semicolon, tab or bar as delimiter (and then a
-    decimal comma), a row of units under the header, and words where there is no value. Rows that cannot be used
-    do not end the stream; they are in :attr:`Batch.rejected`.
+    CSV may come from a historian: with a byte order mark; with comma, semicolon, tab or bar as
+    delimiter, and a decimal comma unless that is it; with a row of units under the header, and words
+    where there is no value. Rows that cannot be used do not end the stream; they are in
+    :attr:`Batch.rejected`.
 
     Parameters
     ----------
     what : str or path
-        A file ``.csv``, ``.tsv``, ``.txt``, ``.ndjson`` or ``.jsonl``, each also with ``.gz``, a ``.parquet`` or
-        ``.npz`` file, or ``"-"`` for standard input, CSV or NDJSON.
+        A file ``.csv``, ``.tsv``, ``.txt``, ``.ndjson`` or ``.jsonl``, each also with ``.gz``; a
+        ``.parquet`` or ``.npz`` file; or ``"-"`` for standard input, CSV or NDJSON.
     columns : sequence of str or None
         Those wanted, in this order, wherever they stand in the input; None for all but `time` and `key`.
     time, key : str, optional
@@ -46,8 +47,8 @@ def open_source(
     tail : bool, default=False
         Follow a growing text file, through rotation and truncation; there is no end then.
     idle : float, optional
-        Seconds without a row after which :meth:`Source.read` returns what there is, be it nothing; without
-        it, it waits.
+        Seconds without a row after which :meth:`Source.read` returns what there is, be it nothing;
+        without it, it waits.
 
     Returns
     -------
@@ -67,8 +68,10 @@ def open_source(
     >>> import pathlib, tempfile
     >>> from baryflow.streams import open_source
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "pump.csv"
-    >>> _ = path.write_text("flow;speed\\nm3/h;rpm\\n1,5;900\\noff;910\\n", encoding="utf-8")
-    >>> batch = open_source(path, columns=["speed", "flow"]).read(100)
+    >>> _ = path.write_text("flow;speed\nm3/h;rpm\n1,5;900\noff;910\n", encoding="utf-8")
+    >>> source = open_source(path, columns=["speed", "flow"])
+    >>> batch = source.read(100)
+    >>> source.close()
     >>> batch.rows.tolist(), [(row.position, row.reason) for row in batch.rejected]
     ([[900.0, 1.5]], [(2, "column 'flow' holds 'off', which is not a number.")])
     """
@@ -97,7 +100,8 @@ def open_reader(
         suffix = path.with_suffix("").suffix.lower()
     if suffix not in _READ or (packed and suffix not in _TEXT):
         raise InvalidInputError(
-            f"expected a file that ends with {', '.join(_READ)}, or .gz behind one of text, got {path.name}"
+            f"expected a file that ends with {', '.join(_READ)}, or .gz behind one of text, got "
+            f"{path.name}"
         )
     if tail:
         if packed or suffix not in _TEXT:
@@ -113,14 +117,15 @@ def open_reader(
 
 
 def open_sink(what: str | Path, *, resume: bool = False) -> Sink:
-    """Open a place for records.
+    r"""Open a place for records.
 
     Parameters
     ----------
     what : str or path
-        A file ``.ndjson``, ``.jsonl``, ``.csv`` or ``.parquet``, or ``"-"`` for NDJSON on standard output.
-        A Parquet file cannot be appended to or cut, so records are kept as NDJSON beside it, under its name
-        with ``.partial.ndjson`` behind it, until the sink is closed; positions are those in that file.
+        A file ``.ndjson``, ``.jsonl``, ``.csv`` or ``.parquet``, or ``"-"`` for NDJSON on standard
+        output. A Parquet file cannot be appended to or cut, so records are kept as NDJSON beside it,
+        under its name with ``.partial.ndjson`` behind it, until the sink is closed; positions are those
+        in that file.
     resume : bool, default=False
         Keep what is there and append to it, instead of beginning anew.
 
@@ -144,7 +149,7 @@ def open_sink(what: str | Path, *, resume: bool = False) -> Sink:
     >>> sink.write([{"position": 1, "label": "normal"}])
     >>> sink.close()
     >>> path.read_text(encoding="utf-8")
-    'position,label\\n1,normal\\n'
+    'position,label\n1,normal\n'
     """
     if str(what) == "-":
         return NdjsonSink(None)

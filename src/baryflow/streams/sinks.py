@@ -1,4 +1,4 @@
-"""Records to files: NDJSON and CSV, which can be cut at a position, and Parquet, made from NDJSON at the end."""
+"""Records to files: NDJSON and CSV, which can be cut, and Parquet, made from NDJSON at the end."""
 
 from __future__ import annotations
 
@@ -127,7 +127,8 @@ class CsvSink(TextSink):
                 writer.writerow(self._names)
             if list(record) != self._names:
                 raise InvalidInputError(
-                    f"expected records with {', '.join(self._names)}, as in the header, got {', '.join(record)}"
+                    f"expected records with {', '.join(self._names)}, as in the header, got "
+                    f"{', '.join(record)}"
                 )
             writer.writerow(_cell(value) for value in record.values())
         return text.getvalue().encode()
@@ -144,7 +145,7 @@ def _cell(value: Any) -> Any:
 
 
 class ParquetSink(NdjsonSink):
-    """Records that become a Parquet file when the sink is closed; until then they are NDJSON beside it."""
+    """Records that become a Parquet file when the sink is closed; until then, NDJSON beside it."""
 
     def __init__(self, path: Path, resume: bool = False) -> None:
         require_parquet()

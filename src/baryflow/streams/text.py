@@ -68,8 +68,12 @@ class TextReader:
         self._fresh = True  # no row of the file was read, so the next may be one of units
         self._position = 0
         self._error: Exception | None = None
-        if self._start(wait=0.0 if lazy else None) is None and not lazy:
-            raise InvalidInputError(f"{name} is empty; expected a header or a JSON object, and rows")
+        try:
+            if self._start(wait=0.0 if lazy else None) is None and not lazy:
+                raise InvalidInputError(f"{name} is empty; expected a header or a JSON object, and rows")
+        except InvalidInputError:
+            feed.close()
+            raise
 
     @property
     def columns(self) -> list[str]:
@@ -154,7 +158,7 @@ class TextReader:
             cursor=self._cursor(),
         )
 
-    # -- what stands above the rows ------------------------------------------------------------------------
+    # -- what stands above the rows ----
 
     def _start(self, wait: float | None) -> Decoder | None:
         """Read the header, or the first object; None if it has not come yet."""
@@ -245,7 +249,7 @@ class TextReader:
             self._lines.put_back(taken[n:])
         return taken[:n]
 
-    # -- where it stands -----------------------------------------------------------------------------------
+    # -- where it stands ----
 
     def _cursor(self) -> dict[str, Any]:
         cursor = self._feed.mark(0 if self._lines.turned else self._lines.offset)
