@@ -132,10 +132,10 @@ class BettingDetector:
             )
         if self._detected:
             self._begin()
-        fallen = self._wealth <= 1.0
+        fallen = self._wealth < 1.0
         self._wealth[fallen] = 1.0
         self._starts[fallen] = self._n_rows
-        if fallen[-1]:
+        if fallen[-1]:  # and forgets where ranks fell, which was of no use
             self._counts[:] = 0.0
         part = min(int(x * _PARTS), _PARTS - 1)
         low, high = max(x, _SMALLEST), max(1.0 - x, _SMALLEST)

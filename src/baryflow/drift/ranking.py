@@ -148,6 +148,8 @@ def find_stride(classes: Integers, n_classes: int) -> int:
     Looked for among lags of up to a quarter of the rows: of longer ones too little is known.
     """
     n = len(classes)
+    if len(np.unique(classes)) < 2:
+        return 0  # of a single class nothing can be learned about their order
     chance = float(np.square(np.bincount(classes, minlength=n_classes) / max(n, 1)).sum())
     for lag in range(1, n // 4 + 1):
         alike = float((classes[lag:] == classes[:-lag]).mean())

@@ -53,7 +53,7 @@ class KnownTarget:
         known, mix = adaptation.known, adaptation.mix
         return cls(
             mixture=adaptation.labelled,
-            means=known.means,
+            means=known.means.copy(),  # of its own, in one piece: as it is read back
             stds=floor_stds(adaptation.model, known),
             centre=mix.centre,
             scale=mix.scale,
