@@ -137,6 +137,23 @@ class Follower:
             fresh.history = self.history.rearrange(sources, classes)
         return fresh
 
+    def forget(self, keep: float) -> Follower:
+        """Let rows seen count `keep` times as much; with 0, return a follower that has seen none.
+
+        The new one goes on counting rows and remembers the history; this one is then not changed.
+        """
+        if keep == 0.0:
+            fresh = Follower(self.learned, self.manner)
+            fresh.target.summary.n_rows = self.n_rows
+            fresh.losses.extend(self.losses)
+            fresh.history = self.history
+            return fresh
+        if keep < 1.0 and self.adaptation is not None:
+            self.target.summary.fade(keep)
+            self._refined = 0
+            self._update(self.manner.n_steps)
+        return self
+
     def _update(self, n_steps: int) -> None:
         manner, mass = self.manner, self.target.mass
         warm = manner.warm_start and self.adaptation is not None
