@@ -71,9 +71,11 @@ class TextReader:
         try:
             if self._start(wait=0.0 if lazy else None) is None and not lazy:
                 raise InvalidInputError(f"{name} is empty; expected a header or a JSON object, and rows")
-        except InvalidInputError:
-            feed.close()
-            raise
+        except InvalidInputError as error:
+            if not lazy:
+                feed.close()
+                raise
+            self._error = error  # it may be a file that goes on without a header: a cursor would tell
 
     @property
     def columns(self) -> list[str]:
