@@ -224,6 +224,8 @@ class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
 
         Raises
         ------
+        InvalidInputError
+            If no target row was seen yet.
         ModuleNotFoundError
             If matplotlib is not there: ``pip install 'baryflow[plot]'``.
         """
