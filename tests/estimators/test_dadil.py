@@ -256,6 +256,13 @@ def test_mixtures_are_enough(problem):
     assert model.score(problem.X_target, truth) > 0.9
     assert set(model.coordinates_) == {*sources, "target"}
     assert "mixtures were given" in model.report()
+    padded = {
+        name: mixture.with_labels(np.pad(mixture.labels, ((0, 0), (0, 1))))
+        for name, mixture in sources.items()
+    }
+    means = DaDiL().fit_mixtures(padded, target).class_means_  # one class more, which nobody has
+    np.testing.assert_allclose(means[:8], model.class_means_, atol=1e-3)
+    assert np.isnan(means[8]).all()
     for wrong, message in [
         (({}, target), "at least one labelled Mixture"),
         (({"a": target}, target), "source 'a' must be a labelled Mixture"),
