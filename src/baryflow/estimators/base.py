@@ -224,6 +224,8 @@ class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
 
         Raises
         ------
+        InvalidInputError
+            If no target row was seen yet.
         ModuleNotFoundError
             If matplotlib is not there: ``pip install 'baryflow[plot]'``.
         """
@@ -270,7 +272,8 @@ class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
     def class_means_(self) -> Floats:
         """Mean of every class in the columns and units of rows, shape (n_classes, n_features).
 
-        As the target shows it, or before its first row the sources on the whole.
+        As the target shows it, or before its first row the sources on the whole; NaN for a class that
+        no source has.
         """
         check_is_fitted(self, "_follower")
         adaptation = self._follower.adaptation
@@ -309,4 +312,5 @@ class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
 
 def _class_means(mixture: Mixture) -> Floats:
     shares = mixture.weights[:, None] * np.asarray(mixture.labels)
-    return np.asarray((shares / shares.sum(axis=0)).T @ mixture.means)
+    totals = shares.sum(axis=0)
+    return np.asarray((shares / np.where(totals > 0.0, totals, np.nan)).T @ mixture.means)

@@ -101,8 +101,9 @@ class Follower:
     def absorb_whole(self, raw: Floats) -> None:
         """Absorb a target that is all at hand, and adapt."""
         rows, lost = self.target.clean(raw, whole=True, count=True)
-        self.target.absorb_whole(rows)
-        self._update(self.manner.n_steps)
+        if not lost.all():  # as in a stream, a row of which nothing is left teaches nothing
+            self.target.absorb_whole(rows[~lost])
+            self._update(self.manner.n_steps)
         self._judge(rows, lost)
 
     def take(self, mixture: Mixture) -> None:

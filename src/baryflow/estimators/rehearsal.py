@@ -1,8 +1,9 @@
 """How far to trust which expert, learned by playing each source as a target.
 
 Every source in turn is left out, and what the others teach is tried on it: as a stream, shuffled and
-class by class. Two things are learned from the labels there, and nothing else: the weights of the
-experts for a target of which every class was seen, and for one that has just begun.
+class by class. Three things are learned from the labels there, and nothing else: the weights of the
+experts for a target of which every class was seen, and for one that has just begun, and whether to
+adapt at all. How remote the rows of such a source are is learned without them.
 
 Of many sources, classes and rows only some play: what is learned are a few weights.
 """
