@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from baryflow.core.mixture import Mixture
 from baryflow.estimators._state import Saves, Shell, plain
 from baryflow.estimators.atoms import atoms_as_mixtures
+from baryflow.estimators.columns import ColumnComparison, compare
 from baryflow.estimators.domains import TARGET, by_source, fill_gaps
 from baryflow.estimators.follower import Follower, FollowerState, Manner
 from baryflow.estimators.learned import Learned, learn
@@ -239,6 +240,31 @@ class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
         """Target rows seen."""
         check_is_fitted(self, "_follower")
         return self._follower.n_rows
+
+    def compare_columns(self) -> ColumnComparison:
+        """Compare the columns of the target with those of the sources, in the units of rows.
+
+        Use it to see which sensors of the target are set otherwise, or show another operating point. A
+        mix of other classes moves means too.
+
+        Returns
+        -------
+        ColumnComparison
+            Means and standard deviations of every column; what was not seen of the target is NaN.
+
+        Examples
+        --------
+        >>> from baryflow import OnlineDaDiL
+        >>> from baryflow.datasets import make_domains
+        >>> p = make_domains(n_per_class=40, random_state=0)
+        >>> model = OnlineDaDiL(random_state=0).fit(p.X, p.y, p.domain).partial_fit(p.X_target)
+        >>> found = model.compare_columns()
+        >>> first = found.order()[0]  # the column that differs most
+        >>> bool(abs(found.differences[first]) == abs(found.differences).max())
+        True
+        """
+        check_is_fitted(self)
+        return compare(self._follower, getattr(self, "feature_names_in_", None))
 
     def in_columns(self, mixture: Mixture) -> Mixture:
         """Return a mixture of the view, as ``atoms_`` are, in the columns and units of rows.
