@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from baryflow.cli.words import Interrupted, Line, WholeNumber, spoken
+from baryflow.drift import DriftMonitor
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.persistence import load
@@ -40,6 +41,10 @@ _SPOKEN = ("column", "drift", "warning")
     "--wait", type=click.FloatRange(min=0.0, min_open=True), default=None, metavar="SECONDS",
     help="Take a batch as it is after so long; for slow inputs.  [default: 10 with --tail and -]",
 )  # fmt: skip
+@click.option(
+    "--drift", type=click.Choice(["tell", "forget", "restart", "off"]), default="tell", show_default=True,
+    help="What to do if the target changes: tell, count what was before less, or start anew.",
+)  # fmt: skip
 @click.option("--tail", is_flag=True, help="The file grows: wait for more of it.")
 def run(
     model: Path,
@@ -52,6 +57,7 @@ def run(
     time: str | None,
     batch: int,
     wait: float | None,
+    drift: str,
     tail: bool,
 ) -> None:
     """Follow the rows of INPUT with a fitted MODEL: predict each of them, then learn from it.
@@ -87,6 +93,7 @@ def run(
         runner = Runner(
             fitted, rows, outputs,
             batch_size=batch, timeout=wait, checkpoint=kept, listen=teller,
+            monitor=None if drift == "off" else DriftMonitor(fitted, action=drift),
         )  # fmt: skip
         teller.totals = runner.totals
         totals = _run(runner, stop, kept is not None)

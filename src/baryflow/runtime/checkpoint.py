@@ -42,15 +42,15 @@ class Standing:
         Batches, rows and the like.
     outputs : dict of str → int
         Bytes that each output had.
-    extra : dict
-        What else is needed to go on: plain values.
+    monitor : bytes
+        What the monitor of drift knows, saved; empty without one.
     """
 
     model: bytes
     cursor: dict[str, Any] | None = None
     counts: dict[str, int] = field(default_factory=dict)
     outputs: dict[str, int] = field(default_factory=dict)
-    extra: dict[str, Any] = field(default_factory=dict)
+    monitor: bytes = b""
 
 
 class Checkpoint:
@@ -191,11 +191,11 @@ def _pack(standing: Standing, skip: int) -> bytes:
         "cursor": standing.cursor,
         "counts": standing.counts,
         "outputs": standing.outputs,
-        "extra": standing.extra,
         "skip": skip,
     }
-    model = np.frombuffer(standing.model, dtype=np.uint8)
-    return container.to_bytes(KIND, values, {"model": model})
+    kept = {"model": standing.model, "monitor": standing.monitor}
+    arrays = {name: np.frombuffer(data, dtype=np.uint8) for name, data in kept.items() if data}
+    return container.to_bytes(KIND, values, arrays)
 
 
 def _read(path: Path) -> tuple[Standing, int]:
@@ -208,7 +208,7 @@ def _read(path: Path) -> tuple[Standing, int]:
         values["cursor"],
         values["counts"],
         values["outputs"],
-        values["extra"],
+        content.arrays["monitor"].tobytes() if "monitor" in content.arrays else b"",
     )
     return standing, int(values["skip"])
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from baryflow import codec, container
+from baryflow.drift import DriftMonitor, MonitorState
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.estimators.unknown import mark_unknown
 from baryflow.runtime.checkpoint import Checkpoint, Standing
@@ -22,6 +24,7 @@ EVERY = 64
 _REPLAYED = 16
 #: Digits of probabilities and the like: what follows is noise.
 _DIGITS = 6
+_MONITOR = "drift_monitor"
 
 
 @dataclass
@@ -84,9 +87,8 @@ class Runner:
         Batches from one snapshot to the next.
     listen : callable, optional
         Called with every :class:`Event`.
-    monitor : object, optional
-        Watches for drift: ``update(batch)`` before the model learns from it, ``drift_detected``,
-        ``words``, and ``state()`` / ``restore(state)`` of plain values.
+    monitor : DriftMonitor, optional
+        Watches the target for drift, and does about it what it was told to.
     """
 
     model: OnlineDaDiL
@@ -97,7 +99,7 @@ class Runner:
     checkpoint: Checkpoint | None = None
     every: int = EVERY
     listen: Callable[[Event], None] | None = None
-    monitor: Any = None
+    monitor: DriftMonitor | None = None
     totals: Totals = field(default_factory=Totals, init=False)
     _cursor: dict[str, Any] | None = field(default=None, init=False)
     _replaying: bool = field(default=False, init=False)
@@ -165,7 +167,7 @@ class Runner:
         if self.outputs.predictions is not None:
             self.outputs.predictions.write(records)
         if self.monitor is not None:
-            self._watch(batch.rows)
+            self._watch(self.monitor, batch.rows)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             # Sources bring columns in the order in which the model knows them.
@@ -220,11 +222,14 @@ class Runner:
             )
         ]
 
-    def _watch(self, rows: Floats) -> None:
-        self.monitor.update(rows)
-        if self.monitor.drift_detected:
+    def _watch(self, monitor: DriftMonitor, rows: Floats) -> None:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="X does not have valid feature names")
+            report = monitor.update(rows)
+        if report.drift_detected:
             self.totals.drifts += 1
-            self._tell("drift", self.monitor.words)
+            details = {"signals": list(report.signals), "since": report.since, "action": report.action}
+            self._tell("drift", report.describe(), **details)
 
     def _tell(self, kind: str, words: str, **details: Any) -> None:
         event = Event(kind, self.totals.position, words, details)
@@ -244,8 +249,10 @@ class Runner:
         self.model = OnlineDaDiL.from_bytes(standing.model)
         self.totals = Totals(**standing.counts)
         self._cursor = standing.cursor
-        if self.monitor is not None and "monitor" in standing.extra:
-            self.monitor.restore(standing.extra["monitor"], self.model)
+        if standing.monitor:
+            content = container.from_bytes(standing.monitor)
+            state = codec.open_content(MonitorState, content, _MONITOR)
+            self.monitor = DriftMonitor.from_state(self.model, state)
         for name, sink in self.outputs.named().items():
             sink.truncate(standing.outputs.get(name, 0))
         self._replaying = True
@@ -269,13 +276,15 @@ class Runner:
         sinks = self.outputs.named()
         for sink in sinks.values():
             sink.flush(sync=True)
-        extra = {} if self.monitor is None else {"monitor": self.monitor.state()}
+        monitor = b""
+        if self.monitor is not None:
+            monitor = container.to_bytes(_MONITOR, *codec.encode(self.monitor.state()))
         return Standing(
             self.model.to_bytes(),
             self._cursor,
             asdict(self.totals),
             {name: sink.position for name, sink in sinks.items()},
-            extra,
+            monitor,
         )
 
 
