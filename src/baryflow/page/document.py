@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from sklearn.utils.validation import check_is_fitted
-
 from baryflow.estimators.base import Adapter
 from baryflow.exceptions import InvalidInputError
 from baryflow.page.events import Event, read_events, show_events
@@ -22,10 +20,12 @@ from baryflow.page.sections import (
 )
 from baryflow.page.style import STYLE
 from baryflow.page.tables import fold
-from baryflow.page.words import count, escape, percent, plain_name, show_name
+from baryflow.page.words import count, escape, percent, plain_name, show_breaking, show_name, show_report
 
 #: The page may show itself, and ask nobody for anything.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+#: A card shows so many letters of a name at most, and more than so many smaller.
+_LONGEST_IN_CARD, _LONG_IN_CARD = 36, 14
 
 
 def html_report(
@@ -77,22 +77,23 @@ def html_report(
         raise InvalidInputError(
             f"html_report shows models that adapt, OnlineDaDiL or DaDiL; got {type(model).__name__}"
         )
-    check_is_fitted(model)
+    words = model.report()  # or a complaint that the model was not fitted
     found = read_events(events)
     name = "What the model learned and saw" if title is None else title
     marks = [event.row for event in found if event.row is not None]
-    seen = len(model.history_) > 0
-    sections = [
-        show_decision(model),
-        show_sources(model, marks),
-        show_classes(model, marks),
-        show_reliability(model, marks) if seen else "",
-        show_events(found),
-        show_columns(model),
-        show_means(model) if seen else "",
-        show_loss(model, marks) if seen else "",
-        fold("All that the model says of itself", f"<pre>{escape(model.report())}</pre>"),
-    ]
+    sections = [show_decision(model)]
+    if model.resemblance_:
+        sections += [show_sources(model, marks), show_classes(model, marks)]
+    else:
+        sections.append("<h2>The target</h2><p>No row of a target was seen yet.</p>")
+    if len(model.history_):
+        sections.append(show_reliability(model, marks))
+    sections.append(show_events(found))
+    if model.resemblance_:
+        sections += [show_columns(model), show_means(model)]
+    if len(model.history_):
+        sections.append(show_loss(model, marks))
+    sections.append(fold("All that the model says of itself", show_report(words)))
     body = "\n".join(f"<section>{section}</section>" for section in sections if section)
     return f"""<!doctype html>
 <html lang="en">
@@ -124,7 +125,7 @@ def _lede(model: Adapter) -> str:
     """Return the whole page in two sentences."""
     known = f"{count(len(model.sources_))} source{'s' if len(model.sources_) > 1 else ''}"
     learned = f"It learned {count(len(model.classes_))} classes from {known}"
-    if not model.n_samples_seen_:
+    if not model.resemblance_:
         return f"{learned}. No row of a target was seen yet."
     does = "and adapts to" if model.decision_.adapts else "and does not adapt to"
     rows = f"{learned} {does} a target of which it saw {count(model.n_samples_seen_)} rows."
@@ -138,23 +139,14 @@ def _cards(model: Adapter, events: Sequence[Event]) -> str:
     if len(model.history_):
         nearest = max(model.resemblance_.items(), key=lambda item: item[1])
         common = int(model.proportions_.argmax())
+        novelty, largest = float(model.history_.novelty[-1]), float(model.proportions_[common])
+        source = plain_name(nearest[0], "source", _LONGEST_IN_CARD)
+        found = plain_name(model.classes_.tolist()[common], "class", _LONGEST_IN_CARD)
         cards += [
             ("Reliability", percent(model.reliability_), "of the last batch"),
-            (
-                "Novelty",
-                percent(float(model.history_.novelty[-1])),
-                "rows of the last batch that are novel",
-            ),
-            (
-                "Resembles",
-                escape(plain_name(nearest[0], "source")),
-                f"{percent(nearest[1])} of the target",
-            ),
-            (
-                "Most common class",
-                escape(plain_name(model.classes_[common], "class")),
-                f"{percent(float(model.proportions_[common]))} of the target",
-            ),
+            ("Novelty", percent(novelty), "rows of the last batch that are novel"),
+            ("Resembles most", source, f"{percent(nearest[1])} of the target"),
+            ("Most common class", found, f"{percent(largest)} of the target"),
         ]
     else:
         cards += [
@@ -166,8 +158,10 @@ def _cards(model: Adapter, events: Sequence[Event]) -> str:
         cards.append(("Events", count(len(events)), ""))
     if model.columns_:
         cards.append(("Columns with faults", count(len(model.columns_)), ""))
-    shown = "".join(
-        f"<div><dt>{name}</dt><dd>{value}{f'<small>{more}</small>' if more else ''}</dd></div>"
-        for name, value, more in cards
-    )
-    return f'<dl class="cards">{shown}</dl>'
+    return f'<dl class="cards">{"".join(_card(*card) for card in cards)}</dl>'
+
+
+def _card(name: str, value: str, more: str) -> str:
+    long = ' class="long"' if len(value) > _LONG_IN_CARD else ""
+    small = f"<small>{escape(more)}</small>" if more else ""
+    return f"<div><dt>{name}</dt><dd{long}>{show_breaking(value)}{small}</dd></div>"

@@ -66,7 +66,7 @@ def show_events(events: Sequence[Event]) -> str:
         for event in shown
     ]
     left = f", the last {_MOST} of {count(len(events))}" if len(events) > _MOST else ""
-    table = draw_table(f"What happened along the stream{left}", head, body, "tntt" if timed else "tnt")
+    table = draw_table(f"What happened along the stream{left}", head, body, "tnwt" if timed else "tnt")
     words = "Those that say after how many rows they came are dashed lines in the pictures."
     return f'<h2>Events</h2><p class="note">{words}</p>{table}'
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from baryflow.estimators.adaptation import EXPERTS
 from baryflow.estimators.base import Adapter
+from baryflow.estimators.mix import Mix
 from baryflow.estimators.plots import AREA, loss_limits, worth_naming
-from baryflow.estimators.report import EXPERT_WORDS, describe_mix
+from baryflow.estimators.report import EXPERT_WORDS
 from baryflow.page.charts import SHARES, Axis, Series, draw_areas, draw_bar, draw_deviation, draw_lines
 from baryflow.page.tables import draw_table, fold
 from baryflow.page.words import count, escape, figure, percent, plain_name, show_name
@@ -18,6 +19,8 @@ from baryflow.validation import Floats
 
 #: Points of the stream in a table behind a picture, columns compared, columns of the table of means.
 _POINTS, _COLUMNS, _MEANS = 12, 20, 12
+#: Sources or classes that are shown at once; more are folded away.
+_PARTS = 12
 #: Columns that are listed at most.
 _MOST_COLUMNS = 500
 
@@ -25,12 +28,10 @@ _MOST_COLUMNS = 500
 def show_decision(model: Adapter) -> str:
     """Say what was learned and decided, and why."""
     decision = model.decision_
-    sources = ", ".join(show_name(name, "source") for name in model.sources_)
-    classes = ", ".join(show_name(name, "class") for name in model.classes_.tolist())
+    sources, classes = _list(model.sources_, "source"), _list(model.classes_.tolist(), "class")
     otherwise = "do not adapt; predict with one classifier of all sources, as it is"
     words = (
-        f"<h2>What was learned and decided</h2><p><b>Sources:</b> {sources}</p>"
-        f"<p><b>Classes:</b> {classes}</p>"
+        f"<h2>What was learned and decided</h2>{sources}{classes}"
         f"<p><b>Decision:</b> {'adapt' if decision.adapts else otherwise}. "
         f"<b>Why:</b> {escape(decision.reason)}.</p>"
     )
@@ -53,6 +54,15 @@ def show_decision(model: Adapter) -> str:
     return words + (f'<div class="pair">{"".join(tables)}</div>' if tables else "")
 
 
+def _list(names: Sequence[Any], kind: str) -> str:
+    """Return names, or of many how many they are."""
+    shown = ", ".join(show_name(name, kind) for name in names)
+    title = "Sources" if kind == "source" else "Classes"
+    if len(names) <= _PARTS:
+        return f"<p><b>{title}:</b> {shown}</p>"
+    return f"<p><b>{title}:</b> {count(len(names))}</p>{fold('Their names', f'<p>{shown}</p>')}"
+
+
 def show_sources(model: Adapter, marks: Sequence[float]) -> str:
     """Show which source the target resembles, now and along the stream."""
     words = (
@@ -71,17 +81,24 @@ def show_sources(model: Adapter, marks: Sequence[float]) -> str:
 
 def show_classes(model: Adapter, marks: Sequence[float]) -> str:
     """Show how much there is of each class."""
-    shares = [] if (mix := getattr(model, "mix_", None)) is None else mix.shares.tolist()
-    words = "" if mix is None else describe_mix(model.classes_, mix).partition("(")[2].rstrip(").")
-    words = f"By the {words.partition('by the ')[2]}." if "by the " in words else ""
     return _show_shares(
         "class",
         "Class proportions",
-        words,
+        _say_mix(model.mix_),
         model,
-        (model.classes_.tolist(), shares, model.history_.proportions),
+        (model.classes_.tolist(), model.proportions_.tolist(), model.history_.proportions),
         marks,
     )
+
+
+def _say_mix(mix: Mix) -> str:
+    if mix.as_usual and mix.gap == mix.doubt == mix.sampling == 0.0:
+        return "The shares are taken to be as usual; they were not estimated."
+    found = (
+        f"By the votes of the source classifier the shares differ by {percent(mix.gap)} from the usual"
+    )
+    reach = f"{percent(mix.doubt + mix.sampling)} can come from wrong votes and chance"
+    return f"{found}; {reach}. " + ("They are taken to be as usual." if mix.as_usual else "")
 
 
 def _show_shares(
@@ -93,8 +110,6 @@ def _show_shares(
     marks: Sequence[float],
 ) -> str:
     names, now, table = parts
-    if not len(now):
-        return f'<h2>{title}</h2><p class="note">No row of a target was seen yet.</p>'
     colors = {}
     chart = ""
     if len(table):
@@ -120,7 +135,10 @@ def _show_shares(
         [show_name(names[k], kind), draw_bar(now[k] / largest, colors.get(k, "rest")), percent(now[k])]
         for k in np.argsort(-np.asarray(now), kind="stable")
     ]
-    bars = draw_table("Now", (kind.capitalize(), "", "Share"), body, "tbn")
+    head = (kind.capitalize(), "", "Share")
+    bars = draw_table("Now", head, body[:_PARTS], "tbn")
+    if more := body[_PARTS:]:
+        bars += fold(f"{count(len(more))} smaller ones", draw_table("Smaller ones", head, more, "tbn"))
     note = f'<p class="note">{escape(words)}</p>' if words else ""
     return f'<h2>{title}</h2>{note}<div class="pair"><div>{bars}</div><div>{chart}</div></div>'
 
@@ -137,8 +155,8 @@ def show_reliability(model: Adapter, marks: Sequence[float]) -> str:
     chart = draw_lines("trust", f"{title} of each batch", history.n_rows, series, SHARES, marks)
     cells = [[percent(a), percent(b)] for a, b in zip(reliability, novelty, strict=True)]
     words = (
-        "Reliability is how far to trust the predictions for a batch: how sure they are, times the share "
-        "of rows that are not novel, times (if the model adapts) the share of classes seen so far. "
+        "Reliability is how far to trust the predictions for a batch: how sure they are, times the "
+        "share of rows that are not novel, times (if the model adapts) the share of classes seen. "
         "Novelty is the share of rows less like anything known than 99 % of the rows of sources."
     )
     behind = _behind(model, ["reliability", "novelty"], cells)
@@ -154,16 +172,16 @@ def show_loss(model: Adapter, marks: Sequence[float]) -> str:
     middle = float(np.sqrt(low * high)) if logarithmic else 0.5 * (low + high)
     ticks = tuple(f"{value:.2g}".replace("e-0", "e-") for value in (high, middle, low))
     series = (
-        Series("after its steps", "c0", after, f"{after[-1]:.3g}"),
-        Series("before an update", "c5", before, f"{before[-1]:.3g}"),
+        Series("after its steps", "c0", after, figure(after[-1])),
+        Series("before an update", "c5", before, figure(before[-1])),
     )
     axis = Axis(low, high, ticks, logarithmic)
     chart = draw_lines("loss", "Loss of the target", history.n_rows, series, axis, marks)
     words = (
-        "How far the target is from the best blend of the sources, before and after each update; lower is "
-        "nearer."
+        "How far the target is from the best blend of the sources, before and after each update; lower "
+        "is nearer."
     )
-    cells = [[f"{a:.3g}", f"{b:.3g}"] for a, b in zip(after, before, strict=True)]
+    cells = [[figure(a), figure(b)] for a, b in zip(after, before, strict=True)]
     behind = _behind(model, ["after its steps", "before an update"], cells)
     return f'<h2>Loss</h2><p class="note">{words}</p>{chart}{behind}'
 
@@ -183,35 +201,28 @@ def show_columns(model: Adapter) -> str:
                 show_name(found.names[j], "column"),
                 draw_deviation(float(found.differences[j]), largest),
                 figure(float(found.differences[j]), 1.0, sign=True),
+                figure(float(found.target_means[j] - found.source_means[j]), scale, sign=True),
                 figure(float(found.target_means[j]), scale),
                 figure(float(found.source_means[j]), scale),
-                figure(float(found.target_means[j] - found.source_means[j]), scale, sign=True),
                 figure(scale, scale),
             ]
 
-        head = ("Column", "", "In stds", "Target mean", "Sources’ mean", "Difference", "Sources’ std")
+        head = ("Column", "", "In stds", "Difference", "Target mean", "Sources’ mean", "Sources’ std")
         first = [row(j) for j in order[:_COLUMNS]]
         words = (
             "Means of the target and of all sources together, in your units; the difference also in "
-            "standard deviations of the sources. A sensor that is set otherwise, another operating point "
-            "and another mix of classes all move a mean."
+            "standard deviations of the sources. A sensor that is set otherwise, another operating "
+            "point and another mix of classes all move a mean."
         )
         parts.append(f'<p class="note">{words}</p>')
-        several = (
-            f"The {_COLUMNS} of {count(len(order))} columns" if len(order) > _COLUMNS else "Columns"
-        )
-        caption = (
-            f"{several} that differ most from the sources"
-            if "The" in several
-            else "Most different first"
-        )
-        parts.append(draw_table(caption, head, first, "tbnnnnn"))
+        caption = "Those that differ most first"
+        if len(order) > _COLUMNS:
+            caption = f"The {_COLUMNS} of {count(len(order))} columns that differ most"
+        parts.append(draw_table(caption, head, first, "tdnnnnn"))
         if rest := [row(j) for j in order[_COLUMNS:_MOST_COLUMNS]]:
             parts.append(
-                fold(f"{count(len(rest))} more", draw_table("More columns", head, rest, "tbnnnnn"))
+                fold(f"{count(len(rest))} more", draw_table("More columns", head, rest, "tdnnnnn"))
             )
-    elif not model.n_samples_seen_:
-        parts.append('<p class="note">No row of a target was seen yet.</p>')
     else:
         words = "The model was made from mixtures: how columns vary in the sources is not known."
         parts.append(f'<p class="note">{words}</p>')

@@ -19,11 +19,12 @@ h3 { font-size: 1rem; margin: 1.25rem 0 .25rem; }
 p { margin: .5rem 0; max-width: 46rem; }
 .lede { font-size: 1.1rem; }
 .note, .axis, footer, figcaption { color: var(--soft); font-size: .875rem; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); gap: .75rem;
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .75rem;
   margin: 1.25rem 0; padding: 0; }
 .cards div { background: var(--panel); border-radius: .5rem; padding: .75rem 1rem; break-inside: avoid; }
 .cards dt { color: var(--soft); font-size: .875rem; }
 .cards dd { margin: 0; font-size: 1.35rem; font-weight: 600; line-height: 1.25; }
+.cards dd.long { font-size: 1rem; }
 .cards dd small { display: block; font-size: .8125rem; font-weight: 400; color: var(--soft); }
 .pair { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: 0 2.5rem; }
 .scroll { overflow-x: auto; margin: .5rem 0; }
@@ -33,14 +34,17 @@ caption { text-align: left; color: var(--soft); font-size: .875rem; padding-bott
 th, td { text-align: left; padding: .3rem .75rem .3rem 0; border-bottom: 1px solid var(--rule);
   vertical-align: top; }
 th { font-weight: 600; } thead th { font-size: .8125rem; color: var(--soft); vertical-align: bottom; }
-tbody th { font-weight: 400; min-width: 7rem; }
+tbody th { font-weight: 400; min-width: 8rem; }
+td { min-width: 9rem; } td.n { min-width: 0; } thead .n { min-width: 5.6rem; }
+.w { white-space: nowrap; }
 .n { text-align: right; white-space: nowrap; overflow-wrap: normal; }
-thead .n { white-space: normal; }
+thead .n { white-space: normal; overflow-wrap: anywhere; }
 td:last-child, th:last-child { padding-right: 0; }
-td.b { width: 45%; min-width: 5rem; vertical-align: middle; }
-.bar { display: block; width: 100%; height: .85rem; } .wide { min-width: 7rem; }
+td.b { width: 40%; min-width: 5.5rem; vertical-align: middle; }
+.bar { display: block; width: 100%; height: .85rem; } .wide { min-width: 6rem; }
+td.d { width: 22%; }
 .key { width: .85rem; height: .85rem; margin-right: .4rem; vertical-align: -.08rem; }
-figure { margin: .5rem 0 1rem; break-inside: avoid; }
+figure { margin: .5rem 0 1rem; padding-top: .5rem; break-inside: avoid; }
 .chart { display: grid; grid-template-columns: 3.25rem minmax(0, 1fr); gap: .25rem .4rem; }
 .plot { width: 100%; height: 12rem; display: block; background: var(--panel); }
 .y, .x { display: flex; justify-content: space-between; font-size: .8125rem; color: var(--soft);
@@ -59,14 +63,16 @@ polygon.area { stroke: var(--paper); stroke-width: .75; vector-effect: non-scali
 .area.c3 { fill: var(--c3); } .area.c4 { fill: var(--c4); } .area.c5 { fill: var(--c5); }
 .area.rest { fill: var(--rest); } .line.c0 { stroke: var(--c0); } .line.c5 { stroke: var(--c5); }
 details { margin: .5rem 0; } summary { cursor: pointer; color: var(--soft); font-size: .9375rem; }
-pre { white-space: pre-wrap; font: .8125rem/1.5 ui-monospace, "Cascadia Mono", Consolas, monospace;
-  background: var(--panel); padding: .75rem 1rem; border-radius: .5rem; margin: .5rem 0; }
+.words { background: var(--panel); padding: .5rem 1rem; border-radius: .5rem; margin: .5rem 0;
+  font-size: .9375rem; } .words .in { margin: .15rem 0 .15rem 1.25rem; }
 footer { padding: 2rem 1.25rem; } :focus-visible { outline: 2px solid var(--c0); outline-offset: 2px; }
 @media (max-width: 44rem) { .pair { grid-template-columns: minmax(0, 1fr); }
   main, header, footer { padding-left: 1rem; padding-right: 1rem; } h1 { font-size: 1.5rem; }
-  .legend, .axis { margin-left: 0; } th, td { padding-right: .5rem; } }
-@media print { body { font-size: 10pt; } main, header, footer { max-width: none; padding: 0; }
-  h2 { break-after: avoid; } tr { break-inside: avoid; } details:not([open]) { display: none; }
-  .bar, .plot, .key, .cards div { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-  .scroll { overflow: visible; } }
+  .legend, .axis { margin-left: 0; } .d { display: none; } th, td { padding-right: .5rem; } }
+@page { margin: 1.5cm; }
+@media print { html { font-size: 12px; } body { font-size: 1rem; }
+  main, header, footer { max-width: none; padding: 0; } h2 { margin-top: 1.25rem; }
+  h2, h3, .note, caption, thead { break-after: avoid; } tr, p, .pair { break-inside: avoid; }
+  details:not([open]) { display: none; } .scroll { overflow: visible; }
+  .bar, .plot, .key, .cards div { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """.strip()

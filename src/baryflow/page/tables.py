@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from baryflow.page.words import escape
+from baryflow.page.words import escape, show_breaking
 
 
 def draw_table(caption: str, head: Sequence[str], body: Iterable[Sequence[str]], kinds: str) -> str:
@@ -19,11 +19,12 @@ def draw_table(caption: str, head: Sequence[str], body: Iterable[Sequence[str]],
     body : iterable of sequences of str
         Cells, as HTML; the first of a row is its name.
     kinds : str
-        A letter for every column: t for text, n for numbers, b for bars.
+        A letter for every column: t for text, w for text in one line, n for numbers, b for bars, d for
+        bars that a narrow page can do without.
     """
-    marks = {"t": "", "n": ' class="n"', "b": ' class="b"'}
+    marks = {"t": "", "w": ' class="w"', "n": ' class="n"', "b": ' class="b"', "d": ' class="b d"'}
     top = "".join(
-        f'<th scope="col"{marks[kind]}>{escape(name)}</th>'
+        f'<th scope="col"{marks[kind]}>{show_breaking(name)}</th>' if name else f"<td{marks[kind]}></td>"
         for name, kind in zip(head, kinds, strict=True)
     )
     lines = []
