@@ -108,6 +108,26 @@ def test_bad_rows_are_put_aside_and_counted(fitted, tmp_path):
     assert kinds.count("batch") == 2
 
 
+def test_a_page_of_a_target_that_changes(fitted, tmp_path):
+    other = Path(LABELLED[1]).read_text(encoding="utf-8").splitlines()[1:]
+    rows = Path(TARGET).read_text(encoding="utf-8").splitlines()
+    rows += [line.rsplit(",", 1)[0] for line in other[:300]]  # another pump, all of a sudden
+    (tmp_path / "rows.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    paths = {name: tmp_path / name for name in ("out.csv", "events.ndjson", "after.bary", "page.html")}
+    how = ["--events", paths["events.ndjson"], "--save", paths["after.bary"]]
+    result = call("run", fitted[0], tmp_path / "rows.csv", "-o", paths["out.csv"], *how)
+    assert "the target has changed" in result.stderr
+    drifts = [e for e in map(json.loads, paths["events.ndjson"].read_text().splitlines())
+              if e["event"] == "drift"]  # fmt: skip
+    assert 900 < drifts[0]["position"] <= 1100
+    page = ["--html", paths["page.html"], "--events", paths["events.ndjson"]]
+    call("report", paths["after.bary"], *page)
+    text = paths["page.html"].read_text(encoding="utf-8")
+    assert "<svg" in text
+    assert "the target has changed" in text
+    assert "http://" not in text.replace("http://www.w3.org", "")
+
+
 def test_rows_from_standard_input(fitted):
     text = "".join(Path(TARGET).read_text(encoding="utf-8").splitlines(keepends=True)[:11])
     found = subprocess.run(

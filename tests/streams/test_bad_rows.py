@@ -14,8 +14,33 @@ from baryflow.streams.lines import LONGEST_LINE
 from tests.streams.files import read_all, rejected_of, rows_of, write
 
 NAMES = ["a", "b", "c"]
-PIECES = [b"", b",", b";", b'"', b"\r", b"\x00", b"\xff", b"\xc3", b"inf", b"1e999", b"NaN", b"1_0", b"{", b"[1]"]
-PIECES += [b"-", b"\xef\xbb\xbf", b"\x1f", b"\x85", "\u2028".encode(), b"9" * 400, b'"\\ud800"', b"null", b" "]
+PIECES = [
+    b"",
+    b",",
+    b";",
+    b'"',
+    b"\r",
+    b"\x00",
+    b"\xff",
+    b"\xc3",
+    b"inf",
+    b"1e999",
+    b"NaN",
+    b"1_0",
+    b"{",
+    b"[1]",
+]
+PIECES += [
+    b"-",
+    b"\xef\xbb\xbf",
+    b"\x1f",
+    b"\x85",
+    "\u2028".encode(),
+    b"9" * 400,
+    b'"\\ud800"',
+    b"null",
+    b" ",
+]
 
 
 def mutate(line, generator):

@@ -185,7 +185,9 @@ def test_every_cursor_of_a_file_goes_on_where_it_was(tmp_path, name):
     import gzip
 
     if "csv" in name:
-        text = "t;a;b\r\n;bar;°C\r\n\r\n" + "".join(f"{i};{i},5;x{i % 3}\r\n" for i in range(9)) + "7;8;9"
+        text = (
+            "t;a;b\r\n;bar;°C\r\n\r\n" + "".join(f"{i};{i},5;x{i % 3}\r\n" for i in range(9)) + "7;8;9"
+        )
     else:
         text = "\n".join(json.dumps({"a": i, "b": "x" if i % 3 else i}) for i in range(10))
     data = text.encode("cp1252" if "csv" in name else "utf-8")
