@@ -52,6 +52,11 @@ def follow(folder, name):
     )
 
 
+def state(folder):
+    """Return what changes as soon as a run has begun to work."""
+    return sorted((path.name, path.stat().st_size) for path in folder.glob("checkpoint/*.log"))
+
+
 def size(folder):
     return (folder / FILES[0]).stat().st_size if (folder / FILES[0]).exists() else 0
 
@@ -69,10 +74,14 @@ def main(arguments=None):
             raise SystemExit("the undisturbed run failed")
         while True:
             began, process = time.monotonic(), follow(folder, "killed")
-            # A life lasts from a little less than it takes to import everything to a second of work.
-            delay = 0.8 + 2.0 * rng.random() if len(lives) < options.kills else 1e9
-            while process.poll() is None and time.monotonic() - began < delay:
-                time.sleep(0.01)
+            # Most lives end at work: wait until it has begun, then up to a second. Some end before.
+            before, early = state(folder / "killed"), rng.random() < 0.1
+            while process.poll() is None and not early and state(folder / "killed") == before:
+                time.sleep(0.002)
+            worked = time.monotonic()
+            delay = (rng.random() if len(lives) < options.kills else 1e9) + early * rng.random()
+            while process.poll() is None and time.monotonic() - worked < delay:
+                time.sleep(0.002)
             ended = process.poll() is not None
             process.kill()
             process.wait()
