@@ -41,7 +41,8 @@ def describe(
     mix : Mix, optional
         The classes of the target.
     """
-    lines = [f"{_count_sources(sources)}. {len(classes)} classes: {', '.join(map(str, classes))}."]
+    named = f"{'1 class' if len(classes) == 1 else f'{len(classes)} classes'}: "
+    lines = [f"{_count_sources(sources)}. {named}{', '.join(map(str, classes))}."]
     if decision.adapts:
         lines.append(
             "Decision: adapt. Experts, each of which gives every class a probability, are averaged; "
