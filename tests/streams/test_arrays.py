@@ -1,5 +1,5 @@
 import contextlib
-import datetime
+import datetime as dt
 import sys
 
 import numpy as np
@@ -20,7 +20,7 @@ def parquet(tmp_path):
     flow = [float(i) for i in range(50)]
     flow[30] = float("inf")
     content = {
-        "time": [datetime.datetime(2024, 1, 1, 0, i) for i in range(50)],  # noqa: DTZ001 - historians' clocks
+        "time": [dt.datetime(2024, 1, 1, 0, i) for i in range(50)],
         "flow": flow,
         "count": [None if i == 3 else i for i in range(50)],
         "word": ["x" if i == 7 else str(i) for i in range(50)],
@@ -72,8 +72,12 @@ def test_without_the_extra_it_is_named(tmp_path, monkeypatch):
 def test_archives_of_numpy(tmp_path):
     X = np.arange(6.0).reshape(3, 2)
     X[1, 0] = np.inf
-    np.savez(tmp_path / "a.npz", X=X, columns=["p", "q"], unit=["A", "B", "B"], more=np.eye(3), n=[1, 2, 3])
-    with contextlib.closing(open_source(tmp_path / "a.npz", columns=["n", "q", "more2"], key="unit")) as source:
+    np.savez(
+        tmp_path / "a.npz", X=X, columns=["p", "q"], unit=["A", "B", "B"], more=np.eye(3), n=[1, 2, 3]
+    )
+    with contextlib.closing(
+        open_source(tmp_path / "a.npz", columns=["n", "q", "more2"], key="unit")
+    ) as source:
         assert source.columns == ["p", "q", "unit", "more0", "more1", "more2", "n"]
         batch = source.read(2)
         assert batch.rows.tolist() == [[1, 1, 0], [2, 3, 0]]
@@ -89,6 +93,10 @@ def test_archives_that_cannot_be_read(tmp_path):
     with pytest.raises(InvalidInputError, match="equally many rows"):
         open_source(tmp_path / "a.npz", columns=None)
     np.savez(tmp_path / "b.npz", X=np.array([{}], dtype=object))
-    for path in (tmp_path / "b.npz", write(tmp_path / "c.npz", b"PK nothing"), write(tmp_path / "d.npz", b"")):
+    for path in (
+        tmp_path / "b.npz",
+        write(tmp_path / "c.npz", b"PK nothing"),
+        write(tmp_path / "d.npz", b""),
+    ):
         with pytest.raises(InvalidInputError, match="plain arrays"):
             open_source(path, columns=None)

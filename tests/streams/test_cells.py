@@ -21,7 +21,22 @@ def bits(numbers):
 
 
 @pytest.mark.parametrize(
-    "cell", ["", "  ", "NA", "n/a", "NaN", "null", "None", "-", "BAD", "Bad Input", "No Data", "#N/A", "I/O Timeout"]
+    "cell",
+    [
+        "",
+        "  ",
+        "NA",
+        "n/a",
+        "NaN",
+        "null",
+        "None",
+        "-",
+        "BAD",
+        "Bad Input",
+        "No Data",
+        "#N/A",
+        "I/O Timeout",
+    ],
 )
 def test_words_for_missing_values_are_nan(cell):
     numbers, strange = parse_column(["1", cell])
@@ -30,7 +45,9 @@ def test_words_for_missing_values_are_nan(cell):
     assert strange == {}
 
 
-@pytest.mark.parametrize("cell", ["abc", "1_000", "1,5", "0x10", "1.2.3", "1e", "5 bar", "--5", "1\x002"])
+@pytest.mark.parametrize(
+    "cell", ["abc", "1_000", "1,5", "0x10", "1.2.3", "1e", "5 bar", "--5", "1\x002"]
+)
 def test_what_is_no_number_is_strange(cell):
     numbers, strange = parse_column(["1", cell, "2"])
     assert strange == {1: cell}
@@ -54,7 +71,9 @@ def test_truth_is_a_number():
     assert parse_column(["True", "false"])[0].tolist() == [1, 0]
 
 
-@given(st.lists(st.lists(NUMBERS, min_size=3, max_size=3), min_size=1, max_size=6), st.sampled_from(",;\t"))
+@given(
+    st.lists(st.lists(NUMBERS, min_size=3, max_size=3), min_size=1, max_size=6), st.sampled_from(",;\t")
+)
 def test_the_quick_way_gives_the_same_bits(rows, delimiter):
     comma = delimiter != ","
     written = [[cell.replace(".", ",") if comma else cell for cell in row] for row in rows]
@@ -80,7 +99,9 @@ def test_the_last_cell_is_checked_too():
 
 
 def test_values_of_json():
-    numbers, strange = convert_values([1, 2.5, None, True, "3.5", "Bad", [1], {}, 10**400, "word", "\ud800"])
+    numbers, strange = convert_values(
+        [1, 2.5, None, True, "3.5", "Bad", [1], {}, 10**400, "word", "\ud800"]
+    )
     assert numbers[[0, 1, 3, 4]].tolist() == [1, 2.5, 1, 3.5]
     assert math.isnan(numbers[2])
     assert math.isnan(numbers[5])

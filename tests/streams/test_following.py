@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import shutil
 
 import pytest
@@ -126,7 +125,7 @@ def test_ndjson_is_followed_too(tmp_path):
     path = write(tmp_path / "log.ndjson", '{"a": 1, "b": 2}\n')
     with follow(path) as source:
         assert drain(source)[0] == [[1, 2]]
-        os.replace(write(tmp_path / "new", '{"b": 4, "a": 3}\n'), path)
+        write(tmp_path / "new", '{"b": 4, "a": 3}\n').replace(path)
         assert drain(source)[0] == [[3, 4]]
 
 
@@ -185,7 +184,9 @@ def test_every_cursor_of_a_file_goes_on_where_it_was(tmp_path, name):
     import gzip
 
     if "csv" in name:
-        text = "t;a;b\r\n;bar;°C\r\n\r\n" + "".join(f"{i};{i},5;x{i % 3}\r\n" for i in range(9)) + "7;8;9"
+        text = (
+            "t;a;b\r\n;bar;°C\r\n\r\n" + "".join(f"{i};{i},5;x{i % 3}\r\n" for i in range(9)) + "7;8;9"
+        )
     else:
         text = "\n".join(json.dumps({"a": i, "b": "x" if i % 3 else i}) for i in range(10))
     data = text.encode("cp1252" if "csv" in name else "utf-8")

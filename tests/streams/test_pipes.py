@@ -42,7 +42,8 @@ def finish(program):
 
 
 @pytest.mark.parametrize(
-    "text", [b"b;a\n%;bar\n2;1\n4;3,5\nx;9\n", b'{"a": 1, "b": 2}\n{"b": 4, "a": 3.5}\n{"a": [], "b": 9}']
+    "text",
+    [b"b;a\n%;bar\n2;1\n4;3,5\nx;9\n", b'{"a": 1, "b": 2}\n{"b": 4, "a": 3.5}\n{"a": [], "b": 9}'],
 )
 def test_csv_and_ndjson_are_told_apart(text):
     program = start("null")

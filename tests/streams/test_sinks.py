@@ -11,7 +11,13 @@ from tests.streams.files import require
 
 RECORDS = [
     {"position": 1, "time": "a, b", "label": "süß", "probability": 0.1, "novelty": float("nan")},
-    {"position": np.int64(2), "time": "", "label": 'x"y', "probability": np.float64(0.25), "novelty": None},
+    {
+        "position": np.int64(2),
+        "time": "",
+        "label": 'x"y',
+        "probability": np.float64(0.25),
+        "novelty": None,
+    },
     {"position": 3, "time": "\n", "label": "z", "probability": 1e-300, "novelty": np.float32(0.5)},
 ]
 PLAIN = [
@@ -94,7 +100,9 @@ def test_parquet_of_many_records_that_are_empty_at_first(tmp_path, monkeypatch):
 
     monkeypatch.setattr("baryflow.streams.sinks._PACKED", 10)
     sink = open_sink(tmp_path / "a.parquet")
-    records = [{"i": i, "late": None if i < 25 else i / 2, "mixed": i if i < 15 else i + 0.5} for i in range(40)]
+    records = [
+        {"i": i, "late": None if i < 25 else i / 2, "mixed": i if i < 15 else i + 0.5} for i in range(40)
+    ]
     sink.write(records)
     sink.close()
     assert pq.read_table(tmp_path / "a.parquet").to_pylist() == records
@@ -107,11 +115,18 @@ def test_parquet_of_nothing(tmp_path):
 
 
 def test_standard_output():
-    program = (
-        "from baryflow.streams import open_sink\n"
-        "sink = open_sink('-'); sink.write([{'a': 1}]); sink.flush(sync=True); assert sink.position == 9\n"
-        "try: sink.truncate(0)\nexcept ValueError as error: sink.write([{'said': str(error)[:8]}])\nsink.close()"
-    )
+    program = """
+from baryflow.streams import open_sink
+sink = open_sink("-")
+sink.write([{"a": 1}])
+sink.flush(sync=True)
+assert sink.position == 9
+try:
+    sink.truncate(0)
+except ValueError as error:
+    sink.write([{"said": str(error)[:8]}])
+sink.close()
+"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout == b'{"a": 1}\n{"said": "what was"}\n'
 

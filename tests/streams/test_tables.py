@@ -18,8 +18,17 @@ def plant(tmp_path):
     )
     rows = [{"state": "ok", "p": 4, "T": 5.5, "time": "t", "comment": "c"}, {"T": 1, "state": None}]
     write(tmp_path / "B.ndjson", "\n".join(map(json.dumps, rows)))
-    (tmp_path / "C.tsv.gz").write_bytes(gzip.compress(b"p\tT\tstate\tcomment\ttime\n6\t7\tworn\t\t\nx\t1\tok\t\t\n"))
-    np.savez(tmp_path / "D.npz", T=np.full(20, 8.0), p=np.arange(20), state=["ok"] * 20, comment=["-"] * 20, time=[""] * 20)
+    (tmp_path / "C.tsv.gz").write_bytes(
+        gzip.compress(b"p\tT\tstate\tcomment\ttime\n6\t7\tworn\t\t\nx\t1\tok\t\t\n")
+    )
+    np.savez(
+        tmp_path / "D.npz",
+        T=np.full(20, 8.0),
+        p=np.arange(20),
+        state=["ok"] * 20,
+        comment=["-"] * 20,
+        time=[""] * 20,
+    )
     return [tmp_path / name for name in ("A.csv", "B.ndjson", "C.tsv.gz", "D.npz")]
 
 
@@ -40,11 +49,18 @@ def test_files_of_all_kinds_are_one_table(plant):
 
 
 def test_columns_that_are_left_out_are_named(tmp_path):
-    path = write(tmp_path / "a.csv", ",unit,T,empty,note,when\n0,A,1,,x,2024-01-01\n1,B,2,NA,,2024-01-02\n")
+    path = write(
+        tmp_path / "a.csv", ",unit,T,empty,note,when\n0,A,1,,x,2024-01-01\n1,B,2,NA,,2024-01-02\n"
+    )
     table = read_table([path], label="unit", domain="note", ignore=["when"])
     assert table.columns == ["T"]
-    assert table.left_out == {"when": "is to be ignored", "empty": "has no values", "(column 1)": "has no name"}
-    assert table.domain.tolist() == ["x", ""]
+    assert table.left_out == {
+        "when": "is to be ignored",
+        "empty": "has no values",
+        "(column 1)": "has no name",
+    }
+    assert table.domain.tolist() == ["x"]
+    assert [(one.position, one.reason) for _, one in table.rejected] == [(2, "it has no domain.")]
 
 
 @pytest.mark.parametrize(
