@@ -7,7 +7,7 @@ import pytest
 
 import baryflow
 
-ROOMS = ("cli", "datasets", "tep")
+ROOMS = ("cli", "datasets", "page", "tep")
 
 
 def modules():

@@ -155,6 +155,20 @@ def test_saved_factors_go_on_bit_for_bit(seed, times):
     )
 
 
+def test_saved_factors_go_on_bit_for_bit_though_others_with_more_room_came():
+    rows = Rows(1, 12).merge(8)
+    factors = Factors.none(D, P, 2**20)
+    assert factors.vectors.shape[1] < rows.factors.vectors.shape[1]
+    factors.grow(4)
+    factors.put(np.arange(4), np.zeros((4, D)), rows.factors.take(rows.alive))
+    saved = factors.state().unpack()
+    for j in (1, 2, 3):
+        for spreads in (factors, saved):
+            spreads.merge([(0, j, 0.5, np.ones(D))], rows.metric)
+        assert np.array_equal(saved.ranks, factors.ranks)
+        assert np.array_equal(saved.variances(rows.metric), factors.variances(rows.metric))
+
+
 def test_unpacking_does_not_share_memory_with_what_was_saved():
     rows = Rows(0, 5)
     packed = rows.factors.state()

@@ -40,3 +40,14 @@ def test_votes_are_averaged_by_mass():
     summary.update(X, np.array([1.0, 3.0, 1.0]), np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]))
     votes = summary.components().votes
     assert sorted(votes.tolist()) == [[0.25, 0.75], [0.5, 0.5]]
+
+
+def test_two_that_go_on_from_one_state_do_not_disturb_each_other():
+    rng = np.random.default_rng(0)
+    first = StreamSummary(3, Settings(max_components=5, full_covariance=True))
+    first.update(rng.normal(size=(200, 3)), np.ones(200))
+    state, A = first.state(), rng.normal(size=(2, 3))
+    one, other = StreamSummary.from_state(state), StreamSummary.from_state(state)
+    before = other.project(A)
+    one.update(10.0 * rng.normal(size=(30, 3)), np.ones(30))
+    assert other.project(A) == first.project(A) == before

@@ -209,6 +209,29 @@ def test_a_target_with_a_column_of_nan(problem):
     assert model.score(gaps, problem.y_target) > 0.5
 
 
+def test_rows_of_a_target_that_hold_nothing_teach_nothing(problem):
+    p = problem
+    n = len(p.X_target)
+    some, nothing = p.X_target[::2], np.full((n // 2, p.X.shape[1]), np.nan)
+
+    def fit(*parts):
+        X = np.concatenate(parts)
+        y = np.concatenate([p.y, np.zeros(len(X), dtype=int)])
+        domain = np.concatenate([p.domain, np.full(len(X), -1)])
+        return DaDiL(random_state=0).fit(np.concatenate([p.X, X]), y, domain)
+
+    with_them, without = fit(some, nothing), fit(some)
+    assert with_them.n_samples_seen_ == len(some)
+    assert np.array_equal(with_them.predict_proba(p.X_target), without.predict_proba(p.X_target))
+    with pytest.warns(UserWarning, match="no value at all"):
+        blind = fit(nothing)
+    assert blind.reliability_ == 0.0
+    assert "0 target rows seen; predictions are the source classifier's" in blind.report()
+    again = DaDiL.from_bytes(blind.to_bytes())
+    assert np.array_equal(again.predict(p.X_target), blind.predict(p.X_target))
+    assert len(again.loss_curve_) == 0
+
+
 def test_a_class_known_from_one_source_only(problem):
     X, y, domain = joined(problem)
     keep = ~((domain > 1) & (y == 0))
@@ -233,14 +256,23 @@ def test_mixtures_are_enough(problem):
     assert model.score(problem.X_target, truth) > 0.9
     assert set(model.coordinates_) == {*sources, "target"}
     assert "mixtures were given" in model.report()
+    padded = {
+        name: mixture.with_labels(np.pad(mixture.labels, ((0, 0), (0, 1))))
+        for name, mixture in sources.items()
+    }
+    means = DaDiL().fit_mixtures(padded, target).class_means_  # one class more, which nobody has
+    np.testing.assert_allclose(means[:8], model.class_means_, atol=1e-3)
+    assert np.isnan(means[8]).all()
     for wrong, message in [
         (({}, target), "at least one labelled Mixture"),
         (({"a": target}, target), "source 'a' must be a labelled Mixture"),
+        (({"target": sources["plant 1"]}, target), "no source can be called 'target'"),
     ]:
         with pytest.raises(InvalidInputError, match=message):
             DaDiL().fit_mixtures(*wrong)
-    with pytest.raises(InvalidInputError, match="n_classes=8 names, got 2"):
-        DaDiL().fit_mixtures(sources, target, classes=["a", "b"])
+    for classes in ("ab", "abcdefgg", "abcdefghi", "abcdefghh"):
+        with pytest.raises(InvalidInputError, match="n_classes=8 different names, got"):
+            DaDiL().fit_mixtures(sources, target, classes=list(classes))
 
 
 def test_mixtures_in_any_order_with_any_proportions_at_any_offset():

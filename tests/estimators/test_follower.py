@@ -92,6 +92,17 @@ def test_rows_without_weight_teach_nothing():
     assert follower.target.mass == 0.0
 
 
+def test_a_row_without_weight_is_as_good_as_none():
+    batch, weights = P.X_target[:40].copy(), np.ones(40)
+    batch[::4], weights[::4] = 1e6, 0.0
+    with_them, without = Follower(LEARNED, MANNER), Follower(LEARNED, MANNER)
+    with_them.absorb(batch, weights)
+    without.absorb(batch[weights > 0.0], np.ones(30))
+    assert with_them.reliability == without.reliability
+    assert with_them.target.find_faults(None) == {}
+    assert np.array_equal(with_them.proba(P.X), without.proba(P.X))
+
+
 def test_with_a_ramp_the_first_rows_weigh_little():
     follower = feed(Follower(LEARNED, MANNERS["ramped"]), P.X_target[:20])
     assert follower.adaptation.bent.target.loss_weight == pytest.approx(20.0 / 70.0)

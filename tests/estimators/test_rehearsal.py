@@ -4,7 +4,7 @@ import pytest
 from baryflow import DaDiL, OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.estimators.adaptation import EVEN, Adaptation
-from baryflow.estimators.rehearsal import PLAYS
+from baryflow.estimators.rehearsal import _MOST_CLASSES, PLAYS
 from tests.estimators.streams import stream
 
 PREDICTORS = ["auto", "combined", "map", "plan"]
@@ -139,3 +139,29 @@ def test_sources_without_a_shift_do_not_argue_against_adapting():
     before = model.score(moved, y)
     model.partial_fit(moved)
     assert model.refine().score(moved, y) > before
+
+
+# -- columns and classes that some sources lack -----------------------------------------------------
+
+
+@pytest.mark.parametrize("sources", [[2], [1, 2, 3, 4]])
+def test_a_column_that_does_not_vary_in_a_source_that_plays(problem, sources):
+    p = problem
+    X, target = p.X.copy(), p.X_target.copy()
+    X[np.isin(p.domain, sources), 1] = 4.0
+    if len(sources) == 4:
+        target[:, 1] = 4.0
+    model = OnlineDaDiL(random_state=0).fit(X, p.y, p.domain)
+    assert len(model.decision_.plays) == len(PLAYS)
+    assert stream(model, target).score(target, p.y_target) > 0.8
+
+
+@pytest.mark.parametrize("n_sources", [2, 4])
+def test_of_many_classes_those_that_play_may_all_be_lacking_in_a_source(n_sources):
+    n_classes = _MOST_CLASSES + 5
+    playing = np.random.default_rng(0).permutation(n_classes)[:_MOST_CLASSES]
+    p = make_domains(4, n_classes, n_per_class=4, random_state=0)
+    lacking = (p.domain == 1) & np.isin(p.y, playing)
+    kept = ~lacking & (p.domain <= n_sources)
+    model = OnlineDaDiL(random_state=0).fit(p.X[kept], p.y[kept], p.domain[kept])
+    assert bool(model.decision_.plays) == (n_sources > 2)

@@ -9,7 +9,7 @@ from click.core import ParameterSource
 from threadpoolctl import threadpool_limits
 
 from baryflow import demo as demonstration
-from baryflow.cli import inspection, tep
+from baryflow.cli import labelled, looking, running, tep
 from baryflow.cli.words import Line, OutputFile, WholeNumber, spoken
 from baryflow.datasets.tennessee_eastman import Features
 from baryflow.exceptions import InvalidInputError
@@ -21,7 +21,16 @@ def main() -> None:
     """Adapt a classifier from many labelled histories to one live, unlabelled stream."""
 
 
-main.add_command(tep.group)
+for command in (
+    labelled.fit,
+    labelled.evaluate,
+    running.run,
+    looking.report,
+    looking.plot,
+    looking.inspect,
+    tep.group,
+):
+    main.add_command(command)
 
 
 def _drawable(context: click.Context, option: click.Parameter, path: Path) -> Path | None:
@@ -79,15 +88,6 @@ def _follow(data: Features, seed: int) -> demonstration.Outcome:
                 return event
             line.show(_standing(event))
     raise click.ClickException("the stream was empty")
-
-
-@main.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-def inspect(file: Path) -> None:
-    """Say in words what is inside a .bary file, who wrote it and when."""
-    with spoken():
-        words = inspection.describe(file)
-    click.echo(words)
 
 
 def _standing(progress: demonstration.Progress) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -37,6 +38,13 @@ class Line:
         elif monotonic() - self._logged >= self._log_every:
             click.echo(words, err=True)
             self._logged = monotonic()
+
+    def say(self, words: str) -> None:
+        """Write a line that stays."""
+        if self._shown:
+            click.echo(err=True)
+            self._shown = False
+        click.echo(words, err=True)
 
     def __enter__(self) -> Self:
         return self
@@ -104,6 +112,10 @@ def spoken(interrupted: str = "interrupted.") -> Iterator[None]:
     """Turn errors a user can do something about into words and exit code 1, Ctrl-C into 130."""
     try:
         yield
+    except BrokenPipeError:  # nobody reads on: that is how `| head` ends
+        # What is still to be flushed goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
     except OSError as error:  # its number means nothing to a reader
         known = error.strerror and error.filename
         words = f"{error.filename}: {error.strerror}" if known else str(error)

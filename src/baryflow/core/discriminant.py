@@ -17,7 +17,8 @@ class Discriminants:
     Attributes
     ----------
     directions : array of shape (d, p)
-        Rows Z are seen as ``Z @ directions``; p is at most n_classes − 1.
+        Rows Z are seen as ``Z @ directions``; p is at most n_classes − 1, and at
+        least 1.
     lift : array of shape (d, p)
         What is seen as v was most likely ``lift @ v``: the regression of rows on what is seen of them.
     rest : array of shape (d,)

@@ -63,8 +63,9 @@ class PaperSummary(Summary):
         if len(rows) or len(self._held_rows):
             self._fit(rows, other._held_weights)
 
-    def _fade(self, factor: float) -> None:
-        super()._fade(factor)
+    def fade(self, factor: float) -> None:
+        """Let everything seen so far count less."""
+        super().fade(factor)
         self._hold(self._held_rows, self._held_weights * factor)
 
     def _fit(self, rows: Floats, weights: Floats) -> None:

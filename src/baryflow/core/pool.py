@@ -11,6 +11,7 @@ not depend on the number of BLAS threads, nor on what else is in the pool.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -272,7 +273,7 @@ class Pool:
         self._metric = state.metric
         self._places = self._points if state.places is None else state.places.copy()
         kept = state.spreads
-        self._spreads = kept.unpack() if isinstance(kept, PackedFactors) else kept
+        self._spreads = kept.unpack() if isinstance(kept, PackedFactors) else deepcopy(kept)
 
     def _free_slots(self, n: int) -> Integers:
         free = np.flatnonzero(~self._alive)

@@ -1,4 +1,4 @@
-"""How much class proportions vary between domains, and what they are in a new one."""
+"""How much class proportions vary between domains."""
 
 from __future__ import annotations
 
@@ -41,8 +41,3 @@ class ProportionPrior:
 
         found = minimize_scalar(cost, bounds=(np.log(_WEAKEST), np.log(_STRONGEST)), method="bounded")
         return cls(mean, float(np.exp(found.x)))
-
-    def posterior_mean(self, shares: Floats, mass: float) -> Floats:
-        """Return the expected proportions after `mass` rows fell into the classes as `shares` say."""
-        expected: Floats = (mass * shares + self.strength * self.mean) / (mass + self.strength)
-        return expected

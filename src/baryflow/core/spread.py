@@ -171,7 +171,8 @@ class Factors:
     def _merge_pair(self, i: int, j: int, share: float, step: Floats, metric: Floats | None) -> None:
         mine, other = int(self.ranks[i]), int(self.ranks[j])
         total = mine + other + 1
-        fits = total <= self.vectors.shape[1]
+        # Not the room that happens to be there, which a saved pool does not know of.
+        fits = total <= self.limit + _WAITING
         joint = self.vectors[i] if fits else np.empty((total, len(step)))
         joint[:mine] = np.sqrt(1.0 - share) * self.vectors[i, :mine]
         joint[mine : total - 1] = np.sqrt(share) * self.vectors[j, :other]

@@ -132,11 +132,12 @@ class Summary(ABC):
         if self._origin is None:
             self._origin = np.where(np.isnan(X[0]), 0.0, X[0])
         if self.settings.half_life is not None:
-            self._fade(0.5 ** (float(weights.sum()) / self.settings.half_life))
+            self.fade(0.5 ** (float(weights.sum()) / self.settings.half_life))
         return True
 
-    def _fade(self, factor: float) -> None:
+    def fade(self, factor: float) -> None:
         """Let everything seen so far count less."""
+        self._mixture = None
         self.mass *= factor
         self._moments = self._moments.decayed(factor)
         self._pool.decay(factor)

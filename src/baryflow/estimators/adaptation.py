@@ -154,7 +154,7 @@ class Adaptation:
         The squared distance to the nearest component in its own stds, mean over the dimensions.
         """
         Z = self.model.project(X, self.mix.centre, self.mix.scale)
-        return measure_remoteness(Z, self.known.means, _floored(self.model, self.known)) / self.typical
+        return measure_remoteness(Z, self.known.means, floor_stds(self.model, self.known)) / self.typical
 
 
 def adapt(
@@ -252,7 +252,7 @@ def _rebuild(model: SourceModel, mix: Mix, slots: Points, seen: Seen) -> Mixture
     return Mixture(
         expected / expected.sum(),
         slots.means,
-        _floored(model, slots),
+        floor_stds(model, slots),
         _normalise(slots.labels),
         float(seen.masses.sum()),
     )
@@ -293,7 +293,7 @@ def _normalise(rows: Floats) -> Floats:
     return np.where(totals > 0.0, rows / np.where(totals > 0.0, totals, 1.0), uniform)
 
 
-def _floored(model: SourceModel, points: Points) -> Floats:
+def floor_stds(model: SourceModel, points: Points) -> Floats:
     """Return the stds of points that predict."""
     return np.maximum(points.stds, _PREDICTOR_FLOOR * model.unit)
 
@@ -303,7 +303,7 @@ def _typical_remoteness(
 ) -> float:
     """Return the median of the expected remoteness of the rows of each component."""
     means, there = points[:, : model.n_dimensions], known.means
-    precision = 1.0 / np.square(_floored(model, known))
+    precision = 1.0 / np.square(floor_stds(model, known))
     expected = (np.square(means) + variances) @ precision.T
     expected += np.vecdot(np.square(there), precision) - 2.0 * means @ (there * precision).T
     nearest = np.maximum(expected.min(axis=1), 0.0) / means.shape[1]

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from baryflow.core.mixture import Mixture
 from baryflow.estimators._state import Saves, Shell, plain
 from baryflow.estimators.atoms import atoms_as_mixtures
+from baryflow.estimators.columns import ColumnComparison, compare
 from baryflow.estimators.domains import TARGET, by_source, fill_gaps
 from baryflow.estimators.follower import Follower, FollowerState, Manner
 from baryflow.estimators.learned import Learned, learn
@@ -224,6 +225,8 @@ class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
 
         Raises
         ------
+        InvalidInputError
+            If no target row was seen yet.
         ModuleNotFoundError
             If matplotlib is not there: ``pip install 'baryflow[plot]'``.
         """
@@ -237,6 +240,31 @@ class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
         """Target rows seen."""
         check_is_fitted(self, "_follower")
         return self._follower.n_rows
+
+    def compare_columns(self) -> ColumnComparison:
+        """Compare the columns of the target with those of the sources, in the units of rows.
+
+        Use it to see which sensors of the target are set otherwise, or show another operating point. A
+        mix of other classes moves means too.
+
+        Returns
+        -------
+        ColumnComparison
+            Means and standard deviations of every column; what was not seen of the target is NaN.
+
+        Examples
+        --------
+        >>> from baryflow import OnlineDaDiL
+        >>> from baryflow.datasets import make_domains
+        >>> p = make_domains(n_per_class=40, random_state=0)
+        >>> model = OnlineDaDiL(random_state=0).fit(p.X, p.y, p.domain).partial_fit(p.X_target)
+        >>> found = model.compare_columns()
+        >>> first = found.order()[0]  # the column that differs most
+        >>> bool(abs(found.differences[first]) == abs(found.differences).max())
+        True
+        """
+        check_is_fitted(self)
+        return compare(self._follower, getattr(self, "feature_names_in_", None))
 
     def in_columns(self, mixture: Mixture) -> Mixture:
         """Return a mixture of the view, as ``atoms_`` are, in the columns and units of rows.
@@ -270,7 +298,8 @@ class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
     def class_means_(self) -> Floats:
         """Mean of every class in the columns and units of rows, shape (n_classes, n_features).
 
-        As the target shows it, or before its first row the sources on the whole.
+        As the target shows it, or before its first row the sources on the whole; NaN for a class that
+        no source has.
         """
         check_is_fitted(self, "_follower")
         adaptation = self._follower.adaptation
@@ -309,4 +338,5 @@ class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
 
 def _class_means(mixture: Mixture) -> Floats:
     shares = mixture.weights[:, None] * np.asarray(mixture.labels)
-    return np.asarray((shares / shares.sum(axis=0)).T @ mixture.means)
+    totals = shares.sum(axis=0)
+    return np.asarray((shares / np.where(totals > 0.0, totals, np.nan)).T @ mixture.means)

@@ -13,7 +13,13 @@ from baryflow.core.settings import Settings
 from baryflow.estimators.adaptation import OFFLINE_STEPS, WEIGHTS
 from baryflow.estimators.base import Adapter
 from baryflow.estimators.decision import Decision, weights_of
-from baryflow.estimators.domains import check_labels, expect_proportions, keep_gaps, split_domains
+from baryflow.estimators.domains import (
+    TARGET,
+    check_labels,
+    expect_proportions,
+    keep_gaps,
+    split_domains,
+)
 from baryflow.estimators.follower import Follower, Manner
 from baryflow.estimators.learned import Learned
 from baryflow.estimators.novelty import Novelty
@@ -243,9 +249,9 @@ class DaDiL(Adapter):
         why = f"{chosen}; mixtures were given: no source classifier, nothing to leave out"
         n_classes = _check_mixtures(sources, target)
         named = np.arange(n_classes) if classes is None else np.asarray(classes)
-        if len(named) != n_classes:
+        if len(set(named.tolist())) != n_classes or len(named) != n_classes:
             raise InvalidInputError(
-                f"expected classes to have n_classes={n_classes} names, got {len(named)}"
+                f"expected classes to have n_classes={n_classes} different names, got {named.tolist()}"
             )
         check_atoms(self.n_atoms, len(sources))
         model = learn_mixtures(
@@ -284,6 +290,8 @@ def _check_mixtures(sources: Mapping[Any, Mixture], target: Any) -> int:
         raise InvalidInputError(f"target must be a Mixture, got {type(target).__name__}")
     if not sources:
         raise InvalidInputError("sources must hold at least one labelled Mixture, got none")
+    if TARGET in sources:
+        raise InvalidInputError(f"no source can be called {TARGET!r}: coordinates_ uses that name")
     for name, mixture in sources.items():
         if not isinstance(mixture, Mixture) or mixture.labels is None:
             raise InvalidInputError(f"source {name!r} must be a labelled Mixture, got {mixture!r}")

@@ -26,7 +26,7 @@ class Decision:
     weights: tuple[float, ...] = EVEN
     beginning: tuple[float, ...] = SOURCE_ALONE
     reason: str = ""
-    #: Mix and order, accuracy of the source classifier and of the adapted one, on sources left out.
+    #: Order of a stream, accuracy of the source classifier and of the adapted one, on sources left out.
     plays: tuple[tuple[str, float, float], ...] = ()
     #: Quantiles of how remote the rows of sources left out were, in units of what is typical of each.
     remoteness: tuple[float, ...] = ()

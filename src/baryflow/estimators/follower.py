@@ -88,6 +88,8 @@ class Follower:
         """Absorb rows, with gaps and glitches as they come, and adapt."""
         if self.manner.settings != self.target.summary.settings:
             self.target.summary.change(self.manner.settings)
+        counts = weights > 0.0  # a row that does not count is no row: nothing judges by it either
+        raw, weights = raw[counts], weights[counts]
         rows, lost = self.target.clean(raw, count=True)
         weights = np.where(lost, 0.0, weights)  # a row of which nothing is left teaches nothing
         if weights.any():
@@ -99,8 +101,9 @@ class Follower:
     def absorb_whole(self, raw: Floats) -> None:
         """Absorb a target that is all at hand, and adapt."""
         rows, lost = self.target.clean(raw, whole=True, count=True)
-        self.target.absorb_whole(rows)
-        self._update(self.manner.n_steps)
+        if not lost.all():  # as in a stream, a row of which nothing is left teaches nothing
+            self.target.absorb_whole(rows[~lost])
+            self._update(self.manner.n_steps)
         self._judge(rows, lost)
 
     def take(self, mixture: Mixture) -> None:
@@ -134,6 +137,23 @@ class Follower:
             fresh.reliability = self.reliability
             fresh.history = self.history.rearrange(sources, classes)
         return fresh
+
+    def forget(self, keep: float) -> Follower:
+        """Let rows seen count `keep` times as much; with 0, return a follower that has seen none.
+
+        The new one goes on counting rows and remembers the history; this one is then not changed.
+        """
+        if keep == 0.0:
+            fresh = Follower(self.learned, self.manner)
+            fresh.target.summary.n_rows = self.n_rows
+            fresh.losses.extend(self.losses)
+            fresh.history = self.history
+            return fresh
+        if keep < 1.0 and self.adaptation is not None:
+            self.target.summary.fade(keep)
+            self._refined = 0
+            self._update(self.manner.n_steps)
+        return self
 
     def _update(self, n_steps: int) -> None:
         manner, mass = self.manner, self.target.mass

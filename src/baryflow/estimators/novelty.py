@@ -45,12 +45,16 @@ class Novelty:
 
     def rank(self, model: SourceModel, adaptation: Adaptation | None, rows: Floats) -> Floats:
         """Return the share of rows that are not novel and yet nearer than these."""
-        if not len(self.quantiles):
-            raise InvalidInputError("novelty needs rows of sources: this model was made from mixtures")
         if adaptation is None:
             far = _source_remoteness(model, rows, model.centre, model.scale) / self.typical
         else:
             far = adaptation.remoteness(rows)
+        return self.rank_remoteness(far)
+
+    def rank_remoteness(self, far: Floats) -> Floats:
+        """Return the same for rows of which the remoteness is known, in units of what is typical."""
+        if not len(self.quantiles):
+            raise InvalidInputError("novelty needs rows of sources: this model was made from mixtures")
         return np.asarray(np.searchsorted(self.quantiles, far, side="left") / len(self.quantiles))
 
 

@@ -102,7 +102,7 @@ def plot_stream(
     _shares(panels[2], rows, history.proportions, classes, "class")
     before, after = history.losses.T
     curves = (("after its steps", after), ("before an update", before))
-    _lines(panels[3], rows, curves, _limits(history.losses))
+    _lines(panels[3], rows, curves, loss_limits(history.losses))
     titles = ("Resemblance to the sources", "Reliability and novelty of each batch", "Class proportions")
     for panel, title in zip(panels, (*titles, "Loss of the target"), strict=True):
         panel.set_title(title, loc="left", fontsize=10, color="black")
@@ -117,7 +117,7 @@ def plot_stream(
 def _shares(panel: Any, rows: Integers, table: Floats, names: Sequence[Any], kind: str) -> None:
     """Draw parts of a whole as areas on top of each other, the largest at the bottom."""
     table = np.nan_to_num(table)
-    named = _worth_naming(table)
+    named = worth_naming(table)
     others = np.setdiff1d(np.arange(table.shape[1]), named)
     small = table[:, others]
     if len(others) > _MOST_STRIPES:
@@ -138,7 +138,7 @@ def _shares(panel: Any, rows: Integers, table: Floats, names: Sequence[Any], kin
     _labels(panel, (np.cumsum(last) - 0.5 * last) / top, shown, colors[: len(last)], _TEXT / _HIGH)
 
 
-def _worth_naming(table: Floats) -> Integers:
+def worth_naming(table: Floats) -> Integers:
     """Return the parts to draw by name, from the largest: all of a few, of many those that stand out."""
     n = table.shape[1]
     # A part is large if it is so on the whole or now.
@@ -167,7 +167,7 @@ def _lines(
     _labels(panel, np.nan_to_num(heights), [name for name, _ in curves], _LINES, _TEXT / _LOW)
 
 
-def _limits(losses: Floats) -> tuple[float, float]:
+def loss_limits(losses: Floats) -> tuple[float, float]:
     """Return the range of an axis of losses, from 0, or not if they span more than a factor of 30."""
     values = losses[np.isfinite(losses)]
     if not len(values) or values.max() <= 0.0:

@@ -1,8 +1,9 @@
 """How far to trust which expert, learned by playing each source as a target.
 
 Every source in turn is left out, and what the others teach is tried on it: as a stream, shuffled and
-class by class. Two things are learned from the labels there, and nothing else: the weights of the
-experts for a target of which every class was seen, and for one that has just begun.
+class by class. Three things are learned from the labels there, and nothing else: the weights of the
+experts for a target of which every class was seen, and for one that has just begun, and whether to
+adapt at all. How remote the rows of such a source are is learned without them.
 
 Of many sources, classes and rows only some play: what is learned are a few weights.
 """
@@ -21,8 +22,15 @@ from baryflow.estimators.adaptation import EVEN, EXPERTS, PROBABILITY_FLOOR, Opt
 from baryflow.estimators.decision import SOURCE_ALONE, Decision
 from baryflow.estimators.experts import PART, POINT, accuracy_of, as_good, likeliest_weights
 from baryflow.estimators.orders import number_within, stream_order
-from baryflow.estimators.sources import SourceModel, SourceOptions, learn_sources, standardise
+from baryflow.estimators.sources import (
+    SourceModel,
+    SourceOptions,
+    learn_sources,
+    pooled_moments,
+    standardise,
+)
 from baryflow.estimators.target import Target, row_settings
+from baryflow.estimators.threads import one_thread
 from baryflow.validation import Floats, Integers
 
 #: What is played: the orders of streams.
@@ -165,18 +173,19 @@ def _cast(
     numbers = np.arange(len(rows))
     if len(rows) > _MOST_SOURCES + 1:
         scatter = None
+    usual = None if scatter is None else pooled_moments(rows)[1]
     found: list[tuple[Any, ...]] = []
     for left_out in _spread_out(numbers, _MOST_PLAYS):
         rest = _spread_out(np.roll(numbers, -left_out)[1:], _MOST_SOURCES)
         if scatter is not None:
             rest = np.delete(numbers, left_out)
-        if len(np.unique(np.concatenate([codes[i] for i in rest]))) < n_classes:
+        if len({c for i in rest for c in codes[i].tolist()}) < n_classes:
             continue  # a class that only this source has cannot be learned from the others
         kept = _thin_out([rows[i] for i in rest], [codes[i] for i in rest])
         X, y = rows[left_out], codes[left_out]
         known = scatter
-        if scatter is not None:
-            known = scatter - Scatter.of(standardise(X, X.std(axis=0)), y, n_classes)
+        if scatter is not None and usual is not None:
+            known = scatter - Scatter.of(standardise(X, usual), y, n_classes)
         found.append((*kept, n_classes, options, known, X, y))
     return found
 
@@ -191,15 +200,13 @@ def _spread_out(numbers: Integers, most: int) -> Integers:
 def _some_classes(
     rows: list[Floats], codes: list[Integers], n_classes: int
 ) -> tuple[list[Floats], list[Integers]]:
-    """Return the rows of some classes, numbered anew."""
+    """Return the rows of some classes, numbered anew, of the sources that have any."""
     chosen = np.random.default_rng(0).permutation(n_classes)[:_MOST_CLASSES]
     number = np.full(n_classes, -1)
     number[np.sort(chosen)] = np.arange(len(chosen))
-    kept = [number[y] >= 0 for y in codes]
-    return (
-        [X[some] for X, some in zip(rows, kept, strict=True)],
-        [number[y[some]] for y, some in zip(codes, kept, strict=True)],
-    )
+    kept = [(X, y, number[y] >= 0) for X, y in zip(rows, codes, strict=True)]
+    kept = [(X, y, some) for X, y, some in kept if some.any()]
+    return [X[some] for X, _, some in kept], [number[y[some]] for _, y, some in kept]
 
 
 def _thin_out(rows: list[Floats], codes: list[Integers]) -> tuple[list[Floats], list[Integers]]:
@@ -214,6 +221,7 @@ def _thin_out(rows: list[Floats], codes: list[Integers]) -> tuple[list[Floats], 
     )
 
 
+@one_thread  # bits depend on it, and another process does not share the limit
 def _learn(
     rows: list[Floats],
     codes: list[Integers],
@@ -298,6 +306,7 @@ def _score(guesses: list[_Guess], decision: Decision) -> tuple[tuple[str, float,
     return tuple(found)
 
 
+@one_thread
 def _perform(play: _Play, options: Options, weights: Sequence[float]) -> list[_Guess]:
     """Play a source as streams; guess the next rows of each after every doubling."""
     model = play.model

@@ -12,7 +12,8 @@ from baryflow.estimators.decision import Decision
 from baryflow.estimators.follower import STRANGE, Follower
 from baryflow.estimators.mix import Mix
 
-_EXPERTS = {
+#: What each expert does, by its name.
+EXPERT_WORDS = {
     "reconstruction": "the target rebuilt as a blend of the sources",
     "components": "groups of its rows, named by what they match",
     "pooled": "one classifier of all sources, for its mix",
@@ -47,7 +48,7 @@ def describe(
             "their weights at the beginning of a stream, and once all classes were seen:"
         )
         lines += [
-            f"  {_EXPERTS[name]:<46} {first:5.0%} {last:5.0%}"
+            f"  {EXPERT_WORDS[name]:<46} {first:5.0%} {last:5.0%}"
             for name, first, last in zip(
                 (*EXPERTS, "source"), decision.beginning, (*decision.weights, 0.0), strict=True
             )

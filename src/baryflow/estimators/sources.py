@@ -125,8 +125,9 @@ class SourceModel:
 
     def lift(self, mixture: Mixture, centre: Floats, scale: Floats) -> Mixture:
         """Return a mixture of these coordinates in the columns and units of rows."""
-        means, stds = mixture.means + self.centre, mixture.stds
-        if self.view is not None:
+        if self.view is None:
+            means, stds = mixture.means + self.centre, mixture.stds
+        else:
             means = centre + scale * (mixture.means @ self.view.lift.T)
             variances = np.square(mixture.stds) @ np.square(self.view.lift.T) + self.view.rest
             stds = scale * np.sqrt(np.maximum(variances, np.finfo(np.float64).tiny))

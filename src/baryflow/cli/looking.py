@@ -1,0 +1,82 @@
+"""Commands that look at a model: ``inspect``, ``report`` and ``plot``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from baryflow.cli import inspection
+from baryflow.cli.words import OutputFile, spoken
+from baryflow.estimators.base import Adapter
+from baryflow.exceptions import InvalidInputError
+from baryflow.page import html_report
+from baryflow.persistence import load
+
+_MODEL = click.argument("model", type=click.Path(dir_okay=False, path_type=Path))
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def inspect(file: Path) -> None:
+    """Say in words what is inside a .bary file, who wrote it and when."""
+    with spoken():
+        words = inspection.describe(file)
+    click.echo(words)
+
+
+@click.command()
+@_MODEL
+@click.option("--html", type=OutputFile(), help="Write it as one self-contained page instead.")
+@click.option(
+    "--events",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="What 'run --events' has written, for the page.",
+)
+def report(model: Path, html: Path | None, events: Path | None) -> None:
+    """Say what a MODEL has learned and decided, and how its target looks."""
+    with spoken():
+        found = _adapter(model)
+        if html is None:
+            click.echo(found.report())
+            return
+        happened = [] if events is None else _drifts(events)
+        html.write_text(html_report(found, title=model.stem, events=happened), encoding="utf-8")
+        click.echo(f"page: {html}", err=True)
+
+
+def _drifts(path: Path) -> list[dict[str, Any]]:
+    """Return the events of drift in a file of events."""
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            event = json.loads(line)
+        except ValueError as error:
+            raise InvalidInputError(f"{path}, line {number}: not an event: {error}") from error
+        if isinstance(event, dict) and event.get("event") == "drift":
+            found.append(event)
+    return found
+
+
+@click.command()
+@_MODEL
+@click.option("-o", "--output", required=True, type=OutputFile(), help="PNG, SVG or PDF.")
+def plot(model: Path, output: Path) -> None:
+    """Draw how a MODEL has followed its target."""
+    with spoken():
+        found = _adapter(model)
+        if not len(found.history_):
+            raise InvalidInputError(
+                f"{model} has followed no target yet: 'baryflow run {model} INPUT --save FILE' first"
+            )
+        found.plot().savefig(output, dpi=150)
+        click.echo(f"figure: {output}", err=True)
+
+
+def _adapter(path: Path) -> Any:
+    found = load(path)
+    if not isinstance(found, Adapter):
+        raise InvalidInputError(f"{path} holds a {found.kind}, not a model that adapts")
+    return found

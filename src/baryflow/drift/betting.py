@@ -1,0 +1,190 @@
+"""A detector that bets against chance: it sounds when it has won more than chance allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, Self, runtime_checkable
+
+import numpy as np
+
+from baryflow.exceptions import InvalidInputError
+from baryflow.validation import Floats, Integers, as_real
+
+#: Exponents of the bets, from bold to timid: even steps between all and nothing.
+_EXPONENTS = np.array([0.2, 0.4, 0.6, 0.8])
+#: Parts into which ranks are cut by the bet that learns where they fall.
+_PARTS = 10
+_N_BETS = 2 * len(_EXPONENTS) + 1
+#: A rank of zero would win everything at once.
+_SMALLEST = 1e-12
+
+
+@runtime_checkable
+class Detector(Protocol):
+    """What a detector of drift must be able to do: the shape of those of river."""
+
+    @property
+    def drift_detected(self) -> bool:
+        """Whether the last number has made it sound."""
+
+    def update(self, x: float) -> object:
+        """Take one more number."""
+
+
+@dataclass(frozen=True, eq=False)
+class BettingState:
+    """All that a :class:`BettingDetector` knows."""
+
+    threshold: float
+    n_rows: int
+    wealth: Floats
+    starts: Integers
+    counts: Floats
+    detected: bool
+    largest: float
+
+
+class BettingDetector:
+    """Detect that ranks are not even any more.
+
+    As long as nothing changes, the rank of a number among those before it is as likely here as there
+    between 0 and 1. Gamblers who each believe in another kind of change bet on the next rank, fairly:
+    on low ranks, on high ones, and on where ranks have lately fallen. A gambler who falls below the
+    stake begins anew. The mean of their wealths, a CUSUM of e-values, then reaches `threshold` by
+    chance not more often than once in `threshold` numbers on average, whatever their distribution:
+    with ranks p and bets b(p) of mean 1, W ← max(W, 1)·b(p) is below R ← (R + 1)·b(p), and R − t is a
+    martingale.
+
+    Parameters
+    ----------
+    threshold : float, default=10_000
+        Numbers between false alarms, on average at least.
+
+    Attributes
+    ----------
+    value : float
+        The mean wealth.
+    since : int
+        How many numbers ago the winning gambler has begun to win.
+    largest : float
+        The largest value so far.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from baryflow.drift import BettingDetector
+    >>> detector, ranks = BettingDetector(), np.random.default_rng(0).random(500)
+    >>> for x in ranks:
+    ...     detector.update(x)
+    >>> detector.drift_detected
+    False
+    >>> for x in ranks[:30] / 10:  # low ranks only
+    ...     detector.update(x)
+    ...     if detector.drift_detected:
+    ...         break
+    >>> detector.drift_detected, detector.since < 30
+    (True, True)
+    """
+
+    def __init__(self, threshold: float = 10_000.0) -> None:
+        self.threshold = as_real(threshold, "threshold", low=1.0, open_low=True)
+        self.largest = 0.0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._n_rows = 0
+        self._wealth = np.ones(_N_BETS)
+        self._starts = np.zeros(_N_BETS, dtype=np.intp)
+        self._counts = np.zeros(_PARTS)
+        self._detected = False
+
+    @property
+    def drift_detected(self) -> bool:
+        """Whether the last number has made it sound."""
+        return self._detected
+
+    @property
+    def value(self) -> float:
+        """The mean wealth of the gamblers."""
+        return float(self._wealth.mean())
+
+    @property
+    def since(self) -> int:
+        """How many numbers ago the winning gambler has begun to win."""
+        return int(self._n_rows - self._starts[self._wealth.argmax()])
+
+    def update(self, x: float) -> None:
+        """Take one more rank; after an alarm it begins anew.
+
+        Parameters
+        ----------
+        x : float
+            Between 0 and 1.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is not.
+        """
+        if not 0.0 <= x <= 1.0:
+            raise InvalidInputError(
+                f"expected a rank between 0 and 1, got {x}: see baryflow.drift.Ranks"
+            )
+        if self._detected:
+            self._begin()
+        fallen = self._wealth < 1.0
+        self._wealth[fallen] = 1.0
+        self._starts[fallen] = self._n_rows
+        if fallen[-1]:  # and forgets where ranks fell, which was of no use
+            self._counts[:] = 0.0
+        part = min(int(x * _PARTS), _PARTS - 1)
+        low, high = max(x, _SMALLEST), max(1.0 - x, _SMALLEST)
+        n = len(_EXPONENTS)
+        self._wealth[:n] *= _EXPONENTS * low ** (_EXPONENTS - 1.0)
+        self._wealth[n : 2 * n] *= _EXPONENTS * high ** (_EXPONENTS - 1.0)
+        # Krichevsky and Trofimov's estimate of where ranks fall, from those since it began to win.
+        self._wealth[-1] *= (self._counts[part] + 0.5) / (self._counts.sum() + 0.5 * _PARTS) * _PARTS
+        self._counts[part] += 1.0
+        self._n_rows += 1
+        self.largest = max(self.largest, self.value)
+        self._detected = self.value >= self.threshold
+
+    def state(self) -> BettingState:
+        """Return all there is to know, to go on bit for bit.
+
+        Returns
+        -------
+        BettingState
+        """
+        return BettingState(
+            self.threshold, self._n_rows, self._wealth.copy(), self._starts.copy(), self._counts.copy(),
+            self._detected, self.largest,
+        )  # fmt: skip
+
+    @classmethod
+    def from_state(cls, state: BettingState) -> Self:
+        """Go on from what :meth:`state` gave.
+
+        Parameters
+        ----------
+        state : BettingState
+
+        Returns
+        -------
+        BettingDetector
+
+        Raises
+        ------
+        InvalidInputError
+            If its parts do not fit.
+        """
+        shapes = [array.shape for array in (state.wealth, state.starts, state.counts)]
+        if shapes != [(_N_BETS,), (_N_BETS,), (_PARTS,)]:
+            raise InvalidInputError(f"a detector's state has arrays of the wrong shapes: {shapes}")
+        detector = cls(state.threshold)
+        detector.largest, detector._n_rows, detector._detected = (
+            state.largest, state.n_rows, state.detected
+        )  # fmt: skip
+        detector._wealth, detector._starts = state.wealth.copy(), state.starts.copy()
+        detector._counts = state.counts.copy()
+        return detector

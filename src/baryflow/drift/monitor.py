@@ -1,0 +1,327 @@
+"""A monitor of one target: has it changed, in what, since when, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from baryflow.drift.betting import BettingDetector, BettingState, Detector
+from baryflow.drift.ranking import SIGNALS, Watch, WatchState
+from baryflow.exceptions import InvalidInputError
+from baryflow.validation import Floats, as_choice, as_count, as_real
+
+#: What can be done about drift.
+ACTIONS = ("tell", "forget", "restart")
+#: Rows between false alarms at least, on average.
+FALSE_ALARM_EVERY = 100_000.0
+#: The model learns from so many rows of each class, and from so many at least, before it is watched.
+_WARM_UP_PER_CLASS, _LEAST_WARM_UP = 10, 200
+
+_WORDS = {
+    "likelihood": "rows are not as likely as before",
+    "loss": "rows are not as far as before from what the sources explain",
+    "resemblance": "rows resemble other sources than before",
+    "proportions": "classes come in other proportions",
+}
+_DONE = {
+    "tell": "the model goes on as it is",
+    "forget": "what was seen before counts as little as what came since",
+    "restart": "the target was forgotten and starts anew",
+}
+
+
+@dataclass(frozen=True)
+class DriftReport:
+    """What a monitor says after a batch.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows seen by then.
+    phase : {"learning", "watching"}
+        While the model learns, nothing can be told.
+    drift_detected : bool
+    signals : tuple of str
+        Which signals have changed; empty without drift.
+    since : int or None
+        The number of the row with which the change seems to have begun, the first being 0.
+    strength : float
+        How many rows one would have to wait for as much evidence by chance, on average at least. With
+        another detector than ours 0.
+    action : str
+        What was done: "tell", "forget" or "restart"; empty without drift.
+    measures : dict of str → float
+        Mean likelihood, loss and likeness of the batch, and its share of novel rows.
+    """
+
+    n_rows: int
+    phase: str
+    drift_detected: bool = False
+    signals: tuple[str, ...] = ()
+    since: int | None = None
+    strength: float = 0.0
+    action: str = ""
+    measures: dict[str, float] = field(default_factory=dict)
+
+    def describe(self) -> str:
+        """Say it in words.
+
+        Returns
+        -------
+        str
+        """
+        if not self.drift_detected:
+            if self.phase == "learning":
+                return f"{self.n_rows} rows: learning what is usual; drift cannot be told yet."
+            return f"{self.n_rows} rows: no drift."
+        why = "; ".join(_WORDS[name] for name in self.signals)
+        chance = f" (by chance once in {self.strength:.0e} rows)" if self.strength else ""
+        return (
+            f"{self.n_rows} rows: the target has changed, it seems since row {self.since}: "
+            f"{why}{chance}; {_DONE[self.action]}."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class MonitorState:
+    """All that a :class:`DriftMonitor` knows, but for its model."""
+
+    action: str
+    signals: tuple[str, ...]
+    warm_up: int
+    seed: int
+    n_rows: int
+    n_drifts: int
+    detected: bool
+    watch: WatchState
+    detectors: dict[str, BettingState]
+
+
+class DriftMonitor:
+    """Watch the target of a model that follows a stream.
+
+    Call :meth:`update` with each batch before the model learns from it.
+
+    Parameters
+    ----------
+    model : OnlineDaDiL
+        Fitted on its sources.
+    action : {"tell", "forget", "restart"}
+        What to do about drift. "tell": report it, and learn anew what is usual. "forget": let all that
+        was seen count as little as what came since the change. "restart": forget the target, and keep
+        the sources.
+    signals : sequence of str
+        What to watch: "likelihood", "loss" (of the reconstruction; novel rows have a large one),
+        "resemblance" (to the sources, as the coordinates have it) and "proportions" (of the classes).
+    detectors : mapping of str → detector, optional
+        Other detectors for some of the signals, such as those of river: anything with ``update(x)`` and
+        ``drift_detected``. Each gets ranks, which are even between 0 and 1 until something changes.
+    false_alarm_every : float, default=100_000
+        Rows between false alarms, on average at least. It holds for all of our own detectors together.
+    calibration : Calibration, optional
+        What :func:`baryflow.drift.calibrate` has learned from the sources: it makes thresholds
+        higher where sources that do not change come close to an alarm more often than they should.
+    warm_up : int, optional
+        Rows from which the model learns before it is watched; without it ten of each class, and 200 at
+        least.
+    seed : int, default=0
+        Of the chances by which ties are broken.
+
+    Attributes
+    ----------
+    drift_detected : bool
+        Whether the last batch has shown drift.
+    n_drifts : int
+        How often there was some.
+
+    Examples
+    --------
+    >>> from baryflow import OnlineDaDiL
+    >>> from baryflow.datasets import make_domains
+    >>> from baryflow.drift import DriftMonitor
+    >>> plant = make_domains(n_sources=3, n_classes=4, n_per_class=100, random_state=0)
+    >>> model = OnlineDaDiL(random_state=0).fit(plant.X, plant.y, sample_domain=plant.domain)
+    >>> monitor = DriftMonitor(model, warm_up=100)
+    >>> for batch in (*plant.X_target.reshape(10, 40, -1), plant.X[:40]):  # at last another plant
+    ...     report = monitor.update(batch)
+    ...     model = model.partial_fit(batch)
+    >>> monitor.drift_detected, report.since
+    (True, 400)
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        action: str = "tell",
+        signals: Sequence[str] = SIGNALS,
+        detectors: Mapping[str, Detector] | None = None,
+        false_alarm_every: float = FALSE_ALARM_EVERY,
+        calibration: Any = None,
+        warm_up: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        as_choice(action, "action", ACTIONS)
+        self.model, self.action, self.signals = model, action, check_signals(signals)
+        usual = max(_LEAST_WARM_UP, _WARM_UP_PER_CLASS * len(model.classes_))
+        self.warm_up = usual if warm_up is None else as_count(warm_up, "warm_up")
+        self.seed = as_count(seed, "seed", minimum=0)
+        every = as_real(false_alarm_every, "false_alarm_every", low=1.0, open_low=True)
+        factors = {} if calibration is None else dict(calibration.factors)
+        # Each of several detectors may err as much more rarely.
+        self.detectors: dict[str, Detector] = {
+            name: BettingDetector(every * len(self.signals) * max(1.0, factors.get(name, 1.0)))
+            for name in self.signals
+        }
+        for name, detector in (detectors or {}).items():
+            if name not in self.detectors:
+                raise InvalidInputError(f"a detector for {name!r}, which is not among {self.signals}")
+            if not isinstance(detector, Detector):
+                raise InvalidInputError(
+                    f"the detector for {name!r} must have update(x) and drift_detected, got {detector!r}"
+                )
+            self.detectors[name] = detector
+        self.n_rows, self.n_drifts, self.drift_detected = 0, 0, False
+        self._watch = Watch(len(model.classes_), self.warm_up, self.seed)
+
+    def update(self, X: Any) -> DriftReport:
+        """Look at rows from which the model has not learned yet.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+
+        Returns
+        -------
+        DriftReport
+
+        Raises
+        ------
+        InvalidInputError
+            If the rows do not fit the model.
+        """
+        watch, first = self._watch, self.n_rows
+        self.drift_detected = False
+        if watch.ready and self.model.target_mass > 0.0:
+            watch.put_down(self.model.known_target())
+        if watch.known is None:
+            classes = self.model.predict_proba(X).argmax(axis=1)
+            watch.learn(classes)
+            self.n_rows += len(classes)
+            return DriftReport(self.n_rows, "learning")
+        measured = self.model.measure(X, watch.known)
+        ranks = watch.rank(measured)
+        self.n_rows += len(ranks)
+        measures = measured.summary()
+        for number, row in enumerate(ranks):
+            if sounding := self._feed(row):
+                return self._sound(sounding, first + number, measures)
+        return DriftReport(self.n_rows, "watching", measures=measures)
+
+    def _feed(self, row: Floats) -> list[str]:
+        """Give the ranks of one row to the detectors; return which of them sound."""
+        sounding = []
+        for name in self.signals:
+            x = float(row[SIGNALS.index(name)])
+            if not np.isnan(x):
+                self.detectors[name].update(x)
+                if self.detectors[name].drift_detected:
+                    sounding.append(name)
+        return sounding
+
+    def _sound(self, signals: list[str], row: int, measures: dict[str, float]) -> DriftReport:
+        """Report drift that was found at a row, do something about it, and begin anew."""
+        since, strength = row, 0.0
+        for name in signals:
+            detector = self.detectors[name]
+            if isinstance(detector, BettingDetector):
+                # Classes are looked at every so many rows only.
+                step = self._watch.stride if name == "proportions" else 1
+                since = min(since, row + 1 - detector.since * step)
+                strength = max(strength, detector.value)
+        self.drift_detected, self.n_drifts = True, self.n_drifts + 1
+        if self.action == "restart":
+            self.model.forget()
+        elif self.action == "forget":
+            recent = self.n_rows - since
+            self.model.forget(min(1.0, recent / max(self.model.target_mass, recent)))
+        self._watch = Watch(len(self.model.classes_), self.warm_up, self.seed + 2 * self.n_drifts)
+        for name, detector in self.detectors.items():
+            if isinstance(detector, BettingDetector):
+                self.detectors[name] = BettingDetector(detector.threshold)
+        return DriftReport(
+            self.n_rows, "watching", True, tuple(signals), max(since, 0), strength, self.action, measures
+        )
+
+    # -- keeping ---------------------------------------------------------------------------------
+
+    def state(self) -> MonitorState:
+        """Return all there is to know but for the model, to go on bit for bit.
+
+        Returns
+        -------
+        MonitorState
+            Fit for :func:`baryflow.codec.encode`.
+
+        Raises
+        ------
+        InvalidInputError
+            If there are other detectors than ours: what they know cannot be kept.
+        """
+        kept: dict[str, BettingState] = {}
+        for name, detector in self.detectors.items():
+            if not isinstance(detector, BettingDetector):
+                raise InvalidInputError(
+                    f"the detector for {name!r} is a {type(detector).__name__}, which cannot be kept: "
+                    "leave it out, and ours takes its place"
+                )
+            kept[name] = detector.state()
+        return MonitorState(
+            self.action, self.signals, self.warm_up, self.seed, self.n_rows, self.n_drifts,
+            self.drift_detected, self._watch.state(), kept,
+        )  # fmt: skip
+
+    @classmethod
+    def from_state(cls, model: Any, state: MonitorState) -> Self:
+        """Go on from what :meth:`state` gave.
+
+        Parameters
+        ----------
+        model : OnlineDaDiL
+            As it was when the state was taken.
+        state : MonitorState
+
+        Returns
+        -------
+        DriftMonitor
+
+        Raises
+        ------
+        InvalidInputError
+            If the parts do not fit each other.
+        """
+        monitor = cls(
+            model, action=state.action, signals=state.signals, warm_up=state.warm_up, seed=state.seed
+        )
+        if set(state.detectors) != set(monitor.detectors):
+            raise InvalidInputError(f"expected detectors for {state.signals}, got {[*state.detectors]}")
+        monitor.detectors = {
+            name: BettingDetector.from_state(state.detectors[name]) for name in state.signals
+        }
+        monitor.n_rows, monitor.n_drifts = state.n_rows, state.n_drifts
+        monitor.drift_detected = state.detected
+        monitor._watch = Watch(len(model.classes_), state.warm_up, state.seed + 2 * state.n_drifts)
+        monitor._watch.resume(state.watch)
+        return monitor
+
+
+def check_signals(signals: Sequence[str]) -> tuple[str, ...]:
+    """Return names of signals, each once."""
+    for name in signals:
+        as_choice(name, "signals", SIGNALS)
+    if not signals or len(set(signals)) < len(signals):
+        raise InvalidInputError(f"expected some of {SIGNALS} as signals, each once, got {signals!r}")
+    return tuple(signals)

@@ -1,0 +1,110 @@
+"""Ranks of numbers among those that came before, in bounded memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from baryflow.exceptions import InvalidInputError
+from baryflow.validation import Floats, Integers
+
+#: Cells for numbers, evenly spaced in asinh((x − median) / spread): fine near the median, and a tenth of
+#: the distance from it farther out, up to ten thousand spreads.
+_CELLS_PER_UNIT, _REACH = 10, 10
+_N_CELLS = 2 * _CELLS_PER_UNIT * _REACH
+#: Rows compared with each other at once.
+_PIECE = 64
+
+
+@dataclass(frozen=True, eq=False)
+class RanksState:
+    """All that a :class:`Ranks` knows."""
+
+    medians: Floats  # of each signal
+    spreads: Floats
+    counts: Integers  # (n_signals, n_groups, n_cells)
+    seed: int
+    n_rows: int
+
+
+class Ranks:
+    """Rank numbers among those before them that are of the same group.
+
+    The rank of a row is the share of earlier rows of its group with a lower number, ties broken by
+    chance. If the rows of every group come in no particular order, ranks are independent and even
+    between 0 and 1: exactly, whatever the numbers mean, and in whatever order the groups come.
+
+    Parameters
+    ----------
+    scores : array of shape (n, n_signals)
+        Some rows, which only say of what size numbers are; they are not counted.
+    n_groups : int
+    seed : int
+    """
+
+    def __init__(self, scores: Floats, n_groups: int, seed: int = 0) -> None:
+        self._medians = np.median(scores, axis=0)
+        spreads = np.median(np.abs(scores - self._medians), axis=0)
+        self._spreads = np.where(spreads > 0.0, spreads, 1.0)
+        self._counts = np.zeros((scores.shape[1], n_groups, _N_CELLS), dtype=np.intp)
+        self._start(int(seed), 0)
+
+    def _start(self, seed: int, n_rows: int) -> None:
+        # One draw for each number: the same for the same rows, however they are cut into batches.
+        self._seed, self._n_rows = seed, n_rows
+        self._rng = np.random.Generator(np.random.PCG64(seed).advance(n_rows * len(self._medians)))
+
+    def rank(self, scores: Floats, groups: Integers) -> Floats:
+        """Return the ranks of rows one after the other, and count them.
+
+        Parameters
+        ----------
+        scores : array of shape (n, n_signals)
+        groups : array of shape (n,)
+
+        Returns
+        -------
+        array of shape (n, n_signals)
+        """
+        pieces = [
+            self._rank(scores[start : start + _PIECE], groups[start : start + _PIECE])
+            for start in range(0, len(scores), _PIECE)
+        ]
+        return np.concatenate(pieces) if pieces else np.zeros(scores.shape)
+
+    def _rank(self, scores: Floats, groups: Integers) -> Floats:
+        units = np.arcsinh((scores - self._medians) / self._spreads)
+        cells = np.floor((np.clip(units, -_REACH, _REACH) + _REACH) * _CELLS_PER_UNIT).astype(np.intp)
+        cells = np.minimum(cells, _N_CELLS - 1)
+        rows = np.arange(len(scores))
+        chance = self._rng.random(scores.shape)
+        before = (rows[:, None] > rows) & (groups[:, None] == groups)
+        ranks = np.empty(scores.shape)
+        for signal, counts in enumerate(self._counts):
+            mine, table = cells[:, signal], counts[groups]
+            lower = np.where(np.arange(_N_CELLS) < mine[:, None], table, 0).sum(axis=1)
+            lower += (before & (mine < mine[:, None])).sum(axis=1)
+            same = table[rows, mine] + (before & (mine == mine[:, None])).sum(axis=1)
+            total = table.sum(axis=1) + before.sum(axis=1)
+            ranks[:, signal] = (lower + chance[:, signal] * (same + 1)) / (total + 1)
+            np.add.at(counts, (groups, mine), 1)
+        self._n_rows += len(scores)
+        return ranks
+
+    def state(self) -> RanksState:
+        """Return all there is to know, to go on bit for bit."""
+        return RanksState(self._medians, self._spreads, self._counts.copy(), self._seed, self._n_rows)
+
+    @classmethod
+    def from_state(cls, state: RanksState) -> Self:
+        """Go on from what :meth:`state` gave; raise InvalidInputError if the parts do not fit."""
+        n = len(state.medians)
+        if state.counts.ndim != 3 or state.counts.shape[::2] != (n, _N_CELLS) or len(state.spreads) != n:
+            raise InvalidInputError(f"the counts of ranks have the wrong shape: {state.counts.shape}")
+        ranks = cls(np.zeros((1, n)), state.counts.shape[1], state.seed)
+        ranks._medians, ranks._spreads = state.medians, state.spreads
+        ranks._counts = state.counts.copy()
+        ranks._start(state.seed, state.n_rows)
+        return ranks

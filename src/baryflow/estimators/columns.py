@@ -1,0 +1,80 @@
+"""How the columns of a target differ from those of the sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from baryflow.estimators.follower import Follower
+from baryflow.validation import Floats, Integers
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnComparison:
+    """Every column of the target and of the pooled sources, in the units of rows.
+
+    Attributes
+    ----------
+    names : list
+        Of the columns; their numbers if they have no names.
+    source_means, source_stds : array of shape (n_features,)
+        Of the rows of all sources together. The std is 0 where they do not vary, and NaN if the model
+        was made from mixtures.
+    target_means, target_stds : array of shape (n_features,)
+        Of the target's rows, glitches left out; NaN for a column of which no value was seen.
+    """
+
+    names: list[Any]
+    source_means: Floats
+    source_stds: Floats
+    target_means: Floats
+    target_stds: Floats
+
+    @property
+    def differences(self) -> Floats:
+        """How far the target's means are above the sources', in standard deviations of the sources.
+
+        Infinite for a column that does not vary in the sources and is elsewhere in the target.
+        """
+        gaps = self.target_means - self.source_means
+        same = (gaps == 0.0) & (self.source_stds == 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(same, 0.0, gaps / self.source_stds)
+
+    def order(self) -> Integers:
+        """Return the numbers of the columns that can be compared, those that differ most first.
+
+        Returns
+        -------
+        array of int
+        """
+        size = np.abs(self.differences)
+        order = np.argsort(-size, kind="stable")
+        return order[~np.isnan(size[order])]
+
+
+def compare(follower: Follower, names: Any) -> ColumnComparison:
+    """Compare what was seen of a target with its sources.
+
+    Parameters
+    ----------
+    follower : Follower
+    names : array of shape (n_features,), optional
+        Without it columns are numbered from 0.
+    """
+    model, target = follower.learned.model, follower.target
+    unseen = np.full(len(model.centre), target.mass <= 0.0)
+    stds = np.full(len(unseen), np.nan)
+    if model.classifiers is not None:  # rows came, and were counted
+        unseen |= target.tally.values == 0.0
+        stds = np.where(np.isfinite(model.classifiers.limits.high), model.scale, 0.0)
+    mean, variance = target.summary.moments() if target.mass > 0.0 else (model.centre, model.scale)
+    return ColumnComparison(
+        names=list(range(len(unseen))) if names is None else names.tolist(),
+        source_means=model.centre,
+        source_stds=stds,
+        target_means=np.where(unseen, np.nan, mean),
+        target_stds=np.where(unseen, np.nan, np.sqrt(variance)),
+    )

@@ -1,0 +1,49 @@
+"""What happens while a stream is followed: one kind of event for the command line, logs and services.
+
+======================  =====================================================================
+kind                    what it tells
+======================  =====================================================================
+``batch``               rows of a batch, how far to trust it, which source the target resembles
+``quarantine``          a row that could not be used, and why
+``column``              a column that is not as it should be
+``drift``               the target is no longer what it was
+``checkpoint``          everything up to here is on disk
+``warning``             something to know that stops nothing
+======================  =====================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened at a row of a stream.
+
+    Attributes
+    ----------
+    kind : str
+        See above.
+    position : int
+        The last row of the input that was read by then.
+    words : str
+        For people.
+    details : dict
+        For programs: plain values.
+    """
+
+    kind: str
+    position: int
+    words: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """Return it as one flat object, fit for a line of NDJSON.
+
+        Returns
+        -------
+        dict
+        """
+        return {"event": self.kind, "position": self.position, "words": self.words, **self.details}

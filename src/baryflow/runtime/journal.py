@@ -1,0 +1,131 @@
+"""A file to which batches are appended, each on disk before it counts.
+
+A record is its length, a checksum and its content: JSON and the rows as they are. What a killed process
+has left half written at the end is cut off when the journal is opened again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from baryflow.streams import Batch, Rejected
+
+_HEAD = struct.Struct("<II")  # length and CRC-32 of the content
+_SIZE = struct.Struct("<I")  # length of the JSON in it
+
+
+class Journal:
+    """Batches in the order in which they came.
+
+    Parameters
+    ----------
+    path : path
+        Made if it is not there.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.cut = 0  # bytes of a record that was not complete
+        self._file = self.path.open("a+b")
+        self._end = 0
+
+    def replay(self) -> Iterator[Batch]:
+        """Yield the batches that are there, and cut off what follows the last complete one.
+
+        Yields
+        ------
+        Batch
+        """
+        size = self.path.stat().st_size
+        self._end = 0
+        with self.path.open("rb") as file:
+            while (content := _next(file, size)) is not None:
+                self._end = file.tell()
+                yield _unpack(content)
+        self.cut = size - self._end
+        if self.cut:
+            self._file.truncate(self._end)
+            os.fsync(self._file.fileno())
+
+    def append(self, batch: Batch) -> None:
+        """Write a batch; it is on disk when this returns.
+
+        Parameters
+        ----------
+        batch : Batch
+
+        Raises
+        ------
+        OSError
+            If it cannot be written, for instance because the disk is full. The journal then holds what
+            it held before.
+        """
+        content = _pack(batch)
+        try:
+            self._file.write(_HEAD.pack(len(content), zlib.crc32(content)) + content)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError:
+            self._forget_unwritten()
+            raise
+        self._end = self._file.tell()
+
+    def _forget_unwritten(self) -> None:
+        """Close the file without writing what is still in its buffer, and cut off what was."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        os.truncate(self.path, self._end)
+        self._file = self.path.open("a+b")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _next(file: Any, size: int) -> bytes | None:
+    """Return the content of the next record; None at the end, also if it is not complete."""
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        return None
+    length, checksum = _HEAD.unpack(head)
+    if file.tell() + length > size:
+        return None
+    content: bytes = file.read(length)
+    return content if zlib.crc32(content) == checksum else None
+
+
+def _pack(batch: Batch) -> bytes:
+    words = {
+        "shape": list(batch.rows.shape),
+        "positions": batch.positions.tolist(),
+        "times": batch.times,
+        "keys": batch.keys,
+        "rejected": [asdict(row) for row in batch.rejected],
+        "cursor": batch.cursor,
+    }
+    text = json.dumps(words, ensure_ascii=False).encode()
+    return _SIZE.pack(len(text)) + text + np.ascontiguousarray(batch.rows).tobytes()
+
+
+def _unpack(content: bytes) -> Batch:
+    (length,) = _SIZE.unpack(content[: _SIZE.size])
+    words = json.loads(content[_SIZE.size : _SIZE.size + length])
+    rows = np.frombuffer(content, dtype=np.float64, offset=_SIZE.size + length)
+    return Batch(
+        rows=rows.reshape(words["shape"]),
+        positions=np.array(words["positions"], dtype=np.intp),
+        times=words["times"],
+        keys=words["keys"],
+        rejected=[Rejected(**row) for row in words["rejected"]],
+        cursor=words["cursor"],
+    )

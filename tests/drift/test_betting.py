@@ -1,0 +1,103 @@
+import numpy as np
+import pytest
+
+from baryflow import codec
+from baryflow.drift import BettingDetector, Detector
+from baryflow.drift.betting import BettingState
+from baryflow.exceptions import InvalidInputError
+
+
+def alarms(ranks, threshold):
+    detector, found = BettingDetector(threshold), []
+    for number, x in enumerate(ranks):
+        detector.update(x)
+        if detector.drift_detected:
+            found.append(number)
+    return found
+
+
+def test_bets_are_fair():
+    """Otherwise the threshold would not say how often there is a false alarm."""
+    detector = BettingDetector(1e9)
+    for x in (0.3, 0.9, 0.05, 0.31):
+        detector.update(x)
+    before = detector.state()
+    total, n = np.zeros(len(before.wealth)), 2000
+    # Bold bets win most at the very ends: there the midpoints of the integral lie closer.
+    for u in (np.arange(n) + 0.5) / n:
+        for x in (0.5 * u**8, 1.0 - 0.5 * u**8):
+            detector = BettingDetector.from_state(before)
+            detector.update(float(x))
+            total += detector.state().wealth * 4.0 * u**7 / n
+    assert total / np.maximum(before.wealth, 1.0) == pytest.approx(1.0, abs=0.01)
+
+
+def test_false_alarms_are_as_rare_as_promised():
+    ranks = np.random.default_rng(0).random(20_000)
+    assert 1 <= len(alarms(ranks, threshold=100.0)) <= 20_000 / 100
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda x: x / 5, lambda x: 1 - x / 5, lambda x: 0.4 + x / 5],
+    ids=["lower", "higher", "in the middle"],
+)
+def test_it_finds_every_kind_of_unevenness(change):
+    rng = np.random.default_rng(1)
+    ranks = np.concatenate([rng.random(500), change(rng.random(100))])
+    found = alarms(ranks, threshold=10_000.0)
+    assert found
+    assert 500 <= found[0] < 560
+
+
+def test_it_says_since_when_and_begins_anew_after_an_alarm():
+    rng = np.random.default_rng(2)
+    detector = BettingDetector(10_000.0)
+    for n in range(1, 1000):
+        detector.update(float(rng.random()) / (20 if n > 500 else 1))
+        if detector.drift_detected:
+            break
+    assert abs(n - detector.since - 500) <= 5
+    detector.update(0.5)
+    assert not detector.drift_detected
+    assert detector.since <= 1
+
+
+@pytest.mark.parametrize("x", [-0.1, 1.1, float("nan")])
+def test_what_is_no_rank_is_refused(x):
+    with pytest.raises(InvalidInputError, match="between 0 and 1"):
+        BettingDetector().update(x)
+
+
+def test_extreme_ranks_do_not_overflow():
+    detector = BettingDetector(1e300)
+    with np.errstate(all="raise"):
+        for x in [0.0, 1.0] * 5:
+            detector.update(x)
+    assert np.isfinite(detector.value)
+
+
+def test_resumed_it_goes_on_bit_for_bit():
+    ranks = np.random.default_rng(3).random(300) ** 1.5
+    whole, half = BettingDetector(1e6), BettingDetector(1e6)
+    for x in ranks:
+        whole.update(float(x))
+    for x in ranks[:150]:
+        half.update(float(x))
+    half = BettingDetector.from_state(codec.decode(BettingState, *codec.encode(half.state())))
+    for x in ranks[150:]:
+        half.update(float(x))
+    for mine, other in zip(vars(whole.state()).values(), vars(half.state()).values(), strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+def test_a_state_that_does_not_fit_is_refused():
+    state = BettingDetector().state()
+    broken = BettingState(**{**vars(state), "wealth": state.wealth[1:]})
+    with pytest.raises(InvalidInputError, match="wrong shapes"):
+        BettingDetector.from_state(broken)
+
+
+def test_it_has_the_shape_of_rivers_detectors():
+    assert isinstance(BettingDetector(), Detector)
+    assert not isinstance(object(), Detector)

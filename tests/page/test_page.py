@@ -1,0 +1,269 @@
+"""The page is one well-formed document that shows a model to everybody and asks nobody for anything."""
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from baryflow import DaDiL, Mixture, OnlineDaDiL, OnlineGaussianMixture, load
+from baryflow.datasets import make_domains
+from baryflow.exceptions import InvalidInputError
+from baryflow.page import html_report
+
+VOID = {"meta", "link", "wbr", "br", "input", "img", "hr"}
+
+
+class Page(HTMLParser):
+    """Elements, attributes and words of a page; refuses one whose elements are not closed in order."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.elements, self.words, self.rows = [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in {"wbr", "bdi", "b"}:
+            self.words.append(" ")
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th") and self.rows:
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.words.append(data)
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+    @property
+    def text(self):
+        return " ".join("".join(self.words).split())
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def row(self, first):
+        """Return the cells beside the first row of any table that begins so."""
+        return next(row[1:] for row in self.rows if row and row[0] == first)
+
+
+def small_problem(sources=("a", "b", "c"), classes=("fine", "worn"), n_features=4, n=20, seed=0):
+    rng = np.random.default_rng(seed)
+    means = rng.normal(0.0, 4.0, (len(classes), n_features))
+    y = np.tile(np.repeat(np.arange(len(classes)), n), len(sources))
+    X = means[y] + rng.normal(size=(len(y), n_features))
+    domain = np.repeat(np.array(sources), n * len(classes))
+    target = means[rng.integers(len(classes), size=96)] + rng.normal(size=(96, n_features))
+    return X, np.array(classes)[y], domain, target
+
+
+def fitted(**keywords):
+    X, y, domain, target = small_problem(**keywords)
+    return OnlineDaDiL(random_state=0, rehearse=False).fit(X, y, sample_domain=domain), target
+
+
+@pytest.fixture(scope="module")
+def followed():
+    p = make_domains(n_per_class=40, random_state=0)
+    model = OnlineDaDiL(random_state=0).fit(p.X, p.y, sample_domain=p.domain)
+    for batch in np.array_split(p.X_target, 8):
+        model.partial_fit(batch)
+    return model
+
+
+def test_the_page_asks_nobody_for_anything_and_runs_nothing(followed):
+    text = html_report(followed)
+    page = Page(text)
+    assert not any(page.all(tag) for tag in ("script", "img", "iframe", "object"))
+    assert not re.search(r"https?://|url\(|@import|\bon\w+=|srcset|\bsrc=", text)
+    assert [link["href"] for link in page.all("link")] == ["data:,"]
+    policy = next(m for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy")
+    assert policy["content"].startswith("default-src 'none'")
+
+
+def test_every_picture_has_words_or_stands_beside_them(followed):
+    page = Page(html_report(followed))
+    pictures = page.all("svg")
+    told = [svg for svg in pictures if svg.get("role") == "img"]
+    assert len(told) == 4
+    assert all(svg.get("aria-hidden") == "true" for svg in pictures if svg not in told)
+    identities = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(identities) == len(set(identities))
+    for svg in told:
+        assert set(svg["aria-labelledby"].split()) <= set(identities)
+    assert len(page.all("title")) == len(page.all("desc")) + 1 == 5
+    # Behind each picture is a table.
+    assert page.text.count("The figures") == 4
+
+
+def test_it_says_what_the_model_says(followed):
+    page = Page(html_report(followed, title="Unit 7"))
+    assert page.text.startswith("Unit 7 Unit 7 It learned 8 classes from 4 sources and adapts")
+    assert followed.decision_.reason in page.text
+    for line in followed.report().splitlines():
+        assert re.sub(" {2,}", " · ", line.strip()) in page.text
+    for name, share in followed.resemblance_.items():
+        shown = page.row(f"source {name}")[-1]
+        assert shown == f"{100 * share:.0f} %" or share < 0.005 or share > 0.995
+    assert f"Target rows seen {followed.n_samples_seen_} " in page.text
+
+
+def test_columns_are_in_the_units_of_rows_and_the_most_different_comes_first():
+    X, y, domain, target = small_problem()
+    X, target = X.copy(), target.copy()
+    X[:, 2] = 80.0 + 2.0 * np.random.default_rng(1).normal(size=len(X))
+    target[:, 2] = 95.0 + 0.01 * np.arange(len(target))
+    model = OnlineDaDiL(random_state=0, rehearse=False).fit(X, y, sample_domain=domain)
+    model.partial_fit(target[:48]).partial_fit(target[48:])
+    found = model.compare_columns()
+    assert found.order()[0] == 2
+    assert found.target_means == pytest.approx(target.mean(axis=0))
+    assert found.target_stds == pytest.approx(target.std(axis=0))
+    assert found.source_means == pytest.approx(X.mean(axis=0))
+    assert found.source_stds == pytest.approx(X.std(axis=0))
+    gap = (target[:, 2].mean() - X[:, 2].mean()) / X[:, 2].std()
+    assert found.differences[2] == pytest.approx(gap)
+    cells = Page(html_report(model)).row("column 2")
+    assert cells[1] == f"+{gap:.1f}"
+    assert cells[2] == f"+{target[:, 2].mean() - X[:, 2].mean():.1f}"
+    assert cells[3:5] == [f"{target[:, 2].mean():.1f}", f"{X[:, 2].mean():.1f}"]
+
+
+def test_columns_never_seen_and_columns_that_do_not_vary():
+    X, y, domain, target = small_problem()
+    X, target = X.copy(), target.copy()
+    X[:, 0] = 5.0
+    target[:, 0], target[:, 1] = 6.0, np.nan
+    model = OnlineDaDiL(random_state=0, rehearse=False).fit(X, y, sample_domain=domain)
+    before = model.compare_columns()
+    assert np.isnan(before.target_means).all()
+    assert len(before.order()) == 0
+    with pytest.warns(UserWarning, match="no value at all"):
+        model.partial_fit(target)
+    found = model.compare_columns()
+    assert found.differences[0] == np.inf
+    assert np.isnan(found.differences[1])
+    assert found.order()[0] == 0
+    assert sorted(found.order()) == [0, 2, 3]
+    page = Page(html_report(model))
+    assert page.row("column 0")[1] == "∞"
+    assert "no value at all" in page.row("column 1")[0]
+
+
+def test_before_any_target_it_shows_the_sources():
+    model, _ = fitted()
+    page = Page(html_report(model))
+    assert "No row of a target was seen yet" in page.text
+    assert "Sources: a, b, c" in page.text
+    assert not [svg for svg in page.all("svg") if svg.get("role") == "img"]
+
+
+@pytest.mark.parametrize(("n_sources", "n_classes"), [(2, 2), (1, 2), (30, 29)])
+def test_few_and_many(n_sources, n_classes):
+    sources = [f"machine {k}" for k in range(n_sources)]
+    classes = [f"fault {k}" for k in range(n_classes)]
+    model, target = fitted(sources=sources, classes=classes, n=4)
+    model.partial_fit(target)
+    page = Page(html_report(model))
+    cells = {row[0] for row in page.rows if row}
+    assert set(sources) | set(classes) <= cells
+    # Of many, the others are one area.
+    areas = [polygon["class"] for polygon in page.all("polygon")]
+    assert areas.count("area rest") == (2 if n_classes > 6 else 0)
+    assert len(areas) <= 14
+
+
+def test_names_are_shown_and_nothing_else_is_done_with_them():
+    evil = "<script>alert(1)</script>"
+    sources = ['"><img src=x onerror=alert(2)>', "a & b", "z" * 300]
+    classes = [evil, "null \x00 and \ud800", "'quoted'"]
+    model, target = fitted(sources=sources, classes=classes)
+    model.partial_fit(target)
+    events = [{"row": 40, "kind": evil, "</td>": "<b>"}]
+    text = html_report(model, title="</title><script>", events=events)
+    page = Page(text)
+    assert not page.all("script")
+    assert not page.all("img")
+    assert all(words in page.text for words in (evil, "alert(2)", "a & b", "'quoted'"))
+    cells = {cell for row in page.rows for cell in row}
+    assert {*sources[:2], evil, "'quoted'"} <= cells
+    assert max(map(len, cells)) < 250  # a long name is cut ...
+    assert any(bdi.get("title") == "z" * 300 for bdi in page.all("bdi"))  # ... and whole when pointed at
+    assert not {"\x00", "\ud800"} & set(text)
+    assert text.encode("utf-8")
+
+
+def test_events_are_listed_and_marked():
+    model, target = fitted()
+    for batch in np.split(target, 4):
+        model.partial_fit(batch)
+    events = [
+        {"row": 48, "time": "2024-03-04T12:00", "kind": "drift", "detector": "loss", "value": 1.23456},
+        {"position": 72, "event": "checkpoint"},
+        {"kind": "note", "text": "a word"},
+        {"row": 5000, "kind": "later"},
+    ]
+    page = Page(html_report(model, events=events))
+    assert page.row("drift") == ["48", "2024-03-04T12:00", "detector: loss; value: 1.235"]
+    assert page.row("checkpoint") == ["72", "", ""]
+    assert page.row("note")[-1] == "a word"
+    marks = [line for line in page.all("line") if line.get("class") == "mark"]
+    # Two are within the stream, in each of four pictures; rows 24 to 96 span the width.
+    assert sorted({float(line["x1"]) for line in marks}) == pytest.approx([333.3, 666.7])
+    assert len(marks) == 8
+    with pytest.raises(InvalidInputError, match=r"mappings such as .* got str at position 0"):
+        html_report(model, events=["drift"])
+
+
+def test_a_saved_model_gives_the_same_page_and_the_same_twice(followed, tmp_path):
+    followed.save(tmp_path / "m.bary")
+    assert html_report(load(tmp_path / "m.bary")) == html_report(followed) == html_report(followed)
+
+
+def test_models_that_see_the_whole_target_at_once():
+    X, y, domain, target = small_problem()
+    names = np.concatenate([domain, np.full(len(target), "t")])
+    everything = np.concatenate([X, target])
+    labels = np.concatenate([y, np.full(len(target), y[0])])
+    model = DaDiL(random_state=0, rehearse=False).fit(everything, labels, names, target="t")
+    page = Page(html_report(model))
+    assert "saw 96 rows" in page.text
+    assert len(page.all("polyline")) == 4
+
+
+def test_models_made_from_mixtures_know_no_rows():
+    def domain(shift):
+        return Mixture([0.5, 0.5], [[shift, 0.0], [6.0 + shift, 0.0]], np.ones((2, 2)), labels=np.eye(2))
+
+    model = DaDiL().fit_mixtures({"a": domain(0.0), "b": domain(1.0)}, domain(0.5).with_labels(None))
+    assert len(model.compare_columns().order()) == 0
+    page = Page(html_report(model))
+    assert "made from mixtures" in page.text
+    assert page.row("a")[-1].endswith("%")
+
+
+def test_other_models_and_models_not_fitted_are_refused():
+    with pytest.raises(InvalidInputError, match="OnlineDaDiL or DaDiL; got OnlineGaussianMixture"):
+        html_report(OnlineGaussianMixture())
+    with pytest.raises(NotFittedError):
+        html_report(OnlineDaDiL())
+
+
+def test_a_page_of_a_long_stream_stays_small():
+    model, target = fitted()
+    for _ in range(300):
+        model.partial_fit(target[:4])
+    assert len(html_report(model)) < 150_000

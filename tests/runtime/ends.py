@@ -1,0 +1,61 @@
+"""Two ends of a stream, as simple as they can be."""
+
+import json
+import os
+
+import numpy as np
+
+from baryflow.streams import Batch, Rejected
+
+
+class Rows:
+    """Rows of an array; some of them cannot be used."""
+
+    def __init__(self, X, bad=()):
+        self.X, self.bad, self.at = X, set(bad), 0
+        self.columns = self.wanted = [f"x{j}" for j in range(X.shape[1])]
+
+    def read(self, n, _=None):
+        if self.at >= len(self.X):
+            return None
+        some = range(self.at, min(self.at + n, len(self.X)))
+        self.at = some.stop
+        good = [i for i in some if i not in self.bad]
+        return Batch(
+            rows=self.X[good],
+            positions=np.array(good, dtype=np.intp) + 1,
+            times=["" for _ in good],
+            keys=["" for _ in good],
+            rejected=[Rejected(i + 1, "it is bad", "?") for i in some if i in self.bad],
+            cursor={"at": self.at},
+        )
+
+    def seek(self, cursor):
+        self.at = cursor["at"]
+
+    def close(self):
+        pass
+
+
+class Lines:
+    """NDJSON in a file."""
+
+    def __init__(self, path):
+        self.file = open(path, "a+b", buffering=0)  # noqa: PTH123, SIM115 - kept open
+
+    @property
+    def position(self):
+        return self.file.seek(0, os.SEEK_END)
+
+    def write(self, records):
+        self.file.write("".join(json.dumps(r) + "\n" for r in records).encode())
+
+    def truncate(self, position):
+        self.file.flush()
+        self.file.truncate(position)
+
+    def flush(self, **_):
+        self.file.flush()
+
+    def close(self, **_):
+        self.file.close()

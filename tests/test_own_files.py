@@ -1,0 +1,178 @@
+"""From somebody's files to predictions, on the command line."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import baryflow
+from baryflow.cli import main
+
+PUMPS = Path(__file__).parent.parent / "examples" / "pumps"
+LABELLED = [str(PUMPS / f"pump_{name}.csv") for name in "abcd"]
+TARGET = str(PUMPS / "pump_e.csv")
+HOW = ["--label", "condition", "--domain-from-file", "--time", "time"]
+
+
+def call(*arguments, code=0):
+    result = CliRunner().invoke(main, [str(a) for a in arguments])
+    assert result.exit_code == code, result.stderr + str(result.exception)
+    return result
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    path = tmp_path_factory.mktemp("fitted") / "pumps.bary"
+    return path, call("fit", *LABELLED, *HOW, "--jobs", 1, "-o", path)
+
+
+@pytest.fixture(scope="module")
+def truth():
+    with (PUMPS / "pump_e_labels.csv").open(newline="") as file:
+        return np.array([row["condition"] for row in csv.DictReader(file)])
+
+
+def test_fit_says_what_it_reads_what_it_leaves_out_and_what_it_learned(fitted):
+    path, result = fitted
+    for words in (
+        "3,600 rows, 12 columns: speed_rpm",
+        "4 domains: pump_a (900)",
+        "6 classes: bearing wear (366)",
+        "left out: shift: holds words",
+        "this takes about",
+    ):
+        assert words in result.stderr
+    assert "Decision: " in result.stdout
+    model = baryflow.load(path)
+    assert model.feature_names_in_[0] == "speed_rpm"
+    assert model._kept is None  # the rows stay where they are
+
+
+def test_run_is_better_than_not_adapting_and_than_standardising(fitted, truth, tmp_path):
+    out, after = tmp_path / "out.ndjson", tmp_path / "after.bary"
+    result = call("run", fitted[0], TARGET, "--time", "time", "-o", out, "--save", after)
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    assert "900 rows = 900 predicted + 0 quarantined" in result.stderr
+    assert [r["position"] for r in records] == list(range(1, 901))
+    assert records[1]["time"] == "2024-03-04T02:00:00"
+    right = float(np.mean([r["label"] == t for r, t in zip(records, truth, strict=True)]))
+    # Of these rows the pooled classifier is right about 79 %, standardising each pump about 86 %.
+    assert right > 0.90
+    words = call("report", after).stdout
+    assert "900 target rows seen" in words
+    call("plot", after, "-o", tmp_path / "after.png")
+    assert (tmp_path / "after.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson", "parquet"])
+def test_every_kind_of_output_says_the_same(fitted, kind, tmp_path):
+    with Path(TARGET).open(newline="", encoding="utf-8") as file:
+        rows = [line for _, line in zip(range(41), file, strict=False)]
+    (tmp_path / "rows.csv").write_text("".join(rows), encoding="utf-8")
+    out = tmp_path / f"out.{kind}"
+    call("run", fitted[0], tmp_path / "rows.csv", "-o", out)
+    if kind == "parquet":
+        pq = pytest.importorskip("pyarrow.parquet")
+        labels = pq.read_table(out).column("label").to_pylist()
+    elif kind == "csv":
+        with out.open(newline="") as file:
+            labels = [row["label"] for row in csv.DictReader(file)]
+    else:
+        labels = [json.loads(line)["label"] for line in out.read_text().splitlines()]
+    assert len(labels) == 40
+    assert set(labels) <= set(baryflow.load(fitted[0]).classes_)
+
+
+def test_bad_rows_are_put_aside_and_counted(fitted, tmp_path):
+    lines = Path(TARGET).read_text(encoding="utf-8").splitlines()[:61]
+    lines[5] = lines[5].replace(",", ";")  # one cell
+    lines[9] += ",more"  # one cell too many
+    lines[20] = ",".join(["2024", "fast", *lines[20].split(",")[2:]])  # a word
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    files = {name: tmp_path / f"{name}.ndjson" for name in ("out", "events", "aside")}
+    result = call(
+        "run", fitted[0], tmp_path / "rows.csv", "-o", files["out"],
+        "--events", files["events"], "--quarantine", files["aside"],
+    )  # fmt: skip
+    assert "60 rows = 57 predicted + 3 quarantined" in result.stderr
+    aside = [json.loads(line) for line in files["aside"].read_text().splitlines()]
+    assert [row["position"] for row in aside] == [5, 9, 20]
+    assert all(row["reason"] and row["raw"] for row in aside)
+    kinds = [json.loads(line)["event"] for line in files["events"].read_text().splitlines()]
+    assert kinds.count("quarantine") == 3
+    assert kinds.count("batch") == 2
+
+
+def test_a_page_of_a_target_that_changes(fitted, tmp_path):
+    other = Path(LABELLED[1]).read_text(encoding="utf-8").splitlines()[1:]
+    rows = Path(TARGET).read_text(encoding="utf-8").splitlines()
+    rows += [line.rsplit(",", 1)[0] for line in other[:300]]  # another pump, all of a sudden
+    (tmp_path / "rows.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    paths = {name: tmp_path / name for name in ("out.csv", "events.ndjson", "after.bary", "page.html")}
+    how = ["--events", paths["events.ndjson"], "--save", paths["after.bary"]]
+    result = call("run", fitted[0], tmp_path / "rows.csv", "-o", paths["out.csv"], *how)
+    assert "the target has changed" in result.stderr
+    drifts = [e for e in map(json.loads, paths["events.ndjson"].read_text().splitlines())
+              if e["event"] == "drift"]  # fmt: skip
+    assert 900 < drifts[0]["position"] <= 1100
+    page = ["--html", paths["page.html"], "--events", paths["events.ndjson"]]
+    call("report", paths["after.bary"], *page)
+    text = paths["page.html"].read_text(encoding="utf-8")
+    assert "<svg" in text
+    assert "the target has changed" in text
+    assert "http://" not in text.replace("http://www.w3.org", "")
+
+
+def test_rows_from_standard_input(fitted):
+    text = "".join(Path(TARGET).read_text(encoding="utf-8").splitlines(keepends=True)[:11])
+    found = subprocess.run(
+        [sys.executable, "-m", "baryflow", "run", str(fitted[0]), "-"],
+        input=text.encode(),
+        capture_output=True,
+        check=True,
+    )
+    assert len(found.stdout.splitlines()) == 10
+    assert b"10 rows = 10 predicted + 0 quarantined" in found.stderr
+
+
+def test_evaluate_answers_whether_it_helps(tmp_path):
+    figure = tmp_path / "figure.png"
+    result = call("evaluate", *LABELLED, *HOW, "--jobs", 1, "--figure", figure)
+    for name in ("pump_a", "pump_d", "mean"):
+        assert name in result.stdout
+    assert figure.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fit", *LABELLED, "--label", "state", "--domain-from-file"], "state"),
+        (["fit", *LABELLED, "--label", "condition"], "--domain COLUMN, or --domain-from-file"),
+        (["fit", *LABELLED, *HOW, "--domain", "shift"], "--domain COLUMN, or --domain-from-file"),
+        (["fit", *LABELLED, *HOW, "--usual", "normal"], "CLASS=SHARE"),
+        (["fit", *LABELLED, *HOW, "--usual", "well=0.5"], "not a class; classes are: bearing wear"),
+        (["fit", *LABELLED, *HOW, "--ignore", "speeed"], "speeed"),
+    ],
+)
+def test_what_cannot_be_learned_is_told_at_once(arguments, words, tmp_path):
+    result = call(*arguments, "-o", tmp_path / "m.bary", code=1)
+    assert words in result.stderr
+    assert not (tmp_path / "m.bary").exists()
+
+
+def test_what_cannot_be_followed_is_told_at_once(fitted, tmp_path):
+    (tmp_path / "rows.csv").write_text("speed_rpm,flow_m3_h\n1,2\n")
+    assert "seal_temp_C" in call("run", fitted[0], tmp_path / "rows.csv", code=1).stderr
+    same = ["-o", tmp_path / "x.ndjson", "--events", tmp_path / "x.ndjson"]
+    assert "files of their own" in call("run", fitted[0], TARGET, *same, code=1).stderr
+    kept = ["--checkpoint", tmp_path / "kept"]
+    assert "standard output cannot be taken back" in call("run", fitted[0], TARGET, *kept, code=1).stderr
+    baryflow.Mixture([1.0], [[0.0]], [[1.0]]).save(tmp_path / "mixture.bary")
+    assert "'fit' has written" in call("run", tmp_path / "mixture.bary", TARGET, code=1).stderr
+    assert "not a model that adapts" in call("report", tmp_path / "mixture.bary", code=1).stderr
+    assert "has followed no target" in call("plot", fitted[0], "-o", tmp_path / "p.png", code=1).stderr
