@@ -1,5 +1,5 @@
 import contextlib
-import datetime
+import datetime as dt
 import sys
 
 import numpy as np
@@ -20,7 +20,7 @@ def parquet(tmp_path):
     flow = [float(i) for i in range(50)]
     flow[30] = float("inf")
     content = {
-        "time": [datetime.datetime(2024, 1, 1, 0, i) for i in range(50)],  # noqa: DTZ001 - historians' clocks
+        "time": [dt.datetime(2024, 1, 1, 0, i) for i in range(50)],
         "flow": flow,
         "count": [None if i == 3 else i for i in range(50)],
         "word": ["x" if i == 7 else str(i) for i in range(50)],

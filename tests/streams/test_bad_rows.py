@@ -74,7 +74,7 @@ def test_ten_thousand_mutated_lines(tmp_path, suffix, make):
     good = [make(generator) for _ in range(10_000)]
     lines = [mutate(line, generator) for line in good]
     header = b"a,b,c\n" if suffix == "csv" else b""
-    # An undamaged row first: in CSV a damaged one could be taken for units, in NDJSON it would tell no names.
+    # An undamaged row first: a damaged one could be taken for units, or tell no names.
     path = write(tmp_path / f"bad.{suffix}", header + b"\n".join([good[0], *lines, good[0]]))
     batches = read_all(path, NAMES, 97)
     rows_in = 2 + sum(bool(line.strip(b" \r")) for line in lines)

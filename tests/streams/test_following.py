@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import shutil
 
 import pytest
@@ -126,7 +125,7 @@ def test_ndjson_is_followed_too(tmp_path):
     path = write(tmp_path / "log.ndjson", '{"a": 1, "b": 2}\n')
     with follow(path) as source:
         assert drain(source)[0] == [[1, 2]]
-        os.replace(write(tmp_path / "new", '{"b": 4, "a": 3}\n'), path)
+        write(tmp_path / "new", '{"b": 4, "a": 3}\n').replace(path)
         assert drain(source)[0] == [[3, 4]]
 
 

@@ -115,11 +115,18 @@ def test_parquet_of_nothing(tmp_path):
 
 
 def test_standard_output():
-    program = (
-        "from baryflow.streams import open_sink\n"
-        "sink = open_sink('-'); sink.write([{'a': 1}]); sink.flush(sync=True); assert sink.position == 9\n"
-        "try: sink.truncate(0)\nexcept ValueError as error: sink.write([{'said': str(error)[:8]}])\nsink.close()"
-    )
+    program = """
+from baryflow.streams import open_sink
+sink = open_sink("-")
+sink.write([{"a": 1}])
+sink.flush(sync=True)
+assert sink.position == 9
+try:
+    sink.truncate(0)
+except ValueError as error:
+    sink.write([{"said": str(error)[:8]}])
+sink.close()
+"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout == b'{"a": 1}\n{"said": "what was"}\n'
 

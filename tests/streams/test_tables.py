@@ -59,7 +59,8 @@ def test_columns_that_are_left_out_are_named(tmp_path):
         "empty": "has no values",
         "(column 1)": "has no name",
     }
-    assert table.domain.tolist() == ["x", ""]
+    assert table.domain.tolist() == ["x"]
+    assert [(one.position, one.reason) for _, one in table.rejected] == [(2, "it has no domain.")]
 
 
 @pytest.mark.parametrize(

@@ -69,12 +69,38 @@ class Source(Protocol):
     def read(self, n: int, timeout: float | None = None) -> Batch | None:
         """Return the next `n` rows, good and bad together, or None at the end.
 
-        Fewer are returned when `timeout` seconds have passed since the first row of the batch, and at
-        the end. A batch may have no rows but rejected ones.
+        Parameters
+        ----------
+        n : int
+        timeout : float, optional
+            Seconds since the first row of the batch after which fewer are returned. A batch may have no
+            rows but rejected ones.
+
+        Returns
+        -------
+        Batch or None
+
+        Raises
+        ------
+        InvalidInputError
+            If what follows cannot be read at all; rows that came before it were returned.
         """
 
     def seek(self, cursor: dict[str, Any]) -> None:
-        """Go on after a batch that was read in an earlier life."""
+        """Go on after a batch that was read in an earlier life.
+
+        A pipe cannot be read again: it goes on as it is, and only its rows are counted on.
+
+        Parameters
+        ----------
+        cursor : dict
+            Of the batch.
+
+        Raises
+        ------
+        InvalidInputError
+            If the input is not the one that was read then.
+        """
 
     def close(self) -> None:
         """Let go of the input."""
@@ -88,13 +114,56 @@ class Sink(Protocol):
         """Bytes written so far, those not yet on the disk included."""
 
     def write(self, records: list[dict[str, Any]]) -> None:
-        """Append records; all must have the same keys."""
+        """Append records.
+
+        Parameters
+        ----------
+        records : list of dict
+            All with the same keys.
+
+        Raises
+        ------
+        InvalidInputError
+            If keys are not those of the header.
+        """
 
     def truncate(self, position: int) -> None:
-        """Forget everything written after `position`."""
+        """Forget everything written after `position`.
+
+        Parameters
+        ----------
+        position : int
+
+        Raises
+        ------
+        InvalidInputError
+            If less was written, or it cannot be taken back.
+        """
 
     def flush(self, sync: bool = False) -> None:
-        """Hand everything over to the system; with `sync`, return once it is on the disk."""
+        """Hand everything over to the system.
+
+        Parameters
+        ----------
+        sync : bool, default=False
+            Whether to return only when it is on the disk.
+
+        Raises
+        ------
+        OSError
+            If there is no room.
+        """
 
     def close(self, finished: bool = True) -> None:
-        """Flush and let go; with ``finished=False``, more will be appended in a later life."""
+        """Flush and let go.
+
+        Parameters
+        ----------
+        finished : bool, default=True
+            Whether all is written; if not, it can be gone on with in a later life.
+
+        Raises
+        ------
+        OSError
+            If there is no room.
+        """

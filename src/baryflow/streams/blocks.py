@@ -141,7 +141,8 @@ class RowSource:
         nothing = [""] * len(good)
         texts = block.texts if whole else [[text[row] for row in good] for text in block.texts]
         return Batch(
-            rows=block.numbers if whole else block.numbers[good],
+            # Sums of the same numbers may differ in their last bit where they lie differently in memory.
+            rows=np.ascontiguousarray(block.numbers if whole else block.numbers[good]),
             positions=block.positions if whole else block.positions[good],
             times=texts[0] if self._has_time else nothing,
             keys=texts[-1] if self._has_key else nothing,

@@ -15,7 +15,7 @@ _BOM = b"\xef\xbb\xbf"
 _DELIMITERS = ("\t", ";", ",", "|")
 #: A historian's row has a time even where it has no numbers; a row of units has none.
 _TIMESTAMP = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}|\d{1,2}:\d{2}")
-_DECLARED = re.compile(r'"?sep=(.)"?')
+_DECLARED = re.compile(r'"?sep=([^\w."])"?')
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import queue
 import stat
 import sys
 import threading
+import warnings
 import zlib
 from pathlib import Path
 from typing import IO, Any
@@ -62,22 +63,29 @@ class FileFeed:
     def chunk(self, wait: float | None) -> bytes:  # noqa: ARG002 - a file keeps nobody waiting
         """Return more bytes, none at the end."""
         try:
-            return self._file.read(CHUNK)
+            chunk = self._file.read(CHUNK)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise InvalidInputError(
                 f"{self._name} is not a complete gzip file ({error}); make it again, or name one "
                 f"that is not compressed"
             ) from error
+        if not chunk and self._is_cut():
+            warnings.warn(f"{self._name} has shrunk while it was read; it ends here", stacklevel=2)
+        return chunk
+
+    def _is_cut(self) -> bool:
+        return self._file is self._raw and os.fstat(self._raw.fileno()).st_size < self._raw.tell()
 
     def find(self, cursor: dict[str, Any]) -> int:
-        """Go to the beginning, if it is the file of `cursor`, and return its offset."""
+        """Return the offset of `cursor`, if this is the file it is from."""
         self._file.seek(0)
         if not is_known(self._file, cursor):
             raise InvalidInputError(
                 f"{self._name} is not the file that was read before: its beginning differs; start anew, "
                 f"or name the file that was read"
             )
-        if not self._name.endswith(".gz") and os.fstat(self._raw.fileno()).st_size < cursor["offset"]:
+        self._file.seek(cursor["offset"])
+        if self._is_cut():
             raise InvalidInputError(
                 f"{self._name} is shorter than what was read of it before ({cursor['offset']} bytes); "
                 f"start anew, or name the file that was read"

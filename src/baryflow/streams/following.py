@@ -88,7 +88,7 @@ class TailFeed:
         return Turn.TRUNCATED
 
     def find(self, cursor: dict[str, Any]) -> int:
-        """Go to the beginning of the file of `cursor`, also if it has another name by now."""
+        """Find the file of `cursor`, also if it has another name by now, and return the offset in it."""
         for path in self._candidates(cursor):
             with path.open("rb", buffering=0) as file:
                 known = os.fstat(file.fileno()).st_size >= cursor["offset"] and is_known(file, cursor)

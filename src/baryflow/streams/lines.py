@@ -30,7 +30,7 @@ class Feed(Protocol):
         """Return at most CHUNK bytes, none at the end; None if nothing came for `wait` seconds."""
 
     def find(self, cursor: dict[str, Any]) -> int | None:
-        """Go to the beginning of the input that `cursor` is from, and return the offset to go on at.
+        """Find the input that `cursor` is from, and return the offset to go on at.
 
         None if it can only go on where it is.
         """

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,24 @@ class _Column:
     rows: list[Integers] = field(default_factory=list)
     rejected: list[tuple[str, Rejected]] = field(default_factory=list)
 
+    def add(
+        self,
+        block: Block,
+        start: int,
+        file: str,
+        strange: dict[int, str],
+        describe: Callable[[str], str],
+    ) -> None:
+        """Note the strange cells of a block whose first row is number `start`."""
+        if not strange:
+            return
+        self.example = self.example or next(iter(strange.values())).strip()
+        self.count += len(strange)
+        self.rows.append(np.fromiter(strange, np.intp, len(strange)) + start)
+        for row in list(strange)[: max(0, KEPT - len(self.rejected))]:
+            one = Rejected(int(block.positions[row]), describe(strange[row]), block.beginning(row))
+            self.rejected.append((file, one))
+
 
 class _Heap:
     """Blocks of several files, until it is known which columns are numbers."""
@@ -192,6 +211,7 @@ class _Heap:
         self._domains: list[str] = []
         self._times: list[str] = []
         self._strange = [_Column() for _ in columns]
+        self._nowhere = _Column()  # rows without a domain
         self._rejected: list[tuple[str, Rejected]] = []
         self._n_rejected = 0
 
@@ -206,16 +226,11 @@ class _Heap:
         self._rejected += [(file, one) for one in block.rejected[: KEPT - len(self._rejected)]]
         self._n_rejected += len(block.rejected)
         self.read += count + len(block.rejected)
-        for column, name_, j in zip(self._strange, self._columns, order, strict=True):
-            strange = block.strange[j]
-            if strange:
-                column.example = column.example or next(iter(strange.values())).strip()
-                column.count += len(strange)
-                column.rows.append(np.fromiter(strange, np.intp, len(strange)) + start)
-                for row in list(strange)[: max(0, KEPT - len(column.rejected))]:
-                    reason = describe_strange(name_, strange[row])
-                    one = Rejected(int(block.positions[row]), reason, block.beginning(row))
-                    column.rejected.append((file, one))
+        for column, called, j in zip(self._strange, self._columns, order, strict=True):
+            column.add(block, start, file, block.strange[j], partial(describe_strange, called))
+        if self._has_domain:
+            nowhere = {row: "" for row, one in enumerate(block.texts[1]) if not one}
+            self._nowhere.add(block, start, file, nowhere, lambda _: "it has no domain.")
 
     def to_table(self, n_files: int, left_out: dict[str, str], label: str) -> Table:
         """Leave out columns of words, rows with words in the others, and rows without a label."""
@@ -223,7 +238,9 @@ class _Heap:
         self._numbers.clear()
         good = np.ones(len(X), dtype=bool)
         kept: list[int] = []
-        rejected = list(self._rejected)
+        rejected = [*self._rejected, *self._nowhere.rejected]
+        for rows in self._nowhere.rows:
+            good[rows] = False
         for j, (name, column) in enumerate(zip(self._columns, self._strange, strict=True)):
             values = int(np.isfinite(X[:, j]).sum())
             if column.count > TEXT_SHARE * (column.count + values):

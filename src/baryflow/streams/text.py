@@ -184,6 +184,10 @@ class TextReader:
                 self._decoder = self._start_json(text, above)
             elif declared is not None:
                 delimiter = declared
+            elif isinstance(taken[0], Overlong):
+                raise InvalidInputError(
+                    f"{self._name} begins with a line of {taken[0].length} bytes; expected a header"
+                )
             else:
                 self._decoder = self._start_csv(text, encoding, delimiter, above)
         if self._selection.numbers is None:  # files that follow must have the same
