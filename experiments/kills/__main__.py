@@ -1,13 +1,14 @@
 """Kill ``baryflow run`` at random moments, again and again, and compare what it has written in the end.
 
 ``python -m experiments.kills [--kills 100]`` follows the fifth pump of examples/ (its rows, many times
-over), once undisturbed and once killed by SIGKILL at moments drawn at random, and writes a line for every
-life to ``results/kills.csv``.
+over), once undisturbed and once killed by SIGKILL at moments drawn at random, and writes a line for
+every life to ``results/kills.csv``.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import os
 import random
@@ -54,7 +55,11 @@ def follow(folder, name):
 
 def state(folder):
     """Return what changes as soon as a run has begun to work."""
-    return sorted((path.name, path.stat().st_size) for path in folder.glob("checkpoint/*.log"))
+    found = []
+    for path in folder.glob("checkpoint/*.log"):
+        with contextlib.suppress(FileNotFoundError):  # it may go while we look
+            found.append((path.name, path.stat().st_size))
+    return sorted(found)
 
 
 def size(folder):

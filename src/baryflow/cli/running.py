@@ -22,6 +22,8 @@ from baryflow.streams import open_sink, open_source
 
 #: Events that are told on standard error as they come.
 _SPOKEN = ("column", "drift", "warning")
+#: Seconds after which a run that waits for rows looks whether it is to stop.
+_LOOK_UP = 0.5
 
 
 @click.command()
@@ -42,7 +44,8 @@ _SPOKEN = ("column", "drift", "warning")
     help="Take a batch as it is after so long; for slow inputs.  [default: 10 with --tail and -]",
 )  # fmt: skip
 @click.option(
-    "--drift", type=click.Choice(["tell", "forget", "restart", "off"]), default="tell", show_default=True,
+    "--drift", type=click.Choice(["tell", "forget", "restart", "off"]), default="tell",
+    show_default=True,
     help="What to do if the target changes: tell, count what was before less, or start anew.",
 )  # fmt: skip
 @click.option("--tail", is_flag=True, help="The file grows: wait for more of it.")
@@ -76,18 +79,19 @@ def run(
         names = getattr(fitted, "feature_names_in_", None)
         if wait is None and (tail or source == "-"):
             wait = 10.0
-        rows = open_source(
-            source, columns=None if names is None else names.tolist(), time=time, tail=tail
-        )
+        wanted = None if names is None else names.tolist()
+        # Nobody knows when the next row comes: look up now and then whether to stop.
+        idle = _LOOK_UP if tail or source == "-" else None
+        rows = open_source(source, columns=wanted, time=time, tail=tail, idle=idle)
         stack.callback(rows.close)
         kept = None
         if checkpoint is not None:
             kept = Checkpoint(checkpoint)
             stack.callback(kept.close)
         outputs = _open(output, events, quarantine, kept)
-        for sink in outputs.named().values():
-            stack.callback(sink.close)
         stop = stack.enter_context(_signals())
+        ending = _Ending(outputs)
+        stack.callback(ending.close)
         line = stack.enter_context(Line(log_every=60.0))
         teller = _Teller(line)
         runner = Runner(
@@ -97,6 +101,7 @@ def run(
         )  # fmt: skip
         teller.totals = runner.totals
         totals = _run(runner, stop, kept is not None)
+        ending.finished = not stop()
         if save_to is not None:
             runner.model.save(save_to)
         line.say(_balance(totals))
@@ -116,6 +121,19 @@ def _run(runner: Runner, stop: _Stop, kept: bool) -> Totals:
                 "make room and call it again"
             ) from error
         raise
+
+
+class _Ending:
+    """Closes outputs; those of a run that did not come to its end can be gone on with."""
+
+    def __init__(self, outputs: Outputs) -> None:
+        self._outputs, self.finished = outputs, False
+
+    def close(self) -> None:
+        for sink in self._outputs.named().values():
+            # What went wrong before matters more than that it cannot be closed in order either.
+            with contextlib.nullcontext() if self.finished else contextlib.suppress(OSError):
+                sink.close(finished=self.finished)
 
 
 class _Stop:

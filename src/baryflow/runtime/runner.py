@@ -128,6 +128,8 @@ class Runner:
             batch = self.source.read(self.batch_size, self.timeout)
             if batch is None:
                 break
+            if not len(batch.rows) and not batch.rejected:
+                continue  # nothing came for a while
             if self.checkpoint is not None:
                 self.checkpoint.append(batch)
             self._take(batch)
@@ -155,6 +157,9 @@ class Runner:
             self._learn(batch)
         totals.batches += 1
         self._cursor = batch.cursor
+        if not self._replaying:
+            for sink in self.outputs.named().values():
+                sink.flush(sync=False)  # somebody may be waiting for it
         if self.checkpoint is not None and totals.batches % self.every == 0:
             words = f"{totals.batches} batches, {totals.read} rows are on disk"
             self._tell("checkpoint", words, batches=totals.batches)

@@ -1,0 +1,101 @@
+"""Files that grow, files that cannot: the real command."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from baryflow import OnlineDaDiL
+from baryflow.datasets import make_domains
+
+P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
+COLUMNS = [f"x{j}" for j in range(4)]
+LINES = [",".join(f"{v:.6f}" for v in row) for row in P.X_target]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    model = OnlineDaDiL(rehearse=False, keep_sources=False, random_state=0)
+    model.fit(P.X, P.y, sample_domain=P.domain)
+    model.feature_names_in_ = np.array(COLUMNS, dtype=object)
+    model.save(tmp_path / "model.bary")
+    return tmp_path
+
+
+def start(folder, *arguments):
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "baryflow", "run", folder / "model.bary", *arguments]
+    return subprocess.Popen(
+        [str(part) for part in command], env=environment, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for(condition, seconds=60.0):
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds
+        time.sleep(0.05)
+
+
+def count(path):
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+def test_a_growing_file_is_followed_through_rotation_until_told_to_stop(folder):
+    rows, out = folder / "rows.csv", folder / "out.ndjson"
+    header = ",".join(COLUMNS)
+    rows.write_text("\n".join([header, *LINES[:40], ""]))
+    process = start(
+        folder, rows, "--tail", "-o", out, "--batch", 16, "--wait", 0.3,
+        "--checkpoint", folder / "checkpoint",
+    )  # fmt: skip
+    wait_for(lambda: count(out) == 40)  # what was predicted is there to be read
+    with rows.open("a") as file:
+        file.write("\n".join(LINES[40:60]) + "\n" + LINES[60][:9])  # half a line
+    rows.rename(folder / "rows.csv.1")
+    with (folder / "rows.csv.1").open("a") as file:
+        file.write(LINES[60][9:] + "\n")
+    rows.write_text("\n".join([header, *LINES[61:100], ""]))
+    wait_for(lambda: count(out) == 100)
+    process.send_signal(signal.SIGTERM)
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 0, words
+    assert "100 rows = 100 predicted + 0 quarantined" in words
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [r["position"] for r in records] == list(range(1, 101))
+
+
+@pytest.mark.skipif(os.geteuid() != 0 if hasattr(os, "geteuid") else True, reason="needs to mount")
+def test_a_full_disk_is_told_and_nothing_is_lost(folder):
+    rows, small = folder / "rows.csv", folder / "small"
+    rows.write_text("\n".join([",".join(COLUMNS), *LINES * 8, ""]))
+    small.mkdir()
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=320k", "none", small]
+    if subprocess.run(mounting, check=False).returncode:
+        pytest.skip("cannot mount a small disk here")
+    try:
+        arguments = [rows, "-o", small / "out.ndjson", "--checkpoint", small / "checkpoint"]
+        process = start(folder, *arguments, "--batch", 16)
+        _, words = process.communicate(timeout=120)
+        assert process.returncode == 1, words
+        assert "no space left on the disk" in words
+        assert "nothing is lost" in words
+        larger = folder / "larger"
+        shutil.copytree(small, larger)
+    finally:
+        subprocess.run(["umount", str(small)], check=True)  # noqa: S607
+    again = start(folder, rows, "-o", larger / "out.ndjson", "--checkpoint", larger / "checkpoint",
+                  "--batch", 16)  # fmt: skip
+    _, words = again.communicate(timeout=120)
+    assert again.returncode == 0, words
+    undisturbed = start(folder, rows, "-o", folder / "out.ndjson", "--batch", 16)
+    undisturbed.communicate(timeout=120)
+    assert (larger / "out.ndjson").read_bytes() == (folder / "out.ndjson").read_bytes()
+    assert count(Path(larger / "out.ndjson")) == 8 * len(LINES)
