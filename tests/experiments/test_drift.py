@@ -31,7 +31,7 @@ def test_it_runs_at_reduced_size_and_goes_on_where_it_was(tmp_path, monkeypatch,
 
 def test_a_detector_is_counted_before_and_after_the_change():
     table = np.full((60, 4), np.nan)
-    table[:, 0] = 0.5
+    table[:, 0] = (np.random.default_rng(0).permutation(60) + 0.5) / 60
     table[40:, 0] = 0.001
     found = drift.count(table, [drift.BettingDetector(100.0) for _ in range(4)], 40)
     assert found[:2] == (40, 0)
