@@ -9,10 +9,10 @@ import sklearn.exceptions
 
 import baryflow
 import baryflow.exceptions
-from baryflow import datasets, metrics, model_selection, page
+from baryflow import datasets, drift, metrics, model_selection, page
 
 #: Where users find names.
-DOORS = (baryflow, datasets, metrics, model_selection, page)
+DOORS = (baryflow, datasets, drift, metrics, model_selection, page)
 #: Where the callables live that are held to it: all that is ours.
 HELD = (
     "baryflow.core",
@@ -22,6 +22,7 @@ HELD = (
     "baryflow.metrics",
     "baryflow.datasets",
     "baryflow.page",
+    "baryflow.drift",
 )
 #: Those that take what comes: parameters are checked by fit, and not every model can learn or refine.
 UNCHECKED = {

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from baryflow import codec
-from baryflow.drift import BettingDetector, Detector
-from baryflow.drift.betting import BettingState
+from baryflow.drift import BettingDetector
+from baryflow.drift.betting import BettingState, Detector
 from baryflow.exceptions import InvalidInputError
 
 

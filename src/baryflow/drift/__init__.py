@@ -1,13 +1,12 @@
 """Has the target changed? Detectors on what a model says of rows before it learns from them."""
 
-from baryflow.drift.betting import BettingDetector, Detector
+from baryflow.drift.betting import BettingDetector
 from baryflow.drift.calibration import Calibration, calibrate
 from baryflow.drift.monitor import DriftMonitor, DriftReport, MonitorState
 
 __all__ = [
     "BettingDetector",
     "Calibration",
-    "Detector",
     "DriftMonitor",
     "DriftReport",
     "MonitorState",

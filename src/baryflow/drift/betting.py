@@ -106,7 +106,7 @@ class BettingDetector:
     @property
     def value(self) -> float:
         """The mean wealth of the gamblers."""
-        return float(self._wealth.mean())
+        return float(self._wealth.sum()) / _N_BETS
 
     @property
     def since(self) -> int:
@@ -146,8 +146,9 @@ class BettingDetector:
         self._wealth[-1] *= (self._counts[part] + 0.5) / (self._counts.sum() + 0.5 * _PARTS) * _PARTS
         self._counts[part] += 1.0
         self._n_rows += 1
-        self.largest = max(self.largest, self.value)
-        self._detected = self.value >= self.threshold
+        value = self.value
+        self.largest = max(self.largest, value)
+        self._detected = value >= self.threshold
 
     def state(self) -> BettingState:
         """Return all there is to know, to go on bit for bit.

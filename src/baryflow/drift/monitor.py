@@ -87,7 +87,18 @@ class DriftReport:
 
 @dataclass(frozen=True, eq=False)
 class MonitorState:
-    """All that a :class:`DriftMonitor` knows, but for its model."""
+    """All that a :class:`DriftMonitor` knows, but for its model.
+
+    Attributes
+    ----------
+    action, signals, warm_up, seed
+        Its parameters.
+    n_rows, n_drifts, detected
+        How far it has come, how often there was drift, and whether in the last batch.
+    watch : WatchState
+    detectors : dict of str → BettingState
+        By signal.
+    """
 
     action: str
     signals: tuple[str, ...]
