@@ -9,10 +9,10 @@ import sklearn.exceptions
 
 import baryflow
 import baryflow.exceptions
-from baryflow import datasets, metrics, model_selection
+from baryflow import datasets, features, metrics, model_selection
 
 #: Where users find names.
-DOORS = (baryflow, datasets, metrics, model_selection)
+DOORS = (baryflow, datasets, features, metrics, model_selection)
 #: Where the callables live that are held to it: all that is ours.
 HELD = (
     "baryflow.core",
@@ -21,6 +21,7 @@ HELD = (
     "baryflow.model_selection",
     "baryflow.metrics",
     "baryflow.datasets",
+    "baryflow.features",
 )
 #: Those that take what comes: parameters are checked by fit, and not every model can learn or refine.
 UNCHECKED = {

@@ -7,7 +7,7 @@ import pytest
 
 import baryflow
 
-ROOMS = ("cli", "datasets", "tep")
+ROOMS = ("cli", "datasets", "features", "tep")
 
 
 def modules():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,26 @@ class Windows:
     def shape(self) -> tuple[int, int, int]:
         """Of all windows: (n_windows, length, n_channels)."""
         return len(self.starts), self.length, self.signals.shape[1]
+
+    def where(self, mask: Any) -> Windows:
+        """Return some of the windows, cut when they are asked for as well.
+
+        Parameters
+        ----------
+        mask : array of bool of shape (n_windows,), or of positions
+
+        Returns
+        -------
+        Windows
+
+        Raises
+        ------
+        IndexError
+            If there are no such windows.
+        """
+        names = ("starts", "end", "group", "label", "time")
+        parts = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return replace(self, **{name: part[mask] for name, part in parts.items()})
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -85,9 +85,12 @@ class Normal:
         """Return the centre of a domain's statistics; without a name the common one."""
         return self.common if name is None else self.centres[self._row(name)]
 
-    def deviations(self, values: NDArray[np.float32], name: Any = None) -> NDArray[np.float32]:
-        """Return statistics as deviations from normal, large ones damped."""
-        return np.arcsinh((values - self.centre(name)) / self.spread).astype(np.float32)
+    def deviations(
+        self, values: NDArray[np.float32], name: Any = None, columns: Any = slice(None)
+    ) -> NDArray[np.float32]:
+        """Return statistics, or some columns of them, as deviations from normal, large ones damped."""
+        away = (values[:, columns] - self.centre(name)[columns]) / self.spread[columns]
+        return np.asarray(np.arcsinh(away), dtype=np.float32)
 
     def extended(self, windows: Any, name: Any, layout: Layout) -> Normal:
         """Return it with a further domain, or with a known one learned anew."""

@@ -82,6 +82,13 @@ class TakesWindows(TakesRows):
         )
 
 
+def some(held: Any, mask: Any) -> Any:
+    """Return some windows, without copying all of them."""
+    if mask.all():
+        return held
+    return held.where(mask) if isinstance(held, Windows) else held[mask]
+
+
 def _is_deep(X: Any) -> bool:
     return getattr(X, "ndim", None) == 3
 

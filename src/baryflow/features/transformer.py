@@ -14,16 +14,17 @@ from sklearn.utils.validation import check_is_fitted
 from baryflow.estimators._state import Saves, Shell
 from baryflow.estimators.domains import check_labels
 from baryflow.exceptions import InvalidInputError
+from baryflow.features.domains import a_few, as_domains, is_source, learn_normal
 from baryflow.features.layout import MOST_PAIRED, Layout
 from baryflow.features.normal import Normal
-from baryflow.features.selection import most_telling
-from baryflow.features.shapes import TakesWindows
+from baryflow.features.selection import PER_PAIR, most_telling
+from baryflow.features.shapes import TakesWindows, some
 from baryflow.features.statistics import describe, in_chunks
 from baryflow.features.streaming import FeatureStream
 from baryflow.validation import Floats, Integers, as_count
 
 _CLIP = 5.0
-_ALL = "all"  # the one domain if nobody says which rows are normal
+_KEPT = (32, 512)  # columns at least and at most, unless the user says
 _TARGET = "target"
 
 
@@ -50,8 +51,9 @@ class SignalFeatures(Saves, TakesWindows, TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    max_features : int or None
-        How many statistics are kept; None keeps all that vary, and so does a fit without labels.
+    max_features : int, "auto" or None
+        How many statistics are kept. "auto": eight for every pair of classes, at least 32 and at most
+        512. None keeps all that vary, and so does a fit without labels.
     n_channels : int
         Channels of windows that come flattened, as rows of length · n_channels values, all channels of
         the first moment first. Windows of shape (n, length, n_channels) say it themselves.
@@ -80,7 +82,11 @@ class SignalFeatures(Saves, TakesWindows, TransformerMixin, BaseEstimator):
     """
 
     def __init__(
-        self, max_features: int | None = 128, *, n_channels: int = 1, pairs: bool | str = "auto"
+        self,
+        max_features: int | str | None = "auto",
+        *,
+        n_channels: int = 1,
+        pairs: bool | str = "auto",
     ) -> None:
         self.max_features = max_features
         self.n_channels = n_channels
@@ -118,25 +124,26 @@ class SignalFeatures(Saves, TakesWindows, TransformerMixin, BaseEstimator):
             If shapes do not fit, or a domain has no normal window.
         """
         as_pairs(self.pairs)
-        if self.max_features is not None:
+        if self.max_features not in (None, "auto"):
             as_count(self.max_features, "max_features")
         held = self._first_windows(X)
         labels = None if y is None else check_labels(y, len(held))
-        domain = _domains(sample_domain, len(held))
-        source = _is_source(domain)
-        if not source.any():
-            raise InvalidInputError("all windows are of a target (negative sample_domain): add sources")
-        layout = Layout.of(self.length_, pairs=self._paired())
-        self.normal_ = _learn_normal(held, domain, source, normal, layout)
+        domain = as_domains(sample_domain, len(held))
+        source = is_source(domain)
+        self.normal_ = learn_normal(held, domain, source, normal, self._layout())
+        rows = a_few(source, domain, labels)
         names = domain if normal is not None else np.full(len(domain), None)
-        Z = self._deviations(held[source], names[source])
-        self.columns_, self._mean, self._std = np.arange(Z.shape[1]), *_spread(Z)
-        varies = np.flatnonzero(self._std > 1e-6)
-        chosen = varies if len(varies) else self.columns_
-        if labels is not None and self.max_features is not None and len(chosen) > self.max_features:
-            told = np.clip((Z[:, chosen] - self._mean[chosen]) / self._std[chosen], -_CLIP, _CLIP)
-            chosen = chosen[most_telling(told, labels[source], domain[source], self.max_features)]
-        self._keep(chosen)
+        every = np.arange(len(self.normal_.spread))
+        Z = self._deviations(held[rows], names[rows], every)
+        mean, std = _spread(Z)
+        varies = np.flatnonzero(std > 1e-6)
+        chosen = varies if len(varies) else every
+        most = None if labels is None else self._most(labels[rows])
+        if labels is not None and most is not None and len(chosen) > most:
+            told = np.clip((Z[:, chosen] - mean[chosen]) / std[chosen], -_CLIP, _CLIP)
+            chosen = chosen[most_telling(told, labels[rows], domain[rows], most)]
+        self.columns_, self._mean = chosen, mean[chosen]
+        self._std = np.where(std[chosen] > 1e-6, std[chosen], 1.0)
         return self
 
     def fit_transform(
@@ -189,8 +196,8 @@ class SignalFeatures(Saves, TakesWindows, TransformerMixin, BaseEstimator):
         if sample_domain is None or isinstance(sample_domain, (str, int, np.integer)):
             domain = np.full(len(held), sample_domain, dtype=object)
         else:
-            domain = _domains(sample_domain, len(held))
-        Z = self._deviations(held, domain)[:, self.columns_]
+            domain = as_domains(sample_domain, len(held))
+        Z = self._deviations(held, domain, self.columns_)
         return np.asarray(np.clip((Z - self._mean) / self._std, -_CLIP, _CLIP), dtype=np.float64)
 
     def learn_normal(self, X: Any, domain: Any = _TARGET) -> Self:
@@ -264,6 +271,13 @@ class SignalFeatures(Saves, TakesWindows, TransformerMixin, BaseEstimator):
         names = np.array(self._layout().names(channels), dtype=object)
         return names[self.columns_]
 
+    def _most(self, labels: Any) -> int | None:
+        """Return how many columns are kept at most."""
+        if self.max_features is None or isinstance(self.max_features, int | np.integer):
+            return self.max_features
+        n_classes = len(np.unique(labels))
+        return int(np.clip(PER_PAIR * n_classes * (n_classes - 1) // 2, *_KEPT))
+
     def _paired(self) -> bool:
         return self.n_channels_ <= MOST_PAIRED if self.pairs == "auto" else bool(self.pairs)
 
@@ -271,28 +285,23 @@ class SignalFeatures(Saves, TakesWindows, TransformerMixin, BaseEstimator):
         return Layout.of(self.length_, pairs=self._paired())
 
     def _usual_domain(self) -> Any:
-        return _TARGET if _TARGET in self.normal_.names else None
+        """Return the target that windows are of if nobody says, if there is just one."""
+        names = self.normal_.names
+        known = [name for name in names if name == _TARGET or (isinstance(name, int) and name < 0)]
+        return known[0] if len(known) == 1 else None
 
-    def _deviations(self, held: Any, domain: Any) -> NDArray[np.float32]:
+    def _deviations(self, held: Any, domain: Any, columns: Any) -> NDArray[np.float32]:
         """Return statistics as deviations from what is normal in the windows' domains."""
-        layout, parts, at = self._layout(), [], 0
-        for chunk in in_chunks(held):
-            names = domain[at : at + len(chunk)]
-            at += len(chunk)
-            found = None
-            for name in set(names.tolist()):
-                rows = np.array([one == name for one in names.tolist()])
-                values = describe(chunk[rows], self.normal_.scale(name), layout)
-                part = self.normal_.deviations(values, name)
-                if found is None:
-                    found = np.empty((len(chunk), part.shape[1]), dtype=np.float32)
-                found[rows] = part
-            parts.append(found)
-        return np.concatenate(parts)  # type: ignore[arg-type]  # no chunk is empty
-
-    def _keep(self, columns: Integers) -> None:
-        self.columns_, self._mean, self._std = columns, self._mean[columns], self._std[columns]
-        self._std = np.where(self._std > 1e-6, self._std, 1.0)
+        layout, names = self._layout(), domain.tolist()
+        found = np.empty((len(held), len(columns)), dtype=np.float32)
+        for name in dict.fromkeys(names):
+            rows = np.array([one == name for one in names])
+            scale = self.normal_.scale(name)
+            parts = (describe(chunk, scale, layout) for chunk in in_chunks(some(held, rows)))
+            found[rows] = np.concatenate(
+                [self.normal_.deviations(part, name, columns) for part in parts]
+            )
+        return found
 
     kind = "signal_features"
     state_type = SignalFeaturesState
@@ -321,40 +330,6 @@ def as_pairs(pairs: Any) -> None:
     """Refuse what says neither yes nor no."""
     if pairs not in (True, False, "auto"):
         raise InvalidInputError(f"pairs must be True, False or 'auto', got {pairs!r}")
-
-
-def _domains(sample_domain: Any, n: int) -> NDArray[Any]:
-    if sample_domain is None:
-        return np.full(n, _ALL)
-    found = np.asarray(sample_domain)
-    if found.shape != (n,):
-        raise InvalidInputError(f"expected sample_domain to have shape (n={n},), got {found.shape}")
-    return found
-
-
-def _is_source(domain: NDArray[Any]) -> NDArray[np.bool_]:
-    return domain >= 0 if domain.dtype.kind in "if" else np.ones(len(domain), dtype=bool)
-
-
-def _learn_normal(
-    held: Any, domain: NDArray[Any], source: NDArray[np.bool_], normal: Any, layout: Layout
-) -> Normal:
-    """Learn it from the windows that are said to be normal, or from all of the sources together."""
-    if normal is None:
-        return Normal.of({_ALL: held[source]}, layout)
-    mask = np.asarray(normal)
-    if mask.shape != (len(held),) or mask.dtype != bool:
-        raise InvalidInputError(
-            f"expected normal to be an array of bool of shape (n={len(held)},), got {mask.dtype} of "
-            f"shape {mask.shape}"
-        )
-    names = np.unique(domain).tolist()
-    without = [name for name in names if not mask[domain == name].any()]
-    if without:
-        raise InvalidInputError(
-            f"domain {without[0]!r} has no normal window; mark some, or leave `normal` out for all"
-        )
-    return Normal.of({name: held[(domain == name) & mask] for name in names}, layout)
 
 
 def _spread(Z: NDArray[np.float32]) -> tuple[Floats, Floats]:

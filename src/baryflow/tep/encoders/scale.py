@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.features import scale
 from baryflow.features.scale import FLOOR, Scale
+from baryflow.features.scale import scales_of as scales_of_domains
 from baryflow.tep.tables import VARIABLES
 
 __all__ = ["FLOOR", "Scale", "check_commissioning", "scales_of"]
@@ -18,7 +18,7 @@ __all__ = ["FLOOR", "Scale", "check_commissioning", "scales_of"]
 def scales_of(commissioning: dict[int, NDArray[np.float32]]) -> dict[Any, Scale]:
     """Return the scale of every mode from its fault-free runs, each (n_runs, n_times, 34)."""
     check_commissioning(commissioning)
-    return scale.scales_of(commissioning)
+    return scales_of_domains(commissioning)
 
 
 def check_commissioning(commissioning: dict[int, NDArray[np.float32]]) -> None:

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.features import statistics
 from baryflow.features.layout import Layout
 from baryflow.features.scale import Scale
+from baryflow.features.statistics import describe as describe_windows
 
 LENGTH = 600
 #: Rows of 3 minutes. A fault shows differently in the first hour, the first hours and later on.
@@ -35,4 +35,4 @@ def describe(X: NDArray[np.float32], scale: Scale) -> NDArray[np.float32]:
         raise InvalidInputError(
             "signals hold missing or infinite values: fill them before they are encoded"
         )
-    return statistics.describe(X, scale, LAYOUT)
+    return describe_windows(X, scale, LAYOUT)
