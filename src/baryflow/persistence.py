@@ -12,11 +12,21 @@ from baryflow.estimators.dadil import DaDiL
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.estimators.online_mixture import OnlineGaussianMixture
 from baryflow.exceptions import FileFormatError
+from baryflow.features.encoder import OnnxEncoder
+from baryflow.features.transformer import SignalFeatures
 
 #: What can be saved and loaded, by the name in the file.
 KINDS: dict[str, Any] = {
     known.kind: known
-    for known in (Mixture, OnlineGaussianMixture, MixtureClassifier, DaDiL, OnlineDaDiL)
+    for known in (
+        Mixture,
+        OnlineGaussianMixture,
+        MixtureClassifier,
+        DaDiL,
+        OnlineDaDiL,
+        SignalFeatures,
+        OnnxEncoder,
+    )
 }
 
 
@@ -32,7 +42,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    Mixture, OnlineGaussianMixture, MixtureClassifier, DaDiL or OnlineDaDiL
+    Mixture, OnlineGaussianMixture, MixtureClassifier, DaDiL, OnlineDaDiL, SignalFeatures or OnnxEncoder
 
     Raises
     ------
@@ -62,7 +72,7 @@ def open_content(content: container.Content) -> Any:
 
     Returns
     -------
-    Mixture, OnlineGaussianMixture, MixtureClassifier, DaDiL or OnlineDaDiL
+    Mixture, OnlineGaussianMixture, MixtureClassifier, DaDiL, OnlineDaDiL, SignalFeatures or OnnxEncoder
 
     Raises
     ------

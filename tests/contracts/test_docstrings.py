@@ -9,10 +9,10 @@ import sklearn.exceptions
 
 import baryflow
 import baryflow.exceptions
-from baryflow import datasets, drift, metrics, model_selection, page
+from baryflow import datasets, drift, features, metrics, model_selection, page
 
 #: Where users find names.
-DOORS = (baryflow, datasets, drift, metrics, model_selection, page)
+DOORS = (baryflow, datasets, drift, features, metrics, model_selection, page)
 #: Where the callables live that are held to it: all that is ours.
 HELD = (
     "baryflow.core",
@@ -23,6 +23,7 @@ HELD = (
     "baryflow.datasets",
     "baryflow.page",
     "baryflow.drift",
+    "baryflow.features",
 )
 #: Those that take what comes: parameters are checked by fit, and not every model can learn or refine.
 UNCHECKED = {

@@ -7,7 +7,7 @@ import pytest
 
 import baryflow
 
-ROOMS = ("cli", "datasets", "page", "tep")
+ROOMS = ("cli", "datasets", "features", "page", "tep")
 
 
 def modules():

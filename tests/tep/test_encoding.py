@@ -17,7 +17,6 @@ from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.tep import Encoder, encode, read_features, read_signals
 from baryflow.tep.encoders.encoding import leave_one_out
 from baryflow.tep.encoders.graph import Graph, Network
-from baryflow.tep.encoders.light import Normal, telling
 from baryflow.tep.encoders.scale import FLOOR, Scale, scales_of
 from baryflow.tep.encoders.statistics import LENGTH, describe
 
@@ -91,33 +90,6 @@ def test_signals_of_another_length_or_with_gaps_are_refused():
     X[1, 2, 3] = np.nan
     with pytest.raises(InvalidInputError, match="missing or infinite"):
         describe(X, UNIT)
-
-
-def test_the_centre_of_a_mode_is_drawn_to_the_others_only_as_far_as_chance_goes():
-    commissioning = {mode: runs(5, seed=mode) for mode in (1, 2, 3)}
-    shifted = {**commissioning, 3: commissioning[3] + np.float32(8.0)}
-    scales = dict.fromkeys(commissioning, UNIT)
-    alike, apart = Normal.of(commissioning, scales), Normal.of(shifted, scales)
-    spread = np.abs(alike.centre[1] - alike.centre[2]).mean()
-    plain = np.abs(
-        describe(commissioning[1], UNIT).mean(0) - describe(commissioning[2], UNIT).mean(0)
-    ).mean()
-    assert spread < 0.5 * plain  # nothing but chance between them
-    np.testing.assert_allclose(apart.centre[3][:34], 8.0, atol=0.3)  # means that differ are kept
-    deviations = apart(describe(shifted[3], UNIT), 3)
-    assert np.abs(deviations[:, :34]).max() < 5
-
-
-def test_telling_columns_are_those_that_separate_alike_everywhere():
-    rng = np.random.default_rng(0)
-    y, domain = np.tile(np.arange(3), 40), np.repeat([1, 2], 60)
-    Z = rng.normal(size=(120, 200)).astype(np.float32)
-    Z[:, 0] += 5 * y  # tells all classes apart, in both domains
-    Z[:, 1] += 9 * np.where(domain == 1, y, -y)  # tells them apart, but the other way round
-    found = telling(Z, y, domain)
-    assert 0 in found
-    assert 1 not in found
-    assert len(found) < 3 * 8 + 1  # eight for each of three pairs
 
 
 # ------------------------------------------------------------------------- graphs and encoders

@@ -23,6 +23,8 @@ WORDS = {
     "mixture_classifier": "a classifier with a mixture for each class (MixtureClassifier)",
     "dadil": "a classifier adapted to a target at hand (DaDiL)",
     "online_dadil": "a classifier that follows a stream (OnlineDaDiL)",
+    "signal_features": "statistics of windows of signals (SignalFeatures)",
+    "onnx_encoder": "a network that makes features of windows of signals (OnnxEncoder)",
     tennessee_eastman.KIND: "encoded signals of the Tennessee Eastman plant",
     signals.KIND: "simulated signals of the Tennessee Eastman plant",
     settling.KIND: "the Tennessee Eastman plant at rest in its modes",
@@ -94,6 +96,15 @@ def _of_mixture(mixture: Any, columns: Any, classes: Any) -> Lines:
     ]
 
 
+def _look_at_windows(_: Path, content: container.Content) -> tuple[Lines, list[str]]:
+    model = open_content(content)
+    return [
+        ("channels", _listed(model.channels_)),
+        ("windows", f"of {model.length_:,} rows"),
+        ("columns", _listed(model.get_feature_names_out())),
+    ], []
+
+
 def _look_at_features(path: Path, _: container.Content) -> tuple[Lines, list[str]]:
     held = tennessee_eastman.read_features(path)
     about = ", ".join(f"{name} {value}" for name, value in held.about.items() if _is_short(value))
@@ -124,6 +135,8 @@ def _look_at_settled(_: Path, content: container.Content) -> tuple[Lines, list[s
 
 
 _LOOKS: dict[str, Callable[[Path, container.Content], tuple[Lines, list[str]]]] = {
+    "signal_features": _look_at_windows,
+    "onnx_encoder": _look_at_windows,
     tennessee_eastman.KIND: _look_at_features,
     signals.KIND: _look_at_signals,
     settling.KIND: _look_at_settled,

@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 
 from baryflow.datasets.tennessee_eastman import Features, read_features
 from baryflow.exceptions import InvalidInputError
+from baryflow.features.normal import Normal
 from baryflow.tep.encoders import fcn, light
 from baryflow.tep.encoders.graph import Network
 from baryflow.tep.encoders.pytorch import import_torch
-from baryflow.tep.encoders.scale import Scale, scales_of
-from baryflow.tep.encoders.statistics import describe
+from baryflow.tep.encoders.scale import Scale, check_commissioning, scales_of
+from baryflow.tep.encoders.statistics import LAYOUT, describe
 from baryflow.tep.signals import iterate_signals, read_commissioning, read_manifest
 from baryflow.tep.workers import in_parallel
 from baryflow.validation import Integers, as_choice
@@ -96,12 +97,12 @@ class Light:
     """Statistics and a small network (:mod:`~baryflow.tep.encoders.light`)."""
 
     def __init__(self, commissioning: dict[int, Array]) -> None:
-        self._scales = scales_of(commissioning)
-        self._normal = light.Normal.of(commissioning, self._scales)
+        check_commissioning(commissioning)
+        self._normal = Normal.of(commissioning, LAYOUT)
 
     def prepare(self, X: Array, mode: int) -> Array:
         """Return statistics as deviations from normal."""
-        return self._normal(describe(X, self._scales[mode]), mode)
+        return self._normal.deviations(describe(X, self._normal.scale(mode)), mode)
 
     def train(self, runs: Runs, random_state: int, told: Told) -> light.Trained:
         """Choose statistics and train the network."""
@@ -114,9 +115,9 @@ class Light:
     def save(self, model: light.Trained, path: Path, about: dict[str, Any]) -> None:
         """Write the ONNX file."""
         normal = {
-            str(mode): _listed(scale)
-            | {"centre": [float(value) for value in self._normal.centre[mode][model.columns]]}
-            for mode, scale in self._scales.items()
+            str(mode): _listed(self._normal.scale(mode))
+            | {"centre": [float(value) for value in self._normal.centre(mode)[model.columns]]}
+            for mode in self._normal.names
         }
         light.save(model, self._normal.spread, path, about | {"normal": normal})
 

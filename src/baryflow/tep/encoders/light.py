@@ -1,7 +1,7 @@
 """The light encoder: statistics of a run, the telling ones of them, a small network, 128 features.
 
 It trains in half a minute on one core. What a network would have to find in the raw signals is computed
-here, and every statistic is centred on what is normal in its mode.
+by :mod:`baryflow.features`, and every statistic is centred on what is normal in its mode.
 """
 
 from __future__ import annotations
@@ -14,50 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from baryflow.features.selection import telling
 from baryflow.tep.encoders.graph import Graph
 from baryflow.tep.encoders.pytorch import import_torch
-from baryflow.tep.encoders.scale import Scale
-from baryflow.tep.encoders.statistics import describe
 from baryflow.tep.tables import FAULTS
 from baryflow.validation import Floats, Integers
 
 WIDTH, FEATURES = 256, 128
-PER_PAIR = 8  # statistics kept for each pair of classes
 EPOCHS, BATCH, RATE, WEIGHT_DECAY = 40, 128, 2e-3, 1e-2
 DROP_INPUT, DROP, NOISE, SMOOTHING = 0.5, 0.3, 0.1, 0.1
 _CLIP = 5.0
-_SMALLEST = 0.02  # spread of a statistic over fault-free runs
-
-
-@dataclass(frozen=True)
-class Normal:
-    """The statistics of normal operation: where they lie in each mode, how far they spread."""
-
-    centre: dict[int, Floats]
-    spread: Floats
-
-    @classmethod
-    def of(cls, commissioning: dict[int, NDArray[np.float32]], scales: dict[int, Scale]) -> Normal:
-        """Learn it from the fault-free runs of every mode.
-
-        A few runs tell a mode's centre only roughly: it is drawn towards the mean of all modes, the more
-        so the less the modes differ beyond chance.
-        """
-        found = {
-            mode: describe(runs, scales[mode]).astype(np.float64) for mode, runs in commissioning.items()
-        }
-        within = np.mean([values.var(axis=0, ddof=1) for values in found.values()], axis=0)
-        spread = np.maximum(np.sqrt(within), _SMALLEST)
-        chance = spread**2 / min(len(values) for values in found.values())
-        centres = np.array([values.mean(axis=0) for values in found.values()])
-        common = centres.mean(axis=0)
-        between = np.maximum(centres.var(axis=0, ddof=1) - chance, 0.0)
-        drawn = common + between / (between + chance) * (centres - common)
-        return cls(dict(zip(found, drawn, strict=True)), spread)
-
-    def __call__(self, values: NDArray[np.float32], mode: int) -> NDArray[np.float32]:
-        """Return statistics as deviations from normal, large ones damped."""
-        return np.arcsinh((values - self.centre[mode]) / self.spread).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -113,27 +79,6 @@ def train(
             if progress is not None:
                 progress(epoch + 1, epochs)
     return Trained(parts.columns, parts.mean, parts.std, network.eval())
-
-
-def telling(Z: NDArray[np.float32], y: Integers, domain: Integers) -> Integers:
-    """Return the columns among the best at telling some two classes apart, alike in all domains.
-
-    A column's worth for a pair is the squared distance of the two class means over the squared
-    deviations from them, domains included: one in which a class lies elsewhere in every domain is worth
-    little.
-    """
-    Z = Z.copy()
-    for name in np.unique(domain):
-        Z[domain == name] -= Z[domain == name].mean(axis=0)
-    classes = np.unique(y)
-    means = np.array([Z[y == label].mean(axis=0) for label in classes], dtype=np.float64)
-    within = np.array([((Z[y == c] - m) ** 2).mean(axis=0) for c, m in zip(classes, means, strict=True)])
-    keep = np.zeros(Z.shape[1], dtype=bool)
-    n_kept = min(PER_PAIR, Z.shape[1] - 1)
-    for i in range(len(classes)):
-        worth = (means[i] - means[:i]) ** 2 / (within[i] + within[:i] + 1e-3)
-        keep[np.argpartition(-worth, n_kept, axis=1)[:, :n_kept].ravel()] = True
-    return np.flatnonzero(keep)
 
 
 def save(trained: Trained, spread: Floats, path: str | os.PathLike[str], about: dict[str, Any]) -> None:

@@ -1,0 +1,60 @@
+"""Which statistics tell the classes apart, by the labels of the sources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from baryflow.validation import Integers
+
+#: Statistics kept for each pair of classes.
+PER_PAIR = 8
+
+
+def telling(Z: NDArray[Any], y: Any, domain: Any, per_pair: int = PER_PAIR) -> Integers:
+    """Return the columns among the best at telling some two classes apart, alike in all domains."""
+    ranks, _ = rank(Z, y, domain)
+    return np.flatnonzero(ranks < per_pair)
+
+
+def most_telling(Z: NDArray[Any], y: Any, domain: Any, n: int) -> Integers:
+    """Return the `n` most telling columns: the best ones of every pair first, in their order."""
+    ranks, worth = rank(Z, y, domain)
+    return np.sort(np.lexsort((-worth, ranks))[:n])
+
+
+def rank(Z: NDArray[Any], y: Any, domain: Any) -> tuple[Integers, NDArray[np.float64]]:
+    """Return how high every column comes at best in the order of some pair of classes; and its worth.
+
+    A column's worth for a pair is the squared distance of the two class means over the squared
+    deviations from them, domains included: one in which a class lies elsewhere in every domain is worth
+    little.
+    """
+    Z = Z.copy()
+    for name in np.unique(domain):
+        Z[domain == name] -= _mean(Z[domain == name])
+    classes = np.unique(y)
+    means = np.array([_mean(Z[y == label]) for label in classes], dtype=np.float64)
+    within = np.array([_mean((Z[y == c] - m) ** 2) for c, m in zip(classes, means, strict=True)])
+    best = np.full(Z.shape[1], Z.shape[1], dtype=np.intp)
+    worths = np.zeros(Z.shape[1])
+    columns = np.arange(Z.shape[1])
+    for i in range(len(classes)):
+        for j in range(i):
+            worth = (means[i] - means[j]) ** 2 / (within[i] + within[j] + 1e-3)
+            ranks = np.empty(Z.shape[1], dtype=np.intp)
+            ranks[np.argsort(-worth, kind="stable")] = columns
+            better = ranks < best
+            best[better], worths[better] = ranks[better], worth[better]
+    return best, worths
+
+
+def _mean(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the means of what is there in every column; 0 where nothing is."""
+    missing = np.isnan(values)
+    if not missing.any():
+        return np.asarray(values.mean(axis=0))
+    there = np.maximum((~missing).sum(axis=0), 1)
+    return np.asarray(np.where(missing, 0.0, values).sum(axis=0) / there)
