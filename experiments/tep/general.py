@@ -19,6 +19,10 @@ from sklearn.linear_model import LogisticRegression
 
 from baryflow import OnlineDaDiL
 from baryflow.features import SignalFeatures
+from baryflow.features.layout import Layout
+from baryflow.features.normal import Normal
+from baryflow.features.statistics import describe
+from baryflow.tep.encoders import light as light_encoder
 from baryflow.tep.encoders.encoding import _load
 from baryflow.tep.signals import read_commissioning, read_signals
 from experiments.tep.methods import BATCHES, REFINE_STEPS
@@ -32,7 +36,7 @@ def main(arguments=None):
     parser.add_argument("signals", type=Path)
     parser.add_argument("--runs", type=int, required=True)
     parser.add_argument("--targets", type=int, nargs="*", default=MODES)
-    parser.add_argument("--kinds", nargs="*", choices=("light", "general"), default=("light", "general"))
+    parser.add_argument("--kinds", nargs="*", choices=MAKERS, default=("light", "general"))
     options = parser.parse_args(arguments)
     makers = {kind: MAKERS[kind](options.signals, options.runs) for kind in options.kinds}
     found = {kind: [] for kind in makers}
@@ -64,22 +68,39 @@ def general(folder, runs):
 
 
 def light(folder, runs):
-    """Return what gives the features for a target: the network of the light encoder."""
+    """Return what gives the features for a target: the light encoder."""
+    _, data = _load(folder, "light", runs)
+    return network(data.X, data.y, data.domain, data.run)
+
+
+def general_network(folder, runs):
+    """Return the same with the network of the light encoder on the general statistics."""
+    held, layout = read_signals(folder, MODES, runs), Layout.of(600)
+    normal = Normal.of({mode: read_commissioning(folder, mode) for mode in MODES}, layout)
+    X = np.empty((len(held), len(normal.spread)), dtype=np.float32)
+    for mode in MODES:
+        rows = held.domain == mode
+        X[rows] = normal.deviations(describe(held.X[rows], normal.scale(mode), layout), mode)
+    return network(X, held.y, held.domain, held.run)
+
+
+def network(X, y, domain, run):
+    """Return what trains the light encoder's network on the sources of a target, and applies it."""
     import torch
 
     torch.set_num_threads(1)
-    kind, data = _load(folder, "light", runs)
 
     def make(target):
-        model = kind.train(data.where(data.domain != target), 0, None)
+        known = domain != target
+        model = light_encoder.train(X[known], y[known], domain[known], random_state=0)
         with torch.no_grad():
-            F = model.network[:-1](torch.from_numpy(model.prepared(data.X))).numpy()
-        return F.astype(np.float64), data.y, data.domain, data.run
+            F = model.network[:-1](torch.from_numpy(model.prepared(X))).numpy()
+        return F.astype(np.float64), y, domain, run
 
     return make
 
 
-MAKERS = {"light": light, "general": general}
+MAKERS = {"light": light, "general": general, "general-network": general_network}
 
 
 def scores(X, y, domain, run, target):
