@@ -23,7 +23,7 @@ from baryflow import (
 )
 from baryflow.core.transport import plan_between
 from baryflow.datasets import make_domains
-from benchmarks import dictionary_cases, estimator_cases, reference
+from benchmarks import dictionary_cases, estimator_cases, feature_cases, reference
 from benchmarks.harness import Result, best_of, compare
 
 #: Starts over which log-likelihoods are averaged, on every batch.
@@ -258,5 +258,6 @@ CASES = {
     "long-stream": long_stream,
     **dictionary_cases.CASES,
     **estimator_cases.CASES,
+    **feature_cases.CASES,
     "import": import_time,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -85,10 +85,17 @@ class FeatureStream:
         found: Floats = self._features.transform(window[None], self._domain)[0]
         return found
 
-    def reset(self) -> None:
-        """Forget all rows: another run begins."""
+    def reset(self) -> Self:
+        """Forget all rows: another run begins.
+
+        Returns
+        -------
+        FeatureStream
+            Itself.
+        """
         self._ring = np.full(self._shape, np.nan)
         self._seen = 0
+        return self
 
     @property
     def position(self) -> Position:
