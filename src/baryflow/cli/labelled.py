@@ -210,7 +210,7 @@ def expect_seconds(n_rows: int, n_columns: int, n_classes: int, n_domains: int) 
     width = n_columns if n_columns <= 512 else max(64, 2 * n_classes)
     regressions = 5e-8 * n_rows * width * n_classes
     plays = min(8, n_domains) if n_domains > 1 else 0
-    each = 0.4 * regressions * min(1.0, 6000 / n_rows) + 0.15 + 0.02 * min(n_classes, 40)
+    each = 0.4 * regressions * min(1.0, 6000 / n_rows) + 0.5 + 0.02 * min(n_classes, 40)
     return 0.3 + regressions + plays * each
 
 

@@ -55,8 +55,8 @@ def _drifts(path: Path) -> list[dict[str, Any]]:
             event = json.loads(line)
         except ValueError as error:
             raise InvalidInputError(f"{path}, line {number}: not an event: {error}") from error
-        if isinstance(event, dict) and event.get("event") == "drift":
-            found.append(event)
+        if isinstance(event, dict) and event.get("event") == "drift" and "words" in event:
+            found.append({"event": "drift", "position": event.get("position"), "text": event["words"]})
     return found
 
 

@@ -93,6 +93,8 @@ def run(
         ending = _Ending(outputs)
         stack.callback(ending.close)
         line = stack.enter_context(Line(log_every=60.0))
+        if source == "-" and kept is not None and not kept.is_new:
+            line.say("going on: standard input is taken to begin where the last run stopped reading")
         teller = _Teller(line)
         runner = Runner(
             fitted, rows, outputs,
@@ -173,7 +175,8 @@ class _Teller:
 
     def __call__(self, event: Event) -> None:
         if event.kind in _SPOKEN:
-            self.line.say(f"row {event.position}: {event.words}")
+            where = "" if event.kind == "drift" else f"row {event.position}: "  # its words say where
+            self.line.say(f"{where}{event.words}")
         elif event.kind == "batch":
             rate = event.position / max(clock.monotonic() - self.began, 1e-9)
             self.line.show(f"{event.position:,} rows  {rate:,.0f}/s  {event.words}")
@@ -194,4 +197,5 @@ def _open(output: str, events: str | None, quarantine: str | None, kept: Checkpo
 
 def _balance(totals: Totals) -> str:
     words = f"{totals.read:,} rows = {totals.predicted:,} predicted + {totals.quarantined:,} quarantined"
-    return words + (f"; drift was seen {totals.drifts} times" if totals.drifts else "")
+    times = "once" if totals.drifts == 1 else f"{totals.drifts} times"
+    return words + (f"; drift was seen {times}" if totals.drifts else "")

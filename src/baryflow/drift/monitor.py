@@ -78,11 +78,16 @@ class DriftReport:
                 return f"{self.n_rows} rows: learning what is usual; drift cannot be told yet."
             return f"{self.n_rows} rows: no drift."
         why = "; ".join(_WORDS[name] for name in self.signals)
-        chance = f" (by chance once in {self.strength:.0e} rows)" if self.strength else ""
+        chance = f" (by chance once in {_about(self.strength)} rows)" if self.strength else ""
         return (
             f"{self.n_rows} rows: the target has changed, it seems since row {self.since}: "
             f"{why}{chance}; {_DONE[self.action]}."
         )
+
+
+def _about(number: float) -> str:
+    """Return a large number as people say it: one digit that counts."""
+    return f"{float(f'{number:.0e}'):,.0f}" if number < 1e9 else "a thousand million or more"
 
 
 @dataclass(frozen=True, eq=False)

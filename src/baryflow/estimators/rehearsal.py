@@ -142,7 +142,7 @@ def _decide(guesses: list[_Guess], last: tuple[float, ...]) -> Decision:
     if not guesses:
         return Decision(weights=last, reason="the sources have too few rows to play a target")
     first = _choose_beginning(guesses, last)
-    decision = Decision(True, last, first, "nothing was clearly better on sources left out")
+    decision = Decision(True, last, first, "not adapting was not clearly better on sources left out")
     scores = _score(guesses, decision)
     before, after = (float(np.mean([score[k] for score in scores])) for k in (1, 2))
     # Late in a stream a target is known as well as it gets.
