@@ -19,7 +19,7 @@ def plant(tmp_path):
     rows = [{"state": "ok", "p": 4, "T": 5.5, "time": "t", "comment": "c"}, {"T": 1, "state": None}]
     write(tmp_path / "B.ndjson", "\n".join(map(json.dumps, rows)))
     (tmp_path / "C.tsv.gz").write_bytes(
-        gzip.compress(b"p\tT\tstate\tcomment\ttime\n6\t7\tworn\t\t\nx\t1\tok\t\t\n")
+        gzip.compress(b"p\tT\tstate\tcomment\ttime\n6\t7\tworn\t\t\nx\t1\tok\t\t\n", mtime=0)
     )
     np.savez(
         tmp_path / "D.npz",
