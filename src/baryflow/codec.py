@@ -28,7 +28,8 @@ _SCALARS = (bool, int, str, type(None))
 _NUMBERS = "biuf"
 #: Bytes of a name at most: a file cannot ask for gigabytes with a few letters.
 _LONGEST_NAME = 2**20
-_DAMAGE = (
+#: What goes wrong where numbers or their shapes are not what they should be.
+DAMAGE = (
     TypeError, KeyError, AttributeError, IndexError, ValueError, ArithmeticError, MemoryError,
     RecursionError,
 )  # fmt: skip
@@ -63,7 +64,9 @@ def _encoded(value: Any, name: str, arrays: Arrays) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):
-        return value if math.isfinite(value) else {"float": repr(value)}
+        # Bit for bit means the sign of NaN too, which its name does not tell.
+        sign = "-" if math.isnan(value) and math.copysign(1.0, value) < 0.0 else ""
+        return value if math.isfinite(value) else {"float": f"{sign}{value!r}"}
     if isinstance(value, _SCALARS):
         return value
     if isinstance(value, np.ndarray):
@@ -125,7 +128,7 @@ def decode(kind: type[Any], values: Any, arrays: Arrays) -> Any:
             raise ValueError(f"arrays that belong to nothing: {left[:3]}")
     except FileFormatError:
         raise
-    except (*_DAMAGE, BaryflowError) as error:
+    except (*DAMAGE, BaryflowError) as error:
         raise FileFormatError(f"a saved {kind.__name__} is damaged: {error}") from error
     return value
 

@@ -13,8 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 from baryflow import codec, container
 from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputError
 
-_DAMAGE = (TypeError, KeyError, AttributeError, IndexError, ValueError, ArithmeticError, MemoryError)
-
 
 @dataclass(frozen=True, eq=False)
 class Shell:
@@ -144,5 +142,5 @@ class Saves:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # damaged numbers may upset a solver; errors tell
                 return cls._from_state(state)
-        except (*_DAMAGE, BaryflowError) as error:
+        except (*codec.DAMAGE, BaryflowError) as error:
             raise FileFormatError(f"{content.name}: a saved {cls.kind} is damaged: {error!r}") from error
