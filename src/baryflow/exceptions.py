@@ -5,7 +5,8 @@
     BaryflowError
     ├── InvalidInputError    an argument has the wrong shape, type or values (also a ValueError)
     ├── FileFormatError      a .bary file is foreign, truncated, damaged or newer (also a ValueError)
-    └── TransportError       an optimal-transport solve did not reach the optimum (also a RuntimeError)
+    ├── TransportError       an optimal-transport solve did not reach the optimum (also a RuntimeError)
+    └── UnreachableError     a broker or server is not there, or refuses us (also a ConnectionError)
 """
 
 
@@ -23,3 +24,7 @@ class FileFormatError(BaryflowError, ValueError):
 
 class TransportError(BaryflowError, RuntimeError):
     """An optimal-transport problem could not be solved to optimality."""
+
+
+class UnreachableError(BaryflowError, ConnectionError):
+    """A broker or server is not there, or does not let us in; the message never holds a password."""

@@ -30,6 +30,9 @@ class Rows:
             cursor={"at": self.at},
         )
 
+    def acknowledge(self, cursor):
+        pass
+
     def seek(self, cursor):
         self.at = cursor["at"]
 

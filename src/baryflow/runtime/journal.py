@@ -112,6 +112,10 @@ def _pack(batch: Batch) -> bytes:
         "keys": batch.keys,
         "rejected": [asdict(row) for row in batch.rejected],
         "cursor": batch.cursor,
+        "offsets": batch.offsets,
+        "notices": batch.notices,
+        "held": batch.held,
+        "shard": batch.shard,
     }
     text = json.dumps(words, ensure_ascii=False).encode()
     return _SIZE.pack(len(text)) + text + np.ascontiguousarray(batch.rows).tobytes()
@@ -127,5 +131,5 @@ def _unpack(content: bytes) -> Batch:
         times=words["times"],
         keys=words["keys"],
         rejected=[Rejected(**row) for row in words["rejected"]],
-        cursor=words["cursor"],
+        **{name: words[name] for name in ("cursor", "offsets", "notices", "held", "shard")},
     )

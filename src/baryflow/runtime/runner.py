@@ -128,11 +128,14 @@ class Runner:
             batch = self.source.read(self.batch_size, self.timeout)
             if batch is None:
                 break
-            if not len(batch.rows) and not batch.rejected:
+            if not batch:
                 continue  # nothing came for a while
             if self.checkpoint is not None:
                 self.checkpoint.append(batch)
+                self.source.acknowledge(batch.cursor)
             self._take(batch)
+            if self.checkpoint is None:
+                self.source.acknowledge(batch.cursor)
         if self.checkpoint is not None:
             self._snapshot(self.checkpoint)
         for sink in self.outputs.named().values():
@@ -144,6 +147,8 @@ class Runner:
     def _take(self, batch: Batch) -> None:
         """Predict the rows of a batch, write, then learn from them."""
         totals = self.totals
+        for notice in batch.notices:
+            self._tell("warning", notice)
         for row in batch.rejected:
             totals.position = max(totals.position, row.position)
             if self.outputs.quarantine is not None:
@@ -211,6 +216,7 @@ class Runner:
             labels = mark_unknown(labels, novelty > model.unknown, model.unknown_label, model.classes_)
         reliability, seen = _rounded(model.reliability_), model.n_samples_seen_
         chances = probabilities[np.arange(len(best)), best]
+        offsets = batch.offsets or [""] * len(best)
         return [
             {
                 "position": int(position),
@@ -222,10 +228,12 @@ class Runner:
                 "rows_seen": seen,
             }
             | ({"key": key} if key else {})
-            for position, time, key, label, chance, novel in zip(
-                batch.positions, batch.times, batch.keys, labels.tolist(), chances, novelty, strict=True
+            | ({"offset": offset} if offset else {})
+            for position, time, key, offset, label, chance, novel in zip(
+                batch.positions, batch.times, batch.keys, offsets, labels.tolist(), chances, novelty,
+                strict=True,
             )
-        ]
+        ]  # fmt: skip
 
     def _watch(self, monitor: DriftMonitor, rows: Floats) -> None:
         with warnings.catch_warnings():

@@ -5,17 +5,20 @@ come, in bounded memory, and hands over what cannot be used with its position an
 :func:`open_sink` writes.
 """
 
+from baryflow.streams.addresses import Credentials, read_credentials
 from baryflow.streams.batches import Batch, Rejected, Sink, Source
 from baryflow.streams.opening import open_sink, open_source
 from baryflow.streams.tables import Table, read_table
 
 __all__ = [
     "Batch",
+    "Credentials",
     "Rejected",
     "Sink",
     "Source",
     "Table",
     "open_sink",
     "open_source",
+    "read_credentials",
     "read_table",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from baryflow.validation import Floats, Integers
@@ -23,11 +23,14 @@ class Rejected:
         One sentence.
     raw : str
         The beginning of the row, at most 200 characters, always valid text.
+    offset : str
+        By which the input itself knows the row, as in :attr:`Batch.offsets`.
     """
 
     position: int
     reason: str
     raw: str
+    offset: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +48,15 @@ class Batch:
     rejected : list of Rejected
     cursor : dict
         Where to go on after this batch, for :meth:`Source.seek`; can be written as JSON.
+    offsets : list of str
+        By which the input itself knows each row, ``"2:1045"`` for message 1045 of partition 2, say: two
+        rows with the same offset are the same row, delivered twice. Empty if it has no such thing.
+    notices : list of str
+        What people should know and stops nothing, a sentence each: a connection lost and found, a gap.
+    held : bool
+        Whether the cursor holds something that is not in the rows yet, and must not be lost either.
+    shard : str
+        Which part of the input it is from, if that is shared among several processes.
     """
 
     rows: Floats
@@ -53,6 +65,14 @@ class Batch:
     keys: list[str]
     rejected: list[Rejected]
     cursor: dict[str, Any]
+    offsets: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    held: bool = False
+    shard: str = ""
+
+    def __bool__(self) -> bool:
+        """Whether there is anything in it."""
+        return bool(len(self.rows) or self.rejected or self.notices or self.held)
 
 
 class Source(Protocol):
@@ -100,6 +120,15 @@ class Source(Protocol):
         ------
         InvalidInputError
             If the input is not the one that was read then.
+        """
+
+    def acknowledge(self, cursor: dict[str, Any]) -> None:
+        """Take note that everything up to a batch is safe: the input need not keep it any longer.
+
+        Parameters
+        ----------
+        cursor : dict
+            Of the batch.
         """
 
     def close(self) -> None:

@@ -154,6 +154,9 @@ class RowSource:
         """Go on after a batch that was read in an earlier life."""
         self._reader.seek(cursor)
 
+    def acknowledge(self, cursor: dict[str, Any]) -> None:
+        """Do nothing: files stay where they are."""
+
     def close(self) -> None:
         """Let go of the input."""
         self._reader.close()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from baryflow.exceptions import InvalidInputError
+from baryflow.streams.addresses import Credentials, is_url, parse_address
 from baryflow.streams.arrays import NpzReader, ParquetReader
 from baryflow.streams.batches import Sink, Source
 from baryflow.streams.blocks import Reader, RowSource, Selection
@@ -13,6 +14,7 @@ from baryflow.streams.feeds import open_feed, open_standard_input
 from baryflow.streams.following import TailFeed
 from baryflow.streams.sinks import CsvSink, NdjsonSink, ParquetSink
 from baryflow.streams.text import TextReader
+from baryflow.streams.transports import Wanted, find_transport
 
 #: Suffix → kind of text; None looks at the first line.
 _TEXT = {".csv": "csv", ".tsv": "csv", ".txt": None, ".ndjson": "ndjson", ".jsonl": "ndjson"}
@@ -27,6 +29,10 @@ def open_source(
     key: str | None = None,
     tail: bool = False,
     idle: float | None = None,
+    credentials: Credentials | None = None,
+    every: float | None = None,
+    tags: str | None = None,
+    max_age: float | None = None,
 ) -> Source:
     r"""Open a stream of rows.
 
@@ -39,7 +45,8 @@ def open_source(
     ----------
     what : str or path
         A file ``.csv``, ``.tsv``, ``.txt``, ``.ndjson`` or ``.jsonl``, each also with ``.gz``; a
-        ``.parquet`` or ``.npz`` file; or ``"-"`` for standard input, CSV or NDJSON.
+        ``.parquet`` or ``.npz`` file; ``"-"`` for standard input, CSV or NDJSON; or a URL that begins
+        with ``mqtt://``, ``mqtts://``, ``kafka://`` or ``opc.tcp://``.
     columns : sequence of str or None
         Those wanted, in this order, wherever they stand in the input; None for all but `time` and `key`.
     time, key : str, optional
@@ -49,6 +56,10 @@ def open_source(
     idle : float, optional
         Seconds without a row after which :meth:`Source.read` returns what there is, be it nothing;
         without it, it waits.
+    credentials : Credentials, optional
+        For a URL.
+    every, tags, max_age : optional
+        For a URL whose values come one by one; see :class:`~baryflow.streams.transports.Wanted`.
 
     Returns
     -------
@@ -77,6 +88,15 @@ def open_source(
     """
     if columns is not None and not columns:
         raise InvalidInputError("columns must name at least one column, or be None for all, got none")
+    if is_url(what):
+        address = parse_address(str(what))
+        wanted = Wanted(columns, time, key, idle, every, tags, max_age)
+        transport = find_transport(address.scheme)
+        return transport.open_source(address, credentials or Credentials(), wanted)
+    if key is not None and key.startswith("@"):
+        raise InvalidInputError(f"{key} is something that messages have; for a file, name a column")
+    if every is not None or tags is not None:
+        raise InvalidInputError("every and tags are for values that come one by one; a file has rows")
     texts = [column for column in (time, key) if column is not None]
     selection = Selection(None if columns is None else list(columns), texts)
     reader = open_reader(what, selection, tail=tail, idle=idle)
@@ -116,7 +136,7 @@ def open_reader(
     return TextReader(open_feed(path), str(path), kind=_TEXT[suffix], selection=selection, idle=idle)
 
 
-def open_sink(what: str | Path, *, resume: bool = False) -> Sink:
+def open_sink(what: str | Path, *, resume: bool = False, credentials: Credentials | None = None) -> Sink:
     r"""Open a place for records.
 
     Parameters
@@ -125,9 +145,11 @@ def open_sink(what: str | Path, *, resume: bool = False) -> Sink:
         A file ``.ndjson``, ``.jsonl``, ``.csv`` or ``.parquet``, or ``"-"`` for NDJSON on standard
         output. A Parquet file cannot be appended to or cut, so records are kept as NDJSON beside it,
         under its name with ``.partial.ndjson`` behind it, until the sink is closed; positions are those
-        in that file.
+        in that file. Or a URL, as in :func:`open_source`: each record is a message.
     resume : bool, default=False
         Keep what is there and append to it, instead of beginning anew.
+    credentials : Credentials, optional
+        For a URL.
 
     Returns
     -------
@@ -153,6 +175,9 @@ def open_sink(what: str | Path, *, resume: bool = False) -> Sink:
     """
     if str(what) == "-":
         return NdjsonSink(None)
+    if is_url(what):
+        address = parse_address(str(what))
+        return find_transport(address.scheme).open_sink(address, credentials or Credentials())
     path = Path(what)
     kinds = {".ndjson": NdjsonSink, ".jsonl": NdjsonSink, ".csv": CsvSink, ".parquet": ParquetSink}
     if path.suffix.lower() not in kinds:
