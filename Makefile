@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types layers unit bench format clean help
+.PHONY: demo test lint types layers unit services bench format clean help
 
 help:
 	@echo "make demo    set up, then run the main job on embedded data and draw a picture"
@@ -28,8 +28,12 @@ layers: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 # One BLAS thread in each of the two workers: more only get in each other's way.
-unit: $(VENV)/.dev
+unit: $(VENV)/.dev services
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+
+# A real broker for the tests: found, or installed as root on Debian.
+services:
+	scripts/install-services
 
 bench: $(VENV)/.dev
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks
