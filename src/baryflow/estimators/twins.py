@@ -44,10 +44,14 @@ class HasTwins:
         state = self.target_state() if target is None else target
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin._follower = Follower.from_state(self._follower.learned, self._follower.manner, state)
-        twin.columns_ = twin._find_faults()
-        twin._expose()
+        HasTwins._follow(twin, state)
         return twin
+
+    def _follow(self, state: FollowerState) -> None:
+        before = self._follower
+        self._follower = Follower.from_state(before.learned, before.manner, state)
+        self.columns_ = self._find_faults()
+        self._expose()
 
     def target_state(self) -> FollowerState:
         """Return all that was seen of the target, without what the sources taught.

@@ -132,8 +132,8 @@ class Checkpoint:
             return self._replay(number, skip)
         if numbers:
             raise FileFormatError(
-                f"none of the snapshots in {self.folder} can be read: use another folder, or remove this "
-                "one to start anew"
+                f"none of the snapshots in {self.folder} can be read: use another folder, or remove "
+                "this one to start anew"
             )
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,14 +56,8 @@ class Fleet:
     def __len__(self) -> int:
         return len(self._files.keys() | self._here.keys())
 
-    def keys(self) -> list[str]:
-        """Return the keys of all machines, in order.
-
-        Returns
-        -------
-        list of str
-        """
-        return sorted(self._files.keys() | self._here.keys())
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._files.keys() | self._here.keys()))
 
     def __getitem__(self, key: str) -> Followed:
         """Return a machine, which may be changed then; one that was never heard of begins."""

@@ -21,6 +21,8 @@ from baryflow.validation import Floats, Integers
 
 #: Digits of probabilities and the like: what follows is noise.
 _DIGITS = 6
+#: Sources bring columns in the order in which the model knows them: it need not say this.
+_NAMELESS = "X does not have valid feature names"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +45,12 @@ class Rows:
     def __len__(self) -> int:
         return len(self.values)
 
-    def pick(self, which: list[int]) -> Rows:
+    def pick(self, which: slice | list[int]) -> Rows:
         """Return some of them."""
+        places = range(len(self))[which] if isinstance(which, slice) else which
         return Rows(
             self.values[which], self.positions[which],
-            [self.times[i] for i in which], [self.offsets[i] for i in which],
+            [self.times[i] for i in places], [self.offsets[i] for i in places],
         )  # fmt: skip
 
 
@@ -172,7 +175,7 @@ class Followed:
     waiting: Floats
 
     def take(self, rows: Rows) -> Outcome:
-        """Predict rows, watch for drift, and learn if enough of them have come.
+        """Predict rows; whenever a batch of them is full, look for drift in it and learn from it.
 
         Parameters
         ----------
@@ -183,24 +186,19 @@ class Followed:
         -------
         Outcome
         """
-        rows = self._features(rows)
-        outcome = Outcome()
-        if not len(rows):
-            return outcome
-        with warnings.catch_warnings():
-            # Sources bring columns in the order in which the model knows them.
-            warnings.filterwarnings("ignore", message="X does not have valid feature names")
-            outcome.records = self.predict(rows)
-            last = int(rows.positions[-1])
-            if self.monitor is not None:
-                outcome.events += self._watch(self.monitor, rows.values, last)
-        self.waiting = np.concatenate([self.waiting, rows.values])
-        if len(self.waiting) >= self.recipe.batch_size:
-            outcome.events += self.learn(last)
+        rows, outcome = self._features(rows), Outcome()
+        while len(rows):
+            # Where a batch ends does not depend on how rows were delivered, nor does what is predicted.
+            n = self.recipe.batch_size - len(self.waiting)
+            some, rows = rows.pick(slice(0, n)), rows.pick(slice(n, None))
+            outcome.records += self.predict(some)
+            self.waiting = np.concatenate([self.waiting, some.values])
+            if len(self.waiting) >= self.recipe.batch_size:
+                outcome.events += self.learn(int(some.positions[-1]))
         return outcome
 
     def learn(self, position: int) -> list[Event]:
-        """Learn from the rows that are waiting, however few.
+        """Look for drift in the rows that are waiting, and learn from them, however few.
 
         Parameters
         ----------
@@ -214,12 +212,13 @@ class Followed:
         if not len(self.waiting):
             return []
         model, rows = self.model, self.waiting
+        events = [] if self.monitor is None else self._watch(self.monitor, rows, position)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
-            warnings.filterwarnings("ignore", message="X does not have valid feature names")
+            warnings.filterwarnings("ignore", message=_NAMELESS)
             model.partial_fit(rows)
         self.waiting = rows[:0]
-        events = [Event("column", position, str(warning.message)) for warning in caught]
+        events += [Event("column", position, str(warning.message)) for warning in caught]
         nearest = max(model.resemblance_, key=lambda name: model.resemblance_[name], default=None)
         details = {
             "rows": len(rows),
@@ -242,7 +241,9 @@ class Followed:
         list of dict
         """
         model = self.model
-        probabilities, novelty = model.predict_proba(rows.values), model.novelty(rows.values)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=_NAMELESS)
+            probabilities, novelty = model.predict_proba(rows.values), model.novelty(rows.values)
         best = probabilities.argmax(axis=1)
         labels: Any = model.classes_[best]
         if model.unknown is not None:
@@ -276,7 +277,9 @@ class Followed:
         return Rows(values, picked.positions, picked.times, picked.offsets)
 
     def _watch(self, monitor: DriftMonitor, values: Floats, position: int) -> list[Event]:
-        report = monitor.update(values)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=_NAMELESS)
+            report = monitor.update(values)
         if not report.drift_detected:
             return []
         details = {"signals": list(report.signals), "since": report.since, "action": report.action}

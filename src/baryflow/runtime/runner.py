@@ -180,6 +180,10 @@ class Runner:
         for sink in self.outputs.named().values():
             sink.flush(sync=True)
 
+    def close(self) -> None:
+        """Remove what was written for want of memory only."""
+        self.fleet.close()
+
     # -- one batch -------------------------------------------------------------------------------
 
     def _take(self, batch: Batch) -> None:
@@ -221,7 +225,7 @@ class Runner:
 
     def _learn_rest(self) -> None:
         """Learn from rows that were waiting for more, now that there will be none."""
-        for key in self.fleet.keys():
+        for key in self.fleet:
             if len(self.fleet.look(key).waiting):
                 events = self.fleet[key].learn(self.totals.position)
                 self._write(_named(Outcome(events=events), key))
@@ -315,7 +319,10 @@ def _named(outcome: Outcome, key: str) -> Outcome:
         return outcome
     return Outcome(
         [{"key": key, **record} for record in outcome.records],
-        [Event(e.kind, e.position, f"{key}: {e.words}", {"key": key, **e.details}) for e in outcome.events],
+        [
+            Event(e.kind, e.position, f"{key}: {e.words}", {"key": key, **e.details})
+            for e in outcome.events
+        ],
     )
 
 
