@@ -7,6 +7,7 @@ import errno
 import signal
 import time as clock
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
 from baryflow.persistence import load
-from baryflow.runtime import Checkpoint, Event, Outputs, Recipe, Runner, Totals
+from baryflow.runtime import Checkpoint, Event, Outputs, Recipe, Runner, Shards, Totals
 from baryflow.runtime.fleet import MOST
 from baryflow.streams import Credentials, open_sink, open_source, read_credentials
 from baryflow.streams.addresses import is_url
@@ -122,33 +123,18 @@ def run(
             credentials=known, every=every, tags=tags, max_age=max_age,
         )  # fmt: skip
         stack.callback(rows.close)
-        kept = None
-        if checkpoint is not None:
-            kept = Checkpoint(checkpoint)
-            stack.callback(kept.close)
-        outputs = _open((output, events, quarantine), kept, known)
         stop = stack.enter_context(_signals())
-        ending = _Ending(outputs)
-        stack.callback(ending.close)
         line = stack.enter_context(Line(log_every=60.0))
-        if source == "-" and kept is not None and not kept.is_new:
-            line.say("going on: standard input is taken to begin where the last run stopped reading")
-        teller = _Teller(line)
-        runner = Runner(
-            Recipe(fitted, batch, drift), rows, outputs,
-            read_size=batch if key is None else max(batch, _READ_BY_KEY),
-            timeout=_WAIT if wait is None and live else wait,
-            checkpoint=kept, listen=teller, in_memory=in_memory,
+        plan = _Plan(
+            Recipe(fitted, batch, drift), rows, (output, events, quarantine), known, checkpoint,
+            batch if key is None else max(batch, _READ_BY_KEY),
+            _WAIT if wait is None and live else wait, in_memory, _Teller(line), stop,
         )  # fmt: skip
-        stack.callback(runner.close)
-        totals = _run(runner, stop, kept is not None)
-        ending.finished = not stop()
-        if save_to is not None:
-            _save(runner, save_to)
-        line.say(_balance(totals, runner))
+        totals = plan.follow(source, stack, save_to)
+        line.say(_balance(totals, isinstance(fitted, SignalModel)))
     if stop.signal == signal.SIGINT:
         raise Interrupted(
-            "interrupted; what was read is done" + (", call it again to go on" if kept else "")
+            "interrupted; what was read is done" + (", call it again to go on" if checkpoint else "")
         )
 
 
@@ -170,6 +156,73 @@ def _load(
     return fitted, columns
 
 
+@dataclass
+class _Plan:
+    """What is to be done, and how."""
+
+    recipe: Recipe
+    rows: Any
+    names: tuple[str | None, ...]
+    credentials: Credentials
+    checkpoint: str | None
+    read_size: int
+    wait: float | None
+    in_memory: int
+    teller: _Teller
+    stop: _Stop
+
+    def follow(self, source: str, stack: contextlib.ExitStack, save_to: str | None) -> Totals:
+        """Follow the input to its end, or until told to stop."""
+        try:
+            if hasattr(self.rows, "attach"):
+                if save_to is not None:
+                    raise InvalidInputError("--save is for one model, but a shared input has many")
+                shards = Shards(self.rows, self.runner, self.read_size, self.wait)
+                return shards.run(self.stop)
+            runner = self.runner("", stack)
+            if source == "-" and runner.checkpoint is not None and not runner.checkpoint.is_new:
+                self.teller.line.say(
+                    "going on: standard input is taken to begin where the last run stopped reading"
+                )
+            totals = runner.run(self.stop)
+        except OSError as error:
+            if error.errno == errno.ENOSPC and self.checkpoint is not None:
+                raise InvalidInputError(
+                    f"no space left on the disk ({error.filename or 'while writing'}): nothing is lost; "
+                    "make room and call it again"
+                ) from error
+            raise
+        if save_to is not None:
+            _save(runner, save_to)
+        return totals
+
+    def runner(self, shard: str, stack: contextlib.ExitStack) -> Runner:
+        """Open what a runner needs; `stack` closes it. A part of a shared input has its own files."""
+        kept = None
+        if self.checkpoint is not None:
+            kept = Checkpoint(Path(self.checkpoint) / shard)
+            stack.callback(kept.close)
+        names = self.names
+        if shard and kept is not None:
+            names = tuple(None if name is None else _of_shard(name, shard) for name in names)
+        outputs = _open(names, kept, self.credentials)
+        runner = Runner(
+            self.recipe, self.rows, outputs, read_size=self.read_size, timeout=self.wait,
+            checkpoint=kept, listen=self.teller, in_memory=self.in_memory,
+        )  # fmt: skip
+        stack.callback(runner.close)
+        stack.push(_Ending(outputs, self.stop).close)
+        return runner
+
+
+def _of_shard(name: str, shard: str) -> str:
+    """Return the name of an output for one part of a shared input; a topic can take all of them."""
+    if is_url(name) or name == "-":
+        return name
+    path = Path(name)
+    return str(path.with_name(f"{path.stem}-{shard}{path.suffix}"))
+
+
 def _save(runner: Runner, path: str) -> None:
     """Save the adapted model, with what makes its features if it has that."""
     base, model = runner.recipe.base, runner.followed.model
@@ -179,29 +232,18 @@ def _save(runner: Runner, path: str) -> None:
         model.save(path)
 
 
-def _run(runner: Runner, stop: _Stop, kept: bool) -> Totals:
-    try:
-        return runner.run(stop)
-    except OSError as error:
-        if error.errno == errno.ENOSPC and kept:
-            raise InvalidInputError(
-                f"no space left on the disk ({error.filename or 'while writing'}): nothing is lost; "
-                "make room and call it again"
-            ) from error
-        raise
-
-
 class _Ending:
     """Closes outputs; those of a run that did not come to its end can be gone on with."""
 
-    def __init__(self, outputs: Outputs) -> None:
-        self._outputs, self.finished = outputs, False
+    def __init__(self, outputs: Outputs, stop: _Stop) -> None:
+        self._outputs, self._stop = outputs, stop
 
-    def close(self) -> None:
+    def close(self, kind: Any, *_: object) -> None:
+        finished = kind is None and not self._stop()
         for sink in self._outputs.named().values():
             # What went wrong before matters more than that it cannot be closed in order either.
-            with contextlib.nullcontext() if self.finished else contextlib.suppress(OSError):
-                sink.close(finished=self.finished)
+            with contextlib.nullcontext() if finished else contextlib.suppress(OSError):
+                sink.close(finished=finished)
 
 
 class _Stop:
@@ -264,12 +306,10 @@ def _open(names: tuple[str | None, ...], kept: Checkpoint | None, credentials: C
     )
 
 
-def _balance(totals: Totals, runner: Runner) -> str:
+def _balance(totals: Totals, windows: bool) -> str:
     used = f"{totals.predicted:,} predicted"
-    if isinstance(runner.recipe.base, SignalModel):
+    if windows:
         used = f"{totals.used:,} in {totals.predicted:,} windows predicted"
     words = f"{totals.read:,} rows = {used} + {totals.quarantined:,} quarantined"
-    if len(runner.fleet) > 1:
-        words += f"; {len(runner.fleet):,} machines"
     times = "once" if totals.drifts == 1 else f"{totals.drifts} times"
     return words + (f"; drift was seen {times}" if totals.drifts else "")

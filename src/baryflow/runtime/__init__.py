@@ -12,6 +12,7 @@ from baryflow.runtime.fleet import Fleet
 from baryflow.runtime.followed import Followed, Outcome, Recipe, Rows
 from baryflow.runtime.journal import Journal
 from baryflow.runtime.runner import Outputs, Runner, Totals
+from baryflow.runtime.shards import Shards, SharedSource
 
 __all__ = [
     "Checkpoint",
@@ -24,5 +25,7 @@ __all__ = [
     "Recipe",
     "Rows",
     "Runner",
+    "Shards",
+    "SharedSource",
     "Totals",
 ]
