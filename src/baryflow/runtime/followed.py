@@ -81,6 +81,7 @@ class FollowedState:
     monitor: MonitorState | None
     window: Position | None
     waiting: Floats
+    notes: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class Recipe:
         monitor = None if state.monitor is None else DriftMonitor.from_state(model, state.monitor)
         if stream is not None and state.window is not None:
             stream.resume(state.window)
-        return Followed(self, model, monitor, stream, state.waiting)
+        return Followed(self, model, monitor, stream, state.waiting, dict(state.notes))
 
     def _stream(self) -> FeatureStream | None:
         return self.base.stream() if isinstance(self.base, SignalModel) else None
@@ -166,6 +167,8 @@ class Followed:
         Makes rows of features from raw rows.
     waiting : array of shape (n, d)
         Rows that were predicted and not learned from yet.
+    notes : dict
+        Whatever else should be kept of it: plain values, as in JSON.
     """
 
     recipe: Recipe
@@ -173,6 +176,7 @@ class Followed:
     monitor: DriftMonitor | None
     stream: FeatureStream | None
     waiting: Floats
+    notes: dict[str, Any] = field(default_factory=dict)
 
     def take(self, rows: Rows) -> Outcome:
         """Predict rows; whenever a batch of them is full, look for drift in it and learn from it.
@@ -297,6 +301,7 @@ class Followed:
             None if self.monitor is None else self.monitor.state(),
             None if self.stream is None else self.stream.position,
             self.waiting,
+            self.notes,
         )
 
 
