@@ -79,7 +79,7 @@ def parse_address(url: str) -> Address:
     Parameters
     ----------
     url : str
-        ``scheme://host:port/path?option=value``.
+        ``scheme://host:port/path?option=value``. A ``#`` is part of the path, as topics have it.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def parse_address(url: str) -> Address:
         the list of processes.
     """
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(url.replace("#", "%23"))
         port = parts.port
     except ValueError as error:
         raise InvalidInputError(
