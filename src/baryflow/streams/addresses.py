@@ -87,7 +87,7 @@ def parse_address(url: str) -> Address:
     ----------
     url : str
         ``scheme://host:port/path?option=value``; a cluster may have several ``host:port``, with commas
-        between them.
+        between them. A ``#`` is part of the path, as topics have it.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def parse_address(url: str) -> Address:
         the list of processes.
     """
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(url.replace("#", "%23"))
         first, *more = parts.netloc.split(",")
         for one in more:
             if not urlsplit(f"//{one}").hostname:

@@ -78,7 +78,17 @@ class NdjsonSink(TextSink):
 
 
 def encode_record(record: dict[str, Any]) -> str:
-    """Return a record as a line of JSON; NaN and infinity become null."""
+    """Return a record as a line of JSON.
+
+    Parameters
+    ----------
+    record : dict
+
+    Returns
+    -------
+    str
+        With a line break at its end; NaN and infinity become null.
+    """
     try:
         return json.dumps(record, ensure_ascii=False, allow_nan=False, default=_plain) + "\n"
     except ValueError:
