@@ -15,6 +15,8 @@ from baryflow.estimators._state import Saves
 from baryflow.estimators.base import AdapterState
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
+from baryflow.features.cut import windows
+from baryflow.features.domains import UNTOLD
 from baryflow.features.encoder import OnnxEncoder, OnnxEncoderState
 from baryflow.features.streaming import FeatureStream
 from baryflow.features.transformer import SignalFeatures, SignalFeaturesState
@@ -122,6 +124,35 @@ class SignalModel(Saves):
         """
         return self.features.stream(self.step, domain)
 
+    def learn_normal(self, rows: Any) -> Self:
+        """Learn what is normal on the target, before it is watched for faults (commissioning).
+
+        Parameters
+        ----------
+        rows : array or frame of shape (n_rows, n_channels)
+            Raw rows of normal operation, in order of time; at least a window of them.
+
+        Returns
+        -------
+        SignalModel
+            Itself; :meth:`stream` compares with it from now on.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is not known what is normal in the sources, there is no whole window, or the channels
+            are not those of the model.
+        """
+        if not isinstance(self.features, SignalFeatures):
+            raise InvalidInputError("a network takes signals as they are, normal or not")
+        if UNTOLD in self.features.normal_.names:
+            raise InvalidInputError(
+                "the features were fitted without saying which windows of the sources are normal: fit "
+                "them with `normal` (baryflow fit --normal CLASS) first"
+            )
+        self.features.learn_normal(windows(rows, self.length, self.step))
+        return self
+
     def describe(self) -> str:
         """Say in a sentence how rows are made of signals.
 
@@ -137,7 +168,8 @@ class SignalModel(Saves):
         )
         return (
             f"Raw signals are cut into windows of {self.length:,} rows, one every {self.step:,}; each "
-            f"becomes {made:,} features {how}. What is called a row below is a window."
+            f"becomes {made:,} features {how}. What is called a row from here on is a window, and a "
+            "column a feature of it."
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
