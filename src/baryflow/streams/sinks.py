@@ -74,10 +74,21 @@ class NdjsonSink(TextSink):
     """One JSON object a line; NaN and infinity, which JSON does not have, become null."""
 
     def _encode(self, records: list[dict[str, Any]]) -> bytes:
-        return "".join(map(_encode_record, records)).encode()
+        return "".join(map(encode_record, records)).encode()
 
 
-def _encode_record(record: dict[str, Any]) -> str:
+def encode_record(record: dict[str, Any]) -> str:
+    """Return a record as a line of JSON.
+
+    Parameters
+    ----------
+    record : dict
+
+    Returns
+    -------
+    str
+        With a line break at its end; NaN and infinity become null.
+    """
     try:
         return json.dumps(record, ensure_ascii=False, allow_nan=False, default=_plain) + "\n"
     except ValueError:

@@ -1,0 +1,138 @@
+"""A real mosquitto on a free port, with the configuration of the docs."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CONFIGURATION = (ROOT / "docs" / "mosquitto.conf").read_text(encoding="utf-8")
+USER, PASSWORD = "plant", "correct horse"
+
+
+def find_mosquitto():
+    """Return the broker's program; skip if there is none, but not where it must be there."""
+    found = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+    if found is None and os.environ.get("CI") == "true":
+        raise FileNotFoundError("mosquitto; scripts/install-services installs it")
+    if found is None:
+        import pytest  # experiments use this file too
+
+        pytest.skip("there is no mosquitto here")
+    return found
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+class Broker:
+    """Runs in a folder; use it as a context.
+
+    Parameters
+    ----------
+    folder : path
+    tls : tuple of paths, optional
+        Of the authority, the server's certificate and its key: a second listener, on `tls_port`.
+    configuration : str
+        As a file says it; without a listener.
+    """
+
+    def __init__(self, folder, tls=None, configuration=CONFIGURATION):
+        self.folder, self.port, self.tls_port = Path(folder), free_port(), None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        text = configuration.replace("/etc/mosquitto/passwd", str(self.folder / "passwd"))
+        text = text.replace("/var/lib/mosquitto/", f"{self.folder}/")
+        text = text.replace("listener 1883\n", f"listener {self.port} 127.0.0.1\n")
+        if tls is not None:
+            self.tls_port = free_port()
+            names = ("cafile", "certfile", "keyfile")
+            lines = [f"{name} {path}" for name, path in zip(names, tls, strict=True)]
+            text += "\n".join([f"listener {self.tls_port} 127.0.0.1", *lines, ""])
+        if os.geteuid() == 0:  # it would become another user, who may not write here
+            text = f"user root\n{text}"
+        (self.folder / "mosquitto.conf").write_text(text, encoding="utf-8")
+        where = self.folder / "passwd"
+        program = shutil.which("mosquitto_passwd")
+        subprocess.run([program, "-b", "-c", str(where), USER, PASSWORD], check=True)
+        self.process = None
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop(signal.SIGKILL)
+
+    def start(self):
+        with (self.folder / "mosquitto.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [find_mosquitto(), "-c", str(self.folder / "mosquitto.conf")], stdout=log, stderr=log
+            )
+        until = time.monotonic() + 10.0
+        while not self.answers():
+            words = (self.folder / "mosquitto.log").read_text(errors="replace")
+            assert self.process.poll() is None, words
+            assert time.monotonic() < until, words
+            time.sleep(0.01)
+
+    def answers(self):
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1.0).close()
+        except OSError:
+            return False
+        return True
+
+    def stop(self, how=signal.SIGTERM):
+        self.process.send_signal(how)
+        self.process.wait(timeout=30)
+
+    def restart(self, how=signal.SIGTERM, away=0.0):
+        self.stop(how)
+        time.sleep(away)
+        self.start()
+
+    def url(self, path, port=None, scheme="mqtt"):
+        return f"{scheme}://127.0.0.1:{port or self.port}/{path}"
+
+
+class Publisher:
+    """Publishes with QoS 1 through paho, and goes on when the broker is back; use it as a context."""
+
+    def __init__(self, port, client="publisher"):
+        import paho.mqtt.client as mqtt
+
+        self.client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client, protocol=mqtt.MQTTv5)
+        self.client.username_pw_set(USER, PASSWORD)
+        self.client.reconnect_delay_set(1, 1)
+        self.client.connect("127.0.0.1", port, clean_start=False, keepalive=5)
+
+    def __enter__(self):
+        self.client.loop_start()
+        return self
+
+    def __exit__(self, *_):
+        self.client.disconnect()
+        self.client.loop_stop()
+
+    def send(self, topic, what, name=None, qos=1):
+        """Send a message; what is no bytes is sent as JSON."""
+        from paho.mqtt.packettypes import PacketTypes
+        from paho.mqtt.properties import Properties
+
+        properties = Properties(PacketTypes.PUBLISH)
+        if name is not None:
+            properties.UserProperty = ("id", name)
+        payload = what if isinstance(what, bytes) else json.dumps(what).encode()
+        return self.client.publish(topic, payload, qos=qos, properties=properties)
+
+    def send_all(self, topic, many, **options):
+        """Send messages, and return when the broker has them all."""
+        for one in [self.send(topic, one, **options) for one in many]:
+            one.wait_for_publish(60)
+            assert one.is_published()
