@@ -65,8 +65,8 @@ class Host:
         encrypted = bool(credentials.cert_file and credentials.key_file)
         if not is_loopback(address.host) and not (credentials.password and encrypted):
             raise InvalidInputError(
-                f"others could reach {address}: a server there needs a username, a password, a cert_file "
-                "and a key_file; or let it listen to 127.0.0.1 only"
+                f"others could reach {address}: a server there needs a username, a password, a "
+                "cert_file and a key_file; or let it listen to 127.0.0.1 only"
             )
         quieten()
         self.address, self._credentials, self._encrypted = address, credentials, encrypted

@@ -180,8 +180,8 @@ def open_sink(address: Address, credentials: Credentials) -> OpcUaSink:
     address.check_options("serve", "node", "security", "mode")
     if ("serve" in address.options) == ("node" in address.options):
         raise InvalidInputError(
-            f"say where records go to: {address}?serve makes a server of our own there, ?node=ns=2;s=Out "
-            "writes into the variables under a node of the one that is there"
+            f"say where records go to: {address}?serve makes a server of our own there, ?node=ns=2;s=Out"
+            " writes into the variables under a node of the one that is there"
         )
     return OpcUaSink(Hosted(address, credentials) if "serve" in address.options
                      else Remote(address, credentials))  # fmt: skip
