@@ -234,11 +234,11 @@ async def main():
     inner = [broker.port for broker in mock.list_topics(timeout=10).brokers.values()]
     front = Front(inner, context, options.password)
     await front.up()
-    print(json.dumps({"fronts": list(front.ports.values()), "inner": inner}), flush=True)  # noqa: T201
+    print(json.dumps({"fronts": list(front.ports.values()), "inner": inner}), flush=True)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):  # ends with its parent
         await front.obey(line.strip())
-        print(line.strip(), flush=True)  # noqa: T201
+        print(line.strip(), flush=True)
 
 
 if __name__ == "__main__":
