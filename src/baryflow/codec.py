@@ -9,6 +9,7 @@ annotated: what was damaged or made up becomes an error and never something else
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -209,11 +210,13 @@ class _Reader:
     }
 
 
+@functools.cache  # looking them up takes longer than reading a small file
 def _hints(kind: type[Any]) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.init}
 
 
+@functools.cache
 def _classes(kind: type[Any]) -> dict[str, type[Any]]:
     """Return all dataclasses to which the annotations of one lead, by name."""
     found: dict[str, type[Any]] = {}
