@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import click
 
+from baryflow.cli import publishing
 from baryflow.cli.words import Line, OutputFile, WholeNumber, spoken
+from baryflow.streams import read_credentials
 from baryflow.tep.encoders import encoding
 from baryflow.tep.plant import simulation
 from baryflow.tep.plant.plan import Plan
+from baryflow.tep.plant.playing import play
 from baryflow.tep.tables import FAULTS, MAGNITUDES, MODES
 
 _KEPT = "interrupted; what was finished is kept, and the same command goes on from there."
@@ -69,7 +73,7 @@ _faults = Numbers(0, len(FAULTS) - 1)
 
 @click.group("tep")
 def group() -> None:
-    """Build the Tennessee Eastman benchmark: simulate the plant, encode its signals."""
+    """Build the Tennessee Eastman benchmark: simulate the plant, encode its signals, let it run live."""
 
 
 @group.command()
@@ -108,6 +112,69 @@ def simulate(folder: Path, jobs: int, magnitudes: tuple[Any, ...], **options: An
             f"the fault ({trip.reason}); drawn again",
             err=True,
         )
+
+
+@group.command()
+@click.option(
+    "--opc-ua",
+    "server",
+    metavar="[URL]",
+    is_flag=False,
+    flag_value=publishing.SERVER,
+    help=f"Be an OPC UA server; without a URL, {publishing.SERVER}.",
+)
+@click.option("--mqtt", "topic", metavar="URL", help="Send rows to a topic: mqtt://HOST/TOPIC.")
+@click.option("--per-tag", is_flag=True, help="With --mqtt: a topic under it for each variable.")
+@click.option("--mode", type=click.IntRange(1, max(MODES)), default=1, show_default=True)
+@click.option(
+    "--fault", type=click.IntRange(0, len(FAULTS) - 1), default=0, show_default=True, help="0: none."
+)
+@click.option(
+    "--speed",
+    type=click.FloatRange(0, min_open=True),
+    default=600.0,
+    show_default=True,
+    help="Times faster than the plant, which gives a row every three minutes.",
+)
+@click.option("--hours", type=click.FloatRange(0, min_open=True), default=30.0, show_default=True)
+@click.option("--seed", type=WholeNumber(0), default=2024, show_default=True)
+@click.option("--start", metavar="TIME", help="The plant's time of the first row; now without it.")
+@click.option(
+    "--credentials",
+    "credentials_file",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    help="JSON file with username, password, ca_file, cert_file, key_file.",
+)
+def publish(
+    server: str | None,
+    topic: str | None,
+    per_tag: bool,
+    speed: float,
+    start: str | None,
+    credentials_file: Path | None,
+    **options: Any,
+) -> None:
+    """Let the simulated plant run live, as an OPC UA server or at an MQTT broker.
+
+    Its variables bear their numbers, XMEAS1 to XMEAS22 and XMV1 to XMV12, and the plant's own time. A
+    fault, if one is asked for, is there from the first row on. Ctrl-C ends it.
+    """
+    if (server is None) == (topic is None):
+        raise click.UsageError("expected either --opc-ua or --mqtt URL.")
+    if per_tag and topic is None:
+        raise click.UsageError("--per-tag is for --mqtt.")
+    first = publishing.parse_start(start)
+    with spoken(), publishing.stopped_by_signals() as stop, ExitStack() as stack:
+        kind = publishing.Server if server else publishing.Topics if per_tag else publishing.Rows
+        publisher = kind(server or topic or "", read_credentials(credentials_file), stack)
+        click.echo("simulating the plant ...", err=True)
+        rows = play(**options)
+        click.echo(publisher.example)
+        count = publishing.publish(rows, publisher, start=first, speed=speed, stop=stop)
+        click.echo(f"{count} of {len(rows)} rows published", err=True)
+        if server and not stop.is_set():
+            click.echo("the server stays, with its history; Ctrl-C ends it", err=True)
+            stop.wait()
 
 
 @group.command()

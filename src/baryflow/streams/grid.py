@@ -79,6 +79,12 @@ class Grid:
         """Let all instants before a time be due."""
         self.due = max(self.due or 0, (stamp - 1) // self._every)
 
+    def prepare(self, n: int) -> int:
+        """Make rows that are due, up to `n`, and return how many can be taken."""
+        if len(self._ready) < n:
+            self._ready += self._make(n - len(self._ready))
+        return len(self._ready)
+
     def take(self, n: int | None) -> list[SampledRow]:
         """Return the next rows that are due, at most `n`."""
         rows = self._ready[:n]

@@ -202,14 +202,14 @@ class Sampler:
         return None if latest is None else latest[0] / SECOND
 
     @property
+    def every(self) -> float:
+        """Seconds from one row to the next."""
+        return self._every / SECOND
+
+    @property
     def now(self) -> float | None:
         """The plant's time, in seconds since the epoch; None before anything was told."""
         return None if self._clock.now is None else self._clock.now / SECOND
-
-    @property
-    def addresses(self) -> list[str]:
-        """Of all tags."""
-        return list(self._places)
 
     def _tell(self, stamp: int) -> Verdict:
         """Let the clock know of a time; rows become due by it."""
@@ -263,6 +263,10 @@ class Sampler:
         rows = self._grid.take(n)
         self.position += len(rows)
         return rows
+
+    def prepare(self, n: int) -> int:
+        """Return how many rows can be taken, counting up to `n`; quicker than to look at a batch."""
+        return self._grid.prepare(n)
 
     def batch(self, n: int | None = None, **more: Any) -> Batch:
         """Return the next rows as a batch, with all notices.

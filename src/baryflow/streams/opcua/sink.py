@@ -1,0 +1,224 @@
+"""Records as variables: in a server of our own, or in one that is there."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from datetime import datetime
+from typing import Any, Protocol
+
+from baryflow.exceptions import InvalidInputError, UnreachableError
+from baryflow.streams.addresses import Address, Credentials
+from baryflow.streams.opcua.connecting import check_security, connect, disconnect
+from baryflow.streams.opcua.feed import PATIENCE
+from baryflow.streams.opcua.hosting import Host, to_variant
+from baryflow.streams.opcua.loop import Loop
+from baryflow.streams.opcua.nodes import find_node
+from baryflow.streams.opcua.packages import quieten, ua
+from baryflow.streams.opcua.values import to_datetime, to_seconds
+
+#: Records that wait for a server that is away; the oldest are dropped, as they are out of date.
+_WAITING = 1000
+#: Seconds from one attempt to reach it to the next.
+_PAUSE = 5.0
+
+
+class _Door(Protocol):
+    """Where records are written."""
+
+    def write(self, key: str, fields: dict[str, Any], moment: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class OpcUaSink:
+    """Writes each record over the last one of its machine.
+
+    Parameters
+    ----------
+    door : Hosted or Remote
+    """
+
+    def __init__(self, door: _Door) -> None:
+        self._door = door
+        self.position = 0
+
+    def write(self, records: list[dict[str, Any]]) -> None:
+        """Write records, one after the other."""
+        for record in records:
+            fields = {name: _plain(value) for name, value in record.items() if name != "key"}
+            self._door.write(str(record.get("key") or ""), fields, _moment(record.get("time")))
+        self.position += len(records)
+
+    def truncate(self, position: int) -> None:
+        """Do nothing: what was shown was shown."""
+        self.position = position
+
+    def flush(self, sync: bool = False) -> None:
+        """Do nothing: all is written at once."""
+
+    def close(self, finished: bool = True) -> None:  # noqa: ARG002 - nothing is left to finish
+        """Let go of the server."""
+        self._door.close()
+
+
+class Hosted:
+    """A server of our own: a folder for each machine, in it a variable for each field."""
+
+    def __init__(self, address: Address, credentials: Credentials) -> None:
+        self._folder = address.path.strip("/").replace("/", "_") or "baryflow"
+        self._host = Host(address, credentials)
+        self._known: set[tuple[str, str]] = set()
+
+    def write(self, key: str, fields: dict[str, Any], moment: float) -> None:
+        """Write the fields of a record."""
+        machine = key.replace("/", "_").replace(".", "_")
+        folder = f"{self._folder}/{machine}" if key else self._folder
+        new = {name: value for name, value in fields.items() if (key, name) not in self._known}
+        if new:
+            self._host.add(folder, new)
+            self._known |= {(key, name) for name in new}
+        prefix = folder.replace("/", ".")
+        self._host.write([(f"{prefix}.{name}", value) for name, value in fields.items()], moment)
+
+    def close(self) -> None:
+        """Stop the server."""
+        self._host.close()
+
+
+class Remote:
+    """Variables of a server that is there, under a node: those that have the names of fields."""
+
+    def __init__(self, address: Address, credentials: Credentials) -> None:
+        check_security(address, credentials)
+        quieten()
+        self._address, self._credentials = address, credentials
+        self._node = address.options["node"]
+        self._client: Any = None
+        self._folders: dict[str, dict[str, Any]] = {}
+        self._waiting: list[tuple[str, dict[str, Any], float]] = []
+        self._tried = 0.0
+        self._loop = Loop("baryflow-opcua-sink")
+        try:
+            self._loop.call(self._connect(), PATIENCE)
+            if not self._loop.call(self._find("")) and not self._has_machines():
+                raise UnreachableError(f"there are no variables under the node {self._node!r}")
+        except BaseException as error:
+            self.close()
+            if isinstance(error, UnreachableError) or not isinstance(error, OSError | ua.UaError):
+                raise
+            raise UnreachableError(f"there is no OPC UA server at {address}") from None
+
+    def _has_machines(self) -> bool:
+        async def look() -> bool:
+            node = await find_node(self._client, self._node)
+            return bool(await node.get_children(nodeclassmask=ua.NodeClass.Object))
+
+        return self._loop.call(look())
+
+    async def _connect(self) -> None:
+        self._folders = {}
+        self._client = await connect(self._address, self._credentials)
+
+    async def _find(self, key: str) -> dict[str, Any]:
+        """Return the variables of a machine by name."""
+        if key not in self._folders:
+            node = await find_node(self._client, self._node)
+            if key:
+                objects = await node.get_children(nodeclassmask=ua.NodeClass.Object)
+                named = {(await one.read_browse_name()).Name: one for one in objects}
+                node = named.get(key)
+            found = {}
+            for one in await node.get_children(nodeclassmask=ua.NodeClass.Variable) if node else []:
+                kind = await one.read_data_type_as_variant_type()
+                found[(await one.read_browse_name()).Name] = (one.nodeid, kind)
+            self._folders[key] = found
+        return self._folders[key]
+
+    def write(self, key: str, fields: dict[str, Any], moment: float) -> None:
+        """Write the fields of a record, or keep it until the server is back."""
+        self._waiting = [*self._waiting, (key, fields, moment)][-_WAITING:]
+        if self._client is None and time.monotonic() - self._tried < _PAUSE:
+            return
+        try:
+            if self._client is None:
+                self._tried = time.monotonic()
+                self._loop.call(self._connect(), PATIENCE)
+            while self._waiting:
+                self._loop.call(self._write(*self._waiting[0]), PATIENCE)
+                self._waiting.pop(0)
+        except (OSError, TimeoutError, ua.UaError):
+            if self._client is not None:
+                self._loop.call(disconnect(self._client))
+            self._client = None
+
+    async def _write(self, key: str, fields: dict[str, Any], moment: float) -> None:
+        nodes = await self._find(key)
+        chosen = [name for name in fields if name in nodes and fields[name] is not None]
+        values = [
+            ua.DataValue(_cast(fields[name], nodes[name][1]), SourceTimestamp=to_datetime(moment))
+            for name in chosen
+        ]
+        if not chosen:
+            return
+        session = self._client.uaclient.session
+        results = await session.write_attributes([nodes[name][0] for name in chosen], values)
+        if any(one.name == "BadWriteNotSupported" for one in results):  # it stamps values itself
+            values = [ua.DataValue(value.Value) for value in values]
+            await session.write_attributes([nodes[name][0] for name in chosen], values)
+
+    def close(self) -> None:
+        """Let go of the server."""
+        if self._client is not None:
+            self._loop.call(disconnect(self._client))
+        self._loop.close()
+
+
+def open_sink(address: Address, credentials: Credentials) -> OpcUaSink:
+    """Open a sink of records; see the package."""
+    address.check_options("serve", "node", "security", "mode")
+    if ("serve" in address.options) == ("node" in address.options):
+        raise InvalidInputError(
+            f"say where records go to: {address}?serve makes a server of our own there, ?node=ns=2;s=Out"
+            " writes into the variables under a node of the one that is there"
+        )
+    return OpcUaSink(Hosted(address, credentials) if "serve" in address.options
+                     else Remote(address, credentials))  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _cast(value: Any, kind: Any) -> Any:
+    """Return a value as a variable wants it, or as it is if that cannot be."""
+    try:
+        if kind in (ua.VariantType.Double, ua.VariantType.Float):
+            return ua.Variant(float(value), kind)
+        if kind == ua.VariantType.Boolean:
+            return ua.Variant(bool(value), kind)
+        if kind.name.startswith(("Int", "UInt")):
+            return ua.Variant(int(value), kind)
+        if kind == ua.VariantType.String:
+            return ua.Variant(str(value), kind)
+        if kind == ua.VariantType.DateTime:
+            return ua.Variant(datetime.fromisoformat(str(value)), kind)
+    except (TypeError, ValueError):
+        pass
+    return to_variant(value)
+
+
+def _moment(text: Any) -> float:
+    """Return the time of a record, or now if it has none that can be read."""
+    try:
+        found = to_seconds(datetime.fromisoformat(str(text)))
+    except ValueError:
+        found = None
+    return time.time() if found is None else found
