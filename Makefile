@@ -31,7 +31,7 @@ layers: $(VENV)/.dev
 unit: $(VENV)/.dev services
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 
-# A real broker for the tests: found, or installed as root on Debian.
+# A real broker and a real browser for the tests: found, or installed as root on Debian.
 services:
 	scripts/install-services
 

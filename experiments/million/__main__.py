@@ -18,7 +18,7 @@ import numpy as np
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.runtime import Checkpoint, Outputs, Runner
+from baryflow.runtime import Checkpoint, Outputs, Recipe, Runner
 from baryflow.streams import open_sink, open_source
 
 RESULTS = Path(__file__).parent / "results" / "million.csv"
@@ -43,12 +43,12 @@ def write(path, problem, n_rows):
 
 
 class Clock:
-    """Adds up the time that some methods of a model take."""
+    """Adds up the time that some methods of a class take."""
 
-    def __init__(self, model, names):
+    def __init__(self, kind, names):
         self.seconds = 0.0
         for name in names:
-            setattr(model, name, self._timed(getattr(model, name)))
+            setattr(kind, name, self._timed(getattr(kind, name)))
 
     def _timed(self, method):
         def timed(*arguments, **named):
@@ -81,13 +81,12 @@ def main(arguments=None):
         folder = Path(name)
         write(folder / "rows.csv", problem, options.rows)
         n, parsing = parse_alone(folder / "rows.csv")
-        clock = Clock(model, ("predict_proba", "novelty", "partial_fit"))
+        clock = Clock(OnlineDaDiL, ("predict_proba", "novelty", "partial_fit"))
         memory = {}
         runner = Runner(
-            model,
+            Recipe(model, BATCH),
             open_source(folder / "rows.csv", columns=COLUMNS),
             Outputs(open_sink(folder / "out.ndjson"), open_sink(folder / "events.ndjson")),
-            batch_size=BATCH,
             checkpoint=Checkpoint(folder / "checkpoint"),
         )
 

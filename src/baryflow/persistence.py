@@ -13,6 +13,7 @@ from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.estimators.online_mixture import OnlineGaussianMixture
 from baryflow.exceptions import FileFormatError
 from baryflow.features.encoder import OnnxEncoder
+from baryflow.features.pairing import SignalModel
 from baryflow.features.transformer import SignalFeatures
 
 #: What can be saved and loaded, by the name in the file.
@@ -26,6 +27,7 @@ KINDS: dict[str, Any] = {
         OnlineDaDiL,
         SignalFeatures,
         OnnxEncoder,
+        SignalModel,
     )
 }
 
@@ -42,7 +44,9 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    Mixture, OnlineGaussianMixture, MixtureClassifier, DaDiL, OnlineDaDiL, SignalFeatures or OnnxEncoder
+    object of one of these classes
+        Mixture, OnlineGaussianMixture, MixtureClassifier, DaDiL, OnlineDaDiL, SignalFeatures,
+        OnnxEncoder or SignalModel.
 
     Raises
     ------
@@ -72,7 +76,9 @@ def open_content(content: container.Content) -> Any:
 
     Returns
     -------
-    Mixture, OnlineGaussianMixture, MixtureClassifier, DaDiL, OnlineDaDiL, SignalFeatures or OnnxEncoder
+    object of one of these classes
+        Mixture, OnlineGaussianMixture, MixtureClassifier, DaDiL, OnlineDaDiL, SignalFeatures,
+        OnnxEncoder or SignalModel.
 
     Raises
     ------

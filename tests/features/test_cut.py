@@ -76,3 +76,17 @@ def test_what_cannot_be_cut_is_told():
         windows(pd.DataFrame({"a": [1, 2]}), 1, by="a")
     with pytest.raises(InvalidInputError, match="length must be an integer >= 1"):
         windows(X, 0)
+
+
+@given(seed=seeds, length=st.integers(1, 6), step=st.integers(1, 5), n=st.integers(6, 40))
+def test_windows_in_which_the_label_changes_are_marked(seed, length, step, n):
+    rng = np.random.default_rng(seed)
+    group, label = rng.integers(2, size=n), np.array(["ok", "worn"])[rng.integers(2, size=n)]
+    group[:6] = 0
+    cut = windows(rng.normal(size=(n, 1)), length, step, by=group, label=label)
+    # The rows of each window as numbers, cut the same way.
+    rows = np.asarray(windows(np.arange(n)[:, None], length, step, by=group), dtype=int)[:, :, 0]
+    assert cut.mixed.tolist() == [len(set(label[one])) > 1 for one in rows]
+    whole = cut.where(~cut.mixed)
+    assert len(whole) == np.sum(~cut.mixed) == len(whole.label)
+    assert not whole.mixed.any()

@@ -9,7 +9,7 @@ import pytest
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.exceptions import FileFormatError, InvalidInputError
-from baryflow.runtime import Checkpoint, Outputs, Runner
+from baryflow.runtime import Checkpoint, Outputs, Recipe, Runner
 from tests.runtime.ends import Lines, Rows
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
@@ -27,9 +27,9 @@ class Killed(BaseException):
 
 def start(folder, name, checkpoint=None, **how):
     sinks = {kind: Lines(folder / f"{name}-{kind}") for kind in ("predictions", "events", "quarantine")}
-    how = {"batch_size": 8, "every": 4} | how
-    model, source = OnlineDaDiL.from_bytes(SAVED), Rows(P.X_target, BAD)
-    return Runner(model, source, Outputs(**sinks), checkpoint=checkpoint, **how)
+    how = {"every": 4} | how
+    recipe, source = Recipe(OnlineDaDiL.from_bytes(SAVED), 8), Rows(P.X_target, BAD)
+    return Runner(recipe, source, Outputs(**sinks), checkpoint=checkpoint, **how)
 
 
 def written(folder, name):

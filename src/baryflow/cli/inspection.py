@@ -25,6 +25,7 @@ WORDS = {
     "online_dadil": "a classifier that follows a stream (OnlineDaDiL)",
     "signal_features": "statistics of windows of signals (SignalFeatures)",
     "onnx_encoder": "a network that makes features of windows of signals (OnnxEncoder)",
+    "signal_model": "a classifier that follows a stream of raw signals (SignalModel)",
     tennessee_eastman.KIND: "encoded signals of the Tennessee Eastman plant",
     signals.KIND: "simulated signals of the Tennessee Eastman plant",
     settling.KIND: "the Tennessee Eastman plant at rest in its modes",

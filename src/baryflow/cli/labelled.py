@@ -8,76 +8,44 @@ from typing import Any
 import click
 import numpy as np
 
+from baryflow.cli.histories import Histories, as_shares, describe_plan, of_files
 from baryflow.cli.words import Line, OutputFile, WholeNumber, spoken
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.estimators.plots import new_figure
 from baryflow.exceptions import InvalidInputError
+from baryflow.features.learning import evaluate_signals, fit_signals
+from baryflow.model_selection import Evaluation
 from baryflow.model_selection import evaluate as leave_out
-from baryflow.streams import Table, read_table
 
-#: Columns, left out or faulty, and names that are listed at most.
-_LISTED = 12
-
-
-def _of_files(command: Any) -> Any:
-    """Add the options that say what is what in labelled files."""
-    options = [
-        click.argument(
-            "files",
-            nargs=-1,
-            required=True,
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        ),
-        click.option("--label", required=True, metavar="COLUMN", help="Holds the classes."),
-        click.option("--domain", metavar="COLUMN", help="Holds the machine, plant or mode of a row."),
-        click.option("--domain-from-file", is_flag=True, help="Each file is a domain of its own."),
-        click.option("--time", metavar="COLUMN", help="Holds the time: not a feature."),
-        click.option(
-            "--ignore", multiple=True, metavar="COLUMN", help="Leave this column out; repeat it."
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+#: Points by which two ways must differ for one to be called better.
+_WORTH_TELLING = 0.01
 
 
 @click.command()
-@_of_files
+@of_files
 @click.option("--usual", multiple=True, metavar="CLASS=SHARE", help="What you know of the target's mix.")
 @click.option("-o", "--output", required=True, type=OutputFile(), help="The model, a .bary file.")
 @click.option("--keep-rows", is_flag=True, help="Keep the rows in the file, to add sources later.")
 @click.option("--seed", type=WholeNumber(0), default=0, show_default=True)
 @click.option("--jobs", type=WholeNumber(1), default=2, show_default=True, help="Processes.")
 def fit(
-    files: tuple[Path, ...],
-    label: str,
-    domain: str | None,
-    domain_from_file: bool,
-    time: str | None,
-    ignore: tuple[str, ...],
-    usual: tuple[str, ...],
-    output: Path,
-    keep_rows: bool,
-    seed: int,
-    jobs: int,
+    histories: Histories, usual: tuple[str, ...], output: Path, keep_rows: bool, seed: int, jobs: int
 ) -> None:
     """Learn labelled histories from FILES (CSV, NDJSON, Parquet, NPZ) into one model.
 
     The domains may be in a column (--domain) or in files of their own (--domain-from-file). Afterwards
-    'baryflow run' follows a new machine with the model.
+    'baryflow run' follows a new machine with the model. If rows are raw signals (--window), features
+    are made of them here as there.
     """
     with spoken():
-        _check_domain(domain, domain_from_file)
-        table = read_table(
-            files,
-            label=label,
-            domain=domain,
-            domain_from_file=domain_from_file,
-            time=time,
-            ignore=ignore,
-        )
-        prior = _shares(usual, table.y)
-        click.echo(describe_table(table), err=True)
+        histories.check()
+        signals = None
+        if histories.window is None:
+            table = histories.read()
+        else:
+            table, signals = histories.read_windows()
+        prior = as_shares(usual, table.y)
+        click.echo(describe_plan(table, signals), err=True)
         with Line(log_every=30.0) as line:
             model = OnlineDaDiL(
                 class_prior=prior,
@@ -86,16 +54,24 @@ def fit(
                 random_state=seed,
                 verbose=lambda done, total, what: line.show(f"{done}/{total} steps  {what}"),
             )
-            model.fit(table.X, table.y, sample_domain=table.domain)
+            if signals is None:
+                model.fit(table.X, table.y, sample_domain=table.domain)
+                model.feature_names_in_ = np.array(table.columns, dtype=object)
+                found: Any = model
+            else:
+                line.show(f"features of {len(signals.cut):,} windows")
+                how = {"step": signals.step, "normal": signals.normal}
+                found = fit_signals(signals.cut, signals.domain, signals.features, model, **how)
         model.set_params(verbose=False)
-        model.feature_names_in_ = np.array(table.columns, dtype=object)
-        model.save(output)
+        found.save(output)
+        if signals is not None:
+            click.echo(found.describe())
         click.echo(model.report())
         click.echo(f"model: {output} ({output.stat().st_size / 1e6:.1f} MB)", err=True)
 
 
 @click.command()
-@_of_files
+@of_files
 @click.option(
     "--order",
     type=click.Choice(["as_is", "shuffled", "runs", "by_class"]),
@@ -104,18 +80,20 @@ def fit(
     help="In which the rows of a domain flow: as they stand in the file, or otherwise.",
 )
 @click.option("--batch", type=WholeNumber(1), default=32, show_default=True, help="Rows at a time.")
+@click.option(
+    "--normal-rows",
+    type=WholeNumber(1),
+    metavar="ROWS",
+    help="With --normal: so many normal rows of the domain left out are known to be normal.",
+)
 @click.option("--figure", type=OutputFile(), help="Draw it (PNG, SVG or PDF).")
 @click.option("--seed", type=WholeNumber(0), default=0, show_default=True)
 @click.option("--jobs", type=WholeNumber(1), default=2, show_default=True, help="Processes.")
 def evaluate(
-    files: tuple[Path, ...],
-    label: str,
-    domain: str | None,
-    domain_from_file: bool,
-    time: str | None,
-    ignore: tuple[str, ...],
+    histories: Histories,
     order: str,
     batch: int,
+    normal_rows: int | None,
     figure: Path | None,
     seed: int,
     jobs: int,
@@ -125,104 +103,54 @@ def evaluate(
     Beside it stand a classifier that does not adapt, and one that standardises each domain by itself.
     """
     with spoken():
-        _check_domain(domain, domain_from_file)
+        histories.check()
+        if normal_rows is not None:
+            _check_normal_rows(normal_rows, histories)
         if figure is not None:
             new_figure(1.0, 1.0)  # if matplotlib is missing, this says so before the work
-        table = read_table(
-            files,
-            label=label,
-            domain=domain,
-            domain_from_file=domain_from_file,
-            time=time,
-            ignore=ignore,
-        )
-        click.echo(describe_table(table, times=len(np.unique(table.domain))), err=True)
-        found = leave_out(
-            OnlineDaDiL(keep_sources=False, random_state=seed),
-            table.X,
-            table.y,
-            table.domain,
-            order=order,
-            batch_size=batch,
-            n_jobs=jobs,
-        )
+        model = OnlineDaDiL(keep_sources=False, random_state=seed)
+        how: dict[str, Any] = {"order": order, "batch_size": batch, "n_jobs": jobs}
+        if histories.window is None:
+            table = histories.read()
+            click.echo(describe_plan(table, times=len(np.unique(table.domain))), err=True)
+            found = leave_out(model, table.X, table.y, table.domain, **how)
+        else:
+            table, signals = histories.read_windows()
+            click.echo(describe_plan(table, signals, times=len(np.unique(table.domain))), err=True)
+            n_normal = (normal_rows - histories.window) // signals.step + 1 if normal_rows else 0
+            how |= {"normal": signals.normal, "n_normal": n_normal}
+            found = evaluate_signals(signals.cut, signals.domain, signals.features, model, **how)
         click.echo(found.table())
+        click.echo(f"\n{give_verdict(found)}")
         if figure is not None:
             found.plot().get_figure().savefig(figure, dpi=150)
             click.echo(f"figure: {figure}", err=True)
 
 
-def _check_domain(column: str | None, from_file: bool) -> None:
-    if (column is None) != from_file:
+def _check_normal_rows(n_rows: int, histories: Histories) -> None:
+    if histories.normal is None:
+        raise InvalidInputError("--normal-rows needs --normal: say which class is normal operation")
+    if histories.window is not None and n_rows < histories.window:
         raise InvalidInputError(
-            "say where the domains are: --domain COLUMN, or --domain-from-file if each file is one"
+            f"--normal-rows {n_rows} is less than one window of {histories.window} rows: take more"
         )
 
 
-def _shares(usual: tuple[str, ...], y: Any) -> dict[Any, float] | None:
-    """Return what is known of the mix: 'normal=0.5' for each class that is named."""
-    classes = {str(name): name for name in np.unique(y).tolist()}
-    found: dict[Any, float] = {}
-    for words in usual:
-        name, _, share = words.rpartition("=")
-        try:
-            number = float(share)
-        except ValueError:
-            number = -1.0
-        if not name or not 0.0 <= number <= 1.0:
-            raise InvalidInputError(f"--usual must be CLASS=SHARE with a share of 0 to 1, got {words!r}")
-        if name not in classes:
-            known = ", ".join(classes)
-            raise InvalidInputError(
-                f"--usual names {name!r}, which is not a class; classes are: {known}"
-            )
-        found[classes[name]] = number
-    return found or None
-
-
-def describe_table(table: Table, *, times: int = 1) -> str:
-    """Say what was read, and what is going to be done with it."""
-    domains, classes = _counted(table.domain), _counted(table.y)
-    lines = [
-        f"{len(table.X):,} rows, {len(table.columns)} columns: {_some(table.columns)}",
-        f"{len(domains)} domains: {_some(domains)}",
-        f"{len(classes)} classes: {_some(classes)}",
-    ]
-    lines += [f"left out: {name}: {why}" for name, why in list(table.left_out.items())[:_LISTED]]
-    if table.counts.get("rejected"):
-        file, first = table.rejected[0]
-        lines.append(
-            f"{table.counts['rejected']:,} rows cannot be used, the first in {file}, row "
-            f"{first.position}: {first.reason}"
-        )
-    if table.counts.get("unlabelled"):
-        lines.append(f"{table.counts['unlabelled']:,} rows have no label and are not used")
-    seconds = times * expect_seconds(len(table.X), len(table.columns), len(classes), len(domains))
-    lines.append(f"this takes about {_duration(seconds)}")
-    return "\n".join(lines)
-
-
-def expect_seconds(n_rows: int, n_columns: int, n_classes: int, n_domains: int) -> float:
-    """Return about how long learning takes: two regressions, and sources that play targets.
-
-    The rates were measured on one core of an ordinary server.
-    """
-    width = n_columns if n_columns <= 512 else max(64, 2 * n_classes)
-    regressions = 5e-8 * n_rows * width * n_classes
-    plays = min(8, n_domains) if n_domains > 1 else 0
-    each = 0.4 * regressions * min(1.0, 6000 / n_rows) + 0.5 + 0.02 * min(n_classes, 40)
-    return 0.3 + regressions + plays * each
-
-
-def _duration(seconds: float) -> str:
-    return f"{max(1.0, seconds):.0f} s" if seconds < 90.0 else f"{seconds / 60.0:.0f} min"
-
-
-def _counted(names: Any) -> list[str]:
-    """Return each name and how often it occurs."""
-    return [f"{n} ({k:,})" for n, k in zip(*np.unique(names, return_counts=True), strict=True)]
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(map(str, names[:_LISTED])) + more
+def give_verdict(found: Evaluation) -> str:
+    """Say in a sentence whether adapting would help, also where something simpler does better."""
+    mean, domains = found.summary(), found.by_domain()
+    last = "end" if np.isnan(mean.refined) else "refined"
+    rivals = {"not adapting": "source", "standardising each domain by itself": "standardised_end"}
+    ours = getattr(mean, last)
+    best = max(rivals, key=lambda name: getattr(mean, rivals[name]))
+    gain = ours - getattr(mean, rivals[best])
+    often = sum(
+        getattr(one, last) >= max(one.source, one.standardised_end) - _WORTH_TELLING for one in domains
+    )
+    where = f"on {often} of {len(domains)} domains adapting is at least as good as both"
+    points = f"{100 * abs(gain):.1f} points"
+    if gain > _WORTH_TELLING:
+        return f"Verdict: adapting helps here, by {points} over {best} on the mean; {where}."
+    if gain < -_WORTH_TELLING:
+        return f"Verdict: {best} is better here than adapting, by {points} on the mean; {where}."
+    return f"Verdict: adapting and {best} are about as good here on the mean; {where}."

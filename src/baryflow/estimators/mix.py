@@ -83,6 +83,20 @@ def assume_mix(model: SourceModel, seen: Seen, shares: Floats | None = None) -> 
     return Mix(shares is None, known, known, centre, scale)
 
 
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """A mix with which the target's components are explained, and how well."""
+
+    shares: Floats
+    expected: Floats
+    evidence: Floats  # log evidence of every component for every class, the mix left out
+    misfit: float  # as of Mix, but below 1 where it fits better than that
+
+    def fits(self) -> bool:
+        """Whether components are as near to their classes as rows of the sources are."""
+        return self.misfit <= 1.0
+
+
 def find_mix(model: SourceModel, seen: Seen, votes: Floats, own_share: float) -> Mix:
     """Estimate mix and moments of a target from its components, and decide whether the mix is usual.
 
@@ -91,29 +105,70 @@ def find_mix(model: SourceModel, seen: Seen, votes: Floats, own_share: float) ->
     votes. What is usual counts as much as all rows together. Then the shares found are compared with
     the usual ones: if the gap is no larger than wrong votes and chance together can make it, the mix
     is taken to be as usual, which is the safer thing where it is true.
+
+    The search begins with the votes of the classifier that knows nothing of the target. If these are
+    mostly wrong, as on a machine that runs at quite another level, it ends where nothing fits. Then it
+    begins again with the usual mix and without them; if the target fits the sources that way, and only
+    then, that is believed.
     """
     mass = float(seen.masses.sum())
     weights = seen.masses / mass
-    of_rows = model.of_rows
+    usual = model.usual
+    prior = np.log(np.maximum(model.prior.mean, 1e-12))
+    found = _search(model, seen, votes, own_share)
+    if not found.fits():
+        other = _search(model, seen, None, 1.0)
+        found = other if other.fits() else found
+    shares, expected = found.shares, found.expected
+    centre, scale = _moments_at(model, seen, shares)
+    # The gap found is large also where classes are merely mistaken; the gap that the votes show if the
+    # moments are those of a usual mix is then small, but can be so by accident: it counts half as much.
+    usual_moments = _moments_at(model, seen, usual)
+    at_usual = reweight(model.own_proba(seen.means, *usual_moments), usual / model.prior.mean)
+    gap = float(np.cbrt(_gap(shares, usual) ** 2 * _gap(weights @ at_usual, usual)))
+    # Two halves of the evidence, averaged and not multiplied: as independent as that they are not.
+    opinion = softmax(0.5 * (found.evidence - prior + np.log(expected)), axis=1)
+    doubt = 1.0 - float(weights @ opinion[np.arange(len(weights)), votes.argmax(axis=1)])
+    # The mean total variation between proportions and a sample of them.
+    sampling = float(np.sqrt(usual * (1.0 - usual) / (2.0 * np.pi * mass)).sum())
+    misfit = max(1.0, found.misfit)
+    if gap <= doubt + sampling and (model.told or model.prior.strength > mass):
+        return Mix(True, usual, usual, *usual_moments, gap, doubt, sampling, misfit)
+    return Mix(False, shares, expected, centre, scale, gap, doubt, sampling, misfit)
 
-    def moments_at(mix: Floats) -> tuple[Floats, Floats]:
-        return of_rows.classes.at(seen.mean, seen.variance, mix, mass)
 
+def _moments_at(model: SourceModel, seen: Seen, mix: Floats) -> tuple[Floats, Floats]:
+    return model.of_rows.classes.at(seen.mean, seen.variance, mix, float(seen.masses.sum()))
+
+
+def _search(model: SourceModel, seen: Seen, votes: Floats | None, own_share: float) -> _Found:
+    """Find the mix that explains a target's components.
+
+    Parameters
+    ----------
+    votes : array of shape (n_components, n_classes) or None
+        Of the classifier that knows nothing of the target, with which the search begins; without it
+        the search begins at the usual mix, and only the classifier votes that knows its moments.
+    own_share : float
+        Of the latter in the votes, as soon as it has one.
+    """
+    weights = seen.masses / float(seen.masses.sum())
     usual, n_classes = model.usual, model.n_classes
     classes = model.slot_classes
     n_slots = len(classes) // n_classes
     p = model.n_dimensions
     unit = np.concatenate([model.unit, model.unit])
     prior = np.log(np.maximum(model.prior.mean, 1e-12))
-    pooled = np.log(votes + VOTE_FLOOR)
-    expected = usual
-    for _ in range(_ROUNDS):
-        shares = weights @ softmax(pooled - prior + np.log(expected), axis=1)
-        expected = (shares + usual) / 2.0
+    shares = expected = usual
+    pooled = None if votes is None else np.log(votes + VOTE_FLOOR)
+    if pooled is not None:
+        for _ in range(_ROUNDS):
+            shares = weights @ softmax(pooled - prior + np.log(expected), axis=1)
+            expected = (shares + usual) / 2.0
     domain: Domain | None = None
     misfit = np.inf
     for number in range(_ROUNDS):
-        centre, scale = moments_at(shares)
+        centre, scale = _moments_at(model, seen, shares)
         slot_weights = expected[classes] / n_slots
         if domain is None:
             domain = model.target(weights, _NOWHERE, slot_weights)
@@ -124,32 +179,21 @@ def find_mix(model: SourceModel, seen: Seen, votes: Floats, own_share: float) ->
         slots = model.dictionary.settle(domain)
         distances = fast_squared_distances(points / unit, slots / unit)
         if np.isinf(misfit):
-            misfit = max(1.0, float(np.vdot(domain.plan, distances)) / p)
+            misfit = float(np.vdot(domain.plan, distances)) / p
         table = distances.reshape(len(weights), n_classes, n_slots)
         nearest = table.min(axis=2)
-        evidence = pooled
-        if 2 * number >= _ROUNDS:
-            own = np.log(of_rows.own.proba((seen.means - centre) / scale) + VOTE_FLOOR)
-            evidence = (1.0 - own_share) * pooled + own_share * own
+        if pooled is not None and 2 * number < _ROUNDS:
+            opinion = pooled
+        else:
+            opinion = np.log(model.of_rows.own.proba((seen.means - centre) / scale) + VOTE_FLOOR)
+            if pooled is not None:
+                opinion = (1.0 - own_share) * pooled + own_share * opinion
         for _ in range(_STEPS):
+            half = 0.5 / max(1.0, misfit)
             # log Σ exp over the slots of a class, in units of the misfit
-            near = np.log(np.exp(-0.5 / misfit * (table - nearest[:, :, None])).sum(axis=2))
-            near -= 0.5 / misfit * nearest
-            posterior = softmax(near + evidence - prior + np.log(expected), axis=1)
+            near = np.log(np.exp(-half * (table - nearest[:, :, None])).sum(axis=2)) - half * nearest
+            posterior = softmax(near + opinion - prior + np.log(expected), axis=1)
             shares = weights @ posterior
             expected = (shares + usual) / 2.0
-            misfit = max(1.0, float(weights @ np.vecdot(posterior, nearest)) / p)
-    centre, scale = moments_at(shares)
-    # The gap found is large also where classes are merely mistaken; the gap that the votes show if the
-    # moments are those of a usual mix is then small, but can be so by accident: it counts half as much.
-    usual_moments = moments_at(usual)
-    at_usual = reweight(model.own_proba(seen.means, *usual_moments), usual / model.prior.mean)
-    gap = float(np.cbrt(_gap(shares, usual) ** 2 * _gap(weights @ at_usual, usual)))
-    # Two halves of the evidence, averaged and not multiplied: as independent as that they are not.
-    opinion = softmax(0.5 * (near + evidence - prior + np.log(expected)), axis=1)
-    doubt = 1.0 - float(weights @ opinion[np.arange(len(weights)), votes.argmax(axis=1)])
-    # The mean total variation between proportions and a sample of them.
-    sampling = float(np.sqrt(usual * (1.0 - usual) / (2.0 * np.pi * mass)).sum())
-    if gap <= doubt + sampling and (model.told or model.prior.strength > mass):
-        return Mix(True, usual, usual, *usual_moments, gap, doubt, sampling, misfit)
-    return Mix(False, shares, expected, centre, scale, gap, doubt, sampling, misfit)
+            misfit = float(weights @ np.vecdot(posterior, nearest)) / p
+    return _Found(shares, expected, near + opinion, misfit)

@@ -22,13 +22,14 @@ from baryflow.estimators.parameters import (
 )
 from baryflow.estimators.sensors import warn
 from baryflow.estimators.threads import one_thread
+from baryflow.estimators.twins import HasTwins
 from baryflow.estimators.unknown import TellsUnknown
 from baryflow.estimators.watching import Watched
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_count, as_weights
 
 
-class OnlineDaDiL(TellsUnknown, Watched, Adapter):
+class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
     """Adapt a classifier from labelled sources to one unlabelled stream, while it flows.
 
     ``fit`` learns the sources. Each ``partial_fit`` absorbs target rows into a mixture of bounded size

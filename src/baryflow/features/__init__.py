@@ -2,7 +2,8 @@
 
 from baryflow.features.cut import Windows, windows
 from baryflow.features.encoder import OnnxEncoder
+from baryflow.features.pairing import SignalModel
 from baryflow.features.streaming import FeatureStream
 from baryflow.features.transformer import SignalFeatures
 
-__all__ = ["FeatureStream", "OnnxEncoder", "SignalFeatures", "Windows", "windows"]
+__all__ = ["FeatureStream", "OnnxEncoder", "SignalFeatures", "SignalModel", "Windows", "windows"]

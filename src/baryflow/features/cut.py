@@ -31,6 +31,8 @@ class Windows:
         windows are in this order.
     group, label, time : array of shape (n_windows,) or None
         The group, and label and time of the last row; None where nothing was said of them.
+    mixed : array of bool of shape (n_windows,) or None
+        Whether rows of more than one label are in a window; None without labels.
     """
 
     signals: Floats
@@ -41,6 +43,7 @@ class Windows:
     group: NDArray[Any] | None = None
     label: NDArray[Any] | None = None
     time: NDArray[Any] | None = None
+    mixed: NDArray[np.bool_] | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -63,7 +66,7 @@ class Windows:
         IndexError
             If there are no such windows.
         """
-        names = ("starts", "end", "group", "label", "time")
+        names = ("starts", "end", "group", "label", "time", "mixed")
         parts = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return replace(self, **{name: part[mask] for name, part in parts.items()})
 
@@ -146,8 +149,15 @@ def windows(
     ends = order[starts + length - 1]
     turn = np.argsort(ends)
     starts, ends = starts[turn], ends[turn]
-    last = (None if part is None else part[ends] for part in (group, labels, times))
-    return Windows(values[order], starts, length, channels, ends, *last)
+    group, last, times = (None if part is None else part[ends] for part in (group, labels, times))
+    mixed = None if labels is None else _changes(labels[order], starts, length)
+    return Windows(values[order], starts, length, channels, ends, group, last, times, mixed)
+
+
+def _changes(labels: NDArray[Any], starts: Integers, length: int) -> NDArray[np.bool_]:
+    """Tell in which windows the label changes from one row to the next."""
+    so_far = np.cumsum(np.append(False, labels[1:] != labels[:-1]))
+    return np.asarray(so_far[starts] != so_far[starts + length - 1])
 
 
 def _beside(signals: Any, given: Any, name: str) -> NDArray[Any] | None:

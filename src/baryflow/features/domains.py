@@ -12,7 +12,9 @@ from baryflow.features.layout import Layout
 from baryflow.features.normal import Normal
 from baryflow.validation import Integers
 
-_ALL = "all"  # the one domain if nobody says which windows are normal
+_ALL = "all"  # the one domain if nobody names any
+#: Stands for all domains if nobody says which windows are normal.
+UNTOLD = "all windows"
 #: Windows from which something is learned: more would tell hardly more, but fill the memory.
 _MOST = 10_000
 
@@ -57,7 +59,7 @@ def learn_normal(
 ) -> Normal:
     """Learn it from the windows that are said to be normal, or from all of the sources together."""
     if normal is None:
-        return Normal.of({_ALL: held[a_few(source, domain)]}, layout)
+        return Normal.of({UNTOLD: held[a_few(source, domain)]}, layout)
     mask = np.asarray(normal)
     if mask.shape != (len(held),) or mask.dtype != bool:
         raise InvalidInputError(

@@ -29,6 +29,18 @@ class OnnxEncoderState:
     network: NDArray[np.uint8]
 
 
+def import_runtime() -> Any:
+    """Return onnxruntime, or say what to install."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "an ONNX encoder needs onnxruntime: pip install 'baryflow[encode]', or it alone",
+            name="onnxruntime",
+        ) from error
+    return onnxruntime
+
+
 class OnnxEncoder(Saves, TakesWindows, TransformerMixin, BaseEstimator):
     """Turn windows of raw signals into features by a network in an ONNX file.
 
@@ -193,13 +205,7 @@ class OnnxEncoder(Saves, TakesWindows, TransformerMixin, BaseEstimator):
         return wanted
 
     def _open(self, network: bytes) -> None:
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise ModuleNotFoundError(
-                "an ONNX encoder needs onnxruntime: pip install 'baryflow[encode]', or it alone",
-                name="onnxruntime",
-            ) from error
+        onnxruntime = import_runtime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # same bits whatever the machine
         try:

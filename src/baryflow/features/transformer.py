@@ -25,7 +25,8 @@ from baryflow.validation import Floats, Integers, as_count
 
 _CLIP = 5.0
 _KEPT = (32, 512)  # columns at least and at most, unless the user says
-_TARGET = "target"
+#: What the domain is called that is not a source.
+TARGET = "target"
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +201,7 @@ class SignalFeatures(Saves, TakesWindows, TransformerMixin, BaseEstimator):
         Z = self._deviations(held, domain, self.columns_)
         return np.asarray(np.clip((Z - self._mean) / self._std, -_CLIP, _CLIP), dtype=np.float64)
 
-    def learn_normal(self, X: Any, domain: Any = _TARGET) -> Self:
+    def learn_normal(self, X: Any, domain: Any = TARGET) -> Self:
         """Learn what is normal in a further domain, before it is watched for faults (commissioning).
 
         Parameters
@@ -287,7 +288,7 @@ class SignalFeatures(Saves, TakesWindows, TransformerMixin, BaseEstimator):
     def _usual_domain(self) -> Any:
         """Return the target that windows are of if nobody says, if there is just one."""
         names = self.normal_.names
-        known = [name for name in names if name == _TARGET or (isinstance(name, int) and name < 0)]
+        known = [name for name in names if name == TARGET or (isinstance(name, int) and name < 0)]
         return known[0] if len(known) == 1 else None
 
     def _deviations(self, held: Any, domain: Any, columns: Any) -> NDArray[np.float32]:

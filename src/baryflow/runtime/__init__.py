@@ -2,12 +2,30 @@
 
 :class:`Runner` takes batches from a source, predicts each row before it learns from it, and writes. With
 a :class:`Checkpoint` every batch is on disk before anything is made of it, and a run that was killed
-goes on as if it never had been.
+goes on as if it never had been. Many machines in one stream are a :class:`Fleet`, each with a twin of
+one model.
 """
 
 from baryflow.runtime.checkpoint import Checkpoint
 from baryflow.runtime.events import Event
+from baryflow.runtime.fleet import Fleet
+from baryflow.runtime.followed import Followed, Outcome, Recipe, Rows
 from baryflow.runtime.journal import Journal
 from baryflow.runtime.runner import Outputs, Runner, Totals
+from baryflow.runtime.shards import Shards, SharedSource
 
-__all__ = ["Checkpoint", "Event", "Journal", "Outputs", "Runner", "Totals"]
+__all__ = [
+    "Checkpoint",
+    "Event",
+    "Fleet",
+    "Followed",
+    "Journal",
+    "Outcome",
+    "Outputs",
+    "Recipe",
+    "Rows",
+    "Runner",
+    "Shards",
+    "SharedSource",
+    "Totals",
+]

@@ -4,20 +4,21 @@ It holds snapshots and journals by number: snapshot *k* is all there was before 
 journal *k*, or after the first few of it, if it was made while that journal was replayed. Two snapshots
 are kept, so that one that is damaged loses nothing but time: the run goes on from the one before it, and
 its journal and the next are replayed. A snapshot also says how long each output was then: outputs are
-cut back to that length, and replaying writes the rest of them again, byte for byte.
+cut back to that length, and replaying writes the rest of them again, byte for byte. The machines that
+are followed have files of their own, which a snapshot names and which are never written twice; so has
+the model that they all began with.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from baryflow import container
 from baryflow.exceptions import FileFormatError, InvalidInputError
@@ -34,23 +35,20 @@ class Standing:
 
     Attributes
     ----------
-    model : bytes
-        The model, saved.
+    machines : dict of str → str
+        The file of each machine in :attr:`Checkpoint.machines`, by its key.
     cursor : dict or None
         Where the source goes on; None: at its beginning.
     counts : dict of str → int
         Batches, rows and the like.
     outputs : dict of str → int
         Bytes that each output had.
-    monitor : bytes
-        What the monitor of drift knows, saved; empty without one.
     """
 
-    model: bytes
+    machines: dict[str, str]
     cursor: dict[str, Any] | None = None
     counts: dict[str, int] = field(default_factory=dict)
     outputs: dict[str, int] = field(default_factory=dict)
-    monitor: bytes = b""
 
 
 class Checkpoint:
@@ -80,12 +78,40 @@ class Checkpoint:
         """Whether no run has used the folder before."""
         return not self._numbers("snapshot")
 
-    def recover(self) -> tuple[Standing, Iterator[Batch]] | None:
-        """Return the newest snapshot that can be read, and the batches that came after it.
+    @property
+    def machines(self) -> Path:
+        """Folder for the files of machines."""
+        return self.folder / "machines"
+
+    def keep_model(self, model: bytes) -> bytes:
+        """Return the model that the folder began with; the first one is kept.
+
+        Parameters
+        ----------
+        model : bytes
 
         Returns
         -------
-        standing, batches : Standing and iterator of Batch
+        bytes
+        """
+        path = self.folder / "model.bary"
+        if self.is_new or not path.exists():
+            container.write_bytes(path, model)
+            return model
+        return path.read_bytes()
+
+    def recover(self, go_back: Callable[[Standing], None]) -> Iterator[Batch] | None:
+        """Go back to the newest snapshot that can be read, and return the batches that came after it.
+
+        Parameters
+        ----------
+        go_back : callable
+            Takes the standing; raises FileFormatError or FileNotFoundError if something that it names
+            cannot be read, and the one before it is tried.
+
+        Returns
+        -------
+        iterator of Batch or None
             All batches must be taken before anything is appended. None if the folder is empty.
 
         Raises
@@ -98,15 +124,16 @@ class Checkpoint:
             path = self._path("snapshot", number)
             try:
                 standing, skip = _read(path)
-            except FileFormatError as error:
+                go_back(standing)
+            except (FileFormatError, FileNotFoundError) as error:
                 warnings.warn(f"{error}; going on from the one before it", UserWarning, stacklevel=2)
                 continue
             self._number = number
-            return standing, self._replay(number, skip)
+            return self._replay(number, skip)
         if numbers:
             raise FileFormatError(
-                f"none of the snapshots in {self.folder} can be read: use another folder, or empty it "
-                "to start anew"
+                f"none of the snapshots in {self.folder} can be read: use another folder, or remove "
+                "this one to start anew"
             )
         return None
 
@@ -164,6 +191,19 @@ class Checkpoint:
         content = _pack(standing, self._taken)
         container.write_bytes(self._path("snapshot", self._number), content)
 
+    def tables(self) -> list[dict[str, str]]:
+        """Return the files of machines that the snapshots in the folder name.
+
+        Returns
+        -------
+        list of dict of str → str
+        """
+        found = []
+        for number in self._numbers("snapshot"):
+            with contextlib.suppress(FileFormatError):  # a damaged one is of no use to anybody
+                found.append(_read(self._path("snapshot", number))[0].machines)
+        return found
+
     def _tidy(self) -> None:
         """Remove what is older than the last snapshot but one."""
         kept = sorted(self._numbers("snapshot"))[-2:]
@@ -187,30 +227,18 @@ class Checkpoint:
 
 
 def _pack(standing: Standing, skip: int) -> bytes:
-    values = {
-        "cursor": standing.cursor,
-        "counts": standing.counts,
-        "outputs": standing.outputs,
-        "skip": skip,
-    }
-    kept = {"model": standing.model, "monitor": standing.monitor}
-    arrays = {name: np.frombuffer(data, dtype=np.uint8) for name, data in kept.items() if data}
-    return container.to_bytes(KIND, values, arrays)
+    return container.to_bytes(KIND, asdict(standing) | {"skip": skip}, {})
 
 
 def _read(path: Path) -> tuple[Standing, int]:
     content = container.read(path)
-    values = content.values
-    if content.kind != KIND or "model" not in content.arrays:
-        raise FileFormatError(f"{path} holds a {content.kind!r}, not a checkpoint")
-    standing = Standing(
-        content.arrays["model"].tobytes(),
-        values["cursor"],
-        values["counts"],
-        values["outputs"],
-        content.arrays["monitor"].tobytes() if "monitor" in content.arrays else b"",
-    )
-    return standing, int(values["skip"])
+    if content.kind != KIND or "machines" not in content.values:
+        raise FileFormatError(
+            f"{path} holds no checkpoint of this release: use another folder, or remove it to start anew"
+        )
+    values = dict(content.values)
+    skip = int(values.pop("skip"))
+    return Standing(**values), skip
 
 
 def _lock(path: Path) -> Any:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
-
-from baryflow import codec, container
-from baryflow.drift import DriftMonitor, MonitorState
-from baryflow.estimators.online_dadil import OnlineDaDiL
-from baryflow.estimators.unknown import mark_unknown
+from baryflow import container
+from baryflow.persistence import open_content
 from baryflow.runtime.checkpoint import Checkpoint, Standing
 from baryflow.runtime.events import Event
+from baryflow.runtime.fleet import MOST, Fleet
+from baryflow.runtime.followed import Followed, Outcome, Recipe, by_key
 from baryflow.streams import Batch, Sink, Source
-from baryflow.validation import Floats
 
 #: Batches from one snapshot to the next.
 EVERY = 64
 #: Batches that are replayed between snapshots.
 _REPLAYED = 16
-#: Digits of probabilities and the like: what follows is noise.
-_DIGITS = 6
-_MONITOR = "drift_monitor"
 
 
 @dataclass
@@ -57,10 +50,14 @@ class Outputs:
 
 @dataclass
 class Totals:
-    """How much came and went: ``read`` is ``predicted`` and ``quarantined`` together."""
+    """How much came and went: ``read`` is ``used`` and ``quarantined`` together.
+
+    Each row used is predicted, unless rows are raw signals: then windows of them are.
+    """
 
     batches: int = 0
     read: int = 0
+    used: int = 0
     predicted: int = 0
     quarantined: int = 0
     position: int = 0  # of the last row that was read
@@ -69,40 +66,55 @@ class Totals:
 
 @dataclass
 class Runner:
-    """Follows a stream with a model.
+    """Follows a stream: one machine, or many by key, each with a model of its own.
 
     Parameters
     ----------
-    model : OnlineDaDiL
-        Fitted; it is changed.
+    recipe : Recipe
+        The model, and how machines are followed with it.
     source : Source
     outputs : Outputs
-    batch_size : int
-        Rows of a batch, at most.
+    read_size : int, optional
+        Rows that are read at a time, at most; without it the recipe's batch.
     timeout : float, optional
-        Seconds after which a batch is taken as it is, from its first row on.
+        Seconds after which what was read is taken as it is, from its first row on.
     checkpoint : Checkpoint, optional
         Without it nothing is kept if the process dies.
     every : int
-        Batches from one snapshot to the next.
+        Reads from one snapshot to the next.
     listen : callable, optional
         Called with every :class:`Event`.
-    monitor : DriftMonitor, optional
-        Watches the target for drift, and does about it what it was told to.
+    in_memory : int
+        Machines that are kept in memory, at most.
+
+    Attributes
+    ----------
+    totals : Totals
+    fleet : Fleet
+        The machines; a stream without keys is the machine ``""``.
     """
 
-    model: OnlineDaDiL
+    recipe: Recipe
     source: Source
     outputs: Outputs = field(default_factory=Outputs)
-    batch_size: int = 32
+    read_size: int | None = None
     timeout: float | None = None
     checkpoint: Checkpoint | None = None
     every: int = EVERY
     listen: Callable[[Event], None] | None = None
-    monitor: DriftMonitor | None = None
+    in_memory: int = MOST
     totals: Totals = field(default_factory=Totals, init=False)
+    fleet: Fleet = field(init=False)
     _cursor: dict[str, Any] | None = field(default=None, init=False)
     _replaying: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.fleet = Fleet(self.recipe, most=self.in_memory)
+
+    @property
+    def followed(self) -> Followed:
+        """The machine of a stream without keys."""
+        return self.fleet.look("")
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> Totals:
         """Go on from the checkpoint, if there is one, until the source ends or `stop` says so.
@@ -122,25 +134,55 @@ class Runner:
             If something cannot be written, for instance because the disk is full. With a checkpoint
             nothing is lost: the same call goes on.
         """
-        if self.checkpoint is not None:
-            self._recover(self.checkpoint)
+        cursor = self.recover()
+        if cursor is not None:
+            self.source.seek(cursor)
         while not stop():
-            batch = self.source.read(self.batch_size, self.timeout)
+            batch = self.source.read(self.read_size or self.recipe.batch_size, self.timeout)
             if batch is None:
+                self._learn_rest()
                 break
-            if not batch:
-                continue  # nothing came for a while
-            if self.checkpoint is not None:
-                self.checkpoint.append(batch)
-                self.source.acknowledge(batch.cursor)
-            self._take(batch)
-            if self.checkpoint is None:
-                self.source.acknowledge(batch.cursor)
+            self.handle(batch)
+        self.rest()
+        return self.totals
+
+    def handle(self, batch: Batch) -> None:
+        """Take a batch of the source: on disk before anything is made of it.
+
+        Parameters
+        ----------
+        batch : Batch
+
+        Raises
+        ------
+        OSError
+            If something cannot be written.
+        """
+        if not batch:
+            return  # nothing came for a while
+        if self.checkpoint is not None:
+            self.checkpoint.append(batch)
+            self.source.acknowledge(batch.cursor)
+        self._take(batch)
+        if self.checkpoint is None:
+            self.source.acknowledge(batch.cursor)
+
+    def rest(self) -> None:
+        """Put everything on disk, as far as there is a place for it.
+
+        Raises
+        ------
+        OSError
+            If something cannot be written.
+        """
         if self.checkpoint is not None:
             self._snapshot(self.checkpoint)
         for sink in self.outputs.named().values():
             sink.flush(sync=True)
-        return self.totals
+
+    def close(self) -> None:
+        """Remove what was written for want of memory only."""
+        self.fleet.close()
 
     # -- one batch -------------------------------------------------------------------------------
 
@@ -148,18 +190,20 @@ class Runner:
         """Predict the rows of a batch, write, then learn from them."""
         totals = self.totals
         for notice in batch.notices:
-            self._tell("warning", notice)
+            self._tell(Event("warning", totals.position, notice))
         for row in batch.rejected:
             totals.position = max(totals.position, row.position)
             if self.outputs.quarantine is not None:
-                self.outputs.quarantine.write([asdict(row)])
-            self._tell("quarantine", f"row {row.position}: {row.reason}", reason=row.reason)
+                record = asdict(row)
+                self.outputs.quarantine.write([record if row.offset else _without(record, "offset")])
+            words = f"row {row.position}: {row.reason}"
+            self._tell(Event("quarantine", totals.position, words, {"reason": row.reason}))
         totals.quarantined += len(batch.rejected)
         totals.read += len(batch.rejected) + len(batch.rows)
+        totals.used += len(batch.rows)
         if len(batch.rows):
             totals.position = max(totals.position, int(batch.positions[-1]))
-            totals.predicted += len(batch.rows)
-            self._learn(batch)
+            self._follow(batch)
         totals.batches += 1
         self._cursor = batch.cursor
         if not self._replaying:
@@ -167,85 +211,34 @@ class Runner:
                 sink.flush(sync=False)  # somebody may be waiting for it
         if self.checkpoint is not None and totals.batches % self.every == 0:
             words = f"{totals.batches} batches, {totals.read} rows are on disk"
-            self._tell("checkpoint", words, batches=totals.batches)
+            details = {"batches": totals.batches}
+            self._tell(Event("checkpoint", totals.position, words, details))
             if not self._replaying:  # the journal is still needed
                 self._snapshot(self.checkpoint)
 
-    def _learn(self, batch: Batch) -> None:
-        model = self.model
-        records = self.predict(batch)
-        if self.outputs.predictions is not None:
-            self.outputs.predictions.write(records)
-        if self.monitor is not None:
-            self._watch(self.monitor, batch.rows)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
-            # Sources bring columns in the order in which the model knows them.
-            warnings.filterwarnings("ignore", message="X does not have valid feature names")
-            model.partial_fit(batch.rows)
-        for warning in caught:
-            self._tell("column", str(warning.message))
-        nearest = max(model.resemblance_, key=lambda name: model.resemblance_[name], default=None)
-        self._tell(
-            "batch",
-            f"{len(batch.rows)} rows, reliability {model.reliability_:.0%}, most like {nearest}",
-            rows=len(batch.rows),
-            rows_seen=model.n_samples_seen_,
-            reliability=_rounded(model.reliability_),
-            resemblance={str(k): _rounded(v) for k, v in model.resemblance_.items()},
-        )
+    def _follow(self, batch: Batch) -> None:
+        found = Outcome()
+        for key, rows in by_key(batch):
+            found.add(_named(self.fleet[key].take(rows), key))
+        found.records.sort(key=lambda record: record["position"])  # also if machines take turns
+        self._write(found)
 
-    def predict(self, batch: Batch) -> list[dict[str, Any]]:
-        """Return a record for every row of a batch: what the model says before it learns from them.
+    def _learn_rest(self) -> None:
+        """Learn from rows that were waiting for more, now that there will be none."""
+        for key in self.fleet:
+            if len(self.fleet.look(key).waiting):
+                events = self.fleet[key].learn(self.totals.position)
+                self._write(_named(Outcome(events=events), key))
 
-        Parameters
-        ----------
-        batch : Batch
+    def _write(self, outcome: Outcome) -> None:
+        self.totals.predicted += len(outcome.records)
+        if self.outputs.predictions is not None and outcome.records:
+            self.outputs.predictions.write(outcome.records)
+        for event in outcome.events:
+            self.totals.drifts += event.kind == "drift"
+            self._tell(event)
 
-        Returns
-        -------
-        list of dict
-        """
-        model = self.model
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="X does not have valid feature names")
-            probabilities, novelty = model.predict_proba(batch.rows), model.novelty(batch.rows)
-        best = probabilities.argmax(axis=1)
-        labels: Any = model.classes_[best]
-        if model.unknown is not None:
-            labels = mark_unknown(labels, novelty > model.unknown, model.unknown_label, model.classes_)
-        reliability, seen = _rounded(model.reliability_), model.n_samples_seen_
-        chances = probabilities[np.arange(len(best)), best]
-        offsets = batch.offsets or [""] * len(best)
-        return [
-            {
-                "position": int(position),
-                "time": time,
-                "label": label,
-                "probability": _rounded(chance),
-                "reliability": reliability,
-                "novelty": _rounded(novel),
-                "rows_seen": seen,
-            }
-            | ({"key": key} if key else {})
-            | ({"offset": offset} if offset else {})
-            for position, time, key, offset, label, chance, novel in zip(
-                batch.positions, batch.times, batch.keys, offsets, labels.tolist(), chances, novelty,
-                strict=True,
-            )
-        ]  # fmt: skip
-
-    def _watch(self, monitor: DriftMonitor, rows: Floats) -> None:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="X does not have valid feature names")
-            report = monitor.update(rows)
-        if report.drift_detected:
-            self.totals.drifts += 1
-            details = {"signals": list(report.signals), "since": report.since, "action": report.action}
-            self._tell("drift", report.describe(), **details)
-
-    def _tell(self, kind: str, words: str, **details: Any) -> None:
-        event = Event(kind, self.totals.position, words, details)
+    def _tell(self, event: Event) -> None:
         if self.outputs.events is not None:
             self.outputs.events.write([event.record()])
         if self.listen is not None and not self._replaying:
@@ -253,21 +246,32 @@ class Runner:
 
     # -- going on --------------------------------------------------------------------------------
 
-    def _recover(self, checkpoint: Checkpoint) -> None:
-        found = checkpoint.recover()
-        if found is None:
+    def recover(self) -> dict[str, Any] | None:
+        """Go on from the checkpoint, if there is one.
+
+        Returns
+        -------
+        dict or None
+            Where the source goes on; None: at its beginning.
+        """
+        checkpoint = self.checkpoint
+        if checkpoint is None:
+            return None
+        given = self.recipe.base.to_bytes()
+        kept = checkpoint.keep_model(given)
+        if kept != given:
+            words = (
+                f"{checkpoint.folder} goes on with the model it began with, which is another one than "
+                "the one given: use another folder for that"
+            )
+            self._tell_without_writing(words)
+            base = open_content(container.from_bytes(kept))
+            self.recipe = Recipe(base, self.recipe.batch_size, self.recipe.drift)
+        self.fleet = Fleet(self.recipe, checkpoint.machines, self.in_memory)
+        batches = checkpoint.recover(self._go_back)
+        if batches is None:
             self._snapshot(checkpoint)  # so that there is something to go on from
-            return
-        standing, batches = found
-        self.model = OnlineDaDiL.from_bytes(standing.model)
-        self.totals = Totals(**standing.counts)
-        self._cursor = standing.cursor
-        if standing.monitor:
-            content = container.from_bytes(standing.monitor)
-            state = codec.open_content(MonitorState, content, _MONITOR)
-            self.monitor = DriftMonitor.from_state(self.model, state)
-        for name, sink in self.outputs.named().items():
-            sink.truncate(standing.outputs.get(name, 0))
+            return None
         self._replaying = True
         n_replayed = 0
         for batch in batches:
@@ -278,28 +282,49 @@ class Runner:
         self._replaying = False
         if n_replayed:
             self._snapshot(checkpoint)
-        if self._cursor is not None:
-            self.source.seek(self._cursor)
+        return self._cursor
+
+    def _go_back(self, standing: Standing) -> None:
+        self.fleet.resume(standing.machines)
+        self.totals = Totals(**standing.counts)
+        self._cursor = standing.cursor
+        for name, sink in self.outputs.named().items():
+            sink.truncate(standing.outputs.get(name, 0))
+
+    def _tell_without_writing(self, words: str) -> None:
+        """Tell what concerns this life only: outputs are those of a run that was never interrupted."""
+        if self.listen is not None:
+            self.listen(Event("warning", self.totals.position, words))
 
     def _snapshot(self, checkpoint: Checkpoint) -> None:
         checkpoint.save(self._standing())
+        self.fleet.tidy(checkpoint.tables())
 
     def _standing(self) -> Standing:
         """Return how far the run is, all outputs being on disk."""
         sinks = self.outputs.named()
         for sink in sinks.values():
             sink.flush(sync=True)
-        monitor = b""
-        if self.monitor is not None:
-            monitor = container.to_bytes(_MONITOR, *codec.encode(self.monitor.state()))
         return Standing(
-            self.model.to_bytes(),
+            self.fleet.save(),
             self._cursor,
             asdict(self.totals),
             {name: sink.position for name, sink in sinks.items()},
-            monitor,
         )
 
 
-def _rounded(value: Any) -> float:
-    return round(float(value), _DIGITS)
+def _named(outcome: Outcome, key: str) -> Outcome:
+    """Write the key of a machine into all that came of its rows, if it has one."""
+    if not key:
+        return outcome
+    return Outcome(
+        [{"key": key, **record} for record in outcome.records],
+        [
+            Event(e.kind, e.position, f"{key}: {e.words}", {"key": key, **e.details})
+            for e in outcome.events
+        ],
+    )
+
+
+def _without(record: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key != name}

@@ -28,6 +28,8 @@ class Address:
         Without the slash at its beginning: a topic, say.
     options : dict of str → str
         What stands behind the question mark.
+    more : tuple of str
+        Further ``host:port`` of the same cluster, from behind commas.
     """
 
     scheme: str
@@ -35,11 +37,12 @@ class Address:
     port: int | None
     path: str
     options: dict[str, str] = field(default_factory=dict)
+    more: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port is None else f":{self.port}"
-        return f"{self.scheme}://{host}{port}/{self.path}"
+        return f"{self.scheme}://{','.join((host + port, *self.more))}/{self.path}"
 
     def option(self, name: str, default: str) -> str:
         """Return an option, or what it is without being named.
@@ -54,18 +57,22 @@ class Address:
         """
         return self.options.get(name, default)
 
-    def check_options(self, *known: str) -> None:
+    def check_options(self, *known: str, several: bool = False) -> None:
         """Refuse options that nobody would heed.
 
         Parameters
         ----------
         *known : str
+        several : bool, default=False
+            Whether more than one host can be heeded.
 
         Raises
         ------
         InvalidInputError
             If there are others.
         """
+        if self.more and not several:
+            raise InvalidInputError(f"expected one host in {self.scheme}://, got {len(self.more) + 1}")
         strange = [name for name in self.options if name not in known]
         if strange:
             raise InvalidInputError(
@@ -79,7 +86,8 @@ def parse_address(url: str) -> Address:
     Parameters
     ----------
     url : str
-        ``scheme://host:port/path?option=value``. A ``#`` is part of the path, as topics have it.
+        ``scheme://host:port/path?option=value``; a cluster may have several ``host:port``, with commas
+        between them. A ``#`` is part of the path, as topics have it.
 
     Returns
     -------
@@ -93,12 +101,18 @@ def parse_address(url: str) -> Address:
     """
     try:
         parts = urlsplit(url.replace("#", "%23"))
+        first, *more = parts.netloc.split(",")
+        for one in more:
+            if not urlsplit(f"//{one}").hostname:
+                raise ValueError("a host between commas is empty")
+            _ = urlsplit(f"//{one}").port  # raises if it is no number
+        parts = parts._replace(netloc=first) if more else parts
         port = parts.port
     except ValueError as error:
         raise InvalidInputError(
             f"expected scheme://host:port/path, got a URL of which {error}"
         ) from None
-    if "@" in parts.netloc:
+    if any("@" in one for one in (parts.netloc, *more)):
         raise InvalidInputError(
             f"a URL must not hold a user or password, as others can see it: put them into "
             f"{PREFIX}USERNAME and {PREFIX}PASSWORD, or into a file"
@@ -106,7 +120,8 @@ def parse_address(url: str) -> Address:
     if not parts.hostname:
         raise InvalidInputError(f"expected scheme://host:port/path, got {url!r}, which names no host")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    return Address(parts.scheme, parts.hostname, port, unquote(parts.path.removeprefix("/")), options)
+    path = unquote(parts.path.removeprefix("/"))
+    return Address(parts.scheme, parts.hostname, port, path, options, tuple(more))
 
 
 def is_url(what: str | Path) -> bool:

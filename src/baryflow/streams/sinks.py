@@ -87,7 +87,7 @@ def encode_record(record: dict[str, Any]) -> str:
     Returns
     -------
     str
-        With a line break at its end.
+        With a line break at its end; NaN and infinity become null.
     """
     try:
         return json.dumps(record, ensure_ascii=False, allow_nan=False, default=_plain) + "\n"

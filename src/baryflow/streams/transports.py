@@ -17,6 +17,7 @@ _OURS = {
     "mqtt": "baryflow.streams.mqtt",
     "mqtts": "baryflow.streams.mqtt",
     "kafka": "baryflow.streams.kafka",
+    "kafka+ssl": "baryflow.streams.kafka",
     "opc.tcp": "baryflow.streams.opcua",
 }
 #: Other packages announce theirs under this group: the name is the scheme.

@@ -1,0 +1,284 @@
+"""Labelled histories in files: the options that say what is what, reading, and the plan."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from baryflow.cli.words import WholeNumber
+from baryflow.exceptions import InvalidInputError
+from baryflow.features import OnnxEncoder, SignalFeatures, Windows, windows
+from baryflow.features.encoder import import_runtime
+from baryflow.features.learning import find_normal, read_encoder
+from baryflow.streams import Table, read_table
+
+#: Columns, left out or faulty, and names that are listed at most.
+_LISTED = 12
+#: Windows of which features are made to see how long a network takes.
+_TRIED = 8
+
+
+@dataclass(frozen=True)
+class Histories:
+    """What was said of labelled files on the command line.
+
+    Attributes
+    ----------
+    files, label, domain, domain_from_file, time, ignore
+        As in :func:`~baryflow.streams.read_table`.
+    window, step : int, optional
+        Rows of a window, and from one to the next; rows are taken as they are without them.
+    normal : str, optional
+        The class that is normal operation.
+    encoder : path, optional
+        Of a network.
+    """
+
+    files: tuple[Path, ...]
+    label: str
+    domain: str | None
+    domain_from_file: bool
+    time: str | None
+    ignore: tuple[str, ...]
+    window: int | None
+    step: int | None
+    normal: str | None
+    encoder: Path | None
+
+    def check(self) -> None:
+        """Say before any file is read what does not go together, or is not installed."""
+        if (self.domain is None) != self.domain_from_file:
+            raise InvalidInputError(
+                "say where the domains are: --domain COLUMN, or --domain-from-file if each file is one"
+            )
+        if self.window is None:
+            for name in ("step", "normal", "encoder"):
+                if getattr(self, name) is not None:
+                    raise InvalidInputError(
+                        f"--{name} is about windows of raw signals: say how long one is, with --window"
+                    )
+        if self.encoder is not None:
+            if self.normal is not None:
+                raise InvalidInputError(
+                    "a network (--encoder) takes signals as they are: leave out --normal"
+                )
+            import_runtime()
+
+    def read(self) -> Table:
+        """Return the rows of all files."""
+        return read_table(
+            self.files,
+            label=self.label,
+            domain=self.domain,
+            domain_from_file=self.domain_from_file,
+            time=self.time,
+            ignore=self.ignore,
+        )
+
+    def read_windows(self) -> tuple[Table, Signals]:
+        """Return the rows of all files, and the windows that they are cut into."""
+        if self.domain is None or len(self.files) == 1:
+            table = self.read()
+            return table, self._cut(table, table.domain)
+        # No window may begin in one file and end in another: so files are read as if they were the
+        # domains, and the column that names these as text beside them, in the place of the time.
+        out = [*self.ignore, *([] if self.time is None else [self.time])]
+        table = read_table(
+            self.files, label=self.label, domain_from_file=True, time=self.domain, ignore=out
+        )
+        named = np.array([bool(name) for name in table.times])
+        counts = {**table.counts, "nowhere": int((~named).sum())}
+        if not named.any():
+            raise InvalidInputError(f"no row has a domain in column {self.domain!r}")
+        files, domain = table.domain[named], np.array(table.times)[named]
+        table = replace(table, X=table.X[named], y=table.y[named], domain=domain, counts=counts)
+        groups = np.unique(np.column_stack([files, domain]), axis=0, return_inverse=True)[1]
+        return table, self._cut(table, np.ravel(groups))
+
+    def _cut(self, table: Table, groups: Any) -> Signals:
+        length = int(self.window or 1)
+        step = max(1, length // 4) if self.step is None else self.step
+        for name in np.unique(table.domain):
+            longest = int(np.unique(groups[table.domain == name], return_counts=True)[1].max())
+            if longest < length:
+                raise InvalidInputError(
+                    f"--window {length} is longer than what there is of {name}: {longest:,} rows one "
+                    f"after the other; take {longest} or less, or leave {name} out"
+                )
+        cut = windows(table.X, length, step, by=groups, label=table.y)
+        cut = replace(cut, channels=table.columns)
+        domain = table.domain[cut.end]
+        normal = None if self.normal is None else _as_class(self.normal, table.y, "--normal")
+        if normal is not None:
+            find_normal(cut, domain, normal)
+        features = SignalFeatures() if self.encoder is None else read_encoder(self.encoder, cut)
+        return Signals(cut, domain, step, normal, features)
+
+
+@dataclass(frozen=True, eq=False)
+class Signals:
+    """Windows of raw signals, and what is to make features of them."""
+
+    cut: Windows
+    domain: NDArray[Any]
+    step: int
+    normal: Any
+    features: SignalFeatures | OnnxEncoder
+
+    def describe(self) -> list[str]:
+        """Say how many windows there are, and what they count as."""
+        n, length, _ = self.cut.shape
+        mixed = float(np.mean(self.cut.mixed)) if self.cut.mixed is not None else 0.0
+        lines = [f"{n:,} windows of {length:,} rows, one every {self.step:,}"]
+        if mixed:
+            lines[0] += f"; in {mixed:.0%} the class changes: they count as what their last row is"
+        if self.normal is not None:
+            lines.append(
+                f"features are deviations from {self.normal!r}; tell what is normal on the new machine "
+                "too (docs/features.md): without it they are worse than without --normal"
+            )
+        return lines
+
+    def expect(self, n_classes: int, n_domains: int, *, times: int) -> float:
+        """Return about how many seconds features and learning take."""
+        n, length, n_channels = self.cut.shape
+        if isinstance(self.features, OnnxEncoder):
+            began = perf_counter()
+            made = self.features.transform(self.cut[:_TRIED]).shape[1]
+            each = (perf_counter() - began) / min(_TRIED, n)
+            return times * (n * each + expect_seconds(n, made, n_classes, n_domains))
+        values = length * n_channels * (6e-7 * min(n, 10_000) + 2e-7 * n)
+        pairs = n_classes * (n_classes - 1) // 2
+        made = int(np.clip(8 * pairs, 32, 512))
+        return times * (values + expect_seconds(n, made, n_classes, n_domains))
+
+
+def of_files(command: Any) -> Any:
+    """Add the options that say what is what in labelled files; the command gets them as one."""
+
+    @functools.wraps(command)
+    def taken(**given: Any) -> Any:
+        found = Histories(**{field.name: given.pop(field.name) for field in fields(Histories)})
+        return command(found, **given)
+
+    existing = click.Path(exists=True, dir_okay=False, path_type=Path)
+    options = [
+        click.argument("files", nargs=-1, required=True, type=existing),
+        click.option("--label", required=True, metavar="COLUMN", help="Holds the classes."),
+        click.option("--domain", metavar="COLUMN", help="Holds the machine, plant or mode of a row."),
+        click.option("--domain-from-file", is_flag=True, help="Each file is a domain of its own."),
+        click.option("--time", metavar="COLUMN", help="Holds the time: not a feature."),
+        click.option(
+            "--ignore", multiple=True, metavar="COLUMN", help="Leave this column out; repeat it."
+        ),
+        click.option(
+            "--window",
+            type=WholeNumber(2),
+            metavar="ROWS",
+            help="Rows are raw signals, in order of time: learn from windows of so many of them.",
+        ),
+        click.option(
+            "--step",
+            type=WholeNumber(1),
+            metavar="ROWS",
+            help="From one window to the next.  [default: a quarter of a window]",
+        ),
+        click.option("--normal", metavar="CLASS", help="Normal operation, from which windows deviate."),
+        click.option(
+            "--encoder",
+            type=existing,
+            metavar="FILE",
+            help="A network (ONNX) that makes features of windows, instead of statistics.",
+        ),
+    ]
+    for option in reversed(options):
+        taken = option(taken)
+    return taken
+
+
+def as_shares(usual: tuple[str, ...], y: Any) -> dict[Any, float] | None:
+    """Return what is known of the mix: 'normal=0.5' for each class that is named."""
+    found: dict[Any, float] = {}
+    for words in usual:
+        name, _, share = words.rpartition("=")
+        try:
+            number = float(share)
+        except ValueError:
+            number = -1.0
+        if not name or not 0.0 <= number <= 1.0:
+            raise InvalidInputError(f"--usual must be CLASS=SHARE with a share of 0 to 1, got {words!r}")
+        found[_as_class(name, y, "--usual")] = number
+    return found or None
+
+
+def _as_class(name: str, y: Any, option: str) -> Any:
+    """Return the class that was named, a number if classes are."""
+    classes = {str(known): known for known in np.unique(y).tolist()}
+    if name not in classes:
+        known = ", ".join(classes)
+        raise InvalidInputError(f"{option} names {name!r}, which is not a class; classes are: {known}")
+    return classes[name]
+
+
+def describe_plan(table: Table, signals: Signals | None = None, *, times: int = 1) -> str:
+    """Say what was read, and what is going to be done with it."""
+    domains, classes = _counted(table.domain), _counted(table.y)
+    lines = [
+        f"{len(table.X):,} rows, {len(table.columns)} columns: {_some(table.columns)}",
+        f"{len(domains)} domains: {_some(domains)}",
+        f"{len(classes)} classes: {_some(classes)}",
+    ]
+    lines += [f"left out: {name}: {why}" for name, why in list(table.left_out.items())[:_LISTED]]
+    if table.counts.get("rejected"):
+        file, first = table.rejected[0]
+        lines.append(
+            f"{table.counts['rejected']:,} rows cannot be used, the first in {file}, row "
+            f"{first.position}: {first.reason}"
+        )
+    if table.counts.get("unlabelled"):
+        lines.append(f"{table.counts['unlabelled']:,} rows have no label and are not used")
+    if table.counts.get("nowhere"):
+        lines.append(f"{table.counts['nowhere']:,} rows have no domain and are not used")
+    n_columns, n_classes, n_domains = len(table.columns), len(classes), len(domains)
+    if signals is None:
+        seconds = times * expect_seconds(len(table.X), n_columns, n_classes, n_domains)
+    else:
+        lines += signals.describe()
+        if any(table.counts.get(name) for name in ("rejected", "unlabelled", "nowhere")):
+            lines.append("rows that are not used are skipped: windows go on across them")
+        seconds = signals.expect(n_classes, n_domains, times=times)
+    lines.append(f"this takes about {_duration(seconds)}")
+    return "\n".join(lines)
+
+
+def expect_seconds(n_rows: int, n_columns: int, n_classes: int, n_domains: int) -> float:
+    """Return about how long learning takes: two regressions, and sources that play targets.
+
+    The rates were measured on one core of an ordinary server.
+    """
+    width = n_columns if n_columns <= 512 else max(64, 2 * n_classes)
+    regressions = 5e-8 * n_rows * width * n_classes
+    plays = min(8, n_domains) if n_domains > 1 else 0
+    each = 0.4 * regressions * min(1.0, 6000 / n_rows) + 0.5 + 0.02 * min(n_classes, 40)
+    return 0.3 + regressions + plays * each
+
+
+def _duration(seconds: float) -> str:
+    return f"{max(1.0, seconds):.0f} s" if seconds < 90.0 else f"{seconds / 60.0:.0f} min"
+
+
+def _counted(names: Any) -> list[str]:
+    """Return each name and how often it occurs."""
+    return [f"{n} ({k:,})" for n, k in zip(*np.unique(names, return_counts=True), strict=True)]
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(map(str, names[:_LISTED])) + more

@@ -1,0 +1,208 @@
+"""Machines by key: those that were heard of lately are in memory, all others on disk."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from baryflow import codec, container
+from baryflow.runtime.followed import Followed, FollowedState, Recipe
+
+KIND = "followed_target"
+#: Machines in memory at most.
+MOST = 256
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """What is in the file of a machine."""
+
+    key: str
+    state: FollowedState
+
+
+class Fleet:
+    """Machines that are followed, each by a twin of one model.
+
+    A machine's file is never written twice: a changed one gets a new file, so that whoever remembers
+    the table of files (:meth:`save`) can go back to it.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        How machines are followed.
+    folder : path, optional
+        Where machines are kept that are not in memory; without it a temporary one, if it comes to that.
+    most : int
+        Machines in memory at most.
+    """
+
+    def __init__(
+        self, recipe: Recipe, folder: str | os.PathLike[str] | None = None, most: int = MOST
+    ) -> None:
+        self.recipe, self.most = recipe, max(1, most)
+        self._folder = None if folder is None else Path(folder)
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._here: OrderedDict[str, Followed] = OrderedDict()
+        self._changed: set[str] = set()
+        self._files: dict[str, str] = {}
+        self._unsynced: set[Path] = set()
+        self._serial = 0
+
+    def __len__(self) -> int:
+        return len(self._files.keys() | self._here.keys())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._files.keys() | self._here.keys()))
+
+    def __getitem__(self, key: str) -> Followed:
+        """Return a machine, which may be changed then; one that was never heard of begins."""
+        found = self.look(key)
+        self._changed.add(key)
+        return found
+
+    def look(self, key: str) -> Followed:
+        """Return a machine that will not be changed.
+
+        Parameters
+        ----------
+        key : str
+
+        Returns
+        -------
+        Followed
+        """
+        found = self._here.get(key)
+        if found is None:
+            found = self._read(key) if key in self._files else self.recipe.begin()
+            self._here[key] = found
+        self._here.move_to_end(key)
+        while len(self._here) > self.most:
+            self._write_out(next(iter(self._here)))
+        return found
+
+    @property
+    def n_in_memory(self) -> int:
+        """Machines in memory."""
+        return len(self._here)
+
+    def forget(self, key: str) -> None:
+        """Drop a machine; heard of again, it begins anew.
+
+        Parameters
+        ----------
+        key : str
+        """
+        self._here.pop(key, None)
+        self._changed.discard(key)
+        self._files.pop(key, None)
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def save(self) -> dict[str, str]:
+        """Put every machine on disk.
+
+        Returns
+        -------
+        dict of str → str
+            The file of each; they stay as they are until :meth:`tidy`.
+        """
+        for key in sorted(self._changed):
+            self._write(key)
+        for path in self._unsynced:
+            _sync(path)
+        self._unsynced.clear()
+        if self._folder is not None and self._folder.is_dir():
+            _sync(self._folder)
+        return dict(self._files)
+
+    def resume(self, files: dict[str, str]) -> None:
+        """Go on from a table that :meth:`save` gave.
+
+        Parameters
+        ----------
+        files : dict of str → str
+
+        Raises
+        ------
+        FileFormatError
+            If one of them is damaged.
+        FileNotFoundError
+            If one of them is gone.
+        """
+        for name in files.values():
+            container.read(self._path(name))  # checks all of it
+        self._here.clear()
+        self._changed.clear()
+        self._files = dict(files)
+        present = self._present()
+        self._serial = max((int(path.stem) for path in present), default=0)
+
+    def tidy(self, tables: Iterable[dict[str, str]]) -> None:
+        """Remove files that are in none of some tables, and that no machine needs.
+
+        Parameters
+        ----------
+        tables : iterable of dict
+        """
+        needed = set(self._files.values()).union(*(table.values() for table in tables))
+        for path in self._present():
+            if path.name not in needed:
+                path.unlink(missing_ok=True)
+                self._unsynced.discard(path)
+
+    def close(self) -> None:
+        """Remove what was written for want of memory only."""
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+
+    def _present(self) -> list[Path]:
+        if self._folder is None or not self._folder.is_dir():
+            return []
+        return [path for path in self._folder.glob("*.bary") if path.stem.isdecimal()]
+
+    def _path(self, name: str) -> Path:
+        if self._folder is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="baryflow-")
+            self._folder = Path(self._temporary.name)
+        return self._folder / name
+
+    def _write_out(self, key: str) -> None:
+        if key in self._changed:
+            self._write(key)
+        del self._here[key]
+
+    def _write(self, key: str) -> None:
+        self._serial += 1
+        path = self._path(f"{self._serial:012d}.bary")
+        path.parent.mkdir(exist_ok=True)
+        content = container.to_bytes(KIND, *codec.encode(_Kept(key, self._here[key].state())))
+        try:
+            path.write_bytes(content)  # not for sure on the disk: nobody counts on it until `save`
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        before = self._files.get(key)
+        self._files[key] = path.name
+        self._unsynced.add(path)
+        self._changed.discard(key)
+        if self._temporary is not None and before is not None:
+            self._path(before).unlink()  # no table will ask for it
+            self._unsynced.discard(self._path(before))
+
+    def _read(self, key: str) -> Followed:
+        content = container.read(self._path(self._files[key]))
+        return self.recipe.resume(codec.open_content(_Kept, content, KIND).state)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

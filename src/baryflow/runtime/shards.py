@@ -1,0 +1,119 @@
+"""An input that several processes share: each part has a runner, a checkpoint and files of its own.
+
+Kafka gives the partitions of a topic to the members of a group, and takes them away again. A part that
+comes to us goes on from where its folder says, whoever had it before; a part that leaves is written down
+first. So no machine is ever followed by two processes, as long as its rows are all in one part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from baryflow.runtime.runner import Runner, Totals
+from baryflow.streams import Source
+
+
+class SharedSource(Source, Protocol):
+    """A source whose parts come and go; each batch is from one of them."""
+
+    def attach(
+        self, assigned: Callable[[str], dict[str, Any] | None], revoked: Callable[[str], None]
+    ) -> None:
+        """Say whom to tell.
+
+        Parameters
+        ----------
+        assigned : callable
+            Called with the name of a part that has become ours, before the first batch of it; returns
+            the cursor from which it goes on, None for the beginning.
+        revoked : callable
+            Called before a part is given to somebody else.
+        """
+
+
+class Shards:
+    """Follows the parts of a shared input.
+
+    Parameters
+    ----------
+    source : SharedSource
+    make : callable
+        Takes the name of a part and an ExitStack for what has to be closed with it; returns its Runner.
+    read_size : int
+    timeout : float, optional
+        As for :class:`~baryflow.runtime.Runner`.
+
+    Attributes
+    ----------
+    runners : dict of str → Runner
+        Of the parts that are ours at present.
+    """
+
+    def __init__(
+        self,
+        source: SharedSource,
+        make: Callable[[str, ExitStack], Runner],
+        read_size: int = 32,
+        timeout: float | None = None,
+    ) -> None:
+        self.source, self.read_size, self.timeout = source, read_size, timeout
+        self.runners: dict[str, Runner] = {}
+        self._make = make
+        self._stacks: dict[str, ExitStack] = {}
+        self._left = Totals()  # of parts that are not ours any more
+
+    def run(self, stop: Callable[[], bool] = lambda: False) -> Totals:
+        """Follow until the source ends or `stop` says so.
+
+        Parameters
+        ----------
+        stop : callable
+            Asked before every batch.
+
+        Returns
+        -------
+        Totals
+            Of all parts, as far as they were ours when they were left.
+
+        Raises
+        ------
+        OSError
+            If something cannot be written; with checkpoints the same call goes on.
+        """
+        self.source.attach(self._assigned, self._revoked)
+        try:
+            while not stop():
+                batch = self.source.read(self.read_size, self.timeout)
+                if batch is None:
+                    break
+                if batch.shard in self.runners:
+                    self.runners[batch.shard].handle(batch)
+            for shard in list(self.runners):
+                self._revoked(shard)
+        finally:
+            for stack in self._stacks.values():
+                stack.close()
+        return self._left
+
+    def _assigned(self, shard: str) -> dict[str, Any] | None:
+        stack = ExitStack()
+        try:
+            runner = self._make(shard, stack)
+            cursor = runner.recover()
+        except BaseException:
+            stack.close()
+            raise
+        self.runners[shard], self._stacks[shard] = runner, stack
+        return cursor
+
+    def _revoked(self, shard: str) -> None:
+        runner = self.runners.pop(shard, None)
+        if runner is None:
+            return
+        with self._stacks.pop(shard):
+            runner.rest()
+        for name, count in asdict(runner.totals).items():
+            setattr(self._left, name, getattr(self._left, name) + count)

@@ -1,0 +1,330 @@
+"""Rows from a topic: all of it, or the partitions that a group of processes leaves to this one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as Delivered
+
+from baryflow.exceptions import InvalidInputError
+from baryflow.streams.addresses import Address, Credentials
+from baryflow.streams.batches import Batch
+from baryflow.streams.kafka.clients import Quiet, Watch, check_address, settings
+from baryflow.streams.kafka.lanes import Lane, name_partition
+from baryflow.streams.kafka.places import find_ends, find_start, places
+from baryflow.streams.messages import Messages
+from baryflow.streams.transports import Wanted
+
+#: Seconds that a batch may take, learning included, before Kafka gives our partitions to others.
+_LONGEST_BATCH = 1800
+#: Seconds for which librdkafka is waited for at a time: signals are seen in between.
+_SLICE = 0.2
+#: Seconds from one look for new partitions to the next.
+_REFRESH = 60.0
+
+Assigned = Callable[[str], dict[str, Any] | None]
+Revoked = Callable[[str], None]
+
+
+class KafkaSource:
+    """Reads a topic.
+
+    By itself it reads all partitions, into batches that are counted together, and is in no group: its
+    cursor alone says where to go on. After :meth:`attach` it is a member of a group, reads the
+    partitions that the group leaves to it, and each batch is from one of them, its shard.
+
+    A batch that has notices only, while attached, is of no shard: its shard is ``""``.
+
+    Parameters
+    ----------
+    address : Address
+    credentials : Credentials
+    wanted : Wanted
+    """
+
+    def __init__(self, address: Address, credentials: Credentials, wanted: Wanted) -> None:
+        check_address(address, "group", "start", "session")
+        if wanted.columns is None:
+            raise InvalidInputError("messages of Kafka have no header: name the columns")
+        if wanted.every is not None or wanted.tags is not None:
+            raise InvalidInputError("each message of Kafka is a row: leave out every and tags")
+        self._start = address.option("start", "earliest")
+        if self._start not in ("earliest", "latest"):
+            raise InvalidInputError(f"start must be earliest or latest, got {self._start!r}")
+        session = address.option("session", "45")
+        if not session.isdecimal() or not 1 <= int(session) <= _LONGEST_BATCH:
+            raise InvalidInputError(f"session must be 1 to {_LONGEST_BATCH} seconds, got {session!r}")
+        self.columns = self.wanted = list(wanted.columns)
+        self._spec, self._idle = wanted, wanted.idle
+        self._topic, self._group = address.path, address.options.get("group") or None
+        self._lanes: dict[str, Lane] = {}
+        self._next: dict[str, int] = {}  # partition → the message to be fetched next
+        self._acknowledged: dict[str, int] = {}
+        self._hooks: tuple[Assigned, Revoked] | None = None
+        self._failure: Exception | None = None
+        self._begun = self._closed = False
+        self._refreshed = time.monotonic()
+        self._lane("")  # also says at once if columns are wrong
+        self._watch = Watch(address)
+        self._consumer = Consumer(
+            settings(address, credentials)
+            | {
+                "group.id": self._group or "baryflow",  # librdkafka wants one, be it unused
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "error",  # never jump in silence
+                "partition.assignment.strategy": "range",
+                "session.timeout.ms": int(session) * 1000,
+                "heartbeat.interval.ms": max(int(session) * 1000 // 10, 100),
+                "max.poll.interval.ms": _LONGEST_BATCH * 1000,
+                "fetch.message.max.bytes": 262_144,  # small helpings: partitions take turns
+                "queued.min.messages": 1_000,
+                "queued.max.messages.kbytes": 16_384,
+                "error_cb": self._watch.on_error,
+                "on_commit": self._committed,
+                "logger": Quiet(credentials.password),
+            }
+        )
+        try:
+            self._partitions = self._watch.describe(self._consumer)
+        except BaseException:
+            self._consumer.close()
+            raise
+
+    # -- where to read ---------------------------------------------------------------------------
+
+    def attach(self, assigned: Assigned, revoked: Revoked) -> None:
+        """Share the topic with the other members of its group.
+
+        Both are called from :meth:`read` (and `revoked` from :meth:`close`), in its thread; what they
+        raise comes out of it.
+
+        Parameters
+        ----------
+        assigned : callable
+            Called with the name of a partition that is ours from now on; returns the cursor of the last
+            batch that was kept of it, or None if it was never read.
+        revoked : callable
+            Called with the name of a partition before it is given away, and also if it was lost, when
+            another member may have it already.
+
+        Raises
+        ------
+        InvalidInputError
+            If the address names no group, or reading has begun.
+        """
+        if self._group is None:
+            raise InvalidInputError("a topic is shared in a group: add ?group=NAME to the address")
+        if self._begun:
+            raise InvalidInputError("a topic can be shared only before it is read")
+        self._hooks = (assigned, revoked)
+        self._lanes.clear()
+
+    def seek(self, cursor: dict[str, Any]) -> None:
+        """Go on after a batch of an earlier life, in all partitions."""
+        if self._hooks is not None or self._begun:
+            raise InvalidInputError("an attached or begun source is told by its hooks where to go on")
+        self._lanes[""].restore(cursor, self._topic)
+
+    def _begin(self) -> None:
+        self._begun = True
+        if self._hooks is None:
+            for number in self._partitions:
+                self._enter(self._lanes[""], name_partition(self._topic, number))
+            self._fetch()
+        else:
+            self._consumer.subscribe(
+                [self._topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke
+            )
+
+    def _lane(self, name: str) -> Lane:
+        spec = self._spec
+        self._lanes[name] = Lane(name, Messages(self.wanted, spec.time, spec.key))
+        return self._lanes[name]
+
+    def _enter(self, lane: Lane, partition: str) -> None:
+        """Find out where a partition begins for us."""
+        where = lane.offsets.get(partition)
+        if where is None:
+            where = find_start(self._consumer, self._watch, partition, self._group, self._start)
+            if where >= 0:
+                lane.offsets[partition] = where
+                lane.held = True
+        self._next[partition] = where
+
+    def _fetch(self) -> None:
+        """Fetch all partitions that are ours from where they are to be gone on with."""
+        self._consumer.assign(places(self._topic, self._next))
+
+    # -- the group -------------------------------------------------------------------------------
+
+    def _assign(self, _: Consumer, given: list[TopicPartition]) -> None:
+        hooks = self._hooks
+        if hooks is None or self._closed or self._failure is not None:
+            return
+        try:
+            for place in given:
+                name = name_partition(place.topic, place.partition)
+                cursor = hooks[0](name)
+                lane = self._lane(name)
+                if cursor is not None:
+                    lane.restore(cursor, self._topic)
+                self._enter(lane, name)
+            self._fetch()
+        except Exception as error:  # raised by read, where it is seen
+            self._failure = error
+
+    def _revoke(self, _: Consumer, taken: list[TopicPartition]) -> None:
+        for place in taken:
+            self._give_back(name_partition(place.topic, place.partition))
+
+    def _give_back(self, name: str) -> None:
+        self._next.pop(name, None)
+        if self._lanes.pop(name, None) is not None and self._hooks is not None:
+            try:
+                self._hooks[1](name)
+            except Exception as error:  # the others must be given back, too
+                self._failure = self._failure or error
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def read(self, n: int, timeout: float | None = None) -> Batch:
+        """Return the next `n` rows, or fewer if they do not come in time; there is no end."""
+        if not self._begun:
+            self._begin()
+        came = time.monotonic()
+        while True:
+            self._raise()
+            now = time.monotonic()
+            tired = self._idle is not None and now - came >= self._idle
+            ready = [lane for lane in self._lanes.values() if _is_ready(lane, n, timeout, now, tired)]
+            if ready:  # who has waited longest comes first
+                return min(ready, key=lambda lane: lane.since).take(n, self._notices())
+            if tired or self._watch.notices:
+                return self._empty()
+            message = self._consumer.poll(_SLICE if self._idle is None else min(_SLICE, self._idle))
+            if message is None:
+                self._watch.look(self._consumer)
+                self._refresh()
+            elif message.error() is not None:
+                self._trouble(message)
+            else:
+                self._put(message)
+                came = time.monotonic()
+
+    def _put(self, message: Delivered) -> None:
+        name = name_partition(message.topic() or "", message.partition() or 0)
+        offset = message.offset() or 0
+        if name in self._next and offset >= self._next[name]:
+            self._next[name] = offset + 1
+            self._lanes[name if self._hooks is not None else ""].put(name, message)
+
+    def _empty(self) -> Batch:
+        """Return a batch without rows, which may have something to say."""
+        if self._hooks is None:
+            return self._lanes[""].take(0, self._notices())
+        nobody = Lane("", Messages(self.wanted, self._spec.time, self._spec.key))
+        return nobody.take(0, self._notices())
+
+    def _notices(self) -> list[str]:
+        notices, self._watch.notices = self._watch.notices, []
+        return notices
+
+    def _raise(self) -> None:
+        self._watch.check()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def _refresh(self) -> None:
+        """See whether the topic has new partitions; in a group Kafka does that."""
+        if self._hooks is not None or time.monotonic() - self._refreshed < _REFRESH:
+            return
+        self._refreshed = time.monotonic()
+        try:
+            found = self._consumer.list_topics(self._topic, timeout=1.0).topics[self._topic]
+        except KafkaException:
+            return
+        new = [name_partition(self._topic, number) for number in found.partitions]
+        new = [name for name in new if name not in self._next]
+        if new:
+            # All that is in them came after we began.
+            self._next |= dict.fromkeys(new, OFFSET_BEGINNING)
+            self._watch.notices.append(f"new partitions are read, too: {', '.join(sorted(new))}")
+            self._fetch()
+
+    def _trouble(self, message: Delivered) -> None:
+        """Do what can be done about an error that came instead of a message."""
+        error = message.error()
+        if error is None:
+            return
+        name = name_partition(message.topic() or "", message.partition() or 0)
+        if error.code() == KafkaError._AUTO_OFFSET_RESET and name in self._next:  # noqa: SLF001
+            self._leap(name)
+        elif error.code() == KafkaError._MAX_POLL_EXCEEDED:  # noqa: SLF001
+            self._watch.notices.append(
+                f"a batch took longer than {_LONGEST_BATCH} s: our partitions were given to others"
+            )
+        else:
+            self._watch.on_error(error)
+            self._watch.check()
+            self._watch.notices.append(f"Kafka says {error.name()}; trying again")
+
+    def _leap(self, name: str) -> None:
+        """Go on behind messages that Kafka has deleted, and say so."""
+        expected, ends = self._next[name], find_ends(self._consumer, self._topic, name)
+        if ends is not None and expected > ends[1]:
+            raise InvalidInputError(
+                f"{name} ends at {ends[1]}, but was read up to {expected} before: it was made anew; "
+                f"use another checkpoint and another group"
+            )
+        if ends is not None and ends[0] > expected:
+            self._watch.notices.append(
+                f"{ends[0] - max(expected, 0)} messages of {name} were deleted before they were read"
+            )
+            self._next[name] = ends[0]
+        self._fetch()
+
+    # -- letting go ------------------------------------------------------------------------------
+
+    def acknowledge(self, cursor: dict[str, Any]) -> None:
+        """Tell the group how far we are, for others to see; our own cursor says where we go on."""
+        new = {
+            name: at
+            for name, at in cursor.get("offsets", {}).items()
+            if name in self._next and at > self._acknowledged.get(name, -1)
+        }
+        if self._group is None or not new:
+            return
+        self._acknowledged |= new
+        try:
+            self._consumer.commit(offsets=places(self._topic, new), asynchronous=True)
+        except KafkaException as error:
+            self._committed(error.args[0], [])
+
+    def _committed(self, error: KafkaError | None, _: list[TopicPartition]) -> None:
+        if error is not None and not self._watch.away:
+            self._watch.notices.append(
+                f"the group was not told how far we are ({error.name()}); nothing is lost by that"
+            )
+
+    def close(self) -> None:
+        """Give all partitions back, and leave the group."""
+        if self._closed:
+            return
+        self._closed = True
+        self._consumer.close()
+        if self._hooks is not None:
+            for name in list(self._lanes):
+                self._give_back(name)
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+
+def _is_ready(lane: Lane, n: int, timeout: float | None, now: float, tired: bool) -> bool:
+    late = timeout is not None and now - lane.since >= timeout
+    return lane.held or len(lane) >= n or (len(lane) > 0 and (late or tired))

@@ -1,0 +1,213 @@
+"""Many machines in one stream: each as if it were alone, in memory or not, killed or not."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baryflow import OnlineDaDiL
+from baryflow.datasets import make_domains
+from baryflow.exceptions import FileFormatError
+from baryflow.features import SignalFeatures, SignalModel, windows
+from baryflow.runtime import Checkpoint, Fleet, Outputs, Recipe, Runner
+from baryflow.runtime import Rows as Some
+from baryflow.streams import Batch
+from tests.runtime.ends import Lines, Rows
+
+P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
+MODEL = OnlineDaDiL(rehearse=False, keep_sources=False, random_state=0).fit(P.X, P.y, P.domain)
+N = 120
+
+
+def some_rows(values, first=1):
+    n = len(values)
+    return Some(values, np.arange(first, first + n), ["" for _ in range(n)], ["" for _ in range(n)])
+
+
+class Mixed(Rows):
+    """The same rows for every machine, in turn."""
+
+    def __init__(self, keys, n=N):
+        super().__init__(np.repeat(P.X_target[:n], len(keys), axis=0))
+        self.keys = keys
+
+    def read(self, n, _=None):
+        batch = super().read(n)
+        if batch is None:
+            return None
+        return replace(batch, keys=[self.keys[(p - 1) % len(self.keys)] for p in batch.positions])
+
+
+def run(folder, source, *, recipe=None, stop=None, **how):
+    sinks = {kind: Lines(folder / kind) for kind in ("predictions", "events")}
+    kept = Checkpoint(folder / "checkpoint")
+    runner = Runner(
+        recipe or Recipe(MODEL, 16, "tell"), source, Outputs(**sinks), checkpoint=kept, every=3, **how
+    )
+    try:
+        totals = runner.run(*([] if stop is None else [stop]))
+    finally:
+        kept.close()
+        for sink in sinks.values():
+            sink.close()
+    return runner, totals, {kind: (folder / kind).read_bytes() for kind in sinks}
+
+
+def records(raw):
+    return [json.loads(line) for line in raw.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def alone():
+    machine = Recipe(MODEL, 16, "tell").begin()
+    return machine.take(some_rows(P.X_target[:N])).records
+
+
+def told(found):
+    return [{name: r[name] for name in ("label", "probability", "novelty", "rows_seen")} for r in found]
+
+
+def test_each_machine_is_followed_as_if_it_were_alone(tmp_path, alone):
+    keys = ["pump 1", "pump 2", "ventilator/ä"]
+    runner, totals, files = run(tmp_path, Mixed(keys), read_size=50)
+    found = records(files["predictions"])
+    assert [r["position"] for r in found] == list(range(1, 3 * N + 1))
+    for key in keys:
+        assert told(r for r in found if r["key"] == key) == told(alone)
+    assert list(runner.fleet) == sorted(keys)
+    assert totals.predicted == totals.read == 3 * N
+    assert {e.get("key") for e in records(files["events"]) if e["event"] == "batch"} == set(keys)
+
+
+def test_machines_that_are_not_in_memory_are_the_same_bits(tmp_path):
+    keys = [f"m{i}" for i in range(7)]
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    whole = run(tmp_path / "a", Mixed(keys, 40), read_size=30)[2]
+    runner, _, few = run(tmp_path / "b", Mixed(keys, 40), read_size=30, in_memory=2)
+    assert few == whole
+    assert runner.fleet.n_in_memory <= 2
+    # No file is left that nobody asks for.
+    assert len(list((tmp_path / "b/checkpoint/machines").iterdir())) <= 2 * len(keys)
+
+
+def test_stopped_anywhere_and_gone_on_with_it_writes_the_same(tmp_path):
+    keys = [f"m{i}" for i in range(4)]
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    whole = run(tmp_path / "a", Mixed(keys, 60), read_size=17)[2]
+    for _ in range(40):
+        turns = iter([False] * 2)
+        _, totals, files = run(
+            tmp_path / "b",
+            Mixed(keys, 60),
+            read_size=17,
+            in_memory=3,
+            stop=lambda t=turns: next(t, True),
+        )
+        if totals.read == 240 and files == whole:
+            break
+    assert files == whole
+
+
+def test_a_damaged_machine_goes_back_to_the_snapshot_before(tmp_path):
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    whole = run(tmp_path / "a", Mixed(["x", "y"], 60), read_size=20)[2]
+    turns = iter([False] * 5)
+    run(tmp_path / "b", Mixed(["x", "y"], 60), read_size=20, stop=lambda: next(turns, True))
+    newest = max((tmp_path / "b/checkpoint/machines").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-10])
+    with pytest.warns(UserWarning, match="going on from the one before"):
+        files = run(tmp_path / "b", Mixed(["x", "y"], 60), read_size=20)[2]
+    assert files == whole
+
+
+def test_a_folder_goes_on_with_the_model_it_began_with(tmp_path):
+    turns = iter([False] * 3)
+    run(tmp_path, Rows(P.X_target[:N]), stop=lambda: next(turns, True))
+    other = OnlineDaDiL(rehearse=False, random_state=1).fit(P.X[:120], P.y[:120], P.domain[:120])
+    said = []
+    runner, *_ = run(
+        tmp_path, Rows(P.X_target[:N]), recipe=Recipe(other, 16, "tell"), listen=said.append
+    )
+    assert any("began with" in event.words for event in said)
+    assert runner.recipe.model.to_bytes() == MODEL.to_bytes()
+
+
+@given(st.lists(st.integers(1, 40), max_size=12))
+@settings(max_examples=15, deadline=None)
+def test_how_rows_are_delivered_changes_nothing(alone, sizes):
+    machine, found, at = Recipe(MODEL, 16, "tell").begin(), [], 0
+    for size in [*sizes, N]:
+        rows = some_rows(P.X_target[at : min(at + size, N)], at + 1)
+        at += len(rows)
+        found += machine.take(rows).records
+    assert found == alone
+
+
+def test_raw_rows_become_windows_and_a_killed_run_goes_on_in_the_middle_of_one(tmp_path):
+    rng = np.random.default_rng(0)
+    raw = np.cumsum(rng.normal(size=(400, 2)), axis=0)
+    cut = windows(raw, 20, 5)
+    y = np.tile(["a", "b"], len(cut))[: len(cut)]
+    features = SignalFeatures(max_features=6)
+    X = features.fit_transform(cut, y)
+    model = OnlineDaDiL(rehearse=False, keep_sources=False, random_state=0).fit(X, y)
+    pair = SignalModel(features, model, step=5)
+    expected = Recipe(model, 8).begin().take(some_rows(features.transform(cut))).records
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    _, totals, whole = run(tmp_path / "a", Rows(raw), recipe=Recipe(pair, 8), read_size=33)
+    assert told(records(whole["predictions"])) == told(expected)
+    assert [r["position"] for r in records(whole["predictions"])] == list(range(20, 401, 5))
+    assert (totals.read, totals.used, totals.predicted) == (400, 400, len(cut))
+    for turns in (iter([False] * 4), iter([False] * 3), None):
+        stop = None if turns is None else lambda t=turns: next(t, True)
+        files = run(tmp_path / "b", Rows(raw), recipe=Recipe(pair, 8), read_size=33, stop=stop)[2]
+    assert files == whole
+
+
+def test_a_fleet_without_a_folder_writes_to_a_temporary_one():
+    fleet = Fleet(Recipe(MODEL, 16), most=1)
+    for key in "abab":
+        fleet[key].take(some_rows(P.X_target[:20]))
+    assert len(fleet) == 2
+    assert fleet.n_in_memory == 1
+    assert fleet.look("a").model.n_samples_seen_ == 32
+    folder = fleet._folder
+    assert len(list(folder.iterdir())) == 2  # older states are gone
+    fleet.close()
+    assert not folder.exists()
+
+
+def test_a_forgotten_machine_begins_anew():
+    fleet = Fleet(Recipe(MODEL, 16))
+    fleet["a"].take(some_rows(P.X_target[:40]))
+    fleet.forget("a")
+    assert "a" not in list(fleet)
+    assert fleet["a"].model.n_samples_seen_ == 0
+
+
+def test_the_file_of_a_machine_that_holds_something_else_is_refused(tmp_path):
+    fleet = Fleet(Recipe(MODEL, 16), tmp_path)
+    fleet["a"].take(some_rows(P.X_target[:20]))
+    files = fleet.save()
+    MODEL.save(tmp_path / files["a"])
+    again = Fleet(Recipe(MODEL, 16), tmp_path)
+    again.resume(files)
+    with pytest.raises(FileFormatError, match="online_dadil"):
+        again.look("a")
+
+
+def test_an_empty_batch_that_holds_something_is_kept(tmp_path):
+    empty = np.empty((0, 4))
+    kept = Checkpoint(tmp_path)
+    batch = Batch(empty, np.empty(0, dtype=np.intp), [], [], [], {"at": 7}, held=True)
+    runner = Runner(Recipe(MODEL, 16), Rows(P.X_target), checkpoint=kept)
+    assert runner.recover() is None
+    runner.handle(replace(batch, held=False, cursor={"at": 3}))
+    runner.handle(batch)
+    kept.close()
+    again = Checkpoint(tmp_path)
+    assert Runner(Recipe(MODEL, 16), Rows(P.X_target), checkpoint=again).recover() == {"at": 7}
+    again.close()
