@@ -52,7 +52,7 @@ class Follower:
         one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         with (self.folder / "words.txt").open("ab") as words:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.streams.following", str(folder), url, "--batch", str(batch)],
+                [sys.executable, "-m", __name__, str(folder), url, "--batch", str(batch)],
                 env=os.environ | one_thread | environment, cwd=ROOT, stderr=words,
             )  # fmt: skip
 
@@ -83,7 +83,7 @@ class Follower:
     def words(self):
         return (self.folder / "words.txt").read_text(errors="replace")
 
-    def wait_for(self, count, seconds=120.0):
+    def wait_for(self, count, seconds=40.0):
         """Wait until so many rows were read, whatever became of them."""
         until = time.monotonic() + seconds
         while (
