@@ -122,7 +122,7 @@ def decode(kind: type[Any], values: Any, arrays: Arrays) -> Any:
         If something is missing, left over or not of the type that is annotated.
     """
     try:
-        reader = _Reader(_classes(kind), arrays)
+        reader = _Reader(_classes(kind), arrays)  # type: ignore[arg-type]  # classes are hashable
         value = reader.read(values)
         _require(value, kind, kind.__name__)
         if left := sorted(arrays.keys() - reader.used):
@@ -237,7 +237,7 @@ def _require(value: Any, hint: Any, name: str) -> None:
     if not _fits(value, hint):
         raise TypeError(f"{name} is a {type(value).__name__}, expected {hint}")
     if dataclasses.is_dataclass(value):
-        for field, inner in _hints(type(value)).items():
+        for field, inner in _hints(type(value)).items():  # type: ignore[arg-type]
             _require(getattr(value, field), inner, f"{name}.{field}")
 
 
