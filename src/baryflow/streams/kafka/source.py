@@ -102,6 +102,11 @@ class KafkaSource:
 
     # -- where to read ---------------------------------------------------------------------------
 
+    @property
+    def shared(self) -> bool:
+        """Whether the topic is shared in a group, and :meth:`attach` has to be called."""
+        return self._group is not None
+
     def attach(self, assigned: Assigned, revoked: Revoked) -> None:
         """Share the topic with the other members of its group.
 
