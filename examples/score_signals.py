@@ -1,8 +1,9 @@
 """Score the example signals: how many windows of the fan without labels are named rightly, by whom.
 
 A window counts as right if its last row is named rightly, also where the condition changes within it.
-Features are made from windows of 60 rows, one every 10, the most telling ones by the labels of the other
-fans. Then as in ``score_machines.py``; `rows` is the same without windows: each row as it stands::
+Windows have 60 rows, one every 10. `rows` is without them: each row as it stands, standardised. `told`
+is with what is normal: in the labelled fans by their labels, in the new one its first 18 seconds. All
+else is as in ``score_machines.py``::
 
     python examples/score_signals.py          # the files that are here
     python examples/score_signals.py 1 2 3    # other fleets, made by make_signals.py
@@ -21,10 +22,12 @@ from make_signals import CHANNELS, FANS, UNLABELLED, write
 
 from baryflow import OnlineDaDiL
 from baryflow.features import SignalFeatures, windows
+from baryflow.features.learning import fit_signals
 from baryflow.model_selection.rivals import Rivals
 
 HERE = Path(__file__).parent / "fans"
 LENGTH, STEP, BATCH = 60, 10, 32
+COMMISSIONED = 180  # rows
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Score:
     standardised_end: float
     flowing: float
     end: float
+    told_flowing: float
+    told_end: float
 
 
 def read(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -50,6 +55,16 @@ def read(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
     return signals, np.array([line["condition"] for line in lines])
 
 
+def follow(model: OnlineDaDiL, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return what is said of each batch before it is learned from, and of all after the last."""
+    answers = []
+    for start in range(0, len(target), BATCH):
+        batch = target[start : start + BATCH]
+        answers.append(model.predict(batch))  # test ...
+        model.partial_fit(batch)  # ... then train
+    return np.concatenate(answers), model.predict(target)
+
+
 def score(folder: Path = HERE) -> Score:
     """Let the fan without labels flow past."""
     sources = [name for name in FANS if name != UNLABELLED]
@@ -57,31 +72,20 @@ def score(folder: Path = HERE) -> Score:
     raw, states = np.concatenate([X for X, _ in found]), np.concatenate([y for _, y in found])
     names = np.repeat(sources, [len(X) for X, _ in found])
     known = windows(raw, LENGTH, STEP, by=names, label=states)
-    known = known.where(~known.mixed)
     signals, truth = read(folder, UNLABELLED)
     new = windows(signals, LENGTH, STEP, label=truth)
 
-    features = SignalFeatures()
-    X, y, domain = features.fit_transform(known, known.label, known.group), known.label, known.group
-    target = features.transform(new)
-    model = OnlineDaDiL(random_state=0).fit(X, y, sample_domain=domain)
-    answers = []
-    for start in range(0, len(target), BATCH):
-        batch = target[start : start + BATCH]
-        answers.append(model.predict(batch))  # test ...
-        model.partial_fit(batch)  # ... then train
-    rivals = Rivals.fit(X, y, domain)
-    everyone = (
-        rivals.predict_pooled(target),
-        rivals.follow_own(target, BATCH),
-        rivals.predict_own(target),
-        np.concatenate(answers),
-        model.predict(target),
-    )
+    pair = fit_signals(known, known.group, SignalFeatures(), OnlineDaDiL(random_state=0), step=STEP)
+    target = pair.features.transform(new)
+    rivals = Rivals.fit(pair.features.transform(known), known.label, known.group)
+    said = [rivals.predict_pooled(target), rivals.follow_own(target, BATCH), rivals.predict_own(target)]
+    said += follow(pair.model, target)
+    model = OnlineDaDiL(random_state=0)
+    pair = fit_signals(known, known.group, SignalFeatures(), model, step=STEP, normal="normal")
+    said += follow(pair.learn_normal(signals[:COMMISSIONED]).model, pair.features.transform(new))
     alone = Rivals.fit(raw, states, names).predict_own(signals)
-    return Score(
-        float(np.mean(alone == truth)), *(float(np.mean(said == new.label)) for said in everyone)
-    )
+    shares = [float(np.mean(one == new.label)) for one in said]
+    return Score(float(np.mean(alone == truth)), *shares)
 
 
 def line_of(name: str, found: Score) -> str:

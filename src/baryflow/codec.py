@@ -9,6 +9,7 @@ annotated: what was damaged or made up becomes an error and never something else
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -121,7 +122,7 @@ def decode(kind: type[Any], values: Any, arrays: Arrays) -> Any:
         If something is missing, left over or not of the type that is annotated.
     """
     try:
-        reader = _Reader(_classes(kind), arrays)
+        reader = _Reader(_classes(kind), arrays)  # type: ignore[arg-type]  # classes are hashable
         value = reader.read(values)
         _require(value, kind, kind.__name__)
         if left := sorted(arrays.keys() - reader.used):
@@ -209,11 +210,13 @@ class _Reader:
     }
 
 
+@functools.cache  # looking them up takes longer than reading a small file
 def _hints(kind: type[Any]) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.init}
 
 
+@functools.cache
 def _classes(kind: type[Any]) -> dict[str, type[Any]]:
     """Return all dataclasses to which the annotations of one lead, by name."""
     found: dict[str, type[Any]] = {}
@@ -234,7 +237,7 @@ def _require(value: Any, hint: Any, name: str) -> None:
     if not _fits(value, hint):
         raise TypeError(f"{name} is a {type(value).__name__}, expected {hint}")
     if dataclasses.is_dataclass(value):
-        for field, inner in _hints(type(value)).items():
+        for field, inner in _hints(type(value)).items():  # type: ignore[arg-type]
             _require(getattr(value, field), inner, f"{name}.{field}")
 
 

@@ -44,16 +44,15 @@ def make_record(rows, number):
 class Follower:
     """A process that follows a URL from a checkpoint; it ends when it is told to, or killed."""
 
-    def __init__(self, folder, url, environment, batch=8, more=()):
+    def __init__(self, folder, url, environment, batch=8):
         self.folder = Path(folder)
         self.folder.mkdir(exist_ok=True)
         (self.folder / "stop").unlink(missing_ok=True)
         self._before = self.journalled()
         one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        arguments = [str(folder), url, "--batch", str(batch), *map(str, more)]
         with (self.folder / "words.txt").open("ab") as words:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.streams.following", *arguments],
+                [sys.executable, "-m", __name__, str(folder), url, "--batch", str(batch)],
                 env=os.environ | one_thread | environment, cwd=ROOT, stderr=words,
             )  # fmt: skip
 
@@ -84,7 +83,7 @@ class Follower:
     def words(self):
         return (self.folder / "words.txt").read_text(errors="replace")
 
-    def wait_for(self, count, seconds=120.0):
+    def wait_for(self, count, seconds=40.0):
         """Wait until so many rows were read, whatever became of them."""
         until = time.monotonic() + seconds
         while (
@@ -120,15 +119,13 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("url")
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--every", type=float)
     options = parser.parse_args()
     folder = options.folder
     checkpoint = Checkpoint(folder / "checkpoint")
     sinks = [open_sink(folder / name, resume=not checkpoint.is_new) for name in FILES.values()]
     source = open_source(
-        options.url, columns=COLUMNS, time=None if options.every else "n", idle=0.1,
-        credentials=read_credentials(), every=options.every,
-    )  # fmt: skip
+        options.url, columns=COLUMNS, time="n", idle=0.1, credentials=read_credentials()
+    )
     runner = Runner(
         load(folder.parent / "model.bary"), source, Outputs(*sinks),
         batch_size=options.batch, timeout=0.2, checkpoint=checkpoint, every=16,

@@ -1,8 +1,7 @@
-"""librdkafka's mock cluster in a process of its own, behind a front that can encrypt, ask for a password,
-stall and refuse.
+"""librdkafka's mock cluster in a process of its own, behind a front that can stall and refuse.
 
 The mock speaks plain Kafka and keeps everything in memory. Clients are told the front's ports instead of
-the mock's, so nothing goes past it: a stall of the front is a network that carries nothing for a while, and
+the mock's, so nothing goes past it: a stall of the front is a network that carries nothing for a while;
 a front that is down is a broker that restarts and has lost nothing, as one with a disk.
 """
 
@@ -31,7 +30,8 @@ class Cluster:
         arguments += ["--password", password] if password else []
         self.process = subprocess.Popen(
             [sys.executable, "-m", __spec__.name, *arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True, cwd=ROOT,
         )  # fmt: skip
         told = json.loads(self.process.stdout.readline())
         self.fronts, self.inner = told["fronts"], told["inner"]

@@ -54,15 +54,17 @@ def fit(
                 random_state=seed,
                 verbose=lambda done, total, what: line.show(f"{done}/{total} steps  {what}"),
             )
+            found: Any
             if signals is None:
                 model.fit(table.X, table.y, sample_domain=table.domain)
-                model.feature_names_in_ = np.array(table.columns, dtype=object)
-                found: Any = model
+                names, found = np.array(table.columns, dtype=object), model
             else:
                 line.show(f"features of {len(signals.cut):,} windows")
                 how = {"step": signals.step, "normal": signals.normal}
                 found = fit_signals(signals.cut, signals.domain, signals.features, model, **how)
+                names = signals.features.get_feature_names_out()
         model.set_params(verbose=False)
+        model.feature_names_in_ = names
         found.save(output)
         if signals is not None:
             click.echo(found.describe())

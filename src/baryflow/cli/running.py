@@ -30,6 +30,8 @@ _SPOKEN = ("column", "drift", "warning")
 _LOOK_UP = 0.5
 #: Seconds for which a row of a live input waits for others, before it is predicted.
 _WAIT = 1.0
+#: Seconds in which another process leaves a part of a shared input.
+_PATIENCE = 60.0
 #: Of many machines so many rows are read at a time: each model is looked up once for all of its own.
 _READ_BY_KEY = 1024
 
@@ -174,10 +176,10 @@ class _Plan:
     def follow(self, source: str, stack: contextlib.ExitStack, save_to: str | None) -> Totals:
         """Follow the input to its end, or until told to stop."""
         try:
-            if hasattr(self.rows, "attach"):
+            if getattr(self.rows, "shared", False):
                 if save_to is not None:
                     raise InvalidInputError("--save is for one model, but a shared input has many")
-                shards = Shards(self.rows, self.runner, self.read_size, self.wait)
+                shards = Shards(self.rows, self.runner, self.read_size, self.wait, self.teller)
                 return shards.run(self.stop)
             runner = self.runner("", stack)
             if source == "-" and runner.checkpoint is not None and not runner.checkpoint.is_new:
@@ -200,7 +202,8 @@ class _Plan:
         """Open what a runner needs; `stack` closes it. A part of a shared input has its own files."""
         kept = None
         if self.checkpoint is not None:
-            kept = Checkpoint(Path(self.checkpoint) / shard)
+            # Whoever had a part before may need a moment to leave it.
+            kept = Checkpoint(Path(self.checkpoint) / shard, patience=_PATIENCE if shard else 0.0)
             stack.callback(kept.close)
         names = self.names
         if shard and kept is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,11 @@ import numpy as np
 from baryflow.estimators.adaptation import EXPERTS
 from baryflow.estimators.decision import Decision
 from baryflow.estimators.follower import STRANGE, Follower
+from baryflow.estimators.history import History
 from baryflow.estimators.mix import Mix
 
+#: Rows of which a headline is told at least: the last batch of a file may have four.
+_ENOUGH = 32
 #: What each expert does, by its name.
 EXPERT_WORDS = {
     "reconstruction": "the target rebuilt as a blend of the sources",
@@ -106,16 +110,56 @@ def describe_stream(follower: Follower, faults: Mapping[Any, str]) -> str:
         lines[0] += f"{adaptation.seen:.0%} of the classes were seen (ten rows or more of each)."
     if len(follower.history):
         seen = ", times the share of classes seen" if adapts else ""
+        last = look_back(follower.history)
+        whose = "its" if last.alone else "their"
         lines.append(
-            f"Reliability of the last batch: {follower.reliability:.0%} (how far to trust its "
+            f"Reliability of {last.words}: {last.reliability:.0%} (how far to trust {whose} "
             f"predictions: how sure they are, times the share of rows that are not novel{seen})."
         )
+        found = "of its rows" if last.alone else "of them"
         lines.append(
-            f"Novelty of the last batch: {follower.history.novelty[-1]:.0%} of its rows are novel (less "
-            f"like anything known than {STRANGE:.0%} of the rows of sources)."
+            f"Novelty of {last.words}: {last.novelty:.0%} {found} are novel (less like anything known "
+            f"than {STRANGE:.0%} of the rows of sources)."
         )
     lines += [f"Column {name}: {fault}." for name, fault in faults.items()]
     return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Recent:
+    """How things stood lately: over the last batch if that is large enough, over more if not."""
+
+    words: str
+    reliability: float
+    novelty: float
+    alone: bool
+
+
+def look_back(history: History) -> Recent:
+    """Return reliability and novelty of the last batches that have some rows together.
+
+    Parameters
+    ----------
+    history : History
+        With a point at least. Of a long stream it has not every batch: those that it has count as
+        much as the batches around them had rows on the mean.
+
+    Returns
+    -------
+    Recent
+    """
+    sizes = np.diff(history.n_rows, prepend=0) / np.diff(history.update, prepend=-1)
+    enough = np.flatnonzero(np.cumsum(sizes[::-1]) >= _ENOUGH)
+    n = 1 + int(enough[0]) if len(enough) else len(history)
+    before = int(history.n_rows[-n - 1]) if n < len(history) else 0
+    n_rows, alone = int(history.n_rows[-1]) - before, n == 1 and len(enough) > 0
+    weights = np.maximum(sizes[-n:], 1e-9)
+    return Recent(
+        words="the last batch" if alone else f"the last {n_rows:,} rows",
+        reliability=float(np.average(history.reliability[-n:], weights=weights)),
+        novelty=float(np.average(history.novelty[-n:], weights=weights)),
+        alone=alone,
+    )
 
 
 def _count_sources(sources: list[Any]) -> str:

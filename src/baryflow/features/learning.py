@@ -98,7 +98,6 @@ def fit_signals(
         cut, None if mask is None else sample_domain
     )
     model.fit(rows, label, sample_domain=sample_domain)
-    model.feature_names_in_ = features.get_feature_names_out()
     return SignalModel(features, model, step)
 
 

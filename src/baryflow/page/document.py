@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import Any
 
 from baryflow.estimators.base import Adapter
+from baryflow.estimators.report import look_back
 from baryflow.exceptions import InvalidInputError
 from baryflow.page.events import Event, read_events, show_events
 from baryflow.page.sections import (
@@ -29,7 +30,11 @@ _LONGEST_IN_CARD, _LONG_IN_CARD = 36, 14
 
 
 def html_report(
-    model: Any, *, title: str | None = None, events: Sequence[Mapping[str, Any]] = ()
+    model: Any,
+    *,
+    title: str | None = None,
+    events: Sequence[Mapping[str, Any]] | None = None,
+    about: str = "",
 ) -> str:
     """Return one self-contained HTML page that shows what a model learned, decided and saw.
 
@@ -45,11 +50,14 @@ def html_report(
         Fitted; it need not have seen a target yet.
     title : str, optional
         Of the page; a machine's name, say.
-    events : sequence of mappings, default=()
-        What happened along the stream, such as drift, in the order in which it is to be listed. Of each
+    events : sequence of mappings, optional
+        What happened along the stream, such as drift, in the order in which it is to be listed; if
+        nothing did, an empty one, and the page says that no drift was seen. Of each
         mapping ``row`` (or ``n_rows``, ``position``, ``offset``: target rows seen by then) says where it
         is marked in the pictures, ``time`` when it was, and ``kind`` (or ``event``, ``type``) what it
         was; all else is shown as it is.
+    about : str, default=""
+        A sentence at the top; where the rows come from, say.
 
     Returns
     -------
@@ -78,7 +86,7 @@ def html_report(
             f"html_report shows models that adapt, OnlineDaDiL or DaDiL; got {type(model).__name__}"
         )
     words = model.report()  # or a complaint that the model was not fitted
-    found = read_events(events)
+    found = read_events(events or ())
     name = "What the model learned and saw" if title is None else title
     marks = [event.row for event in found if event.row is not None]
     sections = [show_decision(model)]
@@ -88,7 +96,7 @@ def html_report(
         sections.append("<h2>The target</h2><p>No row of a target was seen yet.</p>")
     if len(model.history_):
         sections.append(show_reliability(model, marks))
-    sections.append(show_events(found))
+    sections.append(show_events(None if events is None else found))
     if model.resemblance_:
         sections += [show_columns(model), show_means(model)]
     if len(model.history_):
@@ -110,7 +118,7 @@ def html_report(
 <body>
 <header><h1>{escape(name)}</h1>
 <p class="lede">{_lede(model)}</p>
-{_cards(model, found)}</header>
+{f'<p class="note">{escape(about)}</p>' if about else ""}{_cards(model, found)}</header>
 <main>
 {body}
 </main>
@@ -139,12 +147,12 @@ def _cards(model: Adapter, events: Sequence[Event]) -> str:
     if len(model.history_):
         nearest = max(model.resemblance_.items(), key=lambda item: item[1])
         common = int(model.proportions_.argmax())
-        novelty, largest = float(model.history_.novelty[-1]), float(model.proportions_[common])
+        last, largest = look_back(model.history_), float(model.proportions_[common])
         source = plain_name(nearest[0], "source", _LONGEST_IN_CARD)
         found = plain_name(model.classes_.tolist()[common], "class", _LONGEST_IN_CARD)
         cards += [
-            ("Reliability", percent(model.reliability_), "of the last batch"),
-            ("Novelty", percent(novelty), "rows of the last batch that are novel"),
+            ("Reliability", percent(last.reliability), f"of {last.words}"),
+            ("Novelty", percent(last.novelty), f"of {last.words} are novel"),
             ("Resembles most", source, f"{percent(nearest[1])} of the target"),
             ("Most common class", found, f"{percent(largest)} of the target"),
         ]

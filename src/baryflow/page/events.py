@@ -49,10 +49,12 @@ def read_events(events: Sequence[Mapping[str, Any]]) -> list[Event]:
     return found
 
 
-def show_events(events: Sequence[Event]) -> str:
-    """Return the list of events, or nothing."""
-    if not events:
+def show_events(events: Sequence[Event] | None) -> str:
+    """Return the list of events, or that there were none; nothing if that is not known."""
+    if events is None:
         return ""
+    if not events:
+        return "<h2>Events</h2><p>No drift was seen along the stream.</p>"
     shown = events[-_MOST:]
     timed = any(event.time for event in shown)
     head = ["Event", "Target rows seen", *(["Time"] if timed else []), "What was said"]

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 from baryflow import container
@@ -26,6 +27,8 @@ from baryflow.runtime.journal import Journal
 from baryflow.streams import Batch
 
 KIND = "checkpoint"
+#: Seconds after which a folder that is in use is tried again.
+_LOOK_AGAIN = 0.1
 _NAMES = re.compile(r"(snapshot|journal)-(\d{8})\.(bary|log)")
 
 
@@ -58,6 +61,8 @@ class Checkpoint:
     ----------
     folder : path
         Made if it is not there. One run at a time may use it.
+    patience : float
+        Seconds to wait for another run that is using it.
 
     Raises
     ------
@@ -65,10 +70,10 @@ class Checkpoint:
         If another run is using the folder.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], patience: float = 0.0) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(self.folder / "lock")
+        self._lock = _lock(self.folder / "lock", patience)
         self._number = 0
         self._taken = 0  # batches of the present journal that the model has learned from
         self._journal: Journal | None = None
@@ -241,18 +246,22 @@ def _read(path: Path) -> tuple[Standing, int]:
     return Standing(**values), skip
 
 
-def _lock(path: Path) -> Any:
+def _lock(path: Path, patience: float) -> Any:
     """Hold a file that only one process can hold; it is let go when the process ends, in any way."""
-    file = path.open("w")
     try:
         import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except ImportError:  # not on this platform: nothing to hold
-        pass
-    except OSError as error:
-        file.close()
-        raise InvalidInputError(
-            f"{path.parent} is in use by another run: wait for its end, or use another folder"
-        ) from error
-    return file
+        return path.open("w")
+    deadline, file = monotonic() + patience, path.open("w")
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if monotonic() < deadline:
+                sleep(_LOOK_AGAIN)
+                continue
+            file.close()
+            raise InvalidInputError(
+                f"{path.parent} is in use by another run: wait for its end, or use another folder"
+            ) from error
+        return file

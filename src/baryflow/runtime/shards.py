@@ -12,12 +12,15 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any, Protocol
 
+from baryflow.runtime.events import Event
 from baryflow.runtime.runner import Runner, Totals
 from baryflow.streams import Source
 
 
 class SharedSource(Source, Protocol):
-    """A source whose parts come and go; each batch is from one of them."""
+    """A source whose parts come and go, if it is `shared`; each batch is then from one of them."""
+
+    shared: bool
 
     def attach(
         self, assigned: Callable[[str], dict[str, Any] | None], revoked: Callable[[str], None]
@@ -43,8 +46,8 @@ class Shards:
     make : callable
         Takes the name of a part and an ExitStack for what has to be closed with it; returns its Runner.
     read_size : int
-    timeout : float, optional
-        As for :class:`~baryflow.runtime.Runner`.
+    timeout, listen : optional
+        As for :class:`~baryflow.runtime.Runner`; what concerns no part in particular is only told.
 
     Attributes
     ----------
@@ -58,8 +61,9 @@ class Shards:
         make: Callable[[str, ExitStack], Runner],
         read_size: int = 32,
         timeout: float | None = None,
+        listen: Callable[[Event], None] | None = None,
     ) -> None:
-        self.source, self.read_size, self.timeout = source, read_size, timeout
+        self.source, self.read_size, self.timeout, self.listen = source, read_size, timeout, listen
         self.runners: dict[str, Runner] = {}
         self._make = make
         self._stacks: dict[str, ExitStack] = {}
@@ -89,8 +93,11 @@ class Shards:
                 batch = self.source.read(self.read_size, self.timeout)
                 if batch is None:
                     break
-                if batch.shard in self.runners:
+                if batch.shard:
                     self.runners[batch.shard].handle(batch)
+                elif self.listen is not None:
+                    for notice in batch.notices:
+                        self.listen(Event("warning", 0, notice))
             for shard in list(self.runners):
                 self._revoked(shard)
         finally:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +13,23 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.streams.batches import Batch, Rejected
 from baryflow.streams.cells import describe_strange
 from baryflow.validation import Floats, Integers, as_count
+
+#: Columns that a message names at most.
+_NAMED = 20
+
+
+def guess(names: Iterable[str], columns: Iterable[str]) -> str:
+    """Return a question for names that are not among `columns`, but nearly; nothing if none is."""
+    folded = {column.casefold(): column for column in columns if column}
+    found = (get_close_matches(name.casefold(), folded, n=1, cutoff=0.7) for name in names)
+    meant = list(dict.fromkeys(folded[close[0]] for close in found if close))
+    return f" (did you mean {list_names(meant)}?)" if meant else ""
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Return names as a message gives them, not too many."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(map(repr, names[:_NAMED])) + more
 
 
 @dataclass(frozen=True)
@@ -41,8 +59,8 @@ class Selection:
         missing = [column for column in (*chosen, *self.texts) if column not in columns]
         if missing:
             raise InvalidInputError(
-                f"{name} has no column {', '.join(map(repr, missing))}; it has "
-                f"{', '.join(map(repr, columns))}: rename the columns, or name those that are meant"
+                f"{name} has no column {list_names(missing)}{guess(missing, columns)}; it has "
+                f"{list_names(columns)}: rename the columns, or name those that are meant"
             )
         return list(chosen)
 
@@ -120,6 +138,7 @@ class RowSource:
         self._reader = reader
         self._has_time = has_time
         self._has_key = has_key
+        self._looked = False  # whether names that nobody sends were looked for
 
     @property
     def columns(self) -> list[str]:
@@ -138,6 +157,8 @@ class RowSource:
             return None
         good, rejected = reject_strange(block, self.wanted)
         whole = len(good) == len(block.positions)
+        notices = [] if self._looked else self._miss(block)
+        self._looked = self._looked or bool(len(block.positions))
         nothing = [""] * len(good)
         texts = block.texts if whole else [[text[row] for row in good] for text in block.texts]
         return Batch(
@@ -148,10 +169,32 @@ class RowSource:
             keys=texts[-1] if self._has_key else nothing,
             rejected=rejected,
             cursor=block.cursor,
+            notices=notices,
         )
+
+    def _miss(self, block: Block) -> list[str]:
+        """Say what none of the first rows has: only a header can be checked before."""
+        count = len(block.positions)
+        if not count:
+            return []
+        first = "the first row has no" if count == 1 else f"none of the first {count} rows has a"
+        known = set(self.columns)
+        absent = [
+            name
+            for j, name in enumerate(self.wanted)
+            if name not in known and not block.strange[j] and np.isnan(block.numbers[:, j]).all()
+        ]
+        notices = []
+        if absent:
+            others = [name for name in self.columns if name not in self.wanted]
+            notices.append(f"{first} column {list_names(absent)}{guess(absent, others)}.")
+        if self._has_time and not any(block.texts[0]):
+            notices.append(f"{first} time in the column that was named for it.")
+        return notices
 
     def seek(self, cursor: dict[str, Any]) -> None:
         """Go on after a batch that was read in an earlier life."""
+        self._looked = True  # then it was told
         self._reader.seek(cursor)
 
     def acknowledge(self, cursor: dict[str, Any]) -> None:

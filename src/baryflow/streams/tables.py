@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.batches import Rejected
-from baryflow.streams.blocks import Block, Reader, Selection
+from baryflow.streams.blocks import Block, Reader, Selection, guess, list_names
 from baryflow.streams.cells import describe_strange
 from baryflow.streams.opening import open_reader
 from baryflow.validation import Booleans, Floats, Integers
@@ -124,11 +124,7 @@ def read_table(
         raise InvalidInputError("domain and domain_from_file exclude each other; leave out one of them")
     texts = [label, *([] if domain is None else [domain]), *([] if time is None else [time])]
     with ExitStack() as opened:
-        readers = []
-        for file in files:
-            reader = open_reader(file, Selection(None, texts, list(ignore)))
-            opened.callback(reader.close)
-            readers.append(reader)
+        readers = _open_all(files, Selection(None, texts, list(ignore)), opened)
         columns = _match_columns(files, readers, ignore)
         heap = _Heap(columns, has_domain=domain is not None, has_time=time is not None)
         for name, file, reader in zip(_domain_names(files), files, readers, strict=True):
@@ -140,25 +136,57 @@ def read_table(
     return heap.to_table(len(files), {**dict.fromkeys(ignore, "is to be ignored"), **unnamed}, label)
 
 
+def _open_all(files: Sequence[str | Path], selection: Selection, opened: ExitStack) -> list[Reader]:
+    """Open all files, or say what is wrong with one of them, or with all."""
+    readers, errors = [], []
+    for file in files:
+        try:
+            reader = open_reader(file, selection)
+        except InvalidInputError as error:
+            errors.append(error)
+            continue
+        opened.callback(reader.close)
+        readers.append(reader)
+    if len(errors) == len(files) > 1:
+        raise InvalidInputError(f"{errors[0]}. The other files cannot be used either") from errors[0]
+    if errors:
+        raise errors[0]
+    return readers
+
+
 def _match_columns(
     files: Sequence[str | Path], readers: Sequence[Reader], ignore: Sequence[str]
 ) -> list[str]:
-    """Return the columns that all files have, or say which one lacks what."""
-    columns = list(dict.fromkeys(chain.from_iterable(reader.chosen for reader in readers)))
+    """Return the columns that all files have, or say which file differs from the others, and how."""
+    often = Counter(chain.from_iterable(dict.fromkeys(reader.chosen) for reader in readers))
+    # What most files have is meant; of two the first is taken for the pattern.
+    usual = [name for name in often if 2 * often[name] > len(files)]
+    usual = readers[0].chosen if len(files) == 2 else usual
     for file, reader in zip(files, readers, strict=True):
-        missing = [column for column in columns if column not in reader.chosen]
-        if missing:
-            raise InvalidInputError(
-                f"{file} has no column {', '.join(map(repr, missing))}, which another file has: rename "
-                f"columns that mean the same, or ignore those that are not in all files"
-            )
+        missing = [name for name in usual if name not in reader.chosen]
+        odd = [name for name in reader.chosen if name not in usual]
+        if not missing and not odd:
+            continue
+        words = [f"it has no column {list_names(missing)}"] if missing else []
+        if odd:
+            words.append(f"it has {list_names(odd)}, which {_lack(len(files))}{guess(odd, missing)}")
+        others = str(files[0]) if len(files) == 2 else "the other files"
+        raise InvalidInputError(
+            f"{file} differs from {others}: {', and '.join(words)}; rename columns that mean the same, "
+            "or ignore those that are not in all files"
+        )
+    columns = list(often)
     known = set(chain.from_iterable(reader.columns for reader in readers))
     unknown = [column for column in ignore if column not in known]
     if unknown:
         raise InvalidInputError(
-            f"there is no column {', '.join(map(repr, unknown))} that could be ignored"
+            f"there is no column {list_names(unknown)} that could be ignored{guess(unknown, known)}"
         )
     return columns
+
+
+def _lack(n_files: int) -> str:
+    return "the other has not" if n_files == 2 else "most others have not"
 
 
 def _domain_names(files: Sequence[str | Path]) -> list[str]:

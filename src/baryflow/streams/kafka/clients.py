@@ -16,6 +16,8 @@ PORT = 9092
 PATIENCE = 10.0
 #: Seconds from one look whether a lost cluster is back to the next.
 _LOOK = 1.0
+#: Seconds in which the same notice is not given twice.
+_REPEAT = 60.0
 _SECURITY = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 #: What a broker answers to those whom it knows and does not let in.
@@ -132,6 +134,7 @@ class Watch:
         self._hint = ""
         self._away: float | None = None
         self._looked = 0.0
+        self._told: dict[str, float] = {}
 
     @property
     def away(self) -> bool:
@@ -161,6 +164,14 @@ class Watch:
         elif "SSL handshake failed" in words:
             self._hint = "; it may not speak TLS there"
 
+    def tell(self, notice: str) -> None:
+        """Have people told something, once in a while if it is always the same."""
+        now = time.monotonic()
+        self._told = {old: at for old, at in self._told.items() if now - at < _REPEAT}
+        if notice not in self._told:
+            self._told[notice] = now
+            self.notices.append(notice)
+
     def check(self) -> None:
         """Raise what cannot become better by waiting."""
         if self._refusal is not None:
@@ -176,7 +187,8 @@ class Watch:
             client.list_topics(self.address.path, timeout=0.5)
         except KafkaException:
             return
-        self.notices.append(f"{self.address} is back after {time.monotonic() - self._away:.0f} s")
+        away = time.monotonic() - self._away  # and some seconds before that were noticed
+        self.notices.append(f"{self.address} is back; nobody answered for at least {away:.0f} s")
         self._away = None
 
     def describe(self, client: Client) -> list[int]:
@@ -211,8 +223,13 @@ class Watch:
             time.sleep(0.1)
         if missing:
             raise InvalidInputError(f"there is no topic {topic!r} in {self.address}: make it first")
-        hint = self._hint or "; if it speaks TLS there, write kafka+ssl://"
+        hint = self._hint or self._guess()
         raise UnreachableError(f"no broker of {self.address} answered within {PATIENCE:.0f} s{hint}")
+
+    def _guess(self) -> str:
+        if self.address.scheme == "kafka+ssl":
+            return "; it may want a user and a password"
+        return "; if it speaks TLS there, write kafka+ssl://"
 
 
 def check_address(address: Address, *known: str) -> None:

@@ -24,6 +24,12 @@ _LONGEST_BATCH = 1800
 _SLICE = 0.2
 #: Seconds from one look for new partitions to the next.
 _REFRESH = 60.0
+#: Why a group cannot be told how far we are while it shares out its partitions anew.
+_PASSING = (
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+)
 
 Assigned = Callable[[str], dict[str, Any] | None]
 Revoked = Callable[[str], None]
@@ -95,6 +101,11 @@ class KafkaSource:
             raise
 
     # -- where to read ---------------------------------------------------------------------------
+
+    @property
+    def shared(self) -> bool:
+        """Whether the topic is shared in a group, and :meth:`attach` has to be called."""
+        return self._group is not None
 
     def attach(self, assigned: Assigned, revoked: Revoked) -> None:
         """Share the topic with the other members of its group.
@@ -183,6 +194,7 @@ class KafkaSource:
 
     def _give_back(self, name: str) -> None:
         self._next.pop(name, None)
+        self._acknowledged.pop(name, None)
         if self._lanes.pop(name, None) is not None and self._hooks is not None:
             try:
                 self._hooks[1](name)
@@ -253,7 +265,7 @@ class KafkaSource:
         if new:
             # All that is in them came after we began.
             self._next |= dict.fromkeys(new, OFFSET_BEGINNING)
-            self._watch.notices.append(f"new partitions are read, too: {', '.join(sorted(new))}")
+            self._watch.tell(f"new partitions are read, too: {', '.join(sorted(new))}")
             self._fetch()
 
     def _trouble(self, message: Delivered) -> None:
@@ -265,13 +277,13 @@ class KafkaSource:
         if error.code() == KafkaError._AUTO_OFFSET_RESET and name in self._next:  # noqa: SLF001
             self._leap(name)
         elif error.code() == KafkaError._MAX_POLL_EXCEEDED:  # noqa: SLF001
-            self._watch.notices.append(
+            self._watch.tell(
                 f"a batch took longer than {_LONGEST_BATCH} s: our partitions were given to others"
             )
         else:
             self._watch.on_error(error)
             self._watch.check()
-            self._watch.notices.append(f"Kafka says {error.name()}; trying again")
+            self._watch.tell(f"Kafka says {error.name()}; trying again")
 
     def _leap(self, name: str) -> None:
         """Go on behind messages that Kafka has deleted, and say so."""
@@ -282,7 +294,7 @@ class KafkaSource:
                 f"use another checkpoint and another group"
             )
         if ends is not None and ends[0] > expected:
-            self._watch.notices.append(
+            self._watch.tell(
                 f"{ends[0] - max(expected, 0)} messages of {name} were deleted before they were read"
             )
             self._next[name] = ends[0]
@@ -303,11 +315,16 @@ class KafkaSource:
         try:
             self._consumer.commit(offsets=places(self._topic, new), asynchronous=True)
         except KafkaException as error:
-            self._committed(error.args[0], [])
+            self._committed(error.args[0], places(self._topic, new))
 
-    def _committed(self, error: KafkaError | None, _: list[TopicPartition]) -> None:
-        if error is not None and not self._watch.away:
-            self._watch.notices.append(
+    def _committed(self, error: KafkaError | None, told: list[TopicPartition]) -> None:
+        """Take note that the group does not know yet; librdkafka calls it from poll."""
+        if error is None:
+            return
+        for one in told:
+            self._acknowledged.pop(name_partition(one.topic, one.partition), None)
+        if error.code() not in _PASSING and not self._watch.away:
+            self._watch.tell(
                 f"the group was not told how far we are ({error.name()}); nothing is lost by that"
             )
 

@@ -39,6 +39,7 @@ _ANSWER = 5.0
 #: Seconds for what is still to be sent when it is closed.
 _FAREWELL = 2.0
 _FOR_EVER = 0xFFFFFFFF
+_UNSPECIFIED = 0x80
 _NO_TLS = "it closed the connection without a word: if that port speaks TLS, use mqtts://"
 _NO_MQTT = "what answers there does not speak MQTT: look at the port, or use mqtts:// if it speaks TLS"
 _SILENT = "it takes the connection but says nothing: look at the port, or use mqtts:// if it speaks TLS"
@@ -290,7 +291,8 @@ class Connection:
 
         def disconnected(_: Client, __: Any, ___: Any, reason: Any, ____: Any) -> None:
             if self._open:
-                self._trouble = reason.getName().lower()
+                # Of its own accord paho knows only that it is over, or that there was no answer.
+                self._trouble = "closed" if reason.value == _UNSPECIFIED else reason.getName().lower()
                 error = explain_farewell(
                     reason.value, reason.getName(), self._address, self._session.client
                 )
