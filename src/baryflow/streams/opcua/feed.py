@@ -24,7 +24,7 @@ from baryflow.streams.tags import Tag
 
 #: Seconds in which a server must answer at the start.
 PATIENCE = 10.0
-_LONGEST_PAUSE = 30.0
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.25, 30.0
 #: So many pieces of news may wait to be read; then the server's queue has to hold them.
 _WAITING = 500
 _PIECE = 2000
@@ -128,23 +128,26 @@ class Feed:
         return nodes, await check_nodes(self._client, nodes)
 
     async def _run(self) -> None:
+        pause = _SHORTEST_PAUSE
         while True:
-            reason = "it said nothing"
+            reason, begin = "it said nothing", time.monotonic()
             try:
                 await self._listen()
-            except (OSError, TimeoutError, ua.UaError, UnreachableError) as error:
+            except Exception as error:
                 reason = _reason(error)
             await disconnect(self._client)
-            await self._reconnect(reason)
+            # A connection that breaks at once, again and again, is not made again at once.
+            lasted = time.monotonic() - begin > 2 * _LONGEST_PAUSE
+            pause = await self._reconnect(reason, _SHORTEST_PAUSE if lasted else pause)
 
-    async def _reconnect(self, reason: str) -> None:
-        """Try for ever, less and less often."""
-        lost, pause = time.monotonic(), 0.25
+    async def _reconnect(self, reason: str, pause: float) -> float:
+        """Try for ever, less and less often; return the next pause."""
+        lost = time.monotonic()
         self.news.put(f"lost the connection to {self.address} ({reason})")
         while True:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-            with suppress(OSError, TimeoutError, ua.UaError):
+            with suppress(Exception):
                 self._client = await asyncio.wait_for(
                     connect(self.address, self._credentials), 2 * PATIENCE
                 )
@@ -152,7 +155,7 @@ class Feed:
                 self.news.put(
                     f"connected to {self.address} again, after {duration_text(int(away * SECOND))}"
                 )
-                return
+                return pause
 
     async def _listen(self) -> None:
         """Subscribe, make up for what was missed, and hand on what comes until the connection breaks."""
@@ -202,8 +205,13 @@ class Feed:
                 await self._put(values)
             self._continued = True
             without = len(self._tags) - len(nodes) + len(history.failed)
-            if without:
+            if without == len(self._tags):
                 self.news.put(Missed(begin, end, f"the server has no history of {without} tags"))
+            elif without:
+                self.news.put(
+                    f"{without} of {len(self._tags)} tags have no history: what they told in the last "
+                    f"{duration_text(round((end - begin) * SECOND))} is missing, and was held"
+                )
 
     async def _put(self, values: list[Value]) -> None:
         """Hand on values, and wait if nobody takes them."""

@@ -12,8 +12,16 @@ from baryflow.streams.opcua.values import Value, to_datetime
 #: Seconds of history that are read at a time, at first; then more or less by how much there was.
 _WINDOW = 600.0
 _FEW, _MANY = 20_000, 100_000
+#: Seconds before the last known value, from which on it is looked for: histories may round times.
+_MARGIN = 1.0
 #: So many nodes are asked at a time.
 _AT_ONCE = 8
+#: What is said when it is not the history that cannot be read.
+_LOST = frozenset([
+    "BadCommunicationError", "BadConnectionClosed", "BadRequestTimeout", "BadSecureChannelClosed",
+    "BadServerHalted", "BadServerNotConnected", "BadSessionClosed", "BadSessionIdInvalid",
+    "BadShutdown", "BadTimeout",
+])  # fmt: skip
 
 
 class History:
@@ -52,7 +60,7 @@ class History:
         list of Value
             By time.
         """
-        start, window = min(self._latest.values(), default=end), _WINDOW
+        start, window = min(self._latest.values(), default=end) - _MARGIN, _WINDOW
         first = True
         while start < end or first:
             stop = min(start + window, end)
@@ -80,8 +88,14 @@ class History:
             values: list[Any] = await self._nodes[address].read_raw_history(
                 to_datetime(start), to_datetime(stop), return_bounds=False
             )
-        except (ua.UaError, AttributeError):  # not supported, or no data at all
-            self.failed.add(address)
+        except AttributeError:  # there is no list, where there is nothing to list
+            return []
+        except ua.UaStatusCodeError as error:
+            kind = type(error).__name__
+            if kind in _LOST:
+                raise ConnectionError(kind) from None
+            if kind != "BadNoData":
+                self.failed.add(address)
             return []
         return values
 

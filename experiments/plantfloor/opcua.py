@@ -1,0 +1,243 @@
+"""OPC UA on the plant floor: kills, restarts, cut wires, floods and nonsense, in full length.
+
+``python -m experiments.plantfloor.opcua [PART ...]`` makes the parts that ``results/opcua.json`` does
+not hold yet, or those that are named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from baryflow.streams import open_source
+from tests.streams import test_opcua, test_opcua_kills
+from tests.streams.following import COLUMNS, read_records, save_model
+from tests.streams.plants import Plant
+from tests.streams.proxy import Proxy
+
+ROOT = Path(__file__).parents[2]
+RESULTS = Path(__file__).parent / "results" / "opcua.json"
+TAGS = [f"t{number}" for number in range(41)]
+NODE = "?node=ns=2;s=Plant"
+
+
+def make_plant(names, **options):
+    plant = Plant(names, **options)
+    plant.begin = plant.now = test_opcua_kills.BEGIN
+    return plant
+
+
+def kills(folder, plant, count=20):
+    rows = save_model(folder / "model.bary")
+    begin = time.monotonic()
+    found, expected, _ = test_opcua_kills.killed_again_and_again(
+        plant, rows, folder / "killed", count, 60 * count, 20
+    )
+    return {
+        "kills": count,
+        "rows": len(found),
+        "missing": len(set(expected) - set(found)),
+        "twice": len(found) - len(set(found)),
+        "in_order": found == expected,
+        "seconds": round(time.monotonic() - begin),
+    }
+
+
+def kills_with_history(folder):
+    plant = make_plant(COLUMNS)
+    try:
+        return kills(folder, plant)
+    finally:
+        plant.close()
+
+
+def kills_without_history(folder):
+    """Instants that have no row must be told: as many as are missing."""
+    plant = make_plant(COLUMNS, history=False)
+    rows = save_model(folder / "model.bary")
+    out, count, n_kills = folder / "killed", 600, 10
+    telling = test_opcua_kills.Telling(plant, rows, count, 20)
+    try:
+        with telling:
+            while telling.told < count - 100 and n_kills:
+                run = test_opcua_kills.Run(out, plant.url + NODE, "1s")
+                run.wait_until_working()
+                time.sleep(0.3)
+                run.kill()
+                n_kills -= 1
+            last = test_opcua_kills.Run(out, plant.url + NODE, "1s")
+        time.sleep(5)
+        last.end()
+    finally:
+        plant.close()
+    times = [record["time"] for record in read_records(out, "predictions")]
+    expected = test_opcua_kills.expected_times(plant, count)
+    expected = expected[expected.index(times[0]) : expected.index(times[-1]) + 1]
+    words = [record["message"] for record in read_records(out, "events") if "missing" in str(record)]
+    told = sum(int(words.split(" instant")[0].split()[-1]) for words in words if " instant" in words)
+    return {
+        "kills": 10 - n_kills,
+        "rows": len(times),
+        "missing": len(set(expected) - set(times)),
+        "told_as_missing": told,
+    }
+
+
+def disturbed(count, rate, disturb, url=None, plant=None):
+    plant = plant or make_plant(COLUMNS)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = save_model(Path(folder) / "model.bary")
+    try:
+        notices = test_opcua_kills.disturbed(
+            plant, rows, count, rate, url or plant.url + NODE, lambda: disturb(plant)
+        )
+    finally:
+        plant.close()
+    return {"rows": count - 3, "missing": 0, "wrong_values": 0, "notices": notices}
+
+
+def restart(_):
+    """The server is stopped for some seconds, its plant goes on; ``disturbed`` compares all rows."""
+
+    def stop_and_start(plant):
+        time.sleep(3)
+        plant.stop()
+        time.sleep(10)
+        plant.start()
+
+    return disturbed(800, 20, stop_and_start)
+
+
+def cut(_):
+    plant = make_plant(COLUMNS)
+    with Proxy(plant.port) as wire:
+
+        def drop(_):
+            time.sleep(3)
+            wire.cut()
+            time.sleep(60)
+            wire.heal()
+
+        url = f"opc.tcp://127.0.0.1:{wire.port}/plant{NODE}"
+        return {"seconds_cut": 60} | disturbed(2000, 20, drop, url, plant)
+
+
+def changes(_, rate=10, seconds=60):
+    """41 tags, 10 changes a second each; the reader is a process of its own, whose CPU is counted."""
+    plant = make_plant(TAGS, history=False)
+    plant.write(*((name, 0.0, plant.now) for name in TAGS))
+    told = rate * seconds
+    reader = subprocess.Popen(
+        [sys.executable, "-m", "experiments.plantfloor.opcua", "--listen", plant.url, str(told)],
+        stdout=subprocess.PIPE, text=True, cwd=ROOT,
+    )  # fmt: skip
+    try:
+        assert reader.stdout.readline() == "listening\n"
+        begin = time.monotonic()
+        for number in range(1, told + 1):
+            time.sleep(max(0.0, begin + number / rate - time.monotonic()))
+            plant.write(*((name, float(number), plant.now + number / rate) for name in TAGS))
+        took = time.monotonic() - begin
+        found = json.loads(reader.stdout.readline())
+        reader.wait(timeout=30)
+    finally:
+        reader.kill()
+        plant.close()
+    return {
+        "tags": len(TAGS),
+        "changes_told": told * len(TAGS),
+        "told_in_seconds": round(took, 1),
+    } | found
+
+
+def listen(url, told):
+    """Count what comes, and the share of a core that it takes, rows included."""
+    source = open_source(url + NODE, columns=TAGS, every=1, idle=0.1)
+    heard = {name: [] for name in TAGS}
+    update = source._sampler.update
+
+    def note(address, value, *rest):
+        if value:
+            heard[address.removeprefix("ns=2;s=")].append(value)
+        return update(address, value, *rest)
+
+    source._sampler.update = note
+    source.read(1, 0.5)
+    print("listening", flush=True)
+    rows = 0
+    while not any(heard.values()):
+        source.read(1, 0.1)
+    wall, cpu, until = time.monotonic(), time.process_time(), time.monotonic() + told
+    while any(len(values) < told for values in heard.values()) and time.monotonic() < until:
+        rows += len(source.read(32, 0.5).rows)
+    share = (time.process_time() - cpu) / (time.monotonic() - wall)
+    source.close()
+    expected = [float(number) for number in range(1, told + 1)]
+    print(json.dumps({
+        "changes_heard": sum(map(len, heard.values())),
+        "lost": sum(len(set(expected) - set(values)) for values in heard.values()),
+        "out_of_order_tags": sum(values != expected for values in heard.values()),
+        "rows": rows,
+        "cpu_share_of_one_core": round(share, 3),
+    }), flush=True)  # fmt: skip
+
+
+def nonsense(_, count=5000):
+    plant = make_plant(["a", "b"])
+    test_opcua.tell(plant, 0, 1)
+    source = open_source(plant.url + NODE, columns=["a", "b"], every=10, idle=0.05)
+    try:
+        source.read(1, 0.1)
+        rows, notices = test_opcua.fuzz(plant, source, count, seed=1)
+    finally:
+        counts = source._sampler.counts
+        source.close()
+        plant.close()
+    return {
+        "strange_values": count,
+        "crashes": 0,
+        "connections_lost": sum("lost the connection" in notice for notice in notices),
+        "rows": len(rows),
+        "infinite": int(np.isinf(rows).sum()),
+        "missing_cells": int(np.isnan(rows).sum()),
+        "last_rows_right": rows[-100:, 0].tolist() == list(range(count // 10 + 200, count // 10 + 300)),
+        "counts": counts,
+    }
+
+
+PARTS = {
+    "kills_with_history": kills_with_history,
+    "kills_without_history": kills_without_history,
+    "restart": restart,
+    "cut": cut,
+    "changes": changes,
+    "nonsense": nonsense,
+}
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--listen", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.listen:
+        listen(options.listen[0], int(options.listen[1]))
+        return
+    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for name in options.parts or [name for name in PARTS if name not in found]:
+        with tempfile.TemporaryDirectory() as folder:
+            found[name] = PARTS[name](Path(folder))
+        print(name, json.dumps(found[name])[:400], flush=True)
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
