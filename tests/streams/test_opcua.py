@@ -438,6 +438,27 @@ def test_records_are_variables_of_a_server_of_our_own():
         sink.close()
 
 
+def test_a_server_of_our_own_lets_in_only_whom_it_knows(guarded):
+    _, theirs, ours, _ = guarded
+    url = f"opc.tcp://127.0.0.1:{free_port()}/baryflow"
+    known = Credentials("operator", "s3cret-word", None, theirs[0], theirs[1])
+    sink = open_sink(f"{url}?serve", credentials=known)
+    try:
+        sink.write(RECORDS)
+        node = "?node=ns=2;s=baryflow.p7&security=Basic256Sha256"
+        follow(
+            url + node,
+            columns=["probability"],
+            credentials=Credentials("operator", "s3cret-word", theirs[2], ours[0], ours[1]),
+        ).close()
+        wrong = Credentials("operator", "s3cret", theirs[2], ours[0], ours[1])
+        assert "does not let in the user 'operator'" in refused(url + node, wrong)
+        plain = "?node=ns=2;s=baryflow.p7"
+        assert "does not offer a connection without security" in refused(url + plain, Credentials())
+    finally:
+        sink.close()
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "plant.example"])  # noqa: S104
 def test_a_server_does_not_listen_to_strangers(host):
     with pytest.raises(InvalidInputError, match="others could reach"):

@@ -8,7 +8,6 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from baryflow.streams import open_source
@@ -144,7 +143,7 @@ def gather(source, count, seconds=60.0):
 
 
 def disturbed(plant, rows, count, rate, url, disturb):
-    """Return what a source makes of rows while something happens to it, and what it should."""
+    """Let something happen to a source; return times and rows found, those expected, and notices."""
     telling = Telling(plant, rows, count, rate)
     source = open_source(url, columns=COLUMNS, every=1, idle=0.1)
     try:
@@ -156,12 +155,18 @@ def disturbed(plant, rows, count, rate, url, disturb):
         thread.join()
     finally:
         source.close()
-    every = np.array([rows[number % len(rows)] for number in range(count)])
-    begin = expected_times(plant, count).index(times[0])
-    assert times == expected_times(plant, count)[begin : begin + len(times)]
-    assert np.array_equal(found, every[begin : begin + len(found)])
+    every = [rows[number % len(rows)].tolist() for number in range(count)]
+    expected = dict(zip(expected_times(plant, count), every, strict=True))
+    return list(zip(times, found, strict=True)), expected, notices
+
+
+def check(found, expected):
+    """All rows are there, once, in order, from the first or second on, and as they were told."""
+    times = list(expected)
+    begin = times.index(found[0][0])
     assert begin <= 1
-    return notices
+    assert [time for time, _ in found] == times[begin : begin + len(found)]
+    assert [row for _, row in found] == [expected[time] for time, _ in found]
 
 
 def test_a_server_that_is_restarted(model, plant):
@@ -172,7 +177,8 @@ def test_a_server_that_is_restarted(model, plant):
         plant.stop()
         plant.start()
 
-    notices = disturbed(plant, model[1], 200, 40, plant.url + NODE, restart)
+    found, expected, notices = disturbed(plant, model[1], 200, 40, plant.url + NODE, restart)
+    check(found, expected)
     assert any(notice.startswith("lost the connection") for notice in notices)
     assert any(" again, after" in notice for notice in notices)
     assert not any("missing" in notice for notice in notices)
@@ -189,7 +195,8 @@ def test_a_wire_that_is_cut(model, plant, monkeypatch):
             wire.heal()
 
         url = f"opc.tcp://127.0.0.1:{wire.port}/plant{NODE}"
-        notices = disturbed(plant, model[1], 200, 40, url, cut)
+        found, expected, notices = disturbed(plant, model[1], 200, 40, url, cut)
+    check(found, expected)
     assert any(notice.startswith("lost the connection") for notice in notices)
     assert not any("missing" in notice for notice in notices)
 
