@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -62,17 +63,18 @@ def kills_without_history(folder):
     """Instants that have no row must be told: as many as are missing."""
     plant = make_plant(COLUMNS, history=False)
     rows = save_model(folder / "model.bary")
-    out, count, n_kills = folder / "killed", 600, 10
-    telling = test_opcua_kills.Telling(plant, rows, count, 20)
+    out, count, n_kills = folder / "killed", 800, 0
+    telling = test_opcua_kills.Telling(plant, rows, count, 4)
     try:
         with telling:
-            while telling.told < count - 100 and n_kills:
+            while telling.told < count - 150 and n_kills < 20:
                 run = test_opcua_kills.Run(out, plant.url + NODE, "1s")
                 run.wait_until_working()
                 time.sleep(0.3)
                 run.kill()
-                n_kills -= 1
+                n_kills += 1
             last = test_opcua_kills.Run(out, plant.url + NODE, "1s")
+            last.wait_until_working()
         time.sleep(5)
         last.end()
     finally:
@@ -80,10 +82,11 @@ def kills_without_history(folder):
     times = [record["time"] for record in read_records(out, "predictions")]
     expected = test_opcua_kills.expected_times(plant, count)
     expected = expected[expected.index(times[0]) : expected.index(times[-1]) + 1]
-    words = [record["message"] for record in read_records(out, "events") if "missing" in str(record)]
-    told = sum(int(words.split(" instant")[0].split()[-1]) for words in words if " instant" in words)
+    events = [record["words"] for record in read_records(out, "events")]
+    gaps = [re.search(r"(\d+) instants? from .* missing", words) for words in events]
+    told = sum(int(gap[1]) for gap in gaps if gap)
     return {
-        "kills": 10 - n_kills,
+        "kills": n_kills,
         "rows": len(times),
         "missing": len(set(expected) - set(times)),
         "told_as_missing": told,
