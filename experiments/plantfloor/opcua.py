@@ -211,13 +211,15 @@ def nonsense(_, count=5000):
         counts = source._sampler.counts
         source.close()
         plant.close()
+    last = rows[-1, 0]
     return {
         "strange_values": count,
         "connections_lost": sum("lost the connection" in notice for notice in notices),
         "rows": len(rows),
         "infinite": int(np.isinf(rows).sum()),
         "missing_cells": int(np.isnan(rows).sum()),
-        "last_rows_right": rows[-100:, 0].tolist() == list(range(count // 10 + 200, count // 10 + 300)),
+        "good_rows_until_right_again": int(last) - count // 10 + 1,
+        "last_rows_right": rows[-100:, 0].tolist() == list(np.arange(last - 99, last + 1)),
         "counts": counts,
     }
 

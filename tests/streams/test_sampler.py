@@ -136,9 +136,9 @@ def test_one_wrong_time_ahead_does_not_lead_astray():
 
 
 def test_a_tag_that_insists_is_believed_and_no_value_is_lost():
-    later = [("A", number, 4e9 + 10 * number) for number in range(12)]
+    later = [("A", number, 4e9 + 10 * number) for number in range(102)]
     sampler = sampled([("A", 1, 5), ("B", 2, 5), *later])
-    assert [row[1] for row in rows(sampler)[-11:]] == list(range(11))
+    assert [row[1] for row in rows(sampler)[-101:]] == list(range(101))
 
 
 def test_a_wrong_clock_does_not_stop_the_others():
@@ -147,6 +147,14 @@ def test_a_wrong_clock_does_not_stop_the_others():
     for number in range(1, 200):
         both += [("A", number, 10 * number + 1), ("B", 7, 10 * number + 3601)]
     assert [row[1] for row in rows(sampled(both))] == list(range(199))
+
+
+def test_a_wrong_clock_that_came_first_is_left_by_the_others():
+    both = [("B", 7, 100_000)]
+    for number in range(400):
+        both += [("A", number, 10 * number + 1)] + [("B", 7, 100_000 + number)] * (number % 10 == 0)
+    sampler = sampled(both)
+    assert [row[1] for row in rows(sampler)[-100:]] == list(range(299, 399))
 
 
 def test_a_leap_that_is_confirmed_loses_no_value():

@@ -93,15 +93,16 @@ class Verdict(Enum):
 
 
 #: Times in a row from far ahead that are believed though only one tag says so.
-_INSISTING = 10
+_INSISTING = 100
 
 
 class PlantClock:
     """The plant's time, as the largest of the times that its values tell.
 
     One wrong clock must not lead it astray. A time that is further ahead than `leap` counts only if
-    another tag says the same before any tag tells an ordinary time, or the one says it ten times in a
-    row; and after `patience` times in a row that lie further behind than that, it goes back.
+    another tag says the same before any tag tells an ordinary time, or the one says it a hundred times
+    in a row. It goes back if times that lie further behind than that are by far the most: after
+    `patience` of them, each ordinary time counting against two.
 
     Parameters
     ----------
@@ -125,7 +126,7 @@ class PlantClock:
             return self._doubt(stamp, who)
         self._ahead = []
         if stamp >= self.now - self._leap:
-            self.now, self._behind = max(self.now, stamp), 0
+            self.now, self._behind = max(self.now, stamp), max(0, self._behind - 2)
             return Verdict.ORDINARY
         self._behind += 1
         if self._behind < self._patience:
