@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.opcua.packages import ua
+from baryflow.streams.opcua.packages import pieces, ua
 from baryflow.streams.tags import Tag
 
 _NODE_ID = re.compile(r"(ns=\d+;)?[isgb]=.+")
@@ -101,8 +101,11 @@ async def check_nodes(client: Any, nodes: dict[str, Any]) -> set[str]:
         If there is no such node, it is not a variable, or must not be read.
     """
     ids = [node.nodeid for node in nodes.values()]
-    classes = await client.uaclient.session.read_attributes(ids, ua.AttributeIds.NodeClass)
-    levels = await client.uaclient.session.read_attributes(ids, ua.AttributeIds.UserAccessLevel)
+    classes, levels = [], []
+    session = client.uaclient.session
+    for some in pieces(ids):
+        classes += await session.read_attributes(some, ua.AttributeIds.NodeClass)
+        levels += await session.read_attributes(some, ua.AttributeIds.UserAccessLevel)
     found = set()
     for text, kind, level in zip(nodes, classes, levels, strict=True):
         if not kind.StatusCode.is_good():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 try:  # as Any: its annotations do not say what it exports
     asyncua: Any = import_module("asyncua")
@@ -14,7 +15,17 @@ except ImportError as error:
         f"opc.tcp:// needs the extra 'opcua' ({error}): pip install 'baryflow[opcua]'", name=error.name
     ) from error
 
-__all__ = ["asyncua", "quieten", "ua"]
+__all__ = ["asyncua", "pieces", "quieten", "ua"]
+
+#: Nodes in one request; servers refuse more than some hundred.
+_NODES = 500
+_T = TypeVar("_T")
+
+
+def pieces(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Cut what is to be asked for into requests."""
+    for begin in range(0, len(items), _NODES):
+        yield items[begin : begin + _NODES]
 
 
 def quieten() -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from baryflow.exceptions import UnreachableError
-from baryflow.streams.opcua.packages import ua
+from baryflow.streams.opcua.packages import pieces, ua
 from baryflow.streams.opcua.values import Value, has_overflown, to_seconds
 
 #: Milliseconds from one message of the server to the next.
@@ -71,11 +71,13 @@ class Subscription:
         triggers = (ua.DataChangeTrigger.StatusValueTimestamp, None)
         for trigger in triggers:
             items = [self._item(node, number, trigger) for number, node in enumerate(nodes)]
-            asked = ua.CreateMonitoredItemsParameters()
-            asked.SubscriptionId = made.SubscriptionId
-            asked.ItemsToCreate = items
-            asked.TimestampsToReturn = ua.TimestampsToReturn.Both
-            results = await self._session.create_monitored_items(asked)
+            results = []
+            for some in pieces(items):
+                asked = ua.CreateMonitoredItemsParameters()
+                asked.SubscriptionId = made.SubscriptionId
+                asked.ItemsToCreate = list(some)
+                asked.TimestampsToReturn = ua.TimestampsToReturn.Both
+                results += await self._session.create_monitored_items(asked)
             bad = [one.StatusCode for one in results if not one.StatusCode.is_good()]
             if not bad:
                 return
@@ -100,13 +102,15 @@ class Subscription:
 
     async def read_current(self) -> list[Value]:
         """Return the values as they are now."""
-        asked = ua.ReadParameters()
-        asked.TimestampsToReturn = ua.TimestampsToReturn.Both
-        for node in self._nodes.values():
-            one = ua.ReadValueId()
-            one.NodeId, one.AttributeId = node.nodeid, ua.AttributeIds.Value
-            asked.NodesToRead.append(one)
-        found = await self._session.read(asked)
+        found = []
+        for some in pieces(list(self._nodes.values())):
+            asked = ua.ReadParameters()
+            asked.TimestampsToReturn = ua.TimestampsToReturn.Both
+            for node in some:
+                one = ua.ReadValueId()
+                one.NodeId, one.AttributeId = node.nodeid, ua.AttributeIds.Value
+                asked.NodesToRead.append(one)
+            found += await self._session.read(asked)
         return [self._convert(*pair) for pair in zip(self._addresses, found, strict=True)]
 
     def know(self, latest: dict[str, float]) -> None:
