@@ -218,7 +218,7 @@ def nonsense(_, count=5000):
         "rows": len(rows),
         "infinite": int(np.isinf(rows).sum()),
         "missing_cells": int(np.isnan(rows).sum()),
-        "good_rows_until_right_again": int(last) - count // 10 + 1,
+        "good_rows_told_afterwards": int(last) - count // 10 + 1,
         "last_rows_right": rows[-100:, 0].tolist() == list(np.arange(last - 99, last + 1)),
         "counts": counts,
     }
