@@ -96,7 +96,7 @@ def line_of(name: str, found: Score) -> str:
 def main(seeds: list[str]) -> None:
     """Print a line for every fleet."""
     if not seeds:
-        print(line_of("0, the files here", score()))
+        print(line_of("0, the fans here", score()))
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder), int(seed))
