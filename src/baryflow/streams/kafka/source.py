@@ -154,6 +154,8 @@ class KafkaSource:
     def _enter(self, lane: Lane, partition: str) -> None:
         """Find out where a partition begins for us."""
         where = lane.offsets.get(partition)
+        if where is None and lane.restored:
+            where = OFFSET_BEGINNING  # nothing of it was read, whatever the group was told by others
         if where is None:
             where = find_start(self._consumer, self._watch, partition, self._group, self._start)
             if where >= 0:
@@ -213,8 +215,8 @@ class KafkaSource:
             if tired or self._watch.notices:
                 return self._empty()
             message = self._consumer.poll(_SLICE if self._idle is None else min(_SLICE, self._idle))
+            self._watch.look(self._consumer)
             if message is None:
-                self._watch.look(self._consumer)
                 self._refresh()
             elif message.error() is not None:
                 self._trouble(message)
