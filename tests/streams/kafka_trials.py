@@ -226,7 +226,9 @@ def fuzz(folder, count, seed=0):
 class Group:
     """Members that share a topic, and what their logs say."""
 
-    def __init__(self, cluster, folder, session=6):
+    def __init__(
+        self, cluster, folder, session
+    ):  # more than the 3 s for which the mock lets members join
         self.folder, self.members = folder, []
         self.url = cluster.url("rows", f"?group=plant&session={session}")
 

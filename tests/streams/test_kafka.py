@@ -254,6 +254,35 @@ def test_a_network_that_carries_nothing_for_a_while_loses_nothing(topic):
         assert values(batches) == list(range(40))
 
 
+def test_a_process_ends_although_nobody_answers_any_more(topic):
+    program = """
+import sys
+from baryflow.streams import open_source
+source = open_source(sys.argv[1], columns=["a"], idle=0.2)
+batch = source.read(5)
+print("read", flush=True)
+sys.stdin.readline()
+source.acknowledge(batch.cursor)
+source.read(1)
+source.close()
+print("closed", flush=True)
+"""
+    with Cluster() as cluster:
+        cluster.send(topic, rows(5))
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, cluster.url(topic, "?group=leaving")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            assert process.stdout.readline() == "read\n"
+            cluster.order("stall")
+            words, _ = process.communicate("\n", timeout=60)  # without a bound it waits for ever
+        finally:
+            process.kill()
+            process.communicate()
+    assert (words, process.returncode) == ("closed\n", 0)
+
+
 # -- shards --------------------------------------------------------------------------------------------
 
 

@@ -31,7 +31,7 @@ def test_a_killed_run_misses_nothing_and_what_it_sends_again_is_the_same(tmp_pat
 
 
 def test_members_that_join_and_die_hand_over_without_loss_or_overlap(tmp_path):
-    found = trials.share(tmp_path, 1, session=2)
+    found = trials.share(tmp_path, 1, session=4)
     check_group(found)
     assert found["changes_of_owner"] >= 8
 
