@@ -116,7 +116,7 @@ def test_values_too_old_are_missing():
 
 def test_a_week_of_silence_makes_few_rows_and_is_told():
     sampler = sampled(
-        [("A", 1, 1_000_009), ("B", 2, 1_000_009), ("A", 3, 1_600_001), ("A", 4, 1_600_011)]
+        [("A", 1, 1_000_009), ("B", 2, 1_000_009), ("A", 3, 1_600_001), ("B", 4, 1_600_011)]
     )
     batch = sampler.batch()
     assert len(batch.rows) == 20 + 1
@@ -133,6 +133,20 @@ def test_one_wrong_time_ahead_does_not_lead_astray():
     )
     same(rows(sampler), [(10, 1.0, 2.0), (20, 5.0, 3.0)])
     assert sampler.counts["doubted"] == 1
+
+
+def test_a_tag_that_insists_is_believed_and_no_value_is_lost():
+    later = [("A", number, 4e9 + 10 * number) for number in range(12)]
+    sampler = sampled([("A", 1, 5), ("B", 2, 5), *later])
+    assert [row[1] for row in rows(sampler)[-11:]] == list(range(11))
+
+
+def test_a_wrong_clock_does_not_stop_the_others():
+    """One tag is an hour ahead, always: the others go on as if it did not tell anything."""
+    both = [("A", 0, 1)]
+    for number in range(1, 200):
+        both += [("A", number, 10 * number + 1), ("B", 7, 10 * number + 3601)]
+    assert [row[1] for row in rows(sampled(both))] == list(range(199))
 
 
 def test_a_leap_that_is_confirmed_loses_no_value():

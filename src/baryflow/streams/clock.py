@@ -92,11 +92,16 @@ class Verdict(Enum):
     SET_BACK = 3
 
 
+#: Times in a row from far ahead that are believed though only one tag says so.
+_INSISTING = 10
+
+
 class PlantClock:
     """The plant's time, as the largest of the times that its values tell.
 
-    One wrong time must not lead it astray. A time that is further ahead than `leap` counts only if the
-    next time says the same; and after `patience` times in a row that lie further behind, it goes back.
+    One wrong clock must not lead it astray. A time that is further ahead than `leap` counts only if
+    another tag says the same before any tag tells an ordinary time, or the one says it ten times in a
+    row; and after `patience` times in a row that lie further behind than that, it goes back.
 
     Parameters
     ----------
@@ -108,41 +113,45 @@ class PlantClock:
     def __init__(self, leap: int, patience: int) -> None:
         self.now: int | None = None
         self._leap, self._patience = leap, patience
-        self._ahead: int | None = None
+        self._ahead: list[Any] = []  # times from far ahead, in a row, and who told them
         self._behind = 0
 
-    def tell(self, stamp: int) -> Verdict:
+    def tell(self, stamp: int, who: str) -> Verdict:
         """Take note of a time, and say what to make of it."""
         if self.now is None:
             self.now = stamp
             return Verdict.ORDINARY
         if stamp > self.now + self._leap:
-            if self._ahead is None or abs(stamp - self._ahead) > self._leap:
-                self._ahead = stamp
-                return Verdict.DOUBTED
-            self._settle(stamp)
-            return Verdict.LEAPT
-        if stamp < self.now - self._leap:
-            self._behind += 1
-            if self._behind < self._patience:
-                return Verdict.ORDINARY
-            self._settle(stamp)
-            return Verdict.SET_BACK
-        self._settle(max(self.now, stamp))
-        return Verdict.ORDINARY
+            return self._doubt(stamp, who)
+        self._ahead = []
+        if stamp >= self.now - self._leap:
+            self.now, self._behind = max(self.now, stamp), 0
+            return Verdict.ORDINARY
+        self._behind += 1
+        if self._behind < self._patience:
+            return Verdict.ORDINARY
+        self.now, self._behind = stamp, 0
+        return Verdict.SET_BACK
+
+    def _doubt(self, stamp: int, who: str) -> Verdict:
+        if self._ahead and abs(stamp - self._ahead[-1][0]) > self._leap:
+            self._ahead = []
+        self._ahead.append([stamp, who])
+        if len({one for _, one in self._ahead}) < 2 and len(self._ahead) < _INSISTING:
+            return Verdict.DOUBTED
+        self.now, self._ahead, self._behind = stamp, [], 0
+        return Verdict.LEAPT
 
     def move(self, stamp: int) -> None:
         """Take over a time that is beyond doubt, unless it is later already."""
-        self._settle(stamp if self.now is None else max(self.now, stamp))
+        self.now = stamp if self.now is None else max(self.now, stamp)
+        self._ahead, self._behind = [], 0
 
-    def _settle(self, now: int) -> None:
-        self.now, self._ahead, self._behind = now, None, 0
-
-    def state(self) -> list[int | None]:
+    def state(self) -> list[Any]:
         """Return all it knows; can be written as JSON."""
-        return [self.now, self._ahead, self._behind]
+        return [self.now, list(self._ahead), self._behind]
 
-    def resume(self, state: list[int | None]) -> None:
+    def resume(self, state: list[Any]) -> None:
         """Go on from what :meth:`state` returned."""
-        self.now, self._ahead, behind = state
-        self._behind = behind or 0
+        self.now, ahead, self._behind = state
+        self._ahead = list(ahead)

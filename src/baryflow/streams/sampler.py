@@ -40,8 +40,8 @@ from baryflow.validation import as_real
 SILENT_INSTANTS = 20
 #: By default a row waits so many seconds for values that are under way, and at most a tenth of `every`.
 LATENESS = 1.0
-#: A time further ahead than this is believed once another says the same.
-_LEAP = 86_400 * SECOND
+#: A time further ahead than this, and than 20 instants, is believed once another tag says the same.
+_LEAP = 600 * SECOND
 _ODD = {
     "late": "values that came after the row they belong to was due",
     "untimed": "values without a time that can be used, passed over",
@@ -110,9 +110,9 @@ class Sampler:
             tag.address: (machines[tag.key], self.columns.index(tag.column), tag.scale, tag.offset)
             for tag in tags
         }
-        leap = max(_LEAP, silence, 100 * self._every)
+        leap = max(_LEAP, SILENT_INSTANTS * self._every)
         self._clock = PlantClock(leap, max(100, 3 * len(self._places)))
-        self._doubted: tuple[str, float, int] | None = None
+        self._doubted: list[tuple[str, float, int]] = []
         self.position = 0
         self.counts = dict.fromkeys(("values", "missing", *_ODD), 0)
 
@@ -146,12 +146,11 @@ class Sampler:
         number = to_number(value, place[2], place[3]) if good else math.nan
         if math.isnan(number):
             self.counts["missing"] += 1
-        verdict = self._tell(stamp)
-        if verdict is Verdict.DOUBTED:
+        if self._tell(stamp, address) is Verdict.DOUBTED:
             self._count("doubted")
-            self._doubted = address, number, stamp
+            self._doubted.append((address, number, stamp))
             return True
-        self._doubted = None
+        self._doubted = []
         self._hold(address, number, stamp)
         return True
 
@@ -165,7 +164,7 @@ class Sampler:
         """
         stamp = to_microseconds(time)
         if stamp is not None and self._grid.due is not None:
-            self._tell(stamp)
+            self._tell(stamp, "")
 
     def skip(self, time: float, why: str = "") -> None:
         """Make no rows before this time: nobody knows what the values were then.
@@ -211,12 +210,13 @@ class Sampler:
         """The plant's time, in seconds since the epoch; None before anything was told."""
         return None if self._clock.now is None else self._clock.now / SECOND
 
-    def _tell(self, stamp: int) -> Verdict:
+    def _tell(self, stamp: int, who: str) -> Verdict:
         """Let the clock know of a time; rows become due by it."""
         before = self._clock.now
-        verdict = self._clock.tell(stamp)
-        if verdict is Verdict.LEAPT and self._doubted is not None:
-            self._hold(*self._doubted)  # before the row it belongs to is due
+        verdict = self._clock.tell(stamp, who)
+        if verdict is Verdict.LEAPT:
+            for doubted in self._doubted:  # before the rows they belong to are due
+                self._hold(*doubted)
         if self._grid.due is None:
             self._grid.begin(stamp)
         elif verdict is Verdict.SET_BACK and before is not None:
@@ -305,10 +305,7 @@ class Sampler:
         dict
             Can be written as JSON.
         """
-        doubted: list[Any] | None = None
-        if self._doubted is not None:
-            address, number, stamp = self._doubted
-            doubted = [address, *plain([number]), stamp]
+        doubted = [[address, *plain([number]), stamp] for address, number, stamp in self._doubted]
         return {
             "every": self._every,
             "columns": self.columns,
@@ -337,10 +334,9 @@ class Sampler:
                 "you began, or start anew"
             )
         self._clock.resume(state["clock"])
-        self._doubted = None
-        if state["doubted"] is not None:
-            address, number, stamp = state["doubted"]
-            self._doubted = address, numbers([number])[0], stamp
+        self._doubted = [
+            (address, *numbers([number]), stamp) for address, number, stamp in state["doubted"]
+        ]
         self._grid.resume(state["grid"])
         self.position, self.counts = state["position"], dict(state["counts"])
 

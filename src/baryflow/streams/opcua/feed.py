@@ -12,7 +12,7 @@ from typing import Any
 
 from baryflow.exceptions import UnreachableError
 from baryflow.streams.addresses import Address, Credentials
-from baryflow.streams.clock import SECOND, duration_text
+from baryflow.streams.clock import SECOND, duration_text, instant_text
 from baryflow.streams.opcua.connecting import connect, disconnect
 from baryflow.streams.opcua.history import History
 from baryflow.streams.opcua.loop import Loop
@@ -73,6 +73,7 @@ class Feed:
         self._client: Any = None
         self._tags: list[str] = []
         self._latest: dict[str, float] = {}
+        self._continued = True
         self._convert = converter(address.option("uncertain", "missing") == "good")
 
     def open(self) -> None:
@@ -101,14 +102,17 @@ class Feed:
         self._tags = [tag.address for tag in tags]
         self._loop.call(self._find_nodes())
 
-    def start(self, latest: dict[str, float]) -> None:
+    def start(self, latest: dict[str, float], continued: bool = True) -> None:
         """Begin to listen.
 
         Parameters
         ----------
         latest : dict of str → float
             Time of the newest value of each tag that is known; what came since is read from the history.
+        continued : bool
+            Whether the values of these times are known, so that a history must reach back to them.
         """
+        self._continued = continued
         self._latest = dict(latest)
         self._loop.start(self._run())
 
@@ -186,16 +190,17 @@ class Feed:
             await asyncio.sleep(0.3)
             history = History(nodes, self._convert, {one: self._latest[one] for one in nodes
                                                      if one in self._latest})  # fmt: skip
-            count, told = 0, False
+            told = False
+            if nodes:
+                since = instant_text(round(begin * SECOND))
+                self.news.put(f"reading what {self.address} has kept since {since}")
             async for values in history.read(end):
-                if history.begins and not told:
+                if history.begins and self._continued and not told:
                     told = True
                     self.news.put(Missed(begin, min(history.begins.values()),
                                          "the server's history does not reach back"))  # fmt: skip
-                count += len(values)
                 await self._put(values)
-            if count:
-                self.news.put(f"read {count} values from the history of {self.address}")
+            self._continued = True
             without = len(self._tags) - len(nodes) + len(history.failed)
             if without:
                 self.news.put(Missed(begin, end, f"the server has no history of {without} tags"))

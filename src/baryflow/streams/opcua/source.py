@@ -88,10 +88,11 @@ class OpcUaSource:
         self._started = True
         known = ((address, self._sampler.newest(address)) for address in self._tags)
         latest = {address: moment for address, moment in known if moment is not None}
+        continued = bool(latest)
         if not latest and self._since is not None:
             self._sampler.skip(self._since)
-            latest = dict.fromkeys(self._tags, self._since)
-        self._feed.start(latest)
+            latest = dict.fromkeys(self._tags, self._since - 1e-6)  # what is of that very moment is news
+        self._feed.start(latest, continued)
 
     def _take(self, news: News) -> None:
         if isinstance(news, str):

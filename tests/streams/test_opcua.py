@@ -1,0 +1,477 @@
+"""Rows from the variables of an OPC UA server, and records as variables."""
+
+import asyncio
+import json
+import logging
+import math
+import random
+import time
+
+import numpy as np
+import pytest
+
+from baryflow.exceptions import InvalidInputError, UnreachableError
+from baryflow.streams import Credentials, open_sink, open_source
+from tests.streams.files import require
+
+require("asyncua")
+
+from asyncua import Client, ua  # noqa: E402
+from asyncua.crypto.permission_rules import User, UserRole  # noqa: E402
+from asyncua.server.user_managers import UserManager  # noqa: E402
+
+from tests.streams.plants import Plant, free_port  # noqa: E402
+
+BEGIN = 1_800_000_000
+NODE = "?node=ns=2;s=Plant"
+
+
+@pytest.fixture(scope="module")
+def shared():
+    plant = Plant(["a", "b"])
+    yield plant
+    plant.close()
+
+
+@pytest.fixture
+def plant(shared):
+    """A plant that knows nothing yet, at a time later than that of any test before."""
+    shared.now = getattr(shared, "now", BEGIN) + 1_000_000
+    return shared
+
+
+def tell(plant, first, last, **status):
+    """Write rows at whole tens of seconds: column a is the number of the row, b a hundred more."""
+    for number in range(first, last):
+        moment = plant.now + 10 * number
+        plant.write(("a", float(number), moment), ("b", 100.0 + number, moment))
+
+
+def gather(source, count, seconds=20.0):
+    """Return so many rows with their times, and all notices."""
+    rows, times, notices, until, cursor = [], [], [], time.monotonic() + seconds, None
+    while len(rows) < count:
+        assert time.monotonic() < until, (rows, notices)
+        batch = source.read(count - len(rows), 0.1)
+        rows += batch.rows.tolist()
+        times += batch.times
+        notices += batch.notices
+        cursor = batch.cursor
+    return rows, times, notices, cursor
+
+
+def follow(url, **options):
+    options = {"columns": ["a", "b"], "every": 10, "idle": 0.2} | options
+    return open_source(url, **options)
+
+
+def test_variables_under_a_node_are_columns(plant):
+    tell(plant, 0, 1)
+    source = follow(plant.url + NODE, columns=["b", "a"])
+    try:
+        assert len(source.read(1, 0.1).rows) == 0
+        tell(plant, 1, 5)
+        rows, times, notices, _ = gather(source, 4)
+    finally:
+        source.close()
+    assert rows == [[100.0 + number, number] for number in range(4)]
+    assert times == [times[0][:17] + "40Z", times[1], times[2], times[3]]
+    assert notices == []
+
+
+def test_tags_by_path_with_scale_and_without_columns(plant, tmp_path):
+    tell(plant, 0, 1)
+    tags = tmp_path / "tags.csv"
+    tags.write_text("address,column,scale,offset\n2:Plant/2:b,hot,0.5,1\nns=2;s=a,cold,,\n")
+    source = follow(plant.url, columns=None, tags=str(tags))
+    try:
+        assert source.columns == ["hot", "cold"]
+        assert len(source.read(1, 0.1).rows) == 0
+        tell(plant, 1, 2)
+        rows, *_ = gather(source, 1)
+    finally:
+        source.close()
+    assert rows == [[51.0, 0.0]]
+
+
+@pytest.mark.parametrize("uncertain", ["missing", "good"])
+def test_bad_values_are_missing_in_their_column_only(plant, uncertain):
+    tell(plant, 0, 1)
+    source = follow(f"{plant.url}{NODE}&uncertain={uncertain}")
+    try:
+        source.read(1, 0.1)
+        moment = plant.now + 10
+        plant.write(("a", 5.0, moment, "Bad"), ("b", 6.0, moment))
+        plant.write(("a", 7.0, moment + 10, "Uncertain"), ("b", 8.0, moment + 10))
+        tell(plant, 3, 5)
+        rows, *_ = gather(source, 4)
+    finally:
+        source.close()
+    seven = 7.0 if uncertain == "good" else math.nan
+    np.testing.assert_equal(rows, [[0, 100], [math.nan, 6], [seven, 8], [3, 103]])
+
+
+def test_what_was_missed_is_read_from_the_history(plant):
+    tell(plant, 0, 1)
+    source = follow(plant.url + NODE)
+    source.read(1, 0.1)
+    tell(plant, 1, 4)
+    first, *_, cursor = gather(source, 3)
+    source.close()
+    tell(plant, 4, 40)
+    source = follow(plant.url + NODE)
+    try:
+        source.seek(json.loads(json.dumps(cursor)))
+        second, _, notices, _ = gather(source, 36)
+    finally:
+        source.close()
+    assert [row[0] for row in first + second] == list(range(39))
+    assert len(notices) == 1
+    assert f"reading what {plant.url} has kept since 20" in notices[0]
+
+
+def test_the_history_can_be_where_rows_begin(plant):
+    tell(plant, 0, 30)
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(plant.now + 100))
+    source = follow(f"{plant.url}{NODE}&since={since}")
+    try:
+        rows, *_ = gather(source, 19)
+    finally:
+        source.close()
+    assert [row[0] for row in rows] == list(range(10, 29))
+
+
+def test_a_clock_makes_rows_while_nothing_changes(plant):
+    tell(plant, 0, 1)
+    source = follow(f"{plant.url}?node=ns=2;s=Plant&clock=ns=2;s=b", columns=["a"])
+    try:
+        source.read(1, 0.1)
+        plant.write(("b", 0.0, plant.now + 32))
+        rows, *_ = gather(source, 4)
+    finally:
+        source.close()
+    assert rows == [[0.0]] * 4
+
+
+def test_without_a_history_the_gap_is_told():
+    plant = Plant(["a", "b"], history=False)
+    try:
+        plant.now = BEGIN
+        tell(plant, 0, 1)
+        source = follow(plant.url + NODE)
+        source.read(1, 0.1)
+        tell(plant, 1, 4)
+        *_, cursor = gather(source, 3)
+        source.close()
+        tell(plant, 4, 9)
+        source = follow(plant.url + NODE)
+        try:
+            source.seek(cursor)
+            batch = source.read(1, 0.1)
+            tell(plant, 9, 11)
+            rows, _, notices, _ = gather(source, 2)
+        finally:
+            source.close()
+    finally:
+        plant.close()
+    assert [row[0] for row in rows] == [8, 9]
+    told = batch.notices + notices
+    assert len(told) == 1
+    assert "5 instants from" in told[0]
+    assert "are missing: the server has no history of 2 tags" in told[0]
+
+
+def test_machines_are_told_apart_by_their_node():
+    plant = Plant(["a"], machines=["pump7", "pump8"], history=False)
+    try:
+        plant.write(("pump7.a", 7.0, BEGIN), ("pump8.a", 8.0, BEGIN))
+        source = follow(plant.url + NODE, columns=["a"], key="@node")
+        try:
+            source.read(1, 0.1)
+            plant.write(("pump7.a", 7.5, BEGIN + 11))
+            until, rows, keys = time.monotonic() + 10, [], []
+            while len(rows) < 2 and time.monotonic() < until:
+                batch = source.read(2, 0.1)
+                rows, keys = rows + batch.rows.tolist(), keys + batch.keys
+        finally:
+            source.close()
+    finally:
+        plant.close()
+    assert (rows[:2], keys[:2]) == ([[7.0], [8.0]], ["pump7", "pump8"])
+
+
+def strange_values(rng):
+    """Return a value as a server should not tell it."""
+    kinds = ua.VariantType
+    return rng.choice([
+        lambda: ua.Variant(rng.choice(["", "x", "12.5", "NaN", "\U0001f525" * 50]), kinds.String),
+        lambda: ua.Variant([rng.random() for _ in range(rng.randrange(5))], kinds.Double, is_array=True),
+        lambda: ua.Variant(None, kinds.Null),
+        lambda: ua.Variant(rng.choice([math.nan, math.inf, -math.inf, 1e308, 5e-324]), kinds.Double),
+        lambda: ua.Variant(rng.choice([2**64 - 1, 0]), kinds.UInt64),
+        lambda: ua.Variant(rng.choice([True, False]), kinds.Boolean),
+        lambda: ua.Variant(rng.randbytes(rng.randrange(20)), kinds.ByteString),
+        lambda: ua.Variant(ua.NodeId("x", 2), kinds.NodeId),
+        lambda: ua.Variant(ua.LocalizedText("3"), kinds.LocalizedText),
+        lambda: ua.Variant(ua.QualifiedName("3", 2), kinds.QualifiedName),
+        lambda: ua.Variant(ua.get_win_epoch(), kinds.DateTime),
+        lambda: ua.Variant([[1.0, 2.0], [3.0, 4.0]], kinds.Double),
+    ])()  # fmt: skip
+
+
+def strange_times(rng, now):
+    from datetime import UTC, datetime, timedelta
+
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    return rng.choice([
+        lambda: None,
+        ua.get_win_epoch,
+        lambda: datetime(9999, 12, 30, tzinfo=UTC),
+        lambda: datetime(1969, 12, 31, tzinfo=UTC),
+        lambda: epoch + timedelta(seconds=now + rng.uniform(-1e6, 1e6)),
+        lambda: epoch + timedelta(seconds=now),
+        lambda: epoch + timedelta(seconds=now + rng.uniform(0, 10)),
+    ])()  # fmt: skip
+
+
+def fuzz(plant, source, count, seed=0):
+    """Tell strange values of both columns, then good ones; return the rows, and all notices."""
+    rng, statuses = random.Random(seed), list(ua.StatusCodes.__dict__.values())
+    statuses = [code for code in statuses if isinstance(code, int)]
+    rows, notices = [], []
+
+    def look(limit=0.01):
+        batch = source.read(1000, limit)
+        rows.extend(batch.rows.tolist())
+        notices.extend(batch.notices)
+
+    for number in range(count):
+        status = ua.StatusCode(rng.choice([0, 0, 0x480, rng.choice(statuses), rng.randrange(2**32)]))
+        moment = strange_times(rng, plant.now + number)
+        value = ua.DataValue(strange_values(rng), status, moment)
+        plant.write((rng.choice("ab"), value, None))
+        if number % 50 == 0:
+            look()
+    after = count // 10 + 1
+    tell(plant, after, after + 300)
+    until = time.monotonic() + 30
+    while not rows or rows[-1] != [after + 298.0, after + 398.0]:
+        assert time.monotonic() < until, (rows[-1:], notices[-3:])
+        look()
+    return np.array(rows), notices
+
+
+def test_strange_values_types_statuses_and_times_do_no_harm(plant):
+    tell(plant, 0, 1)
+    source = follow(plant.url + NODE, idle=0.05)
+    try:
+        source.read(1, 0.1)
+        rows, notices = fuzz(plant, source, 500)
+    finally:
+        source.close()
+    assert not np.isinf(rows).any()
+    assert not any("lost the connection" in notice for notice in notices)
+    # What came last is as if nothing had been.
+    assert rows[-100:, 0].tolist() == list(range(250, 350))
+
+
+# ------------------------------------------------------------------------------------ not let in
+
+
+class OnlyOperator(UserManager):
+    def get_user(self, iserver, username=None, password=None, certificate=None):  # noqa: ARG002
+        return User(UserRole.User) if (username, password) == ("operator", "s3cret-word") else None
+
+
+def certify(folder, name, issuer=None):
+    """Return the files of a certificate, made by trustme, as servers and clients of OPC UA want them."""
+    import trustme
+
+    authority = issuer or trustme.CA(key_type=trustme.KeyType.RSA)
+    made = authority.issue_cert("127.0.0.1", common_name=name, key_type=trustme.KeyType.RSA)
+    paths = [folder / f"{name}-{part}.pem" for part in ("cert", "key", "ca")]
+    made.cert_chain_pems[0].write_to_path(paths[0])
+    made.private_key_pem.write_to_path(paths[1])
+    authority.cert_pem.write_to_path(paths[2])
+    return [str(path) for path in paths]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """A server that wants a user and offers security; and certificates: its own, ours, a stranger's."""
+    folder = tmp_path_factory.mktemp("certificates")
+    theirs, ours, strange = (certify(folder, name) for name in ("server", "client", "stranger"))
+
+    async def prepare(server):
+        server.iserver.user_manager = OnlyOperator()
+        await server.load_certificate(theirs[0])
+        await server.load_private_key(theirs[1])
+        both = [ua.SecurityPolicyType.NoSecurity, ua.SecurityPolicyType.Basic256Sha256_SignAndEncrypt]
+        server.set_security_policy(both)
+        server.set_identity_tokens([ua.UserNameIdentityToken])
+
+    plant = Plant(["a", "b"], prepare=prepare)
+    plant.write(("a", 1.0, BEGIN), ("b", 2.0, BEGIN))
+    yield plant, theirs, ours, strange
+    plant.close()
+
+
+def refused(url, credentials, **options):
+    with pytest.raises(UnreachableError) as error:
+        follow(url, credentials=credentials, **options).close()
+    words = str(error.value)
+    assert "s3cret" not in words
+    assert "\n" not in words
+    return words
+
+
+def test_a_wrong_password_is_said_in_one_sentence(guarded, capfd, caplog):
+    plant = guarded[0]
+    with caplog.at_level(logging.DEBUG, "asyncua"):
+        wrong = Credentials("operator", "s3cret-wrong")
+        assert "does not let in the user 'operator' with this" in refused(plant.url + NODE, wrong)
+        assert "does not let in anybody without a user" in refused(plant.url + NODE, Credentials())
+    assert "s3cret" not in caplog.text
+    assert capfd.readouterr() == ("", "")
+
+
+def test_security_with_a_certificate_that_is_trusted(guarded):
+    plant, theirs, ours, _ = guarded
+    url = f"{plant.url}{NODE}&security=Basic256Sha256&mode=SignAndEncrypt"
+    for trusted in (theirs[0], theirs[2]):  # itself, and who signed it
+        known = Credentials("operator", "s3cret-word", trusted, ours[0], ours[1])
+        source = follow(url, credentials=known)
+        try:
+            assert source.read(1, 0.1).notices == []
+        finally:
+            source.close()
+
+
+def test_a_certificate_that_is_not_trusted_is_refused(guarded):
+    plant, _, ours, strange = guarded
+    url = f"{plant.url}{NODE}&security=Basic256Sha256"
+    known = Credentials("operator", "s3cret-word", strange[2], ours[0], ours[1])
+    assert "is not to be trusted: neither it nor who signed it is in ca_file" in refused(url, known)
+
+
+def test_whom_to_trust(guarded, tmp_path):
+    from baryflow.streams.opcua.connecting import _distrust, _read_certificates
+
+    _, theirs, ours, _ = guarded
+    (certificate,), authority = _read_certificates(theirs[0]), _read_certificates(theirs[2])
+    assert _distrust(certificate, authority, "127.0.0.1") == ""
+    assert _distrust(certificate, authority, "10.0.0.1") == "it is for 127.0.0.1, not for 10.0.0.1"
+    assert "neither it" in _distrust(certificate, _read_certificates(ours[2]), "127.0.0.1")
+    (tmp_path / "x.pem").write_text("nothing")
+    with pytest.raises(InvalidInputError, match="must hold a certificate"):
+        _read_certificates(str(tmp_path / "x.pem"))
+
+
+def test_security_that_is_not_offered(guarded):
+    plant, theirs, ours, _ = guarded
+    url = f"{plant.url}{NODE}&security=Aes256Sha256RsaPss"
+    known = Credentials("operator", "s3cret-word", theirs[2], ours[0], ours[1])
+    assert "does not offer Aes256Sha256RsaPss" in refused(url, known)
+
+
+def test_nodes_that_are_not_there(plant, tmp_path):
+    tell(plant, 0, 1)
+    tags = tmp_path / "tags.csv"
+    tags.write_text("address,column\nns=2;s=a,a\nns=2;s=zz,b\n")
+    assert "has no node 'ns=2;s=zz' (BadNodeIdUnknown)" in refused(plant.url, None, tags=str(tags))
+    assert "has no variable c; it has a, b" in refused(plant.url + NODE, None, columns=["a", "c"])
+    assert "has no node '2:Nowhere'" in refused(plant.url + "?node=2:Nowhere", None)
+
+
+def test_nobody_there(monkeypatch):
+    monkeypatch.setattr("baryflow.streams.opcua.feed.PATIENCE", 1.0)
+    assert "there is no OPC UA server at" in refused(f"opc.tcp://127.0.0.1:{free_port()}/x{NODE}", None)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "words"),
+    [
+        ("opc.tcp://h/x?node=i=1", {"every": None}, "--every"),
+        ("opc.tcp://h/x", {}, "either with a list of tags, or with"),
+        ("opc.tcp://h/x?nodes=i=1", {}, "has no option 'nodes'"),
+        ("opc.tcp://h/x?node=i=1", {"time": "t"}, "plant's time"),
+        ("opc.tcp://h/x?node=i=1", {"key": "k"}, "not by 'k'"),
+        ("opc.tcp://h/x?node=i=1&uncertain=maybe", {}, "uncertain must be"),
+        ("opc.tcp://h/x?node=i=1&since=noon", {}, "since must be a time"),
+        ("opc.tcp://h/x?node=i=1&security=Basic128", {}, "security must be one of"),
+        ("opc.tcp://h/x?node=i=1&security=Basic256Sha256", {}, "certificate of our own"),
+        ("opc.tcp://h/x?node=i=1", {"credentials": Credentials("u", "s3cret")}, "unprotected"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_sent(url, options, words):
+    with pytest.raises(InvalidInputError, match=words):
+        follow(url, **options)
+
+
+# ------------------------------------------------------------------------------------------- sinks
+
+RECORDS = [
+    {"position": 1, "time": "2026-01-31T12:00:00Z", "label": "normal", "probability": 0.75, "key": "p7"},
+    {"position": 2, "time": "2026-01-31T12:00:10Z", "label": "worn", "probability": 0.5, "key": "p7"},
+]
+
+
+def read_values(url, *ids):
+    async def look():
+        async with Client(url) as client:
+            return [await client.get_node(one).read_data_value() for one in ids]
+
+    return asyncio.run(look())
+
+
+def test_records_are_variables_of_a_server_of_our_own():
+    url = f"opc.tcp://127.0.0.1:{free_port()}/baryflow"
+    sink = open_sink(f"{url}?serve")
+    try:
+        sink.write(RECORDS)
+        label, chance = read_values(url, "ns=2;s=baryflow.p7.label", "ns=2;s=baryflow.p7.probability")
+        assert (label.Value.Value, chance.Value.Value) == ("worn", 0.5)
+        assert label.SourceTimestamp.isoformat() == "2026-01-31T12:00:10+00:00"
+        with pytest.raises(UnreachableError, match="cannot listen"):
+            open_sink(f"{url}?serve")
+    finally:
+        sink.close()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "plant.example"])  # noqa: S104
+def test_a_server_does_not_listen_to_strangers(host):
+    with pytest.raises(InvalidInputError, match="others could reach"):
+        open_sink(f"opc.tcp://{host}:4841/baryflow?serve", credentials=Credentials("u", "p"))
+
+
+def test_records_are_written_into_variables_that_are_there():
+    async def prepare(server):
+        server.iserver.allow_remote_admin = True
+
+    plant = Plant(["label", "probability"], prepare=prepare, history=False)
+    try:
+
+        async def allow():
+            for node in plant.nodes.values():
+                await node.set_writable()
+
+        plant.loop.call(allow())
+        plant.write(("label", "", BEGIN))
+        sink = open_sink(plant.url + NODE)
+        try:
+            sink.write(
+                [{name: value for name, value in one.items() if name != "key"} for one in RECORDS]
+            )
+            (chance,) = read_values(plant.url, "ns=2;s=probability")
+        finally:
+            sink.close()
+        with pytest.raises(UnreachableError, match="no node '2:Nowhere'"):
+            open_sink(plant.url + "?node=2:Nowhere")
+    finally:
+        plant.close()
+    assert chance.Value.Value == 0.5
+
+
+def test_a_sink_must_know_where_to():
+    with pytest.raises(InvalidInputError, match="say where records go to"):
+        open_sink("opc.tcp://127.0.0.1/x")
