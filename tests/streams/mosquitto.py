@@ -97,6 +97,13 @@ class Broker:
         time.sleep(away)
         self.start()
 
+    def wait_until_saved(self, quiet=0.3, seconds=30.0):
+        """Wait until it has written nothing for a while: what it has confirmed is on disk then."""
+        path, until = self.folder / "mosquitto.db", time.monotonic() + seconds
+        while time.time() - path.stat().st_mtime < quiet:
+            assert time.monotonic() < until, "it goes on writing"
+            time.sleep(0.02)
+
     def url(self, path, port=None, scheme="mqtt"):
         return f"{scheme}://127.0.0.1:{port or self.port}/{path}"
 
