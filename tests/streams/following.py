@@ -116,3 +116,29 @@ def kill_again_and_again(follow, kills, seed=0, longest=0.6):
                 one.wait_until_working()
             time.sleep(rng.random() * longest)
             one.kill()
+
+
+def mutate(payload, rng):
+    """Damage a payload in one of the ways in which payloads are damaged."""
+    data = bytearray(payload)
+    kind = rng.randrange(7)
+    if kind == 0:
+        data = data[: rng.randrange(len(data))]
+    elif kind == 1:
+        for _ in range(rng.randrange(1, 5)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+    elif kind == 2:
+        at = rng.randrange(len(data))
+        data[at:at] = rng.randbytes(rng.randrange(1, 20))
+    elif kind == 3:
+        data = bytearray(rng.randbytes(rng.randrange(200)))
+    elif kind == 4:
+        data = data.replace(b"x1", rng.choice([b"x9", b"", b"x0", b"\xff", b"x1\\u0000"]))
+    elif kind == 5:
+        odd = [b"1e999", b"NaN", b"-Infinity", b"[1]", b"{}", b'"off"', b"null", b"true", b"9" * 400]
+        data[data.index(b": ", 10) + 2 : data.index(b", ", 12)] = rng.choice(odd)
+    else:
+        data = bytearray(
+            rng.choice([b"", b"[]", b"[" * 5000, b"0", b'""', b"{}", b"\0", bytes(300_000)])
+        )
+    return bytes(data)

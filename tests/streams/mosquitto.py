@@ -6,8 +6,11 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from pathlib import Path
+
+from tests.streams.following import make_record
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = (ROOT / "docs" / "mosquitto.conf").read_text(encoding="utf-8")
@@ -156,3 +159,30 @@ class Publisher:
 
     def _confirm(self, *_):
         self.confirmed += 1
+
+
+class Sending:
+    """Sends rows in a thread, so many a second; use it as a context, which ends when all are sent."""
+
+    def __init__(self, port, topic, rows, numbers, rate, named=True):
+        self.port, self.topic, self.rows, self.numbers = port, topic, rows, numbers
+        self.rate, self.named, self.sent, self.stopped = rate, named, 0, False
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        with Publisher(self.port) as publisher:
+            for number in self.numbers:
+                name = f"{self.topic} {number}" if self.named else None
+                publisher.send(self.topic, make_record(self.rows, number), name)
+                self.sent += 1
+                time.sleep(1 / self.rate)
+                if self.stopped:
+                    break
+            publisher.wait()
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.thread.join()

@@ -50,7 +50,7 @@ def read_reading(payload: bytes) -> Reading | None:
     except UnicodeDecodeError:
         return None
     except (ValueError, RecursionError):
-        number = parse_number(text)  # a plant may write 1,5
+        number = parse_number(text, decimal_comma=True)
         return None if number is None or math.isnan(number) else Reading(number, None, good=True)
     if isinstance(found, dict):
         return _read_object(found)
