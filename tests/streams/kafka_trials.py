@@ -14,7 +14,7 @@ from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from tests.streams.kafka_cluster import ROOT, Cluster
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 def wait_until(true, what, patience=PATIENCE, step=lambda: time.sleep(0.02)):
@@ -42,8 +42,8 @@ class Rows:
         self.count += n
 
     def trickle(self):
-        self.send(5)
-        time.sleep(0.02)
+        self.send(3)
+        time.sleep(0.05)
 
 
 def write_model(folder):
