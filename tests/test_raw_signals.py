@@ -278,3 +278,58 @@ def test_a_verdict_is_fair(figures, words):
 def test_a_verdict_says_how_often():
     words = give_verdict(evaluation((0.5, 0.6, 0.8), (0.5, 0.9, 0.8)))
     assert words.endswith("; on 1 of 2 domains adapting is at least as good as both.")
+
+
+def test_run_takes_raw_rows_and_says_of_windows_what_they_are(fitted, target, tmp_path):
+    out = tmp_path / "out.ndjson"
+    result = call(
+        "run",
+        fitted[0],
+        FANS / "fan_e.csv",
+        "--time",
+        "seconds",
+        "-o",
+        out,
+        "--save",
+        tmp_path / "e.bary",
+    )
+    found = [json.loads(line) for line in out.read_bytes().splitlines()]
+    n_rows = len(pd.read_csv(FANS / "fan_e.csv"))
+    assert [r["position"] for r in found] == list(range(60, n_rows + 1, 10))
+    assert f"{n_rows:,} rows = {n_rows:,} in {len(found):,} windows predicted" in result.stderr
+    # Each window, before it was learned from, as in Python.
+    pair, labels = baryflow.load(fitted[0]), []
+    rows = pair.features.transform(target)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for start in range(0, len(rows), 32):
+            labels += pair.model.predict(rows[start : start + 32]).tolist()
+            pair.model.partial_fit(rows[start : start + 32])
+    assert [r["label"] for r in found] == labels
+    saved = baryflow.load(tmp_path / "e.bary")
+    assert isinstance(saved, SignalModel)
+    assert saved.model.n_samples_seen_ == len(rows)
+
+
+def test_run_can_be_told_what_is_normal_on_the_machine(fitted, tmp_path):
+    told = tmp_path / "told.bary"
+    call("fit", *LABELLED, *HOW, *CUT, "--normal", "normal", "--jobs", 1, "-o", told)
+    lines = (FANS / "fan_e.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "normal.csv").write_text("".join(lines[:181]))
+    outputs = [tmp_path / "untold.ndjson", tmp_path / "told.ndjson"]
+    for out, more in zip(outputs, ([], ["--normal", tmp_path / "normal.csv"]), strict=True):
+        call("run", told, FANS / "fan_e.csv", "-o", out, *more)
+    assert outputs[0].read_bytes() != outputs[1].read_bytes()
+    pair = baryflow.load(told)
+    pair.learn_normal(pd.read_csv(tmp_path / "normal.csv")[CHANNELS])
+    first = next(
+        x
+        for x in map(pair.stream().push, pd.read_csv(FANS / "fan_e.csv")[CHANNELS].to_numpy())
+        if x is not None
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        chance = pair.model.predict_proba(first[None]).max()
+    assert json.loads(outputs[1].read_bytes().splitlines()[0])["probability"] == round(chance, 6)
+    result = call("run", fitted[0], FANS / "fan_e.csv", "--normal", tmp_path / "normal.csv", code=1)
+    assert "--normal CLASS" in result.stderr
