@@ -7,6 +7,8 @@ else is as in ``score_machines.py``::
 
     python examples/score_signals.py          # the files that are here
     python examples/score_signals.py 1 2 3    # other fleets, made by make_signals.py
+
+With ``--unmixed``, windows in which the condition changes are left out of learning, and of nothing else.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from make_signals import CHANNELS, FANS, UNLABELLED, write
 
 from baryflow import OnlineDaDiL
 from baryflow.features import SignalFeatures, windows
-from baryflow.features.learning import fit_signals
+from baryflow.features.labelled import fit_signals
 from baryflow.model_selection.rivals import Rivals
 
 HERE = Path(__file__).parent / "fans"
@@ -65,13 +67,15 @@ def follow(model: OnlineDaDiL, target: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return np.concatenate(answers), model.predict(target)
 
 
-def score(folder: Path = HERE) -> Score:
+def score(folder: Path = HERE, *, unmixed: bool = False) -> Score:
     """Let the fan without labels flow past."""
     sources = [name for name in FANS if name != UNLABELLED]
     found = [read(folder, name) for name in sources]
     raw, states = np.concatenate([X for X, _ in found]), np.concatenate([y for _, y in found])
     names = np.repeat(sources, [len(X) for X, _ in found])
     known = windows(raw, LENGTH, STEP, by=names, label=states)
+    if unmixed:
+        known = known.where(~known.mixed)
     signals, truth = read(folder, UNLABELLED)
     new = windows(signals, LENGTH, STEP, label=truth)
 
@@ -93,14 +97,16 @@ def line_of(name: str, found: Score) -> str:
     return f"| {name} | " + " | ".join(f"{100 * value:.1f}" for value in vars(found).values()) + " |"
 
 
-def main(seeds: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Print a line for every fleet."""
+    unmixed = "--unmixed" in arguments
+    seeds = [word for word in arguments if word != "--unmixed"]
     if not seeds:
-        print(line_of("0, the files here", score()))
+        print(line_of("0, the fans here", score(unmixed=unmixed)))
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder), int(seed))
-            print(line_of(seed, score(Path(folder))), flush=True)
+            print(line_of(seed, score(Path(folder), unmixed=unmixed)), flush=True)
 
 
 if __name__ == "__main__":

@@ -164,19 +164,18 @@ def test_the_package_is_a_program():
 
 @pytest.fixture
 def told(run, tmp_path):
-    """Save something and return what inspect says of it: line by line, and what comes after."""
+    """Save something and return what inspect says of it, line by line."""
 
     def inspect(save):
         save(tmp_path / "it.bary")
         done = run("inspect", tmp_path / "it.bary")
         assert done.exit_code == 0, done.output
-        head, _, rest = done.stdout.partition("\n\n")
-        lines = dict(re.split(" {2,}", line, maxsplit=1) for line in head.splitlines())
+        lines = dict(re.split(" {2,}", line, maxsplit=1) for line in done.stdout.splitlines())
         assert re.fullmatch(r"[\d.]+ (bytes|kB|MB)", lines.pop("size"))
         written = datetime.fromisoformat(lines.pop("date"))
         assert timedelta() <= datetime.now(UTC) - written < timedelta(minutes=10)
         assert lines.pop("release") == f"baryflow {__version__}"
-        return lines, rest
+        return lines
 
     return inspect
 
@@ -191,79 +190,80 @@ def rows():
 
 def test_inspect_says_what_is_in_a_mixture(told):
     one = Mixture([1.0], [[0.0, 1.0]], [[1.0, 1.0]], [[1.0, 0.0, 0.0]], mass=1042)
-    assert told(one.save) == (
-        {
-            "holds": "a Gaussian mixture",
-            "kind": "mixture",
-            "components": "1",
-            "classes": "3, without names",
-            "columns": "2, without names",
-            "stands for": "1,042 rows",
-        },
-        "",
-    )
-    assert told(one.with_labels(None).save)[0]["classes"] == "unlabelled"
+    assert told(one.save) == {
+        "holds": "a Gaussian mixture",
+        "kind": "mixture",
+        "components": "1",
+        "classes": "3, without names",
+        "columns": "2, without names",
+        "stands for": "1,042 rows",
+    }
+    assert told(one.with_labels(None).save)["classes"] == "unlabelled"
 
 
 def test_inspect_says_what_is_in_estimators_of_mixtures(told, rows):
     X, y, _ = rows
     shown = {"columns": "3: pressure, level, flow", "stands for": "120 rows"}
-    assert told(OnlineGaussianMixture(5).fit(X).save) == (
-        {
+    assert (
+        told(OnlineGaussianMixture(5).fit(X).save)
+        == {
             "holds": "a Gaussian mixture of a stream (OnlineGaussianMixture)",
             "kind": "online_mixture",
             "components": "5",
             "classes": "unlabelled",
             "rows seen": "120",
         }
-        | shown,
-        "",
+        | shown
     )
-    assert told(MixtureClassifier().fit(X, y).save) == (
-        {
+    assert (
+        told(MixtureClassifier().fit(X, y).save)
+        == {
             "holds": "a classifier with a mixture for each class (MixtureClassifier)",
             "kind": "mixture_classifier",
             "components": "2",
             "classes": "2: bad, good",
         }
-        | shown,
-        "",
+        | shown
     )
 
 
-def test_inspect_says_what_is_in_classifiers_that_adapt(told, rows):
+def test_inspect_says_what_is_in_classifiers_that_adapt(told, rows, tmp_path):
     X, y, source = rows
-    shown = {"classes": "2: bad, good", "columns": "3: pressure, level, flow"}
+    shown = {
+        "classes": "2: bad, good",
+        "columns": "3: pressure, level, flow",
+        "decision": "adapt",
+        "more": f"'baryflow report {tmp_path / 'it.bary'}' says what was learned, decided and seen",
+    }
     offline = DaDiL(rehearse=False, random_state=0).fit(X, y, source, target="B")
-    assert told(offline.save) == (
-        {
+    assert (
+        told(offline.save)
+        == {
             "holds": "a classifier adapted to a target at hand (DaDiL)",
             "kind": "dadil",
             "sources": "2: A, C",
             "rows seen": "40 of the target",
         }
-        | shown,
-        offline.report() + "\n",
+        | shown
     )
     online = OnlineDaDiL(rehearse=False, random_state=0).fit(X, y, source).partial_fit(X[:20])
-    assert told(online.save) == (
-        {
+    assert (
+        told(online.save)
+        == {
             "holds": "a classifier that follows a stream (OnlineDaDiL)",
             "kind": "online_dadil",
             "sources": "3: A, B, C",
             "rows seen": "20 of the target",
             "inside": "the labelled rows of the sources, which add_source needs",
         }
-        | shown,
-        online.report() + "\n",
+        | shown
     )
     alone = OnlineDaDiL(rehearse=False, keep_sources=False, random_state=0).fit(X, y, source)
-    assert "inside" not in told(alone.save)[0]
+    assert "inside" not in told(alone.save)
 
 
 def test_inspect_says_what_is_in_files_of_the_plant(told):
-    lines, rest = told(load_tep(runs=2, faults=[0, 3]).save)
-    assert rest == ""
+    lines = told(load_tep(runs=2, faults=[0, 3]).save)
     assert lines.pop("encoder").startswith("encoder fcn, random_state 0")
     assert lines == {
         "holds": "encoded signals of the Tennessee Eastman plant",
@@ -276,7 +276,7 @@ def test_inspect_says_what_is_in_files_of_the_plant(told):
     }
     signals = {"signals": np.zeros((2, 5, 34), dtype=np.float32)}
     values = {"mode": 4, "cases": [[0, 7], [12, 7]]}
-    lines, _ = told(lambda path: container.write(path, "tep-signals", values, signals))
+    lines = told(lambda path: container.write(path, "tep-signals", values, signals))
     assert lines.pop("columns").startswith("34: XMEAS1 A feed, XMEAS2 D feed, ")
     assert lines == {
         "holds": "simulated signals of the Tennessee Eastman plant",
@@ -286,7 +286,7 @@ def test_inspect_says_what_is_in_files_of_the_plant(told):
         "runs": "2, of 5 points in time each",
     }
     arrays = {f"state{mode}": np.zeros(3) for mode in (0, 1, 5)}
-    assert told(lambda path: container.write(path, "tep-settled", {"seed": 1.0}, arrays))[0] == {
+    assert told(lambda path: container.write(path, "tep-settled", {"seed": 1.0}, arrays)) == {
         "holds": "the Tennessee Eastman plant at rest in its modes",
         "kind": "tep-settled",
         "modes": "3: 0, 1, 5",
@@ -308,6 +308,17 @@ def test_inspect_of_a_kind_that_is_not_known(run, tmp_path):
 
 def test_inspect_knows_all_that_can_be_loaded():
     assert persistence.KINDS.keys() < inspection.WORDS.keys()
+
+
+@pytest.mark.parametrize("command", [["inspect"], ["report"], ["plot", "-o", "x.png"]])
+def test_a_table_where_a_model_should_be(run, tmp_path, command):
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    first, *options = command
+    done = run(first, tmp_path / "rows.csv", *options)
+    assert done.exit_code == 1
+    assert "expected a .bary file, got" in done.stderr
+    assert "'baryflow fit' makes one" in done.stderr
+    assert "damaged" not in done.stderr
 
 
 def test_inspect_of_what_is_not_there_or_foreign(run, tmp_path):

@@ -1,7 +1,7 @@
 """Do to runs on Kafka what a plant does, and count what is missing afterwards.
 
-``python -m experiments.plantfloor.kafka [PART …]`` runs against librdkafka's mock cluster, in a process of
-its own behind a front that can stall and refuse, and writes each part to ``results/kafka.json`` as soon as
+``python -m experiments.plantfloor.kafka [PART …]`` runs against librdkafka's mock cluster, in a process
+of its own behind a front that can stall and refuse, and writes each part to ``results/kafka.json`` once
 it is done; parts that are there already are left out unless named.
 """
 

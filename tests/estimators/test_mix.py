@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baryflow import OnlineDaDiL
+from baryflow.datasets import make_domains
 from baryflow.estimators.class_moments import ClassMoments, spread
 from tests.estimators.streams import mixed_problem, mixed_rows, total_variation
 
@@ -222,3 +223,17 @@ def test_every_number_of_a_mix_means_something(found):
         assert mix.sampling > 0.0
         assert mix.misfit >= 1.0
         assert (mix.scale > 0.0).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_target_at_quite_another_level_is_found_though_the_votes_are_wrong(seed):
+    # The classifier that does not adapt is right for a quarter to a third of these rows.
+    p, rng = make_domains(n_per_class=60, random_state=seed), np.random.default_rng(seed)
+    order = rng.permutation(len(p.y_target))
+    shift = 1.5 * p.X.std(axis=0) * rng.choice([-1, 1], p.X.shape[1])
+    X, y = p.X_target[order] + shift, p.y_target[order]
+    model = OnlineDaDiL(random_state=0, rehearse=False).fit(p.X, p.y, p.domain)
+    assert model.score(X, y) < 0.4
+    for start in range(0, len(X), 60):
+        model.partial_fit(X[start : start + 60])
+    assert model.score(X, y) > 0.9

@@ -267,3 +267,15 @@ def test_a_page_of_a_long_stream_stays_small():
     for _ in range(300):
         model.partial_fit(target[:4])
     assert len(html_report(model)) < 150_000
+
+
+def test_that_nothing_happened_is_said_if_it_is_known():
+    p = make_domains(n_per_class=20, random_state=0)
+    model = OnlineDaDiL(rehearse=False, random_state=0).fit(p.X, p.y, sample_domain=p.domain)
+    model.partial_fit(p.X_target[:20])
+    quiet = Page(html_report(model, events=[], about="Rows are <windows>.")).text
+    assert "No drift was seen along the stream." in quiet
+    assert "Rows are <windows>." in quiet
+    assert "of the last 20 rows" in quiet
+    assert "No drift was seen" not in Page(html_report(model)).text
+    assert "No drift was seen" not in Page(html_report(model, events=[{"row": 3, "kind": "drift"}])).text

@@ -1,6 +1,5 @@
-"""A run in a process of its own, which can be killed: ``python -m tests.streams.following``."""
+"""A run in a process of its own, which can be killed."""
 
-import argparse
 import contextlib
 import json
 import os
@@ -15,10 +14,6 @@ import numpy as np
 
 from baryflow.datasets import make_domains
 from baryflow.estimators.online_dadil import OnlineDaDiL
-from baryflow.persistence import load
-from baryflow.runtime import Checkpoint, Outputs, Runner
-from baryflow.streams import open_sink, open_source
-from baryflow.streams.addresses import read_credentials
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = ["x0", "x1", "x2", "x3"]
@@ -42,19 +37,29 @@ def make_record(rows, number):
 
 
 class Follower:
-    """A process that follows a URL from a checkpoint; it ends when it is told to, or killed."""
+    """``baryflow run`` on a URL, from a checkpoint; use it as a context, at whose end it is killed."""
 
-    def __init__(self, folder, url, environment, batch=8):
+    def __init__(self, folder, url, environment, *options):
         self.folder = Path(folder)
         self.folder.mkdir(exist_ok=True)
-        (self.folder / "stop").unlink(missing_ok=True)
         self._before = self.journalled()
+        outputs = zip(("-o", "--events", "--quarantine"), FILES.values(), strict=True)
+        arguments = [one for option, name in outputs for one in (option, str(self.folder / name))]
+        arguments += ["--checkpoint", str(self.folder / "checkpoint"), "--wait", "200ms", *options]
         one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        model = str(self.folder.parent / "model.bary")
         with (self.folder / "words.txt").open("ab") as words:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(folder), url, "--batch", str(batch)],
-                env=os.environ | one_thread | environment, cwd=ROOT, stderr=words,
+                [sys.executable, "-m", "baryflow", "run", model, url, *arguments],
+                env=os.environ | one_thread | environment, stderr=words,
             )  # fmt: skip
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.kill()
 
     def journalled(self):
         sizes = []
@@ -77,7 +82,7 @@ class Follower:
 
     def end(self):
         """Let it end in order."""
-        (self.folder / "stop").touch()
+        self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(timeout=60) == 0, self.words()
 
     def words(self):
@@ -103,38 +108,37 @@ def read_records(folder, name):
 
 
 def kill_again_and_again(follow, kills, seed=0, longest=0.6):
-    """Kill runs at random moments, most of them at work; return the last one, which lives."""
+    """Kill runs at random moments, most of them at work."""
     rng = random.Random(seed)
     for _ in range(kills):
-        one = follow()
-        if rng.random() < 0.9:
-            one.wait_until_working()
-        time.sleep(rng.random() * longest)
-        one.kill()
-    return follow()
+        with follow() as one:
+            if rng.random() < 0.9:
+                one.wait_until_working()
+            time.sleep(rng.random() * longest)
+            one.kill()
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("url")
-    parser.add_argument("--batch", type=int, default=8)
-    options = parser.parse_args()
-    folder = options.folder
-    checkpoint = Checkpoint(folder / "checkpoint")
-    sinks = [open_sink(folder / name, resume=not checkpoint.is_new) for name in FILES.values()]
-    source = open_source(
-        options.url, columns=COLUMNS, time="n", idle=0.1, credentials=read_credentials()
-    )
-    runner = Runner(
-        load(folder.parent / "model.bary"), source, Outputs(*sinks),
-        batch_size=options.batch, timeout=0.2, checkpoint=checkpoint, every=16,
-    )  # fmt: skip
-    with contextlib.closing(source), contextlib.closing(checkpoint):
-        runner.run(stop=(folder / "stop").exists)
-        for sink in sinks:
-            sink.close()
-
-
-if __name__ == "__main__":
-    main()
+def mutate(payload, rng):
+    """Damage a payload in one of the ways in which payloads are damaged."""
+    data = bytearray(payload)
+    kind = rng.randrange(7)
+    if kind == 0:
+        data = data[: rng.randrange(len(data))]
+    elif kind == 1:
+        for _ in range(rng.randrange(1, 5)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+    elif kind == 2:
+        at = rng.randrange(len(data))
+        data[at:at] = rng.randbytes(rng.randrange(1, 20))
+    elif kind == 3:
+        data = bytearray(rng.randbytes(rng.randrange(200)))
+    elif kind == 4:
+        data = data.replace(b"x1", rng.choice([b"x9", b"", b"x0", b"\xff", b"x1\\u0000"]))
+    elif kind == 5:
+        odd = [b"1e999", b"NaN", b"-Infinity", b"[1]", b"{}", b'"off"', b"null", b"true", b"9" * 400]
+        data[data.index(b": ", 10) + 2 : data.index(b", ", 12)] = rng.choice(odd)
+    else:
+        data = bytearray(
+            rng.choice([b"", b"[]", b"[" * 5000, b"0", b'""', b"{}", b"\0", bytes(300_000)])
+        )
+    return bytes(data)

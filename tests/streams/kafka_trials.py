@@ -14,7 +14,7 @@ from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from tests.streams.kafka_cluster import ROOT, Cluster
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 def wait_until(true, what, patience=PATIENCE, step=lambda: time.sleep(0.02)):
@@ -42,8 +42,8 @@ class Rows:
         self.count += n
 
     def trickle(self):
-        self.send(5)
-        time.sleep(0.02)
+        self.send(3)
+        time.sleep(0.05)
 
 
 def write_model(folder):
@@ -58,6 +58,17 @@ def start(module, *arguments):
         [sys.executable, "-m", f"tests.streams.{module}", *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
     )  # fmt: skip
+
+
+@contextlib.contextmanager
+def running(*arguments):
+    """Start a process that does not outlive the block."""
+    process = start(*arguments)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            kill(process)
 
 
 def end(process):
@@ -87,6 +98,11 @@ def journals(folder):
         with contextlib.suppress(FileNotFoundError):  # it may go while we look
             found.append((path.name, path.stat().st_size))
     return sorted(found)
+
+
+def is_read(cluster, count):
+    time.sleep(0.3)  # asking takes a consumer each time
+    return sum(cluster.committed("rows", "plant").values()) >= count
 
 
 def compare(cluster, topic, predictions, quarantine):
@@ -119,22 +135,21 @@ def kill_runs(folder, kills, seed=0):
         rows.send(100)
         arguments = (cluster.url("rows", "?group=plant"), folder, cluster.url("out"))
         for _ in range(kills):
-            before, process = journals(folder), start("kafka_follow", *arguments)
-            wait_until(
-                lambda before=before: journals(folder) != before, "no run begins", step=rows.trickle
-            )
-            until = time.monotonic() + draw.random() * 0.5
-            while time.monotonic() < until:
-                rows.trickle()
-            assert process.poll() is None, process.communicate()
-            kill(process)
+            before = journals(folder)
+            with running("kafka_follow", *arguments) as process:
+                wait_until(
+                    lambda before=before: journals(folder) != before, "no run begins", step=rows.trickle
+                )
+                until = time.monotonic() + draw.random() * 0.5
+                while time.monotonic() < until:
+                    rows.trickle()
+                assert process.poll() is None, process.communicate()
+                kill(process)
             cluster.send("rows", [("pump", b"not a row")])
             rows.count += 1
-        process = start("kafka_follow", *arguments)
-        wait_until(
-            lambda: sum(cluster.committed("rows", "plant").values()) >= rows.count, "not all is read"
-        )
-        totals = json.loads(end(process))
+        with running("kafka_follow", *arguments) as process:
+            wait_until(lambda: is_read(cluster, rows.count), "not all is read")
+            totals = json.loads(end(process))
         lines = [one.value().decode() for one in cluster.received("out")]
         found = compare(cluster, "rows", lines, records(folder / "quarantine.ndjson"))
     return {"kills": kills, "read": totals["read"]} | found
@@ -146,19 +161,19 @@ def disturb(folder, how, seconds):
     with Cluster() as cluster:
         rows, predictions = Rows(cluster), folder / "predictions.ndjson"
         rows.send(100)
-        process = start("kafka_follow", cluster.url("rows", "?group=plant"), folder)
-        wait_until(lambda: len(records(predictions)) >= 100, "the run does not begin")
-        cluster.order(how)
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            rows.trickle()
-        during = len(records(predictions))
-        began = time.monotonic()
-        cluster.order("up")
-        rows.send(50)
-        wait_until(lambda: len(records(predictions)) >= rows.count, "not all is read")
-        caught_up = time.monotonic() - began
-        end(process)
+        with running("kafka_follow", cluster.url("rows", "?group=plant"), folder) as process:
+            wait_until(lambda: len(records(predictions)) >= 100, "the run does not begin")
+            cluster.order(how)
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                rows.trickle()
+            during = len(records(predictions))
+            began = time.monotonic()
+            cluster.order("up")
+            rows.send(50)
+            wait_until(lambda: len(records(predictions)) >= rows.count, "not all is read")
+            caught_up = time.monotonic() - began
+            end(process)
         lines = [json.dumps(one) for one in records(predictions)]
         found = compare(cluster, "rows", lines, records(folder / "quarantine.ndjson"))
     notices = [one["words"] for one in records(folder / "events.ndjson") if one["event"] == "warning"]
@@ -200,16 +215,9 @@ def fuzz(folder, count, seed=0):
         keys = [draw.choice([None, b"", b"pump", draw.randbytes(8)]) for _ in damaged]
         cluster.send("rows", list(zip(keys, damaged, strict=True)))
         cluster.send("rows", [(b"pump", whole)] * 20)
-        process = start("kafka_follow", cluster.url("rows", "?group=plant"), folder)
-        wait_until(
-            lambda: (
-                process.poll() is not None
-                or sum(cluster.committed("rows", "plant").values()) >= count + 20
-            ),
-            "not all is read",
-            step=lambda: time.sleep(0.3),
-        )
-        totals = json.loads(end(process))
+        with running("kafka_follow", cluster.url("rows", "?group=plant"), folder) as process:
+            wait_until(lambda: is_read(cluster, count + 20), "not all is read")
+            totals = json.loads(end(process))
         lines = [json.dumps(one) for one in records(folder / "predictions.ndjson")]
         found = compare(cluster, "rows", lines, records(folder / "quarantine.ndjson"))
     return {"damaged": count, "read": totals["read"]} | found
@@ -218,9 +226,18 @@ def fuzz(folder, count, seed=0):
 class Group:
     """Members that share a topic, and what their logs say."""
 
-    def __init__(self, cluster, folder, session=6):
+    def __init__(
+        self, cluster, folder, session
+    ):  # more than the 3 s for which the mock lets members join
         self.folder, self.members = folder, []
         self.url = cluster.url("rows", f"?group=plant&session={session}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for member in self.members:
+            kill(member)  # those that have not been asked to end
 
     def join(self):
         self.members.append(start("kafka_member", self.url, self.folder))
@@ -243,11 +260,11 @@ class Group:
         kill(member)
 
 
-def share(folder, kills, stall=0.0, seed=0):
+def share(folder, kills, stall=0.0, session=6, seed=0):
     """Let members join and be killed, and perhaps the network carry nothing for a while."""
     draw = random.Random(seed)
-    with Cluster() as cluster:
-        rows, group = Rows(cluster), Group(cluster, folder)
+    with Cluster() as cluster, Group(cluster, folder, session) as group:
+        rows = Rows(cluster)
         rows.send(200)
         group.join()
         wait_until(lambda: group.rows() >= 200 and group.is_shared(), "the first one", step=rows.trickle)
@@ -266,8 +283,8 @@ def share(folder, kills, stall=0.0, seed=0):
                 rows.trickle()
             cluster.order("up")
         wait_until(lambda: group.rows() >= rows.count, "not all is read")
-        for member in group.members:
-            end(member)
+        while group.members:
+            end(group.members.pop())
         sent = Counter(name_of(one) for one in cluster.received("rows"))
         told = sum(cluster.committed("rows", "plant").values())
         logs = group.logs()

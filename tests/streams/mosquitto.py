@@ -6,8 +6,11 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from pathlib import Path
+
+from tests.streams.following import make_record
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = (ROOT / "docs" / "mosquitto.conf").read_text(encoding="utf-8")
@@ -97,6 +100,13 @@ class Broker:
         time.sleep(away)
         self.start()
 
+    def wait_until_saved(self, quiet=0.3, seconds=30.0):
+        """Wait until it has written nothing for a while: what it has confirmed is on disk then."""
+        path, until = self.folder / "mosquitto.db", time.monotonic() + seconds
+        while time.time() - path.stat().st_mtime < quiet:
+            assert time.monotonic() < until, "it goes on writing"
+            time.sleep(0.02)
+
     def url(self, path, port=None, scheme="mqtt"):
         return f"{scheme}://127.0.0.1:{port or self.port}/{path}"
 
@@ -149,3 +159,30 @@ class Publisher:
 
     def _confirm(self, *_):
         self.confirmed += 1
+
+
+class Sending:
+    """Sends rows in a thread, so many a second; use it as a context, which ends when all are sent."""
+
+    def __init__(self, port, topic, rows, numbers, rate, named=True):
+        self.port, self.topic, self.rows, self.numbers = port, topic, rows, numbers
+        self.rate, self.named, self.sent, self.stopped = rate, named, 0, False
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        with Publisher(self.port) as publisher:
+            for number in self.numbers:
+                name = f"{self.topic} {number}" if self.named else None
+                publisher.send(self.topic, make_record(self.rows, number), name)
+                self.sent += 1
+                time.sleep(1 / self.rate)
+                if self.stopped:
+                    break
+            publisher.wait()
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.thread.join()

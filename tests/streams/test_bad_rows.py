@@ -1,5 +1,6 @@
 """Whatever comes, nothing crashes, and rows in = rows + rejected."""
 
+import contextlib
 import json
 import random
 import tracemalloc
@@ -172,3 +173,38 @@ def test_names_of_ndjson_come_from_the_first_object(tmp_path):
     source.close()
     np.testing.assert_array_equal(batch.rows, [[1, 2], [np.nan, 3]])
     assert [one.position for one in batch.rejected] == [1]
+
+
+def notices_of(batches):
+    return [notice for batch in batches for notice in batch.notices]
+
+
+def test_a_name_that_no_object_has_is_told_once(tmp_path):
+    text = "".join(f'{{"flow": {i}, "heat": 2, "when": "t{i}"}}\n' for i in range(50))
+    path = write(tmp_path / "rows.ndjson", text)
+    told = notices_of(read_all(path, ["heat", "flw"], n=20, time="wen"))
+    assert told == [
+        "none of the first 20 rows has a column 'flw' (did you mean 'flow'?).",
+        "none of the first 20 rows has a time in the column that was named for it.",
+    ]
+    assert notices_of(read_all(path, ["heat", "flow"], n=20, time="when")) == []
+
+
+def test_a_name_that_comes_later_is_not_missed(tmp_path):
+    path = write(tmp_path / "rows.ndjson", '{"a": 1}\n{"a": 1, "b": 2}\n')
+    assert notices_of(read_all(path, ["a", "b"])) == []
+    assert notices_of(read_all(path, ["a", "b"], n=1)) == ["the first row has no column 'b'."]
+
+
+def test_what_was_told_before_a_kill_is_not_told_again(tmp_path):
+    path = write(tmp_path / "rows.ndjson", '{"a": 1}\n' * 4)
+    with contextlib.closing(open_source(path, columns=["a", "b"])) as source:
+        cursor = source.read(2).cursor
+    with contextlib.closing(open_source(path, columns=["a", "b"])) as source:
+        source.seek(cursor)
+        assert source.read(2).notices == []
+
+
+def test_an_empty_column_under_a_header_is_no_typo(tmp_path):
+    path = write(tmp_path / "rows.csv", "a,b\n1,\n2,\n")
+    assert notices_of(read_all(path, ["a", "b"])) == []

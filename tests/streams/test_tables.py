@@ -119,7 +119,28 @@ def test_parquet(tmp_path):
 @pytest.mark.parametrize(
     ("texts", "options", "match"),
     [
-        (["y,a,b\nk,1,2\n", "y,a\nk,1\n"], {}, r"1\.csv has no column 'b', which another file has"),
+        (["y,a,b\nk,1,2\n", "y,a\nk,1\n"], {}, r"1\.csv differs from .*0\.csv: it has no column 'b'"),
+        (
+            ["y,flow_rate\nk,1\n", "y,flow_rat\nk,1\n", "y,flow_rate\nk,1\n"],
+            {},
+            r"1\.csv differs from the other files.*'flow_rat', which .* \(did you mean 'flow_rate'\?\)",
+        ),
+        (
+            ["y,a,b\nk,1,1\n", "y,a\nk,1\n", "y,a\nk,1\n"],
+            {},
+            r"0\.csv differs from the other files: it has 'b', which most others have not;",
+        ),
+        (
+            ["y,a\nk,1\n", "x,a\nk,1\n"],
+            {"label": "y"},
+            r"1\.csv has no column 'y'; it has 'x', 'a'",
+        ),
+        (
+            ["state,a\nk,1\n", "state,a\nk,1\n"],
+            {"label": "State"},
+            r"0\.csv has no column 'State' \(did you mean 'state'\?\); .* The other files cannot",
+        ),
+        (["y,speed\nk,1\n"], {"ignore": ["speeed"]}, r"ignored \(did you mean 'speed'\?\)"),
         (["a\n1\n"], {}, "no column 'y'"),
         (["y,a\nk,1\n"], {"domain": "d"}, "no column 'd'"),
         (["y,a\nk,1\n"], {"ignore": ["q"]}, "no column 'q' that could be ignored"),
@@ -133,4 +154,4 @@ def test_parquet(tmp_path):
 def test_tables_that_cannot_be_read(tmp_path, texts, options, match):
     paths = [write(tmp_path / f"{i}.csv", text) for i, text in enumerate(texts)]
     with pytest.raises(InvalidInputError, match=match):
-        read_table(paths, label="y", **options)
+        read_table(paths, **{"label": "y", **options})

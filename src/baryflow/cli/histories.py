@@ -16,7 +16,7 @@ from baryflow.cli.words import WholeNumber
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import OnnxEncoder, SignalFeatures, Windows, windows
 from baryflow.features.encoder import import_runtime
-from baryflow.features.learning import find_normal, read_encoder
+from baryflow.features.labelled import find_normal, read_encoder
 from baryflow.streams import Table, read_table
 
 #: Columns, left out or faulty, and names that are listed at most.
@@ -99,8 +99,8 @@ class Histories:
             raise InvalidInputError(f"no row has a domain in column {self.domain!r}")
         files, domain = table.domain[named], np.array(table.times)[named]
         table = replace(table, X=table.X[named], y=table.y[named], domain=domain, counts=counts)
-        groups = np.unique(np.column_stack([files, domain]), axis=0, return_inverse=True)[1]
-        return table, self._cut(table, np.ravel(groups))
+        file_codes, codes = (np.unique(part, return_inverse=True)[1] for part in (files, domain))
+        return table, self._cut(table, file_codes * (codes.max() + 1) + codes)
 
     def _cut(self, table: Table, groups: Any) -> Signals:
         length = int(self.window or 1)

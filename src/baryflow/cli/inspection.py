@@ -9,6 +9,7 @@ from typing import Any
 
 from baryflow import container
 from baryflow.datasets import tennessee_eastman
+from baryflow.features import OnnxEncoder
 from baryflow.persistence import open_content
 from baryflow.tep import signals
 from baryflow.tep.plant import settling
@@ -42,7 +43,7 @@ def describe(path: Path) -> str:
     Returns
     -------
     str
-        A line for each thing; then, of a classifier that adapts, its report.
+        A line for each thing.
 
     Raises
     ------
@@ -52,7 +53,7 @@ def describe(path: Path) -> str:
         If it cannot be read, or holds something that this release does not know.
     """
     content = container.read(path)
-    lines, report = _LOOKS.get(content.kind, _look_at_model)(path, content)
+    lines = _LOOKS.get(content.kind, _look_at_model)(path, content)
     lines = [
         ("holds", WORDS.get(content.kind, content.kind)),
         ("kind", content.kind),
@@ -62,29 +63,35 @@ def describe(path: Path) -> str:
         ("size", _bytes(path.stat().st_size)),
     ]
     width = max(len(name) for name, _ in lines) + 2
-    return "\n".join([*(f"{name:<{width}}{words}" for name, words in lines), *report])
+    return "\n".join(f"{name:<{width}}{words}" for name, words in lines)
 
 
-def _look_at_model(_: Path, content: container.Content) -> tuple[Lines, list[str]]:
+def _look_at_model(path: Path, content: container.Content) -> Lines:
     """Look at a mixture or an estimator."""
     model = open_content(content)
     if content.kind == "mixture":
-        return _of_mixture(model, None, None), []
+        return _of_mixture(model, None, None)
     columns = getattr(model, "feature_names_in_", None)
     if content.kind in ("online_mixture", "mixture_classifier"):
         lines = _of_mixture(model.mixture_, columns, getattr(model, "classes_", None))
         if content.kind == "online_mixture":
             lines.append(("rows seen", f"{model.n_samples_seen_:,}"))
-        return lines, []
+        return lines
+    return _of_adapter(path, model, [("columns", _listed(columns, model.n_features_in_))])
+
+
+def _of_adapter(path: Path, model: Any, columns: Lines, rows: str = "rows") -> Lines:
+    """Say the little that tells one model from another; the rest is the report's."""
     lines = [
         ("classes", _listed(model.classes_)),
-        ("columns", _listed(columns, model.n_features_in_)),
+        *columns,
         ("sources", _listed(model.sources_)),
-        ("rows seen", f"{model.n_samples_seen_:,} of the target"),
+        (f"{rows} seen", f"{model.n_samples_seen_:,} of the target"),
+        ("decision", "adapt" if model.decision_.adapts else "do not adapt"),
     ]
     if getattr(model, "keep_sources", False):
         lines.append(("inside", "the labelled rows of the sources, which add_source needs"))
-    return lines, ["", model.report()]
+    return [*lines, ("more", f"'baryflow report {path}' says what was learned, decided and seen")]
 
 
 def _of_mixture(mixture: Any, columns: Any, classes: Any) -> Lines:
@@ -97,16 +104,27 @@ def _of_mixture(mixture: Any, columns: Any, classes: Any) -> Lines:
     ]
 
 
-def _look_at_windows(_: Path, content: container.Content) -> tuple[Lines, list[str]]:
+def _look_at_windows(_: Path, content: container.Content) -> Lines:
     model = open_content(content)
     return [
         ("channels", _listed(model.channels_)),
         ("windows", f"of {model.length_:,} rows"),
         ("columns", _listed(model.get_feature_names_out())),
-    ], []
+    ]
 
 
-def _look_at_features(path: Path, _: container.Content) -> tuple[Lines, list[str]]:
+def _look_at_signal_model(path: Path, content: container.Content) -> Lines:
+    pair = open_content(content)
+    made = "a network" if isinstance(pair.features, OnnxEncoder) else "statistics"
+    columns = [
+        ("channels", _listed(pair.columns)),
+        ("windows", f"of {pair.length:,} rows, one every {pair.step:,}"),
+        ("features", f"{pair.model.n_features_in_:,} of each window, by {made}"),
+    ]
+    return _of_adapter(path, pair.model, columns, "windows")
+
+
+def _look_at_features(path: Path, _: container.Content) -> Lines:
     held = tennessee_eastman.read_features(path)
     about = ", ".join(f"{name} {value}" for name, value in held.about.items() if _is_short(value))
     return [
@@ -116,28 +134,29 @@ def _look_at_features(path: Path, _: container.Content) -> tuple[Lines, list[str
         ("columns", _listed(None, held.X.shape[1])),
         ("modes", _listed(sorted(set(held.domain.tolist())))),
         ("runs", f"{len(held):,}"),
-    ], []
+    ]
 
 
-def _look_at_signals(path: Path, content: container.Content) -> tuple[Lines, list[str]]:
+def _look_at_signals(path: Path, content: container.Content) -> Lines:
     X, cases = signals.read_shard(path)
     return [
         ("classes", _listed(sorted({fault for fault, _ in cases}))),
         ("columns", _listed([f"{one.tag} {one.name}" for one in VARIABLES])),
         ("mode", str(content.values.get("mode", "not told"))),
         ("runs", f"{len(X):,}, of {X.shape[1]:,} points in time each"),
-    ], []
+    ]
 
 
-def _look_at_settled(_: Path, content: container.Content) -> tuple[Lines, list[str]]:
+def _look_at_settled(_: Path, content: container.Content) -> Lines:
     # Each array is named after a part of the plant's state and its mode.
     modes = {int(match[0]) for name in content.arrays if (match := re.search(r"\d+$", name))}
-    return [("modes", _listed(sorted(modes)))], []
+    return [("modes", _listed(sorted(modes)))]
 
 
-_LOOKS: dict[str, Callable[[Path, container.Content], tuple[Lines, list[str]]]] = {
+_LOOKS: dict[str, Callable[[Path, container.Content], Lines]] = {
     "signal_features": _look_at_windows,
     "onnx_encoder": _look_at_windows,
+    "signal_model": _look_at_signal_model,
     tennessee_eastman.KIND: _look_at_features,
     signals.KIND: _look_at_signals,
     settling.KIND: _look_at_settled,

@@ -13,7 +13,7 @@ from baryflow.cli.words import Line, OutputFile, WholeNumber, spoken
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.estimators.plots import new_figure
 from baryflow.exceptions import InvalidInputError
-from baryflow.features.learning import evaluate_signals, fit_signals
+from baryflow.features.labelled import evaluate_signals, fit_signals
 from baryflow.model_selection import Evaluation
 from baryflow.model_selection import evaluate as leave_out
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ import click
 from baryflow.cli import inspection
 from baryflow.cli.words import OutputFile, spoken
 from baryflow.estimators.base import Adapter
-from baryflow.exceptions import InvalidInputError
+from baryflow.exceptions import FileFormatError, InvalidInputError
+from baryflow.features import SignalModel
 from baryflow.page import html_report
 from baryflow.persistence import load
 
@@ -22,7 +25,7 @@ _MODEL = click.argument("model", type=click.Path(dir_okay=False, path_type=Path)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def inspect(file: Path) -> None:
     """Say in words what is inside a .bary file, who wrote it and when."""
-    with spoken():
+    with spoken(), _named_rightly(file):
         words = inspection.describe(file)
     click.echo(words)
 
@@ -38,12 +41,13 @@ def inspect(file: Path) -> None:
 def report(model: Path, html: Path | None, events: Path | None) -> None:
     """Say what a MODEL has learned and decided, and how its target looks."""
     with spoken():
-        found = _adapter(model)
+        found, about = _adapter(model)
         if html is None:
-            click.echo(found.report())
+            click.echo("\n".join([*([about] if about else []), found.report()]))
             return
-        happened = [] if events is None else _drifts(events)
-        html.write_text(html_report(found, title=model.stem, events=happened), encoding="utf-8")
+        happened = None if events is None else _drifts(events)
+        page = html_report(found, title=model.stem, events=happened, about=about)
+        html.write_text(page, encoding="utf-8")
         click.echo(f"page: {html}", err=True)
 
 
@@ -66,7 +70,7 @@ def _drifts(path: Path) -> list[dict[str, Any]]:
 def plot(model: Path, output: Path) -> None:
     """Draw how a MODEL has followed its target."""
     with spoken():
-        found = _adapter(model)
+        found, _ = _adapter(model)
         if not len(found.history_):
             raise InvalidInputError(
                 f"{model} has followed no target yet: 'baryflow run {model} INPUT --save FILE' first"
@@ -75,8 +79,25 @@ def plot(model: Path, output: Path) -> None:
         click.echo(f"figure: {output}", err=True)
 
 
-def _adapter(path: Path) -> Any:
-    found = load(path)
+def _adapter(path: Path) -> tuple[Any, str]:
+    """Return the model in a file, and a sentence on what makes its rows, if they are not raw ones."""
+    with _named_rightly(path):
+        found = load(path)
+    if isinstance(found, SignalModel):
+        return found.model, found.describe()
     if not isinstance(found, Adapter):
         raise InvalidInputError(f"{path} holds a {found.kind}, not a model that adapts")
-    return found
+    return found, ""
+
+
+@contextmanager
+def _named_rightly(path: Path) -> Iterator[None]:
+    """Say of a file that is not even called .bary what was expected, rather than that it is damaged."""
+    try:
+        yield
+    except FileFormatError as error:
+        if path.suffix == ".bary":
+            raise
+        raise InvalidInputError(
+            f"expected a .bary file, got {path}: 'baryflow fit' makes one of labelled files"
+        ) from error

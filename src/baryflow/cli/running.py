@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from baryflow.cli.words import Interrupted, Line, WholeNumber, spoken
 from baryflow.estimators.online_dadil import OnlineDaDiL
@@ -62,6 +63,10 @@ class Duration(click.ParamType[float]):
 @click.option("--save", "save_to", metavar="FILE", help="The adapted model, at the end.")
 @click.option("--time", metavar="COLUMN", help="Is repeated beside each prediction.")
 @click.option(
+    "--normal", metavar="FILE",
+    help="Raw rows of this machine in normal operation, for a model fitted with --window and --normal.",
+)  # fmt: skip
+@click.option(
     "--key", metavar="COLUMN",
     help="Many machines in one stream: each has a model of its own. @topic, @key: of the message.",
 )  # fmt: skip
@@ -97,6 +102,7 @@ def run(
     checkpoint: str | None,
     save_to: str | None,
     time: str | None,
+    normal: str | None,
     key: str | None,
     in_memory: int,
     batch: int,
@@ -117,6 +123,8 @@ def run(
         fitted, columns = _load(model, time, key)
         if save_to is not None and key is not None:
             raise InvalidInputError("with --key there are many models: --checkpoint keeps them")
+        if normal is not None:
+            _learn_normal(fitted, normal, columns)
         known = read_credentials(credentials)
         live = tail or source == "-" or is_url(source)
         # Nobody knows when the next row comes: look up now and then whether to stop.
@@ -156,6 +164,20 @@ def _load(
         if column is not None and column in (columns or ()):
             raise InvalidInputError(f"{column!r} is a feature of the model, not the {what}")
     return fitted, columns
+
+
+def _learn_normal(fitted: OnlineDaDiL | SignalModel, path: str, columns: list[str] | None) -> None:
+    """Tell a model of raw signals what is normal on the machine that it will follow."""
+    if not isinstance(fitted, SignalModel):
+        raise InvalidInputError("--normal is for raw signals: fit the model with --window and --normal")
+    source = open_source(path, columns=columns)
+    try:
+        found = []
+        while (batch := source.read(_READ_BY_KEY)) is not None:
+            found.append(batch.rows)
+    finally:
+        source.close()
+    fitted.learn_normal(np.concatenate(found))
 
 
 @dataclass

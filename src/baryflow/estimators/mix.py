@@ -108,8 +108,8 @@ def find_mix(model: SourceModel, seen: Seen, votes: Floats, own_share: float) ->
 
     The search begins with the votes of the classifier that knows nothing of the target. If these are
     mostly wrong, as on a machine that runs at quite another level, it ends where nothing fits. Then it
-    begins again with the usual mix and without them; if the target fits the sources that way, and only
-    then, that is believed.
+    begins again with the usual mix and without them; if the target fits the sources that way, and its
+    mix is then less unusual than the votes had it, that is believed.
     """
     mass = float(seen.masses.sum())
     weights = seen.masses / mass
@@ -118,7 +118,8 @@ def find_mix(model: SourceModel, seen: Seen, votes: Floats, own_share: float) ->
     found = _search(model, seen, votes, own_share)
     if not found.fits():
         other = _search(model, seen, None, 1.0)
-        found = other if other.fits() else found
+        nearer = _gap(other.shares, usual) < _gap(found.shares, usual)
+        found = other if other.fits() and nearer else found
     shares, expected = found.shares, found.expected
     centre, scale = _moments_at(model, seen, shares)
     # The gap found is large also where classes are merely mistaken; the gap that the votes show if the

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from baryflow.runtime.events import Event
@@ -67,7 +67,8 @@ class Shards:
         self.runners: dict[str, Runner] = {}
         self._make = make
         self._stacks: dict[str, ExitStack] = {}
-        self._left = Totals()  # of parts that are not ours any more
+        self._before: dict[str, Totals] = {}  # what had come of a part when it came to us
+        self._left = Totals()  # what has come of parts while they were ours
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> Totals:
         """Follow until the source ends or `stop` says so.
@@ -80,7 +81,7 @@ class Shards:
         Returns
         -------
         Totals
-            Of all parts, as far as they were ours when they were left.
+            Of all parts, while they were ours.
 
         Raises
         ------
@@ -114,6 +115,7 @@ class Shards:
             stack.close()
             raise
         self.runners[shard], self._stacks[shard] = runner, stack
+        self._before[shard] = replace(runner.totals)
         return cursor
 
     def _revoked(self, shard: str) -> None:
@@ -122,5 +124,6 @@ class Shards:
             return
         with self._stacks.pop(shard):
             runner.rest()
+        before = asdict(self._before.pop(shard))
         for name, count in asdict(runner.totals).items():
-            setattr(self._left, name, getattr(self._left, name) + count)
+            setattr(self._left, name, getattr(self._left, name) + count - before[name])

@@ -16,6 +16,7 @@ PORT = 9092
 PATIENCE = 10.0
 #: Seconds from one look whether a lost cluster is back to the next.
 _LOOK = 1.0
+_ANSWER = 0.3
 #: Seconds in which the same notice is not given twice.
 _REPEAT = 60.0
 _SECURITY = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
@@ -184,11 +185,11 @@ class Watch:
             return
         self._looked = now
         try:
-            client.list_topics(self.address.path, timeout=0.5)
+            client.list_topics(self.address.path, timeout=_ANSWER)
         except KafkaException:
             return
-        away = time.monotonic() - self._away  # and some seconds before that were noticed
-        self.notices.append(f"{self.address} is back; nobody answered for at least {away:.0f} s")
+        away = time.monotonic() - self._away
+        self.notices.append(f"{self.address} is back, {away:.0f} s after it was found to be away")
         self._away = None
 
     def describe(self, client: Client) -> list[int]:

@@ -29,12 +29,15 @@ class Lane:
         Partition → the message with which to go on after the batches that were taken.
     held : bool
         Whether the offsets say more than could be found out again.
+    restored : bool
+        Whether it goes on with an earlier life: the offsets then are all that was read.
     """
 
     name: str
     rows: Messages
     offsets: dict[str, int] = field(default_factory=dict)
     held: bool = False
+    restored: bool = field(default=False, init=False)
     since: float = field(default=0.0, init=False)
     _waiting: deque[tuple[str, int, Message]] = field(default_factory=deque, init=False)
 
@@ -63,7 +66,7 @@ class Lane:
                 f"what was read before is not {self.name or topic}, but {', '.join(offsets)}: "
                 f"name the topic that was read then, or start anew"
             )
-        self.offsets, self.rows.position = dict(offsets), position
+        self.offsets, self.rows.position, self.restored = dict(offsets), position, True
 
     def cursor(self) -> dict[str, Any]:
         """Return where to go on after what was taken."""

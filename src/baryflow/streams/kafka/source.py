@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,8 @@ _LONGEST_BATCH = 1800
 _SLICE = 0.2
 #: Seconds from one look for new partitions to the next.
 _REFRESH = 60.0
+#: Seconds for which leaving may take; the group notices by itself who is gone.
+_LEAVE = 5.0
 #: Why a group cannot be told how far we are while it shares out its partitions anew.
 _PASSING = (
     KafkaError.REBALANCE_IN_PROGRESS,
@@ -159,6 +162,8 @@ class KafkaSource:
     def _enter(self, lane: Lane, partition: str) -> None:
         """Find out where a partition begins for us."""
         where = lane.offsets.get(partition)
+        if where is None and lane.restored:
+            where = OFFSET_BEGINNING  # nothing of it was read, whatever the group was told by others
         if where is None:
             where = find_start(self._consumer, self._watch, partition, self._group, self._start)
             if where >= 0:
@@ -218,12 +223,11 @@ class KafkaSource:
             if tired or self._watch.notices:
                 return self._empty()
             message = self._consumer.poll(_SLICE if self._idle is None else min(_SLICE, self._idle))
-            if message is None:
-                self._watch.look(self._consumer)
-                self._refresh()
-            elif message.error() is not None:
+            self._watch.look(self._consumer)
+            self._refresh()
+            if message is not None and message.error() is not None:
                 self._trouble(message)
-            else:
+            elif message is not None:
                 self._put(message)
                 came = time.monotonic()
 
@@ -333,10 +337,12 @@ class KafkaSource:
         if self._closed:
             return
         self._closed = True
-        self._consumer.close()
-        if self._hooks is not None:
-            for name in list(self._lanes):
-                self._give_back(name)
+        for name in list(self._lanes):
+            self._give_back(name)
+        # While no broker answers, librdkafka waits for one that takes the last commit, for ever.
+        leaving = threading.Thread(target=self._consumer.close, name="leave Kafka", daemon=True)
+        leaving.start()
+        leaving.join(_LEAVE)
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure

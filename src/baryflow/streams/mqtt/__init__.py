@@ -11,7 +11,9 @@ from baryflow.streams.mqtt.connection import Session
 from baryflow.streams.mqtt.inbox import Inbox
 from baryflow.streams.mqtt.rows import RowMaker
 from baryflow.streams.mqtt.sink import MqttSink
-from baryflow.streams.mqtt.source import MqttSource
+from baryflow.streams.mqtt.source import Maker, MqttSource
+from baryflow.streams.mqtt.tags import TagMaker, find_tags
+from baryflow.streams.sampler import Sampler
 from baryflow.streams.transports import Wanted
 
 __all__ = ["open_sink", "open_source"]
@@ -32,7 +34,9 @@ def open_source(address: Address, credentials: Credentials, wanted: Wanted) -> M
         ``keepalive``, seconds of silence after which to ask whether the broker is there.
     credentials : Credentials
     wanted : Wanted
-        Columns must be named. A key may be ``"@topic"``.
+        Columns must be named. Each message is a row, a JSON object; a key may be ``"@topic"``. With
+        ``every``, each message is the value of one tag instead: a number, or an object with ``value``
+        and, if need be, ``time`` and ``quality``.
 
     Returns
     -------
@@ -65,9 +69,28 @@ def open_source(address: Address, credentials: Credentials, wanted: Wanted) -> M
         keepalive=_read_number(address, "keepalive", 10, 1, 65535),
     )
     qos = _read_number(address, "qos", 1, 0, 1)
-    maker = RowMaker(wanted.columns, wanted.time, wanted.key)
-    inbox = Inbox(address, qos, retained=False, room=_ROOM * session.inflight)
+    maker = _make_maker(address, wanted)
+    # The last value of a tag is what holds now; the last row is one of a time that is over.
+    inbox = Inbox(address, qos, retained=wanted.every is not None, room=_ROOM * session.inflight)
     return MqttSource(address, credentials, session, inbox, maker, wanted.idle)
+
+
+def _make_maker(address: Address, wanted: Wanted) -> Maker:
+    """Return what makes rows: of one message each, or of values that come one by one."""
+    columns = wanted.columns or ()
+    if wanted.every is None:
+        if wanted.tags is not None:
+            raise InvalidInputError(
+                "tags come one by one: say how often a row is made of them, --every 3min"
+            )
+        return RowMaker(columns, wanted.time, wanted.key)
+    if wanted.time is not None or wanted.key is not None:
+        raise InvalidInputError(
+            "rows that are made of tags have the plant's time, and the key that the list of tags says: "
+            "leave out time and key"
+        )
+    tags = find_tags(address, columns, wanted.tags)
+    return TagMaker(Sampler(columns, tags, wanted.every, wanted.max_age))
 
 
 def open_sink(address: Address, credentials: Credentials) -> MqttSink:

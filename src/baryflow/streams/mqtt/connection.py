@@ -24,6 +24,7 @@ from baryflow.streams.mqtt.refusals import (
     explain_absence,
     explain_failure,
     explain_farewell,
+    explain_fight,
     explain_refusal,
 )
 
@@ -36,6 +37,8 @@ PATIENCE = 10.0
 _DELAYS = (0.25, 15.0)
 #: Seconds to wait for a connection, and then for the broker's first words.
 _ANSWER = 5.0
+#: So many connections in a row that last for less than so many seconds: somebody takes them from us.
+_FIGHTS, _SHORT = 10, 3.0
 #: Seconds for what is still to be sent when it is closed.
 _FAREWELL = 2.0
 _FOR_EVER = 0xFFFFFFFF
@@ -160,9 +163,9 @@ class Connection:
     # -- in the thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        delay = _DELAYS[0]
+        delay, short = _DELAYS[0], 0
         while not self._ended.is_set():
-            self._open = False
+            self._open, began = False, time.monotonic()
             try:
                 self._live()
             except UnreachableError as error:
@@ -180,6 +183,10 @@ class Connection:
             if self._open:
                 delay = _DELAYS[0]
                 self._listener.closed(str(self._trouble))
+                short = short + 1 if time.monotonic() - began < _SHORT else 0
+                if short >= _FIGHTS and self._session.lasting:
+                    self._fail(explain_fight(self._address, self._session.client))
+                    return
             self._ended.wait(delay)
             delay = min(2 * delay, _DELAYS[1])
 
@@ -218,8 +225,7 @@ class Connection:
             raise verdict[0]
 
     def _serve(self, client: Client, wire: Any, verdict: list[UnreachableError]) -> None:
-        began = time.monotonic()
-        self._trouble = _NO_TLS
+        began, before = time.monotonic(), self._trouble
         with selectors.DefaultSelector() as selector:
             selector.register(self._told, selectors.EVENT_READ)
             selector.register(wire, selectors.EVENT_READ)
@@ -241,6 +247,8 @@ class Connection:
                 if not self._open and time.monotonic() - began > _ANSWER:
                     self._trouble = _SILENT
                     return
+        if not self._open and self._trouble is before:
+            self._trouble = _NO_TLS
 
     def _read(self, client: Client, verdict: list[UnreachableError]) -> None:
         """Read what has come; give up if the first words are not those of a broker."""
@@ -327,13 +335,33 @@ def _watch(selector: selectors.BaseSelector, wire: Any, events: int) -> None:
         selector.modify(wire, events)
 
 
+class _Tls(ssl.SSLContext):
+    """Speaks TLS, with certificates verified; a socket that comes to nothing is closed."""
+
+    def wrap_socket(self, sock: socket.socket, *args: Any, **options: Any) -> ssl.SSLSocket:
+        """Agree on a secret at once."""
+        wrapped = super().wrap_socket(sock, *args, **options)
+        try:
+            wrapped.settimeout(_ANSWER)
+            wrapped.do_handshake()
+        except BaseException:
+            wrapped.close()
+            raise
+        return wrapped
+
+
 def _make_tls(address: Address, credentials: Credentials) -> ssl.SSLContext | None:
     if address.scheme != "mqtts":
         return None
     try:
-        context = ssl.create_default_context(cafile=credentials.ca_file)
+        context = _Tls(ssl.PROTOCOL_TLS_CLIENT)  # checks certificates, and that they are for this host
+        if credentials.ca_file is not None:
+            context.load_verify_locations(credentials.ca_file)
+        else:
+            context.load_default_certs()
         if credentials.cert_file is not None:
-            context.load_cert_chain(credentials.cert_file, credentials.key_file, password=lambda: b"")
+            # Without a password: it would be asked for on the terminal, where nobody sits.
+            context.load_cert_chain(credentials.cert_file, credentials.key_file, lambda: b"")
     except (ssl.SSLError, OSError) as error:
         raise InvalidInputError(
             "ca_file must hold certificates, cert_file one of ours and key_file its key, all as PEM "

@@ -37,6 +37,8 @@ class Delivery:
     payload : bytes
     name : str
         What the publisher calls it; ``""`` if it does not.
+    arrived : float
+        When it came, in seconds since the epoch.
     """
 
     connection: int
@@ -45,6 +47,7 @@ class Delivery:
     topic: str
     payload: bytes
     name: str
+    arrived: float = 0.0
 
     @cached_property
     def digest(self) -> str:
@@ -161,7 +164,7 @@ class Inbox:
         payload = bytes(message.payload)
         self._items.put(
             Delivery(number, message.mid if message.qos else 0, bool(message.dup), topic, payload,
-                     _name_of(message.properties))
+                     _name_of(message.properties), time.time())
         )  # fmt: skip
 
     def published(self, mid: int, code: int, name: str) -> None:

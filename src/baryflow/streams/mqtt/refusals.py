@@ -12,6 +12,8 @@ from baryflow.streams.addresses import PREFIX, Address, Credentials
 _PASSING = {0x80, 0x81, 0x83, 0x88, 0x89, 0x8B, 0x8D, 0x93, 0x97, 0x9C, 0x9F}
 #: Number of OpenSSL for a certificate that is for another host.
 _OTHER_HOST = (62, 64)
+#: The other end is gone, which it may be for a while only.
+_HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError)
 _CLIENT_NAME = 0x85
 _TAKEN_OVER = 0x8E
 
@@ -29,7 +31,7 @@ def explain_failure(error: Exception, address: Address) -> UnreachableError | No
                 f"signed it, as ca_file or {PREFIX}CA_FILE"
             )
         return UnreachableError(f"{address}: {words}")
-    if isinstance(error, ssl.SSLError):
+    if isinstance(error, ssl.SSLError) and not isinstance(error, _HUNG_UP):
         reason = (error.reason or "").upper()
         if "ALERT" in reason or "CERTIFICATE" in reason:
             words = (
@@ -52,6 +54,8 @@ def explain_absence(error: Exception | str, address: Address, seconds: float) ->
         words = "nothing listens there: look at host and port, and whether the broker runs"
     elif isinstance(error, str):
         words = error
+    elif address.scheme == "mqtts" and isinstance(error, _HUNG_UP):
+        words = "it hangs up when it hears TLS: use the port that speaks it, or mqtt:// without TLS"
     else:
         words = f"no answer ({error or type(error).__name__}): look at host, port and firewall"
     return UnreachableError(f"{address}: {words} (tried for {seconds:.0f} s)")
@@ -85,10 +89,15 @@ def explain_refusal(
 def explain_farewell(number: int, name: str, address: Address, client: str) -> UnreachableError | None:
     """Return why a broker has ended a connection for good, or None if trying again may help."""
     if number == _TAKEN_OVER:
-        return UnreachableError(
-            f"{address}: another process has taken over the session {client!r}: two runs need two "
-            "names, choose one with ?client=NAME"
-        )
+        return explain_fight(address, client)
     if number in (0x87, 0x8A, 0x98):
         return UnreachableError(f"{address}: it has shut us out: {name}")
     return None
+
+
+def explain_fight(address: Address, client: str) -> UnreachableError:
+    """Return that somebody else uses our name; not all brokers say so."""
+    return UnreachableError(
+        f"{address}: another process takes over the session {client!r}: two runs need two names, choose "
+        "one with ?client=NAME"
+    )

@@ -1,4 +1,4 @@
-"""Messages that are rows, and messages that are the value of one tag each."""
+"""Messages that are rows."""
 
 from __future__ import annotations
 

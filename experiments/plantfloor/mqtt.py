@@ -1,0 +1,241 @@
+"""MQTT on a bad day: runs and brokers killed, the wire cut, payloads damaged; and what defaults lose.
+
+``python -m experiments.plantfloor.mqtt [PART ...]`` runs the parts named, or all, with a real mosquitto
+and ``baryflow run``, and writes what came of each to ``results/mqtt.json`` as soon as it is done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from baryflow.streams import open_source
+from baryflow.streams.addresses import Credentials
+from tests.streams.following import (
+    COLUMNS,
+    Follower,
+    kill_again_and_again,
+    make_record,
+    mutate,
+    read_records,
+    save_model,
+)
+from tests.streams.mosquitto import CONFIGURATION, PASSWORD, USER, Broker, Publisher, Sending
+from tests.streams.proxy import Proxy
+
+RESULTS = Path(__file__).parent / "results" / "mqtt.json"
+US = Credentials(USER, PASSWORD)
+ENVIRONMENT = {"BARYFLOW_USERNAME": USER, "BARYFLOW_PASSWORD": PASSWORD}
+TOPIC = "plant/pump1"
+#: What Debian's mosquitto does if it is told nothing but where to listen.
+DEFAULTS = "listener 1883\nallow_anonymous true\npersistence_location /var/lib/mosquitto/\n"
+
+
+def follow(folder, url):
+    return Follower(folder / "run", url, ENVIRONMENT, "--time", "n")
+
+
+def subscribe(broker, url, **options):
+    return contextlib.closing(open_source(url, columns=COLUMNS, credentials=US, **options))
+
+
+def count(folder, sent):
+    """Return what became of the messages 0 to `sent`."""
+    found = Counter(int(record["time"]) for record in read_records(folder / "run", "predictions"))
+    words = [one["words"] for one in read_records(folder / "run", "events") if one["event"] == "warning"]
+    again = [int(one.split()[0]) for one in words if "delivered a second time" in one]
+    return {
+        "sent": sent,
+        "predicted": sum(found.values()),
+        "missing": sum(number not in found for number in range(sent)),
+        "predicted_twice": sum(times - 1 for times in found.values()),
+        "delivered_again_and_passed_over": sum(again),
+    }
+
+
+def wait_until_still(one, folder, seconds=5.0):
+    """Wait until nothing more comes: some messages may be lost."""
+    path, last, since = folder / "run" / "predictions.ndjson", -1, time.monotonic()
+    while time.monotonic() - since < seconds:
+        size = path.stat().st_size if path.exists() else 0
+        if size != last:
+            last, since = size, time.monotonic()
+        assert one.process.poll() is None, one.words()
+        time.sleep(0.1)
+
+
+def kills(folder, rows, named=False):
+    """Kill the run 20 times; messages have no names, so the broker's numbers must do."""
+    with Broker(folder / "broker") as broker:
+        url = broker.url(TOPIC)
+        with subscribe(broker, url):
+            pass
+        with Sending(broker.port, TOPIC, rows, itertools.count(), 60, named=named) as sending:
+            kill_again_and_again(lambda: follow(folder, url), 20, longest=1.0)
+            sending.stopped = True
+        with follow(folder, url) as last:
+            last.wait_for(sending.sent, seconds=300)
+            wait_until_still(last, folder, 2.0)
+            last.end()
+    return {"kills_of_the_run": 20} | count(folder, sending.sent)
+
+
+def restart(folder, rows, how, times):
+    rng = random.Random(0)
+    with Broker(folder / "broker") as broker:
+        url = broker.url(TOPIC)
+        with subscribe(broker, url):
+            pass
+        sending = Sending(broker.port, TOPIC, rows, itertools.count(), 60)
+        with follow(folder, url) as one, sending:
+            one.wait_until_working()
+            for _ in range(times):
+                time.sleep(1.0 + rng.random())
+                broker.restart(how, away=rng.random())
+            time.sleep(2.0)
+            sending.stopped = True
+            sending.thread.join()
+            wait_until_still(one, folder)
+            one.end()
+    return {f"{how.name}_of_the_broker": times} | count(folder, sending.sent)
+
+
+def broker_ended(folder, rows):
+    """End the broker in order 10 times, in mid-stream."""
+    return restart(folder, rows, signal.SIGTERM, 10)
+
+
+def broker_killed(folder, rows):
+    """Kill the broker 20 times, in mid-stream."""
+    return restart(folder, rows, signal.SIGKILL, 20)
+
+
+def cut(folder, rows):
+    """Let nothing through for 60 seconds."""
+    with Broker(folder / "broker") as broker, Proxy(broker.port) as proxy:
+        url = broker.url(TOPIC, port=proxy.port)
+        with subscribe(broker, url):
+            pass
+        sending = Sending(broker.port, TOPIC, rows, itertools.count(), 40, named=False)
+        with follow(folder, url) as one, sending:
+            one.wait_until_working()
+            time.sleep(3.0)
+            proxy.cut()
+            time.sleep(60.0)
+            proxy.heal()
+            time.sleep(3.0)
+            sending.stopped = True
+            sending.thread.join()
+            one.wait_for(sending.sent, seconds=300)
+            one.end()
+    words = [one["words"] for one in read_records(folder / "run", "events") if one["event"] == "warning"]
+    away = [one.rsplit("after ", 1)[1] for one in words if "connected again after" in one]
+    return {"seconds_cut": 60, "said_to_be_away": away} | count(folder, sending.sent)
+
+
+def fuzz(folder, rows):
+    """Send 5,000 damaged payloads."""
+    rng, sent = random.Random(0), 5000
+    with Broker(folder / "broker", configuration=_saving_each_second()) as broker:
+        with subscribe(broker, broker.url(TOPIC)):
+            pass
+        with follow(folder, broker.url(TOPIC)) as one, Publisher(broker.port) as publisher:
+            payloads = (mutate(json.dumps(make_record(rows, i)).encode(), rng) for i in range(sent))
+            publisher.send_all(TOPIC, payloads)
+            one.wait_for(sent, seconds=300)
+            one.end()
+            words = one.words().splitlines()[-1]
+    good, bad = (read_records(folder / "run", name) for name in ("predictions", "quarantine"))
+    positions = sorted(record["position"] for record in good + bad)
+    reasons = Counter(record["reason"] for record in bad)
+    return {
+        "sent": sent, "predicted": len(good), "quarantined": len(bad), "last_words": words,
+        "each_position_once": positions == list(range(1, sent + 1)), "reasons": len(reasons),
+    }  # fmt: skip
+
+
+def _saving_each_second():
+    return CONFIGURATION.replace("autosave_on_changes true", "autosave_on_changes false")
+
+
+def _lose(folder, configuration, sent, restarted):
+    """Return how many messages are lost that were sent while the client was away."""
+    with Broker(folder, configuration=configuration) as broker:
+        url = broker.url("plant/away")
+        with subscribe(broker, url):
+            pass
+        with Publisher(broker.port) as publisher:
+            publisher.send_all("plant/away", [{"x0": i} for i in range(sent)])
+        if restarted:
+            broker.restart(signal.SIGTERM)
+        got = 0
+        with subscribe(broker, url, idle=2.0) as source:
+            while batch := source.read(256, 2.0):
+                got += len(batch.rows)
+                source.acknowledge(batch.cursor)
+    return sent - got
+
+
+def losses(folder, rows):
+    """Count what is lost with mosquitto's defaults, and with the configuration of the docs."""
+    del rows
+    return {
+        f"{what}, {name}": f"{_lose(folder / f'{name}-{n}', text, n, restarted)} of {n} lost"
+        for name, text in (("defaults", DEFAULTS), ("docs/mosquitto.conf", CONFIGURATION))
+        for what, n, restarted in (("broker restarted", 500, True), ("client away", 3000, False))
+    }
+
+
+def rates(folder, rows):
+    """Measure rows a second, from publisher to acknowledgement, with two ways of saving."""
+    found = {}
+    for name, text in (("after_every_change", CONFIGURATION), ("each_second", _saving_each_second())):
+        sent = 2000
+        with Broker(folder / name, configuration=text) as broker:
+            with subscribe(broker, broker.url(TOPIC), idle=5.0) as source:
+                with Publisher(broker.port) as publisher:
+                    began = time.monotonic()
+                    for number in range(sent):
+                        publisher.send(TOPIC, make_record(rows, number))
+                    got = 0
+                    while got < sent:
+                        batch = source.read(32, 1.0)
+                        got += len(batch.rows)
+                        source.acknowledge(batch.cursor)
+                    seconds = time.monotonic() - began
+                    publisher.wait(300)
+        found[f"rows_a_second_saving_{name}"] = round(sent / seconds)
+    return found
+
+
+PARTS = {one.__name__: one for one in (kills, broker_ended, broker_killed, cut, fuzz, losses, rates)}
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    chosen = parser.parse_args(arguments).parts or list(PARTS)
+    for name in chosen:
+        with tempfile.TemporaryDirectory() as folder:
+            rows = save_model(Path(folder) / "model.bary")
+            began = time.monotonic()
+            found = PARTS[name](Path(folder), rows)
+        found["seconds"] = round(time.monotonic() - began, 1)
+        print(name, json.dumps(found), file=sys.stderr, flush=True)
+        known = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+        RESULTS.parent.mkdir(exist_ok=True)
+        text = json.dumps(known | {name: found}, indent=1, ensure_ascii=False)
+        RESULTS.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

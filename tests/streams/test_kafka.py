@@ -1,0 +1,445 @@
+"""Rows from a topic and records to one, with librdkafka's mock cluster in a process of its own."""
+
+import json
+import subprocess
+import sys
+import time
+import uuid
+
+import numpy as np
+import pytest
+
+from baryflow.exceptions import InvalidInputError, UnreachableError
+from baryflow.streams import open_sink, open_source
+from baryflow.streams.addresses import parse_address
+from baryflow.streams.kafka import sink as sinks
+from baryflow.streams.kafka import source as sources
+from tests.streams.kafka_cluster import Cluster
+from tests.streams.kafka_trials import mutate
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with Cluster(brokers=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic():
+    return f"t{uuid.uuid4().hex[:8]}"
+
+
+def rows(n, start=0):
+    return [(f"k{i % 7}", json.dumps({"a": i, "b": i / 2})) for i in range(start, start + n)]
+
+
+def open_topic(cluster, topic, options="", **kwargs):
+    kwargs = {"columns": ["b", "a"], "key": "@key", "idle": 0.3} | kwargs
+    return open_source(cluster.url(topic, options), **kwargs)
+
+
+def drain(source, count, n=16):
+    """Return batches until `count` rows, good and bad, have come; a slow machine may take its time."""
+    batches, began = [], time.monotonic()
+    while sum(len(batch.rows) + len(batch.rejected) for batch in batches) < count:
+        batches.append(source.read(n, 0.1))
+        source.acknowledge(batches[-1].cursor)
+        assert time.monotonic() - began < 60
+    return batches
+
+
+def read_some(source, n):
+    """Return the next batch that has rows."""
+    return next(batch for batch in iter(lambda: source.read(n, 0.1), None) if len(batch.rows))
+
+
+def nothing(_):
+    """Do nothing about a shard."""
+
+
+def values(batches):
+    return sorted(value for batch in batches for value in batch.rows[:, 1])
+
+
+def test_messages_are_rows_with_key_offset_and_time(cluster, topic):
+    cluster.send(topic, rows(40))
+    source = open_topic(cluster, topic)
+    batches = drain(source, 40)
+    source.close()
+    assert values(batches) == list(range(40))
+    positions = np.concatenate([batch.positions for batch in batches])
+    assert positions.tolist() == list(range(1, 41))
+    sent = {
+        f"{one.partition()}:{one.offset()}": (one.key().decode(), json.loads(one.value())["a"])
+        for one in cluster.received(topic)
+    }
+    for batch in batches:
+        assert batch.shard == ""
+        for offset, key, row, when in zip(
+            batch.offsets, batch.keys, batch.rows, batch.times, strict=True
+        ):
+            assert sent[offset] == (key, row[1])
+            assert row[0] == row[1] / 2
+            assert when[10] == "T"
+            assert when.endswith("+00:00")
+
+
+def test_key_and_time_can_be_columns_and_the_key_the_topic(cluster, topic):
+    cluster.send(topic, [(None, b'{"a": 1, "b": 2, "unit": "p7", "when": "noon"}')])
+    source = open_topic(cluster, topic, key="unit", time="when")
+    batch = read_some(source, 16)
+    source.close()
+    assert (batch.keys, batch.times) == (["p7"], ["noon"])
+    source = open_topic(cluster, topic, key="@topic")
+    batch = read_some(source, 16)
+    source.close()
+    assert batch.keys == [topic]
+
+
+def test_a_later_life_goes_on_after_the_cursor_in_every_partition(cluster, topic):
+    cluster.send(topic, rows(100))
+    source = open_topic(cluster, topic)
+    first = [read_some(source, 16) for _ in range(3)]
+    source.close()  # it has fetched more than that
+    cursor = json.loads(json.dumps(first[-1].cursor))
+    source = open_topic(cluster, topic)
+    source.seek(cursor)
+    cluster.send(topic, rows(10, 100))
+    rest = drain(source, 110 - len(values(first)))
+    source.close()
+    assert values(first + rest) == list(range(110))
+    assert max(one for batch in rest for one in batch.positions) == 110
+
+
+def test_the_group_is_told_what_was_acknowledged_and_no_more(cluster, topic):
+    cluster.send(topic, rows(40))
+    source = open_topic(cluster, topic, "?group=told")
+    first, second = read_some(source, 16), read_some(source, 16)
+    assert len(second.rows) > 0
+    source.acknowledge(first.cursor)
+    source.close()
+    told = cluster.committed(topic, "told")
+    assert {f"{topic}-{number}": offset for number, offset in told.items()} == first.cursor["offsets"]
+    source = open_topic(cluster, topic, "?group=told")  # without a cursor the group knows
+    rest = drain(source, 40 - len(first.rows))
+    source.close()
+    assert values([first, *rest]) == list(range(40))
+
+
+def test_the_cursor_wins_over_what_the_group_was_told(cluster, topic):
+    cluster.send(topic, rows(30))
+    source = open_topic(cluster, topic, "?group=ahead")
+    batches = drain(source, 30, 8)
+    source.close()
+    source = open_topic(cluster, topic, "?group=ahead")
+    first = next(batch for batch in batches if len(batch.rows))
+    source.seek(first.cursor)
+    again = drain(source, 30 - len(first.rows), 8)
+    source.close()
+    assert values([first, *again]) == list(range(30))
+
+
+def test_from_the_latest_on_nothing_is_lost_even_if_killed_before_the_first_row(cluster, topic):
+    cluster.send(topic, rows(20))
+    source = open_topic(cluster, topic, "?start=latest")
+    batch = source.read(16, 0.1)
+    source.close()
+    assert batch.held
+    assert len(batch.rows) == 0
+    cluster.send(topic, rows(20, 20))  # nobody is there
+    source = open_topic(cluster, topic, "?start=latest")
+    source.seek(batch.cursor)
+    rest = drain(source, 20)
+    source.close()
+    assert values(rest) == list(range(20, 40))
+
+
+def test_messages_that_were_deleted_before_they_were_read_are_told(cluster, topic):
+    cluster.send(topic, [(None, json.dumps({"a": 0, "b": 0, "c": "x" * 500_000}))] * 14, partition=0)
+    cluster.send(topic, rows(3), partition=0)
+    source = open_topic(cluster, topic)
+    source.seek({"offsets": {f"{topic}-0": 1}, "position": 1})
+    batches, began = [source.read(16, 0.1)], time.monotonic()
+    while "0:16" not in batches[-1].offsets:
+        batches.append(source.read(16, 0.1))
+        assert time.monotonic() - began < 60
+    source.close()
+    notices = [notice for batch in batches for notice in batch.notices]
+    first = int(next(batch.offsets[0] for batch in batches if len(batch.rows)).split(":")[1])
+    assert first > 1
+    assert notices == [f"{first - 1} messages of {topic}-0 were deleted before they were read"]
+    assert sum(len(batch.rows) for batch in batches) == 17 - first
+
+
+@pytest.mark.parametrize(
+    ("cursor", "words"),
+    [
+        ({"offsets": {"elsewhere-0": 1}, "position": 1}, "what was read before"),
+        ({"offset": 3}, "must be offsets"),
+        ({"offsets": {"x-0": -3}}, "must be offsets"),
+    ],
+)
+def test_a_cursor_of_something_else_is_refused(cluster, topic, cursor, words):
+    cluster.send(topic, rows(1))
+    source = open_topic(cluster, topic)
+    with pytest.raises(InvalidInputError, match=words):
+        source.seek(cursor)
+    source.close()
+
+
+def test_a_topic_that_was_made_anew_is_refused(cluster, topic):
+    cluster.send(topic, rows(3), partition=1)
+    source = open_topic(cluster, topic)
+    source.seek({"offsets": {f"{topic}-1": 900}, "position": 900})
+    with pytest.raises(InvalidInputError, match="made anew"):
+        drain(source, 1)
+    source.close()
+
+
+def test_damaged_messages_are_set_aside_with_their_offset(cluster, topic):
+    import random
+
+    draw = random.Random(1)
+    damaged = [mutate(draw, b'{"a": 1.5, "b": -2}') for _ in range(500)]
+    cluster.send(topic, [(draw.randbytes(4), one) for one in [None, b"", *damaged]])
+    cluster.send(topic, rows(5))
+    source = open_topic(cluster, topic)
+    batches = drain(source, 507, 64)
+    source.close()
+    offsets = [offset for batch in batches for offset in batch.offsets]
+    offsets += [one.offset for batch in batches for one in batch.rejected]
+    assert len(offsets) == len(set(offsets)) == 507
+    assert set(offsets) == {f"{one.partition()}:{one.offset()}" for one in cluster.received(topic)}
+    assert sum(len(batch.rejected) for batch in batches) > 300
+    assert all(one.reason for batch in batches for one in batch.rejected)
+
+
+def test_a_new_partition_is_read_from_its_beginning(cluster, topic, monkeypatch):
+    cluster.send(topic, rows(40))
+    monkeypatch.setattr(sources, "_REFRESH", 0.0)
+    source = open_topic(cluster, topic, "?start=latest")
+    source._partitions = source._partitions[:2]  # as if the others were not there yet
+    late = [one for one in cluster.received(topic) if one.partition() >= 2]
+    batches = drain(source, len(late))
+    source.close()
+    assert sum(len(batch.rows) for batch in batches) == len(late) > 0
+    assert "new partitions" in " ".join(notice for batch in batches for notice in batch.notices)
+
+
+def test_a_broker_that_goes_and_comes_back_is_told_and_nothing_is_missing(topic):
+    with Cluster() as cluster:
+        cluster.send(topic, rows(20))
+        source = open_topic(cluster, topic, "?group=away")
+        batches = drain(source, 20)
+        cluster.order("down")
+        cluster.send(topic, rows(20, 20))
+        began = time.monotonic()
+        while not any("answers" in notice for batch in batches for notice in batch.notices):
+            batches.append(source.read(16, 0.1))
+            assert time.monotonic() - began < 30
+        cluster.order("up")
+        while len(values(batches)) < 40 or "is back" not in str([batch.notices for batch in batches]):
+            batches.append(source.read(16, 0.1))
+            assert time.monotonic() - began < 60
+        source.close()
+        assert values(batches) == list(range(40))
+
+
+def test_a_network_that_carries_nothing_for_a_while_loses_nothing(topic):
+    with Cluster() as cluster:
+        cluster.send(topic, rows(20))
+        source = open_topic(cluster, topic)
+        batches = drain(source, 20)
+        cluster.order("stall")
+        cluster.send(topic, rows(20, 20))
+        assert not source.read(16, 0.1)
+        cluster.order("up")
+        began = time.monotonic()
+        while len(values(batches)) < 40:
+            batches.append(source.read(16, 0.1))
+            assert time.monotonic() - began < 60
+        source.close()
+        assert values(batches) == list(range(40))
+
+
+def test_a_process_ends_although_nobody_answers_any_more(topic):
+    program = """
+import sys
+from baryflow.streams import open_source
+source = open_source(sys.argv[1], columns=["a"], idle=0.2)
+while not (batch := source.read(5)).offsets:
+    pass
+print("read", flush=True)
+sys.stdin.readline()
+source.acknowledge(batch.cursor)
+source.read(1)
+source.close()
+print("closed", flush=True)
+"""
+    with Cluster() as cluster:
+        cluster.send(topic, rows(5))
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, cluster.url(topic, "?group=leaving")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            assert process.stdout.readline() == "read\n"
+            cluster.order("stall")
+            words, _ = process.communicate("\n", timeout=60)  # without a bound it waits for ever
+        finally:
+            process.kill()
+            process.communicate()
+    assert (words, process.returncode) == ("closed\n", 0)
+
+
+# -- shards --------------------------------------------------------------------------------------------
+
+
+def test_attached_each_batch_is_of_one_shard_and_counted_there(cluster, topic):
+    cluster.send(topic, rows(100))
+    kept, events = {}, []
+    for life in range(2):
+        source = open_topic(cluster, topic, f"?group=shards-{topic}&session=6")
+        source.attach(
+            lambda shard: events.append(("taken", shard)) or kept.get(shard),
+            lambda shard: events.append(("given", shard)),
+        )
+        batches, began = [], time.monotonic()
+        while sum(len(batch.rows) for batch in batches) < (100 if life == 0 else 50):
+            batches.append(source.read(8, 0.1))
+            assert time.monotonic() - began < 30
+        source.close()
+        assert {kind for kind, _ in events} == {"taken", "given"}
+        assert sorted(name for kind, name in events if kind == "taken") == sorted(
+            name for kind, name in events if kind == "given"
+        )
+        for batch in batches:
+            if batch:
+                assert {f"{topic}-{offset.split(':')[0]}" for offset in batch.offsets} <= {batch.shard}
+                assert set(batch.cursor["offsets"]) == {batch.shard}
+                before = kept.get(batch.shard, {"position": 0})["position"]
+                assert batch.positions.tolist() == list(range(before + 1, before + 1 + len(batch.rows)))
+                kept[batch.shard] = batch.cursor
+        cluster.send(topic, rows(50, 100))
+    assert sum(cursor["position"] for cursor in kept.values()) == 150
+
+
+@pytest.mark.parametrize("which", ["assigned", "revoked"])
+def test_what_a_hook_raises_comes_out(cluster, topic, which):
+    def fail(shard):
+        raise RuntimeError(f"no room for {shard}")
+
+    cluster.send(topic, rows(10))
+    source = open_topic(cluster, topic, f"?group=hooks-{topic}&session=6")
+    hooks = {"assigned": nothing, "revoked": nothing} | {which: fail}
+    source.attach(**hooks)
+    with pytest.raises(RuntimeError, match="no room for"):
+        read_and_close(source)
+    source.close()
+
+
+def read_and_close(source):
+    began = time.monotonic()
+    while not source.read(8, 0.1).shard:
+        assert time.monotonic() - began < 30
+    source.close()
+
+
+def test_sharing_needs_a_group_and_comes_first(cluster, topic):
+    cluster.send(topic, rows(1))
+    source = open_topic(cluster, topic)
+    with pytest.raises(InvalidInputError, match="group=NAME"):
+        source.attach(nothing, nothing)
+    source.close()
+    source = open_topic(cluster, topic, "?group=g")
+    source.read(1)
+    with pytest.raises(InvalidInputError, match="before it is read"):
+        source.attach(nothing, nothing)
+    source.close()
+
+
+# -- sink ----------------------------------------------------------------------------------------------
+
+
+def test_records_arrive_with_their_key_however_short_the_queue(cluster, topic, monkeypatch):
+    monkeypatch.setattr(sinks, "_QUEUE", 10)
+    sink = open_sink(cluster.url(topic))
+    sink.write([{"n": i, "key": f"k{i % 5}", "p": float("nan")} for i in range(300)])
+    sink.flush(sync=True)
+    found = cluster.received(topic)
+    assert sink.position == sum(len(one.value()) for one in found)
+    sink.truncate(0)  # cannot be taken back
+    sink.write([{"n": 300}])
+    sink.close()
+    sink.close()
+    found = {json.loads(one.value())["n"]: one for one in cluster.received(topic)}
+    assert sorted(found) == list(range(301))
+    assert json.loads(found[7].value()) == {"n": 7, "key": "k2", "p": None}
+    assert (found[7].key(), found[300].key()) == (b"k2", None)
+
+
+def test_what_cannot_be_delivered_is_an_error(topic):
+    with Cluster() as cluster:
+        cluster.send(topic, rows(1))
+        sink = open_sink(cluster.url(topic, "?patience=1"))
+        cluster.order("down")
+        sink.write([{"n": 1}])
+        with pytest.raises(UnreachableError, match="could not be delivered: _MSG_TIMED_OUT"):
+            sink.flush(sync=True)
+        with pytest.raises(OSError, match="could not be delivered"):
+            sink.close()
+
+
+# -- addresses -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("?start=middle", "earliest or latest"),
+        ("?session=soon", "session must be"),
+        ("?offset=3", "no option 'offset'"),
+        ("?security=tls", "security must be"),
+        ("?security=sasl_ssl", "needs a user"),
+        ("?mechanism=PLAIN", "mechanism is for"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_tried(options, words):
+    with pytest.raises(InvalidInputError, match=words):
+        open_source(f"kafka://nowhere.invalid/rows{options}", columns=["a"])
+
+
+def test_what_kafka_cannot_do_is_refused():
+    with pytest.raises(InvalidInputError, match="one topic"):
+        open_source("kafka://nowhere.invalid/", columns=["a"])
+    with pytest.raises(InvalidInputError, match="name the columns"):
+        open_source("kafka://nowhere.invalid/rows", columns=None)
+    with pytest.raises(InvalidInputError, match="each message of Kafka is a row"):
+        open_source("kafka://nowhere.invalid/rows", columns=["a"], every=60.0)
+
+
+def test_a_topic_that_is_not_there_is_said(cluster):
+    with pytest.raises(InvalidInputError, match="there is no topic 'nonesuch'"):
+        open_source(cluster.url("nonesuch"), columns=["a"])
+
+
+def test_several_hosts_stand_in_one_address():
+    address = parse_address("kafka://a:1,b:2,[::1]:3/rows?group=g")
+    assert (address.host, address.port, address.more) == ("a", 1, ("b:2", "[::1]:3"))
+    assert str(address) == "kafka://a:1,b:2,[::1]:3/rows"
+    for wrong in ("kafka://a:1,b:x/rows", "kafka://a:1,,b/rows", "kafka://a,u:p@b/rows"):
+        with pytest.raises(InvalidInputError):
+            parse_address(wrong)
+    with pytest.raises(InvalidInputError, match="expected one host"):
+        address.check_options("group")
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(ModuleNotFoundError, match=r"baryflow\[kafka\]"):
+        open_source("kafka://nowhere.invalid/rows", columns=["a"])
+
+
+def test_importing_streams_does_not_import_kafka():
+    program = "import sys, baryflow.streams; sys.exit('confluent_kafka' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,329 @@
+"""MQTT with a real broker, in one process."""
+
+import contextlib
+import json
+import math
+import time
+
+import pytest
+
+from baryflow.exceptions import InvalidInputError, UnreachableError
+from baryflow.streams import open_sink, open_source
+from baryflow.streams.addresses import Credentials, parse_address
+from baryflow.streams.mqtt.tags import read_reading
+from baryflow.streams.mqtt.window import Taken, Window
+from tests.streams.files import require
+from tests.streams.mosquitto import CONFIGURATION, PASSWORD, USER, Broker, Publisher
+
+require("paho.mqtt.client")
+US = Credentials(USER, PASSWORD)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    with Broker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def publisher(broker):
+    with Publisher(broker.port) as publisher:
+        yield publisher
+
+
+def subscribe(broker, path, **options):
+    options = {"columns": ["n"], "idle": 0.2, "credentials": US} | options
+    return contextlib.closing(open_source(broker.url(path), **options))
+
+
+def take(source, count, n=32, seconds=30.0, acknowledge=True):
+    """Read batches until so many rows have come, good and bad; acknowledge them all."""
+    batches, until = [], time.monotonic() + seconds
+    while sum(len(batch.rows) + len(batch.rejected) for batch in batches) < count:
+        assert time.monotonic() < until
+        batch = source.read(n, 1.0)
+        if batch:
+            batches.append(batch)
+            if acknowledge:
+                source.acknowledge(batch.cursor)
+    return batches
+
+
+def rows_of(batches):
+    return [value for batch in batches for value in batch.rows[:, 0].tolist()]
+
+
+def notices_of(batches):
+    return " ".join(notice for batch in batches for notice in batch.notices)
+
+
+def test_messages_are_rows(broker, publisher):
+    with subscribe(broker, "rows/+/now", time="t", key="@topic") as source:
+        publisher.send_all("rows/a/now", [{"n": 1, "t": "08:00"}, {"n": None, "t": "08:01"}])
+        publisher.send_all("rows/b/now", [{"n": 3.5}, b"no JSON", {"m": 1}])
+        publisher.send_all("rows/b/then", [{"n": 4}])
+        batches = take(source, 5)
+    first = batches[0]
+    assert rows_of(batches)[0] == 1.0
+    assert math.isnan(rows_of(batches)[1])
+    assert first.times[:2] == ["08:00", "08:01"]
+    assert [key for batch in batches for key in batch.keys] == ["rows/a/now"] * 2 + ["rows/b/now"]
+    bad = [one for batch in batches for one in batch.rejected]
+    assert [one.position for one in bad] == [4, 5]
+    assert "JSON" in bad[0].reason
+    assert all(one.offset for one in bad)
+
+
+def test_a_hash_stands_for_all_that_follows(broker, publisher):
+    assert parse_address("mqtt://h/plant/#?client=a").path == "plant/#"
+    assert parse_address("mqtt://h/plant/%23").path == "plant/#"
+    with subscribe(broker, "hash/#") as source:
+        publisher.send_all("hash/a/b/c", [{"n": 1}])
+        assert rows_of(take(source, 1)) == [1.0]
+
+
+def test_batches_are_larger_than_what_brokers_send_ahead_by_default(tmp_path):
+    shy = CONFIGURATION.replace("max_inflight_messages 0", "max_inflight_messages 20")
+    with Broker(tmp_path, configuration=shy) as broker, Publisher(broker.port) as publisher:
+        with subscribe(broker, "many", idle=None) as source:
+            publisher.send_all("many", [{"n": i} for i in range(64)])
+            assert len(source.read(64).rows) == 64  # no time-out: it would wait for ever
+        with subscribe(broker, "few?inflight=8", idle=None) as source:
+            publisher.send_all("few", [{"n": i} for i in range(8)])
+            assert len(source.read(64).rows) == 8
+
+
+def test_what_was_not_acknowledged_comes_again_and_what_was_does_not(broker, publisher):
+    with subscribe(broker, "again") as source:
+        publisher.send_all("again", [{"n": i} for i in range(20)])
+        first = source.read(8, 1.0)
+        source.acknowledge(first.cursor)
+        rest = take(source, 12, acknowledge=False)
+        assert rows_of([first, *rest]) == list(range(20))
+    with subscribe(broker, "again") as source:
+        source.seek(first.cursor)
+        again = take(source, 12)
+    assert rows_of(again) == list(range(8, 20))
+    assert [one for batch in again for one in batch.offsets] == [one for b in rest for one in b.offsets]
+    assert again[0].positions[0] == 9
+
+
+def test_what_is_on_disk_but_was_not_acknowledged_is_passed_over(broker, publisher):
+    with subscribe(broker, "dead") as source:
+        publisher.send_all(
+            "dead", [{"n": 7}] * 20
+        )  # all the same: their content does not tell them apart
+        kept = take(source, 20, n=20, acknowledge=False)[-1]
+    with subscribe(broker, "dead") as source:
+        source.seek(kept.cursor)
+        publisher.send_all("dead", [{"n": 7}] * 3)
+        batches = take(source, 3)
+    assert rows_of(batches) == [7.0] * 3
+    assert "20 messages were delivered a second time" in notices_of(batches)
+
+
+def test_what_a_publisher_sends_twice_under_one_name_is_taken_once(broker, publisher):
+    with subscribe(broker, "named") as source:
+        for name in ("a", "b", "a", "c", "b", "c", "d"):
+            publisher.send_all("named", [{"n": ord(name)}], name=name)
+        batches = take(source, 4)
+        assert not source.read(8)
+    assert [one for batch in batches for one in batch.offsets] == ["a", "b", "c", "d"]
+
+
+def test_a_broker_that_has_forgotten_us_is_told_of(tmp_path):
+    forgetful = CONFIGURATION.replace("persistence true", "persistence false")
+    with Broker(tmp_path, configuration=forgetful) as broker, subscribe(broker, "lost") as source:
+        with Publisher(broker.port) as publisher:
+            publisher.send_all("lost", [{"n": 1}])
+            take(source, 1)
+        broker.restart()
+        notices, until = "", time.monotonic() + 20
+        while "has forgotten the session" not in notices:
+            assert time.monotonic() < until
+            notices += notices_of([source.read(8, 0.1)])
+        assert "connected again after" in notices
+        with Publisher(broker.port) as publisher:
+            # Packet identifiers begin anew: this is no repetition.
+            publisher.send_all("lost", [{"n": 1}, {"n": 2}])
+            assert rows_of(take(source, 2)) == [1.0, 2.0]
+
+
+def test_messages_without_guarantee_are_told_of(broker, publisher):
+    with subscribe(broker, "qos0") as source:
+        publisher.send_all("qos0", [{"n": 1}, {"n": 2}], qos=0)
+        batches = take(source, 2)
+    assert "QoS 0" in notices_of(batches)
+
+
+def test_another_topic_or_session_is_not_gone_on_with(broker):
+    with subscribe(broker, "here?client=one") as source:
+        cursor = source.read(1, 0.1).cursor
+    for path in ("there?client=one", "here?client=two"):
+        with subscribe(broker, path) as source, pytest.raises(InvalidInputError, match="start anew"):
+            source.seek(cursor)
+
+
+def test_two_runs_under_one_name_do_not_fight_for_ever(broker):
+    with subscribe(broker, "two") as first, subscribe(broker, "two") as second:
+
+        def read_both():
+            for _ in range(200):
+                first.read(1, 0.1)
+                second.read(1, 0.1)
+
+        with pytest.raises(UnreachableError, match="two runs need two names"):
+            read_both()
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "words"),
+    [
+        ("mqtt://h/", {}, "must name a topic"),
+        ("mqtt://h/a/#/b", {}, "# can only stand alone"),
+        ("mqtt://h/a+/b", {}, "a whole level"),
+        ("mqtt://h/a?qos=2", {}, "qos must be"),
+        ("mqtt://h/a?inflight=0", {}, "inflight must be"),
+        ("mqtt://h/a?topic=b", {}, "no option 'topic'"),
+        ("mqtt://h/a", {"columns": None}, "name the columns"),
+        ("mqtt://h/a", {"key": "@node"}, "@topic"),
+        ("mqtt://h/a", {"tags": "tags.csv"}, "--every"),
+        ("mqtt://h/a", {"every": 1.0}, "a list of tags"),
+        ("mqtt://h/a/+", {"every": 1.0, "time": "t"}, "leave out time"),
+    ],
+)
+def test_what_makes_no_sense_is_said(url, options, words):
+    with pytest.raises(InvalidInputError, match=words):
+        open_source(url, **{"columns": ["n"]} | options)
+
+
+def test_a_sink_needs_one_topic():
+    with pytest.raises(InvalidInputError, match="one topic"):
+        open_sink("mqtt://h/a/+")
+
+
+def test_records_are_messages(broker):
+    records = [{"position": i, "value": math.nan if i == 3 else i / 2} for i in range(300)]
+    with subscribe(broker, "out/x", columns=["position", "value"]) as source:
+        sink = open_sink(broker.url("out/x"), credentials=US)
+        sink.write(records[:150])
+        sink.flush()
+        sink.write(records[150:])
+        sink.flush(sync=True)
+        assert sink.position == 300
+        sink.truncate(290)
+        assert sink.position == 290
+        sink.close()
+        batches = take(source, 300, n=256)
+    assert rows_of(batches) == list(range(300))
+    assert math.isnan(batches[0].rows[3, 1])
+
+
+def test_a_sink_waits_for_a_broker_that_is_away_and_sends_again(tmp_path):
+    with Broker(tmp_path) as broker, subscribe(broker, "out") as source:
+        sink = open_sink(broker.url("out"), credentials=US)
+        sink.write([{"n": 0}])
+        sink.flush(sync=True)
+        broker.stop()
+        sink.write([{"n": i} for i in range(1, 50)])
+        broker.start()
+        sink.flush(sync=True)
+        sink.close()
+        assert sorted(set(rows_of(take(source, 50)))) == list(range(50))
+
+
+def test_a_sink_does_not_wait_for_ever(tmp_path):
+    with Broker(tmp_path) as broker:
+        sink = open_sink(broker.url("out?wait=1"), credentials=US)
+        broker.stop()
+        sink.write([{"n": 1}])
+        with pytest.raises(UnreachableError, match="nothing is lost"):
+            sink.flush(sync=True)
+        sink.close(finished=False)
+
+
+# -- tags ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("payload", "value", "time", "good"),
+    [
+        (b"1.5", 1.5, None, True),
+        (b" 2,5\n", 2.5, None, True),
+        (b'{"value": 3, "time": 1700000000}', 3, 1.7e9, True),
+        (b'{"value": 3, "timestamp": 1700000000500}', 3, 1700000000.5, True),
+        (b'{"value": 3, "time": "2023-11-14T22:13:20Z"}', 3, 1.7e9, True),
+        (b'{"value": 3, "time": "2023-11-14 22:13:20"}', 3, 1.7e9, True),
+        (b'{"value": 3, "quality": "Good"}', 3, None, True),
+        (b'{"value": 3, "quality": "BadNoCommunication"}', 3, None, False),
+        (b'{"value": 3, "quality": 192}', 3, None, True),
+        (b'{"value": 3, "quality": 24}', 3, None, False),
+        (b'{"value": 3, "good": false}', 3, None, False),
+        (b'{"value": null}', None, None, True),
+    ],
+)
+def test_readings(payload, value, time, good):
+    assert read_reading(payload) == (value, time, good)
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"off", b"{}", b"[1]", b'{"value": [1]}', b"\xff", b"[" * 5000, b"null"]
+)
+def test_what_is_no_reading(payload):
+    assert read_reading(payload) is None
+
+
+def test_a_time_that_cannot_be_read_is_not_that_of_arrival():
+    assert math.isnan(read_reading(b'{"value": 1, "time": "noon"}').time)
+
+
+def reading(value, moment):
+    return {"value": value, "time": 1_700_000_000 + moment}
+
+
+def test_rows_are_made_of_tags_and_go_on_after_a_kill(broker, publisher):
+    options = {"columns": ["flow", "speed"], "every": 10.0}
+    with subscribe(broker, "tags/+", **options) as source:
+        publisher.send_all("tags/flow", [reading(0.5, 1), reading(1.5, 8)])
+        publisher.send_all("tags/speed", [reading(900, 2), b"off"])
+        batch = take(source, 1)[-1]
+        assert batch.held
+        assert "tags/speed holds no value" in batch.rejected[0].reason
+        cursor = json.loads(json.dumps(batch.cursor))
+    with subscribe(broker, "tags/+", **options) as source:
+        source.seek(cursor)
+        publisher.send_all("tags/flow", [reading(2.5, 10.5)])
+        publisher.send_all("tags/speed", [reading(910, 13), reading(920, 29)])
+        batches = take(source, 2)
+    found = [(time, row.tolist()) for b in batches for time, row in zip(b.times, b.rows, strict=True)]
+    assert found == [
+        ("2023-11-14T22:13:30Z", [1.5, 900.0]),
+        ("2023-11-14T22:13:40Z", [2.5, 910.0]),
+    ]
+
+
+def test_more_tags_come_than_may_wait_for_their_row(broker, publisher):
+    with subscribe(broker, "busy/+?inflight=16", columns=["a"], every=1000.0) as source:
+        publisher.send_all("busy/a", [reading(i, i + 1) for i in range(200)])
+        publisher.send_all("busy/a", [reading(-1, 1200)])
+        assert take(source, 1)[-1].rows.tolist() == [[199.0]]
+
+
+# -- what was delivered before -------------------------------------------------------------------------
+
+
+def test_a_window_knows_the_last_messages_and_no_others():
+    window = Window(3)
+    for number in range(1, 6):
+        window.add(Taken(number, f"{number:012x}", named=number == 4, number=number))
+    assert window.find(5, f"{5:012x}", named=False, again=True).number == 5
+    assert window.find(5, f"{5:012x}", named=False, again=False) is None
+    assert window.find(5, f"{6:012x}", named=False, again=True) is None
+    assert window.find(2, f"{2:012x}", named=False, again=True) is None
+    assert window.find(99, f"{4:012x}", named=True, again=False).number == 4
+    again = Window(3)
+    again.read(window.write())
+    assert again.write() == window.write()
+    again.forget_identifiers()
+    assert again.find(5, f"{5:012x}", named=False, again=True) is None
+    assert again.find(99, f"{4:012x}", named=True, again=False) is not None

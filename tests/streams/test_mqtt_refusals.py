@@ -1,0 +1,156 @@
+"""Not let in: one sentence that says what to do, and no password in it."""
+
+import contextlib
+import http.server
+import re
+import socket
+import subprocess
+import sys
+import threading
+from functools import partial
+
+import pytest
+
+from baryflow.exceptions import InvalidInputError, UnreachableError
+from baryflow.streams import open_sink, open_source
+from baryflow.streams.addresses import Credentials
+from baryflow.streams.mqtt import connection
+from tests.streams.files import require
+from tests.streams.mosquitto import PASSWORD, USER, Broker, Publisher, free_port
+
+require("paho.mqtt.client")
+trustme = require("trustme")
+US = Credentials(USER, PASSWORD)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """An authority, certificates for two hosts, and an authority that nobody knows."""
+    folder = tmp_path_factory.mktemp("certificates")
+    ca, stranger = trustme.CA(), trustme.CA()
+    ca.cert_pem.write_to_path(str(folder / "ca.pem"))
+    stranger.cert_pem.write_to_path(str(folder / "stranger.pem"))
+    for name, host in (("here", "127.0.0.1"), ("elsewhere", "broker.example")):
+        made = ca.issue_cert(host)
+        made.cert_chain_pems[0].write_to_path(str(folder / f"{name}.pem"))
+        made.private_key_pem.write_to_path(str(folder / f"{name}.key"))
+    return folder
+
+
+def tls_of(folder, name):
+    return folder / "ca.pem", folder / f"{name}.pem", folder / f"{name}.key"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory, certificates):
+    with Broker(tmp_path_factory.mktemp("broker"), tls_of(certificates, "here")) as broker:
+        yield broker
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(connection, "PATIENCE", 2.0)
+    monkeypatch.setattr(connection, "_ANSWER", 1.0)
+
+
+def refuse(url, credentials, words, sink=False):
+    opened = partial(open_sink, url) if sink else partial(open_source, url, columns=["n"])
+    with pytest.raises(UnreachableError, match=words) as caught:
+        opened(credentials=credentials)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert not re.search("secret|correct horse", text)
+    assert url.split("?", maxsplit=1)[0] in text
+
+
+@pytest.mark.parametrize("sink", [False, True])
+def test_wrong_and_missing_passwords(broker, sink):
+    refuse(broker.url("a"), Credentials(USER, "secret"), "does not let in 'plant'", sink)
+    refuse(broker.url("a"), Credentials("nobody", "secret"), "does not let in 'nobody'", sink)
+    refuse(broker.url("a"), Credentials(), "BARYFLOW_USERNAME and BARYFLOW_PASSWORD", sink)
+
+
+def test_tls_is_verified(broker, certificates):
+    url = broker.url("tls", broker.tls_port, "mqtts")
+    trusted = Credentials(USER, PASSWORD, ca_file=str(certificates / "ca.pem"))
+    with contextlib.closing(open_source(url, columns=["n"], idle=5.0, credentials=trusted)) as source:
+        with Publisher(broker.port) as publisher:
+            publisher.send_all("tls", [{"n": i} for i in range(300)])
+        rows = []
+        while len(rows) < 300:
+            batch = source.read(32, 1.0)
+            rows += batch.rows[:, 0].tolist()
+            source.acknowledge(batch.cursor)
+    assert rows == list(range(300))
+    for untrusted in (US, Credentials(USER, PASSWORD, ca_file=str(certificates / "stranger.pem"))):
+        refuse(url, untrusted, "certificate is not trusted .*ca_file or BARYFLOW_CA_FILE")
+
+
+def test_a_certificate_for_another_host(tmp_path, certificates):
+    with Broker(tmp_path, tls_of(certificates, "elsewhere")) as broker:
+        trusted = Credentials(USER, PASSWORD, ca_file=str(certificates / "ca.pem"))
+        refuse(broker.url("a", broker.tls_port, "mqtts"), trusted, "for another host than 127.0.0.1")
+
+
+def test_tls_and_plain_ports_mixed_up(broker, certificates):
+    trusted = Credentials(USER, PASSWORD, ca_file=str(certificates / "ca.pem"))
+    refuse(broker.url("a", broker.port, "mqtts"), trusted, "does not speak TLS|hears TLS")
+    refuse(broker.url("a", broker.tls_port), US, "mqtts://")
+
+
+def test_nothing_listens_there():
+    refuse(f"mqtt://127.0.0.1:{free_port()}/a", US, "nothing listens there")
+    refuse("mqtt://no-such-host.invalid/a", US, "no host 'no-such-host.invalid'")
+
+
+def test_something_else_listens_there():
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            refuse(f"mqtt://127.0.0.1:{server.server_port}/a", US, "does not speak MQTT|without a word")
+        finally:
+            server.shutdown()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        refuse(f"mqtt://127.0.0.1:{silent.getsockname()[1]}/a", US, "says nothing")
+
+
+def test_a_banner_is_no_broker():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet():
+            with contextlib.suppress(OSError):
+                while True:
+                    with server.accept()[0] as client:
+                        client.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+                        client.recv(4096)
+
+        thread = threading.Thread(target=greet, daemon=True)
+        thread.start()
+        refuse(f"mqtt://127.0.0.1:{server.getsockname()[1]}/a", US, "MQTT|without a word|says nothing")
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+
+
+def test_files_that_are_no_certificates(tmp_path):
+    (tmp_path / "ca.pem").write_text("no certificate")
+    with pytest.raises(InvalidInputError, match="ca_file must hold certificates"):
+        open_source(
+            "mqtts://h/a", columns=["n"], credentials=Credentials(ca_file=str(tmp_path / "ca.pem"))
+        )
+
+
+def test_without_paho_the_extra_is_named():
+    code = (
+        "import sys; sys.modules['paho'] = None\n"
+        "from baryflow.streams import open_source\n"
+        "try:\n    open_source('mqtt://h/a', columns=['n'])\n"
+        "except ModuleNotFoundError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'baryflow[mqtt]'" in done.stdout
+
+
+def test_paho_is_not_imported_with_the_streams():
+    code = "import sys, baryflow.streams; print('paho' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
