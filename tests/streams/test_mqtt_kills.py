@@ -16,6 +16,7 @@ from tests.streams.following import (
     Follower,
     kill_again_and_again,
     make_record,
+    mutate,
     read_records,
     save_model,
 )

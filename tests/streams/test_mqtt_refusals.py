@@ -50,7 +50,7 @@ def broker(tmp_path_factory, certificates):
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     monkeypatch.setattr(connection, "PATIENCE", 2.0)
-    monkeypatch.setattr(connection, "_ANSWER", 1.0)
+    monkeypatch.setattr(connection, "ANSWER", 1.0)
 
 
 def refuse(url, credentials, words, sink=False):

@@ -7,7 +7,7 @@ import uuid
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.addresses import Address, Credentials
-from baryflow.streams.mqtt.connection import Session
+from baryflow.streams.mqtt.clients import Session
 from baryflow.streams.mqtt.inbox import Inbox
 from baryflow.streams.mqtt.rows import RowMaker
 from baryflow.streams.mqtt.sink import MqttSink

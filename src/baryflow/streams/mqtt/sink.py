@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from baryflow.exceptions import UnreachableError
 from baryflow.streams.addresses import Address, Credentials
-from baryflow.streams.mqtt.connection import Connection, Session
+from baryflow.streams.mqtt.clients import Session
+from baryflow.streams.mqtt.connection import Connection
 from baryflow.streams.sinks import encode_record
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams.addresses import Address, Credentials
 from baryflow.streams.batches import Batch
-from baryflow.streams.mqtt.connection import Connection, Session
+from baryflow.streams.mqtt.clients import Session
+from baryflow.streams.mqtt.connection import Connection
 from baryflow.streams.mqtt.debts import Debts
 from baryflow.streams.mqtt.inbox import Confirmed, Delivery, Inbox, Item, Lost, Lowered, Opened
 from baryflow.streams.mqtt.window import Taken, Window
