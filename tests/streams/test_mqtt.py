@@ -10,6 +10,7 @@ import pytest
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams import open_sink, open_source
 from baryflow.streams.addresses import Credentials, parse_address
+from baryflow.streams.mqtt import connection
 from baryflow.streams.mqtt.tags import read_reading
 from baryflow.streams.mqtt.window import Taken, Window
 from tests.streams.files import require
@@ -164,7 +165,8 @@ def test_another_topic_or_session_is_not_gone_on_with(broker):
             source.seek(cursor)
 
 
-def test_two_runs_under_one_name_do_not_fight_for_ever(broker):
+def test_two_runs_under_one_name_do_not_fight_for_ever(broker, monkeypatch):
+    monkeypatch.setattr(connection, "_FIGHTS", 5)
     with subscribe(broker, "two") as first, subscribe(broker, "two") as second:
 
         def read_both():

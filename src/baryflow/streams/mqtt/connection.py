@@ -36,8 +36,9 @@ PATIENCE = 10.0
 _BUSY = 30.0
 #: Seconds to wait before trying again: doubled each time, up to the second.
 _DELAYS = (0.25, 15.0)
-#: So many connections in a row that last for less than so many seconds: somebody takes them from us.
-_FIGHTS, _SHORT = 10, 3.0
+#: So many connections in a row that stand at once but not for so many seconds: somebody takes them from
+#: us. A broker that comes and goes is away in between.
+_FIGHTS, _SHORT = 20, 1.0
 #: Seconds for what is still to be sent when it is closed.
 _FAREWELL = 2.0
 _FOR_EVER = 0xFFFFFFFF
@@ -105,7 +106,7 @@ class Connection:
         self._error: UnreachableError | None = None
         self._trouble: Exception | str = "no answer"  # the last one
         self._number = 0  # of the connection
-        self._open = False
+        self._open, self._since = False, 0.0
         self._thread = threading.Thread(target=self._run, name="baryflow-mqtt", daemon=True)
 
     def start(self) -> None:
@@ -143,7 +144,7 @@ class Connection:
     def _run(self) -> None:
         delay, short = _DELAYS[0], 0
         while not self._ended.is_set():
-            self._open, began = False, time.monotonic()
+            self._open = False
             try:
                 self._live()
             except UnreachableError as error:
@@ -161,10 +162,12 @@ class Connection:
             if self._open:
                 delay = _DELAYS[0]
                 self._listener.closed(str(self._trouble))
-                short = short + 1 if time.monotonic() - began < _SHORT else 0
+                short = short + 1 if time.monotonic() - self._since < _SHORT else 0
                 if short >= _FIGHTS and self._session.lasting:
                     self._fail(explain_fight(self._address, self._session.client))
                     return
+            else:
+                short = 0
             self._ended.wait(delay)
             delay = min(2 * delay, _DELAYS[1])
 
@@ -257,7 +260,7 @@ class Connection:
                 error = explain_refusal(*told, self._credentials, self._session.client)
                 verdict.extend([error] if error else [])
                 return
-            self._open, self._trouble = True, "closed"
+            self._open, self._trouble, self._since = True, "closed", time.monotonic()
             self._connected.set()
             if listener.opened(client, number, bool(flags.session_present)):
                 self._answered.set()
