@@ -11,6 +11,7 @@ from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams import open_sink, open_source
 from baryflow.streams.addresses import Credentials, parse_address
 from baryflow.streams.mqtt import connection
+from baryflow.streams.mqtt import sink as sink_module
 from baryflow.streams.mqtt.tags import read_reading
 from baryflow.streams.mqtt.window import Taken, Window
 from tests.streams.files import require
@@ -204,7 +205,8 @@ def test_a_sink_needs_one_topic():
         open_sink("mqtt://h/a/+")
 
 
-def test_records_are_messages(broker):
+def test_records_are_messages(broker, monkeypatch):
+    monkeypatch.setattr(sink_module, "ROOM", 64)  # more than that at once has to wait
     records = [{"position": i, "value": math.nan if i == 3 else i / 2} for i in range(300)]
     with subscribe(broker, "out/x", columns=["position", "value"]) as source:
         sink = open_sink(broker.url("out/x"), credentials=US)
