@@ -12,6 +12,7 @@ from baryflow.streams import open_sink, open_source
 from baryflow.streams.addresses import Credentials, parse_address
 from baryflow.streams.mqtt import connection
 from baryflow.streams.mqtt import sink as sink_module
+from baryflow.streams.mqtt.debts import Debts
 from baryflow.streams.mqtt.tags import read_reading
 from baryflow.streams.mqtt.window import Taken, Window
 from tests.streams.files import require
@@ -122,6 +123,22 @@ def test_what_is_on_disk_but_was_not_acknowledged_is_passed_over(broker, publish
         batches = take(source, 3)
     assert rows_of(batches) == [7.0] * 3
     assert "20 messages were delivered a second time" in notices_of(batches)
+
+
+def test_no_more_is_taken_than_could_be_recognised_after_any_number_of_kills(
+    broker, publisher, monkeypatch
+):
+    path = "slow?inflight=8"
+    with subscribe(broker, path) as source:
+        publisher.send_all("slow", [{"n": i} for i in range(20)])
+        kept = take(source, 8, acknowledge=False)[-1]
+    with monkeypatch.context() as patch, subscribe(broker, path) as source:
+        patch.setattr(Debts, "pay", lambda *_: None)  # the broker has not come to read what is sent
+        source.seek(kept.cursor)
+        assert len(source.read(8, 1.0).rows) == 0
+    with subscribe(broker, path) as source:
+        source.seek(kept.cursor)
+        assert rows_of(take(source, 12)) == list(range(8, 20))
 
 
 def test_what_a_publisher_sends_twice_under_one_name_is_taken_once(broker, publisher):

@@ -36,7 +36,7 @@ class Session:
     client: str = ""
     lasting: bool = False
     inflight: int = 256
-    keepalive: int = 10
+    keepalive: int = 30
 
 
 def make_client(session: Session, credentials: Credentials, tls: ssl.SSLContext | None) -> Client:
