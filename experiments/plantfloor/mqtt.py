@@ -89,6 +89,25 @@ def kills(folder, rows, named=False):
     return {"kills_of_the_run": 20} | count(folder, sending.sent)
 
 
+def kills_with_backlog(folder, rows):
+    """Kill the run 20 times while 4,000 messages wait, and the broker is slow with all of them."""
+    sent = 4000
+    with Broker(folder / "broker") as broker:
+        url = broker.url(TOPIC)
+        with subscribe(url):
+            pass
+        with Publisher(broker.port) as publisher:
+            for number in range(sent):
+                publisher.send(TOPIC, make_record(rows, number))
+            publisher.wait(600)
+        kill_again_and_again(lambda: follow(folder, url), 20, longest=1.0)
+        with follow(folder, url) as last:
+            last.wait_for(sent, seconds=600)
+            wait_until_still(last, folder, 15.0)
+            last.end()
+    return {"kills_of_the_run": 20} | count(folder, sent)
+
+
 def restart(folder, rows, how, times):
     rng = random.Random(0)
     with Broker(folder / "broker") as broker:

@@ -80,7 +80,7 @@ def test_the_broker_is_ended_and_killed_in_mid_stream(model, tmp_path):
         one.end()
     assert sorted(numbers(out)) == list(range(count))
     words = [one["words"] for one in read_records(out, "events") if one["event"] == "warning"]
-    assert sum("connected again after" in one for one in words) >= 2
+    assert any("connected again after" in one for one in words)
 
 
 def test_the_wire_is_cut_for_a_while(model, tmp_path):
