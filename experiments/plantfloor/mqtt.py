@@ -237,7 +237,10 @@ def rates(folder, rows):
     return found
 
 
-PARTS = {one.__name__: one for one in (kills, broker_ended, broker_killed, cut, fuzz, losses, rates)}
+PARTS = {
+    one.__name__: one
+    for one in (kills, kills_with_backlog, broker_ended, broker_killed, cut, fuzz, losses, rates)
+}
 
 
 def main(arguments=None):
