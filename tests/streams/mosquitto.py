@@ -184,5 +184,6 @@ class Sending:
         self.thread.start()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, error, *_):
+        self.stopped |= error is not None
         self.thread.join()

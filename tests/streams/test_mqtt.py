@@ -10,6 +10,9 @@ import pytest
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams import open_sink, open_source
 from baryflow.streams.addresses import Credentials, parse_address
+from baryflow.streams.mqtt import connection
+from baryflow.streams.mqtt import sink as sink_module
+from baryflow.streams.mqtt.debts import Debts
 from baryflow.streams.mqtt.tags import read_reading
 from baryflow.streams.mqtt.window import Taken, Window
 from tests.streams.files import require
@@ -122,6 +125,22 @@ def test_what_is_on_disk_but_was_not_acknowledged_is_passed_over(broker, publish
     assert "20 messages were delivered a second time" in notices_of(batches)
 
 
+def test_no_more_is_taken_than_could_be_recognised_after_any_number_of_kills(
+    broker, publisher, monkeypatch
+):
+    path = "slow?inflight=8"
+    with subscribe(broker, path) as source:
+        publisher.send_all("slow", [{"n": i} for i in range(20)])
+        kept = take(source, 8, acknowledge=False)[-1]
+    with monkeypatch.context() as patch, subscribe(broker, path) as source:
+        patch.setattr(Debts, "pay", lambda *_: None)  # the broker has not come to read what is sent
+        source.seek(kept.cursor)
+        assert len(source.read(8, 1.0).rows) == 0
+    with subscribe(broker, path) as source:
+        source.seek(kept.cursor)
+        assert rows_of(take(source, 12)) == list(range(8, 20))
+
+
 def test_what_a_publisher_sends_twice_under_one_name_is_taken_once(broker, publisher):
     with subscribe(broker, "named") as source:
         for name in ("a", "b", "a", "c", "b", "c", "d"):
@@ -164,7 +183,8 @@ def test_another_topic_or_session_is_not_gone_on_with(broker):
             source.seek(cursor)
 
 
-def test_two_runs_under_one_name_do_not_fight_for_ever(broker):
+def test_two_runs_under_one_name_do_not_fight_for_ever(broker, monkeypatch):
+    monkeypatch.setattr(connection, "_FIGHTS", 5)
     with subscribe(broker, "two") as first, subscribe(broker, "two") as second:
 
         def read_both():
@@ -202,7 +222,8 @@ def test_a_sink_needs_one_topic():
         open_sink("mqtt://h/a/+")
 
 
-def test_records_are_messages(broker):
+def test_records_are_messages(broker, monkeypatch):
+    monkeypatch.setattr(sink_module, "ROOM", 64)  # more than that at once has to wait
     records = [{"position": i, "value": math.nan if i == 3 else i / 2} for i in range(300)]
     with subscribe(broker, "out/x", columns=["position", "value"]) as source:
         sink = open_sink(broker.url("out/x"), credentials=US)

@@ -7,7 +7,7 @@ import uuid
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.addresses import Address, Credentials
-from baryflow.streams.mqtt.connection import Session
+from baryflow.streams.mqtt.clients import Session
 from baryflow.streams.mqtt.inbox import Inbox
 from baryflow.streams.mqtt.rows import RowMaker
 from baryflow.streams.mqtt.sink import MqttSink
@@ -66,7 +66,7 @@ def open_source(address: Address, credentials: Credentials, wanted: Wanted) -> M
         client=address.option("client", _name_session(address)),
         lasting=True,
         inflight=_read_number(address, "inflight", 256, 1, 65535),
-        keepalive=_read_number(address, "keepalive", 10, 1, 65535),
+        keepalive=_read_number(address, "keepalive", 30, 1, 65535),
     )
     qos = _read_number(address, "qos", 1, 0, 1)
     maker = _make_maker(address, wanted)
@@ -119,7 +119,7 @@ def open_sink(address: Address, credentials: Credentials) -> MqttSink:
         raise InvalidInputError(f"{address} must name one topic to write to, without + and #")
     session = Session(
         client=f"baryflow-out-{uuid.uuid4().hex[:16]}",  # nothing is kept under it
-        keepalive=_read_number(address, "keepalive", 10, 1, 65535),
+        keepalive=_read_number(address, "keepalive", 30, 1, 65535),
     )
     return MqttSink(address, credentials, session, float(_read_number(address, "wait", 120, 1, 86400)))
 

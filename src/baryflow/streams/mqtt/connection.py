@@ -10,16 +10,15 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
-import ssl
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from baryflow.exceptions import InvalidInputError, UnreachableError
+from baryflow.exceptions import UnreachableError
 from baryflow.streams.addresses import Address, Credentials
+from baryflow.streams.mqtt.clients import ANSWER, Session, make_client, make_tls, require_paho
 from baryflow.streams.mqtt.refusals import (
     explain_absence,
     explain_failure,
@@ -33,12 +32,13 @@ if TYPE_CHECKING:
 
 #: Seconds after which a broker that does not answer at the start is given up.
 PATIENCE = 10.0
+#: Seconds for which one that has let us in may be busy.
+_BUSY = 30.0
 #: Seconds to wait before trying again: doubled each time, up to the second.
 _DELAYS = (0.25, 15.0)
-#: Seconds to wait for a connection, and then for the broker's first words.
-_ANSWER = 5.0
-#: So many connections in a row that last for less than so many seconds: somebody takes them from us.
-_FIGHTS, _SHORT = 10, 3.0
+#: So many connections in a row that stand at once but not for so many seconds: somebody takes them from
+#: us. A broker that comes and goes is away in between.
+_FIGHTS, _SHORT = 20, 1.0
 #: Seconds for what is still to be sent when it is closed.
 _FAREWELL = 2.0
 _FOR_EVER = 0xFFFFFFFF
@@ -79,28 +79,6 @@ class Listener(Protocol):
         """Whether nothing more should be read for now."""
 
 
-@dataclass(frozen=True)
-class Session:
-    """How the broker is to know us.
-
-    Attributes
-    ----------
-    client : str
-        Name of the session; with "" the broker chooses one.
-    lasting : bool
-        Whether the broker keeps what comes while we are away.
-    inflight : int
-        Messages that it may send before we acknowledge the first of them.
-    keepalive : int
-        Seconds of silence after which each end asks whether the other is there.
-    """
-
-    client: str = ""
-    lasting: bool = False
-    inflight: int = 256
-    keepalive: int = 10
-
-
 class Connection:
     """Stays connected.
 
@@ -118,25 +96,26 @@ class Connection:
         self._paho = require_paho()
         self._address, self._credentials, self._session = address, credentials, session
         self._listener = listener
-        self._tls = _make_tls(address, credentials)
+        self._tls = make_tls(address, credentials)
         self._jobs: deque[Callable[[Client, int], None]] = deque()
         self._told, self._tell = socket.socketpair()
         for end in (self._told, self._tell):
             end.setblocking(False)
         self._ended = threading.Event()
-        self._answered = threading.Event()
+        self._connected, self._answered = threading.Event(), threading.Event()
         self._error: UnreachableError | None = None
         self._trouble: Exception | str = "no answer"  # the last one
         self._number = 0  # of the connection
-        self._open = False
+        self._open, self._since = False, 0.0
         self._thread = threading.Thread(target=self._run, name="baryflow-mqtt", daemon=True)
 
     def start(self) -> None:
         """Connect, and return when it stands; after some seconds without an answer it is an error."""
         began = time.monotonic()
         self._thread.start()
-        self._answered.wait(PATIENCE)
-        if not self._answered.is_set():
+        if self._connected.wait(PATIENCE):
+            self._answered.wait(_BUSY)  # if it takes longer, what it answers is heard of later
+        elif self._error is None:
             self._error = explain_absence(self._trouble, self._address, time.monotonic() - began)
         if self._error is not None:
             self.close()
@@ -165,7 +144,7 @@ class Connection:
     def _run(self) -> None:
         delay, short = _DELAYS[0], 0
         while not self._ended.is_set():
-            self._open, began = False, time.monotonic()
+            self._open = False
             try:
                 self._live()
             except UnreachableError as error:
@@ -183,23 +162,26 @@ class Connection:
             if self._open:
                 delay = _DELAYS[0]
                 self._listener.closed(str(self._trouble))
-                short = short + 1 if time.monotonic() - began < _SHORT else 0
+                short = short + 1 if time.monotonic() - self._since < _SHORT else 0
                 if short >= _FIGHTS and self._session.lasting:
                     self._fail(explain_fight(self._address, self._session.client))
                     return
+            else:
+                short = 0
             self._ended.wait(delay)
             delay = min(2 * delay, _DELAYS[1])
 
     def _fail(self, error: UnreachableError) -> None:
         self._error = error
         self._listener.failed(error)
+        self._connected.set()
         self._answered.set()
 
     def _live(self) -> None:
         """Connect and stay so, until it is over."""
         self._number += 1
         self._jobs.clear()
-        client = self._make_client()
+        client = make_client(self._session, self._credentials, self._tls)
         verdict: list[UnreachableError] = []
         self._listen(client, verdict)
         properties = self._paho.properties.Properties(self._paho.packettypes.PacketTypes.CONNECT)
@@ -244,7 +226,7 @@ class Connection:
                 if client.want_write():
                     client.loop_write()
                 client.loop_misc()
-                if not self._open and time.monotonic() - began > _ANSWER:
+                if not self._open and time.monotonic() - began > ANSWER:
                     self._trouble = _SILENT
                     return
         if not self._open and self._trouble is before:
@@ -253,7 +235,7 @@ class Connection:
     def _read(self, client: Client, verdict: list[UnreachableError]) -> None:
         """Read what has come; give up if the first words are not those of a broker."""
         code = client.loop_read()
-        if code == self._paho.client.MQTT_ERR_PROTOCOL and not self._answered.is_set():
+        if code == self._paho.client.MQTT_ERR_PROTOCOL and not self._connected.is_set():
             verdict.extend([] if verdict else [UnreachableError(f"{self._address}: {_NO_MQTT}")])
 
     def _part(self, client: Client, wire: Any) -> None:
@@ -268,21 +250,6 @@ class Connection:
                 selector.select(0.1)
             client.loop_write()
 
-    def _make_client(self) -> Client:
-        mqtt = self._paho.client
-        client: Client = mqtt.Client(
-            mqtt.CallbackAPIVersion.VERSION2,
-            client_id=self._session.client,
-            protocol=mqtt.MQTTv5,
-            manual_ack=True,
-        )
-        client.connect_timeout = _ANSWER
-        if self._credentials.username is not None:
-            client.username_pw_set(self._credentials.username, self._credentials.password)
-        if self._tls is not None:
-            client.tls_set_context(self._tls)
-        return client
-
     def _listen(self, client: Client, verdict: list[UnreachableError]) -> None:
         listener, number = self._listener, self._number
 
@@ -293,7 +260,8 @@ class Connection:
                 error = explain_refusal(*told, self._credentials, self._session.client)
                 verdict.extend([error] if error else [])
                 return
-            self._open, self._trouble = True, "closed"
+            self._open, self._trouble, self._since = True, "closed", time.monotonic()
+            self._connected.set()
             if listener.opened(client, number, bool(flags.session_present)):
                 self._answered.set()
 
@@ -333,52 +301,3 @@ def _watch(selector: selectors.BaseSelector, wire: Any, events: int) -> None:
         selector.unregister(wire)
     elif known is not None and known.events != events:
         selector.modify(wire, events)
-
-
-class _Tls(ssl.SSLContext):
-    """Speaks TLS, with certificates verified; a socket that comes to nothing is closed."""
-
-    def wrap_socket(self, sock: socket.socket, *args: Any, **options: Any) -> ssl.SSLSocket:
-        """Agree on a secret at once."""
-        wrapped = super().wrap_socket(sock, *args, **options)
-        try:
-            wrapped.settimeout(_ANSWER)
-            wrapped.do_handshake()
-        except BaseException:
-            wrapped.close()
-            raise
-        return wrapped
-
-
-def _make_tls(address: Address, credentials: Credentials) -> ssl.SSLContext | None:
-    if address.scheme != "mqtts":
-        return None
-    try:
-        context = _Tls(ssl.PROTOCOL_TLS_CLIENT)  # checks certificates, and that they are for this host
-        if credentials.ca_file is not None:
-            context.load_verify_locations(credentials.ca_file)
-        else:
-            context.load_default_certs()
-        if credentials.cert_file is not None:
-            # Without a password: it would be asked for on the terminal, where nobody sits.
-            context.load_cert_chain(credentials.cert_file, credentials.key_file, lambda: b"")
-    except (ssl.SSLError, OSError) as error:
-        raise InvalidInputError(
-            "ca_file must hold certificates, cert_file one of ours and key_file its key, all as PEM "
-            f"({error})"
-        ) from error
-    return context
-
-
-def require_paho() -> Any:
-    """Return paho's package, or say where it is to be had."""
-    try:
-        import paho.mqtt.client
-        import paho.mqtt.packettypes
-        import paho.mqtt.properties
-        import paho.mqtt.subscribeoptions
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "mqtt:// and mqtts:// need paho-mqtt: pip install 'baryflow[mqtt]'", name=error.name
-        ) from error
-    return paho.mqtt

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from baryflow.exceptions import UnreachableError
 from baryflow.streams.addresses import Address
-from baryflow.streams.mqtt.connection import require_paho
+from baryflow.streams.mqtt.clients import require_paho
 from baryflow.streams.mqtt.window import digest_of
 
 if TYPE_CHECKING:

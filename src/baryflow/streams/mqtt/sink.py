@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from baryflow.exceptions import UnreachableError
 from baryflow.streams.addresses import Address, Credentials
-from baryflow.streams.mqtt.connection import Connection, Session
+from baryflow.streams.mqtt.clients import Session
+from baryflow.streams.mqtt.connection import Connection
 from baryflow.streams.sinks import encode_record
 
 if TYPE_CHECKING:
@@ -53,11 +54,14 @@ class MqttSink:
         for record in records:
             payload = encode_record(record).rstrip("\n").encode()
             with self._changed:
-                self._wait(ROOM)
+                if len(self._queue) >= ROOM:
+                    self._connection.post(self._send)
+                    self._wait(ROOM)
                 self._queue[self._next] = payload
                 self._next += 1
         self.position += len(records)
         self._connection.post(self._send)
+        self._complain()
 
     def truncate(self, position: int) -> None:
         """Only count from there: what was sent cannot be taken back, and is sent again as it was."""
@@ -85,6 +89,9 @@ class MqttSink:
                     f"{self._address}: the broker has not confirmed {len(self._queue)} messages within "
                     f"{self._patience:.0f} s: with a checkpoint nothing is lost; call it again"
                 )
+        self._complain()
+
+    def _complain(self) -> None:
         if self._error is not None:
             raise self._error
 

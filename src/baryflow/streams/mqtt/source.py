@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams.addresses import Address, Credentials
 from baryflow.streams.batches import Batch
-from baryflow.streams.mqtt.connection import Connection, Session
+from baryflow.streams.mqtt.clients import Session
+from baryflow.streams.mqtt.connection import Connection
 from baryflow.streams.mqtt.debts import Debts
 from baryflow.streams.mqtt.inbox import Confirmed, Delivery, Inbox, Item, Lost, Lowered, Opened
 from baryflow.streams.mqtt.window import Taken, Window
@@ -98,6 +99,7 @@ class MqttSource:
             "topic": self._address.path,
             "client": self._session.client,
             "taken": self._taken,
+            "confirmed": self._debts.confirmed,
             "window": self._window.write(),
         }
         batch = self._maker.batch(gathered.deliveries, n, cursor)
@@ -115,7 +117,8 @@ class MqttSource:
                     f"what was kept is of {name} {cursor.get(name)!r}, not {value!r}: go on with that, "
                     "or start anew"
                 )
-        self._taken = self._debts.safe = self._debts.confirmed = int(cursor["taken"])
+        self._taken = self._debts.safe = int(cursor["taken"])
+        self._debts.confirmed = int(cursor["confirmed"])
         self._window.read(str(cursor["window"]))
         self._maker.resume(cursor)
         self._resumed = True
@@ -176,30 +179,34 @@ class MqttSource:
             elif isinstance(item, Delivery):
                 if item.again:
                     self._debts.doubt()
-                if not self._is_full():
+                if not self._is_full() or self._find(item) is not None:
                     return item
                 self._backlog.append(item)
             else:
                 return item
 
     def _is_full(self) -> bool:
-        """Whether so many messages are not confirmed that one more may not be recognised again."""
+        """Whether so many messages are not confirmed that one more may not be recognised again.
+
+        This counts on from life to life: a broker that is slow may not have read what the last one sent.
+        """
         return self._taken - self._debts.confirmed >= self._session.inflight
 
     def _is_new(self, item: Delivery) -> bool:
         """Return whether a message was not taken before; it must be acknowledged some time, or again."""
-        digest, named = item.digest, bool(item.name)
-        known = self._window.find(item.mid, digest, named=named, again=item.again)
+        known = self._find(item)
+        new = known is None
         if known is None:
             self._taken += 1
-            known = Taken(item.mid, digest, named, self._taken)
+            known = Taken(item.mid, item.digest, bool(item.name), self._taken)
             self._window.add(known)
-            new = True
-        else:
-            new = False
         if item.mid:
             self._debts.owe(known.number, item.connection, item.mid)
         return new
+
+    def _find(self, item: Delivery) -> Taken | None:
+        """Return the message that this one repeats, if it repeats one."""
+        return self._window.find(item.mid, item.digest, named=bool(item.name), again=item.again)
 
     def _note(self, item: Item) -> list[str]:
         """Take note of what happened to the connection, and say it."""
