@@ -38,7 +38,7 @@ def test_what_is_sent_is_what_is_posted(serving, rows):
             with pytest.raises(InvalidInputError):
                 client.send("a", wrong)
         with pytest.raises(InvalidInputError, match="a target cannot have this name"):
-            client.send("../a b", some)
+            client.send("a b", some)
 
 
 def test_an_answer_that_is_lost_is_asked_for_again_with_the_same_id(serving, rows):
@@ -78,17 +78,23 @@ def test_it_comes_back_when_told_to_and_gives_up_in_the_end(monkeypatch):
     refuse = httpx.MockTransport(
         lambda _: httpx.Response(503, json={"error": "the service is stopping"})
     )
-    with Client("http://host", transport=refuse, patience=0.01) as client:
-        with pytest.raises(UnreachableError, match="does not take it: the service is stopping"):
-            client.targets()
+    words = "does not take it: the service is stopping"
+    with (
+        Client("http://host", transport=refuse, patience=0.01) as client,
+        pytest.raises(UnreachableError, match=words),
+    ):
+        client.targets()
     with Client("http://127.0.0.1:9", patience=0.01) as client, pytest.raises(UnreachableError):
         client.targets()
 
 
 def test_a_wrong_token_is_told_and_not_tried_again(serving):
-    with serving(token="x" * 20) as http, Client(url(http), "wrong") as client:
-        with pytest.raises(UnreachableError, match="does not let us in"):
-            client.targets()
+    with (
+        serving(token="x" * 20) as http,
+        Client(url(http), "wrong") as client,
+        pytest.raises(UnreachableError, match="does not let us in"),
+    ):
+        client.targets()
 
 
 def test_a_feed_sends_all_good_rows_by_key(serving, rows):
@@ -101,7 +107,7 @@ def test_a_feed_sends_all_good_rows_by_key(serving, rows):
 
 
 def test_a_feed_that_was_killed_counts_nothing_twice(serving, rows, tmp_path):
-    class Killed(Exception):
+    class Killed(Exception):  # noqa: N818 - not an error
         pass
 
     def life(client, kill_after):
@@ -124,7 +130,7 @@ def test_a_feed_that_was_killed_counts_nothing_twice(serving, rows, tmp_path):
             checkpoint.close()
 
     with serving() as http, Client(url(http)) as client:
-        lives = [life(client, kill_after) for kill_after in (1, 4, 9, 30, None)]
+        lives = [life(client, kill_after) for kill_after in (1, 4, 9, 15, None)]
         assert client.target("a")["rows_seen"] == 199
     assert lives[:4] == [None] * 4
     assert (lives[4].rows, lives[4].rejected) == (199, 1)
