@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import click
+from threadpoolctl import threadpool_limits
 
 from baryflow.cli.words import Interrupted, WholeNumber, spoken
 from baryflow.exceptions import InvalidInputError
@@ -78,7 +79,9 @@ def serve(
         )
         if state is None:
             click.echo("targets are gone when this ends: --state FOLDER keeps them", err=True)
-        told = service.run(app, host, port, lambda url: click.echo(f"listening at {url}", err=True))
+        # Matrices of this size are multiplied faster by one thread than by two that wait for each other.
+        with threadpool_limits(limits=1):
+            told = service.run(app, host, port, lambda url: click.echo(f"listening at {url}", err=True))
     if told == signal.SIGINT:
         raise Interrupted("interrupted" + ("; everything is on disk" if state is not None else ""))
 

@@ -139,7 +139,7 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """Closes a connection on which no request comes, or only half of its headers."""
+    """Closes a connection on which no request comes, half of its headers, or what nobody listens to."""
 
     _patience: asyncio.TimerHandle | None = None
 
@@ -149,9 +149,10 @@ class _Protocol(H11Protocol):
         self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Wait for the rest of the headers, if this is not all of them."""
+        """Wait for the rest of the headers, if this is not all of them, or of a refused body."""
         super().data_received(data)
-        if self.conn.their_state is h11.IDLE:
+        unheard = self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
+        if unheard or self.conn.their_state is h11.IDLE:
             self._wait()
         else:
             self._stop_waiting()
