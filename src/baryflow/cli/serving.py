@@ -33,6 +33,10 @@ from baryflow.exceptions import InvalidInputError
     "--in-memory", type=WholeNumber(1), default=256, show_default=True, metavar="NUMBER",
     help="Targets whose models are kept in memory; others are written out.",
 )  # fmt: skip
+@click.option(
+    "--snapshot-every", type=WholeNumber(1), default=256, show_default=True, metavar="NUMBER",
+    help="Batches between two snapshots: so many are replayed after a kill, at most.",
+)  # fmt: skip
 @click.option("--max-targets", type=WholeNumber(1), default=10_000, show_default=True)
 @click.option("--max-rows", type=WholeNumber(1), default=4096, show_default=True, help="Of a request.")
 @click.option(
@@ -53,6 +57,7 @@ def serve(
     batch: int,
     drift: str,
     in_memory: int,
+    snapshot_every: int,
     max_targets: int,
     max_rows: int,
     max_body: int,
@@ -72,7 +77,8 @@ def serve(
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
         limits = service.Limits(
             body=max_body, buffered=max(8 * max_body, service.Limits.buffered), rows=max_rows,
-            targets=max_targets, in_memory=in_memory, target_metrics=target_metrics,
+            targets=max_targets, in_memory=in_memory, snapshot_every=snapshot_every,
+            target_metrics=target_metrics,
         )  # fmt: skip
         app = service.create_app(
             model, state_dir=state, token=token, limits=limits, batch_size=batch, drift=drift
