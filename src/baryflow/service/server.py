@@ -82,7 +82,7 @@ def background(app: Starlette, host: str = "127.0.0.1", port: int = 0) -> Iterat
     """
     with _bound(host, port) as sock:
         server = _Server(app)
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve_quietly(sock)))
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve([sock])))
         thread.start()
         try:
             while thread.is_alive() and app.state.desk.targets.state == "starting":
@@ -121,6 +121,9 @@ class _Server(uvicorn.Server):
         def told(number: int, _: Any) -> None:
             self.force_exit, self.signal, self.should_exit = self.should_exit, number, True
 
+        if threading.current_thread() is not threading.main_thread():  # signals are not for us
+            yield
+            return
         before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -132,10 +135,6 @@ class _Server(uvicorn.Server):
         """End."""
         self._app.state.desk.hub.close()
         await super().shutdown(sockets)
-
-    async def serve_quietly(self, sock: socket.socket) -> None:
-        """Serve without a hand on signals, which belong to the main thread."""
-        await self._serve([sock])
 
 
 class _Protocol(H11Protocol):
