@@ -36,8 +36,15 @@ class Journal:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.cut = 0  # bytes of a record that was not complete
+        is_new = not self.path.exists()
         self._file = self.path.open("a+b")
         self._end = 0
+        if is_new and os.name == "posix":  # its name must be on the disk before anything in it counts
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
 
     def replay(self) -> Iterator[Batch]:
         """Yield the batches that are there, and cut off what follows the last complete one.
@@ -57,22 +64,24 @@ class Journal:
             self._file.truncate(self._end)
             os.fsync(self._file.fileno())
 
-    def append(self, batch: Batch) -> None:
-        """Write a batch; it is on disk when this returns.
+    def append(self, *batches: Batch) -> None:
+        """Write batches; they are on disk when this returns.
 
         Parameters
         ----------
-        batch : Batch
+        *batches : Batch
+            All or none of them is written.
 
         Raises
         ------
         OSError
-            If it cannot be written, for instance because the disk is full. The journal then holds what
-            it held before.
+            If they cannot be written, for instance because the disk is full. The journal then holds
+            what it held before.
         """
-        content = _pack(batch)
+        contents = [_pack(batch) for batch in batches]
         try:
-            self._file.write(_HEAD.pack(len(content), zlib.crc32(content)) + content)
+            for content in contents:
+                self._file.write(_HEAD.pack(len(content), zlib.crc32(content)) + content)
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError:
