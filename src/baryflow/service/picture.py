@@ -175,8 +175,7 @@ def _columns(model: OnlineDaDiL) -> list[dict[str, Any]]:
 def _nearest(model: OnlineDaDiL, row: Floats, names: list[str]) -> list[dict[str, Any]]:
     """Return the components nearest to a row, of the sources and of the target itself."""
     Z = model.in_view(row)[0]
-    held = {str(name): mixture for name, mixture in model.source_mixtures_.items()}
-    whose = [(name, mixture) for name, mixture in held.items()]
+    whose = [(str(name), mixture) for name, mixture in model.source_mixtures_.items()]
     if model.resemblance_:
         whose.append(("", _seen(model)))
     found = []
