@@ -40,7 +40,7 @@ USUALLY_NORMAL = 0.5
 
 def class_name(fault: int) -> str:
     """Return what a fault is called on the page."""
-    return "normal" if fault == 0 else f"F{fault} · {FAULTS[fault]}"
+    return "normal" if fault == 0 else f"F{fault:02d} · {FAULTS[fault]}"
 
 
 def cut(folder: Path, mode: int) -> tuple[np.ndarray, np.ndarray]:

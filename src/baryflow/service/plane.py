@@ -17,17 +17,22 @@ from baryflow.validation import Floats
 class Plane:
     """Two directions in which the classes of the sources lie apart.
 
-    Only the sources decide on them: while a target flows, nothing but the target moves.
+    Only the sources decide on them: while a target flows, nothing but the target moves. Far from the
+    middle distances shrink (the inverse hyperbolic sine of each coordinate is drawn): one class that is
+    far from all others would otherwise make a point of the others.
 
     Attributes
     ----------
     centre : array of shape (n_dimensions,)
     axes : array of shape (n_dimensions, 2)
         Orthonormal; the second one is zero if there is only one dimension.
+    near : array of shape (2,)
+        Up to about here distances are what they are.
     """
 
     centre: Floats
     axes: Floats
+    near: Floats
 
     @classmethod
     def of(cls, sources: Sequence[Mixture], n_classes: int) -> Self:
@@ -56,7 +61,9 @@ class Plane:
         # An eigenvector may point either way: the same one everywhere.
         signs = np.sign(found[np.abs(found).argmax(axis=0), np.arange(found.shape[1])])
         axes[:, : found.shape[1]] = found * np.where(signs == 0.0, 1.0, signs)
-        return cls(means.mean(axis=0), axes)
+        centre = np.median(means, axis=0)
+        usual = np.median(np.abs((means - centre) @ axes), axis=0)
+        return cls(centre, axes, np.where(usual > 0.0, usual, 1.0))
 
     def places(self, Z: Floats) -> Floats:
         """Return where rows of the view lie in the plane.
@@ -69,7 +76,7 @@ class Plane:
         -------
         array of shape (n, 2)
         """
-        return np.asarray((Z - self.centre) @ self.axes)
+        return np.asarray(self.near * np.arcsinh((Z - self.centre) @ self.axes / self.near))
 
     def ellipses(self, mixture: Mixture, classes: Sequence[str]) -> list[dict[str, Any]]:
         """Return each component as an ellipse of one standard deviation.
@@ -119,8 +126,10 @@ class Plane:
         return found
 
     def _ellipse(self, mean: Floats, covariance: Floats, weight: float, name: str) -> dict[str, Any]:
-        x, y = (mean - self.centre) @ self.axes
-        variances, vectors = np.linalg.eigh(self.axes.T @ covariance @ self.axes)
+        x, y = self.places(mean)
+        # What the shrinking does to a small surrounding of the mean.
+        axes = self.axes / np.hypot(1.0, (mean - self.centre) @ self.axes / self.near)
+        variances, vectors = np.linalg.eigh(axes.T @ covariance @ axes)
         small, large = np.sqrt(np.maximum(variances, 0.0))
         angle = math.degrees(math.atan2(vectors[1, 1], vectors[0, 1]))
         angle = (angle + 90.0) % 180.0 - 90.0  # half a turn changes nothing
