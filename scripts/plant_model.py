@@ -35,7 +35,7 @@ BEGINNINGS = (-25, 0, 25, 50, 100, 200, 400)
 RUNS = 6
 FEATURES = 256
 #: What an operator would say: most of the time nothing is wrong.
-USUALLY_NORMAL = 0.5
+USUALLY_NORMAL = 0.8
 
 
 def class_name(fault: int) -> str:
