@@ -9,7 +9,7 @@ from click.core import ParameterSource
 from threadpoolctl import threadpool_limits
 
 from baryflow import demo as demonstration
-from baryflow.cli import labelled, looking, running, tep
+from baryflow.cli import labelled, looking, running, serving, tep
 from baryflow.cli.words import Line, OutputFile, WholeNumber, spoken
 from baryflow.datasets.tennessee_eastman import Features
 from baryflow.exceptions import InvalidInputError
@@ -25,6 +25,7 @@ for command in (
     labelled.fit,
     labelled.evaluate,
     running.run,
+    serving.serve,
     looking.report,
     looking.plot,
     looking.inspect,

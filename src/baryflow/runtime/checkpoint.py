@@ -154,16 +154,16 @@ class Checkpoint:
                     self._path("journal", later).unlink()
                 return
 
-    def append(self, batch: Batch) -> None:
-        """Put a batch on disk.
+    def append(self, *batches: Batch) -> None:
+        """Put batches on disk, all or none of them.
 
         Parameters
         ----------
-        batch : Batch
+        *batches : Batch
         """
         if self._journal is None:
             self._journal = Journal(self._path("journal", self._number))
-        self._journal.append(batch)
+        self._journal.append(*batches)
 
     def save(self, standing: Standing) -> None:
         """Make a snapshot of how things stand after the last batch, and begin a new journal.
@@ -178,6 +178,29 @@ class Checkpoint:
         if self._journal is not None:
             self._journal.close()
         self._number, self._journal = number, Journal(self._path("journal", number))
+        self._tidy()
+
+    def turn(self) -> None:
+        """Begin a new journal before there is a snapshot for it: :meth:`save_turned` makes that.
+
+        Batches may be appended in between. Until the snapshot is there, a killed run goes on from the
+        one before it and replays both journals.
+        """
+        journal = Journal(self._path("journal", self._number + 1))
+        if self._journal is not None:
+            self._journal.close()
+        self._number, self._journal = self._number + 1, journal
+
+    def save_turned(self, standing: Standing) -> None:
+        """Make the snapshot for a journal that :meth:`turn` has begun.
+
+        Parameters
+        ----------
+        standing : Standing
+            After all batches of the journals before, and perhaps some of those in this one: whoever
+            replays them must know which it has taken.
+        """
+        container.write_bytes(self._path("snapshot", self._number), _pack(standing, 0))
         self._tidy()
 
     def save_midway(self, standing: Standing) -> None:

@@ -51,6 +51,7 @@ class Fleet:
         self._changed: set[str] = set()
         self._files: dict[str, str] = {}
         self._unsynced: set[Path] = set()
+        self._promised: set[str] = set()  # files in tables that somebody may go back to
         self._serial = 0
 
     def __len__(self) -> int:
@@ -90,6 +91,24 @@ class Fleet:
         """Machines in memory."""
         return len(self._here)
 
+    def has_in_memory(self, key: str) -> bool:
+        """Tell whether a machine is in memory.
+
+        Parameters
+        ----------
+        key : str
+
+        Returns
+        -------
+        bool
+        """
+        return key in self._here
+
+    @property
+    def changed(self) -> list[str]:
+        """Keys of machines of which the files do not tell everything."""
+        return sorted(self._changed)
+
     def forget(self, key: str) -> None:
         """Drop a machine; heard of again, it begins anew.
 
@@ -99,7 +118,8 @@ class Fleet:
         """
         self._here.pop(key, None)
         self._changed.discard(key)
-        self._files.pop(key, None)
+        if (file := self._files.pop(key, None)) is not None:
+            self._remove(file)
 
     # -- files -----------------------------------------------------------------------------------
 
@@ -111,14 +131,51 @@ class Fleet:
         dict of str → str
             The file of each; they stay as they are until :meth:`tidy`.
         """
-        for key in sorted(self._changed):
+        for key in self.changed:
             self._write(key)
-        for path in self._unsynced:
-            _sync(path)
-        self._unsynced.clear()
+        table, paths = self.hand_over()
+        sync(paths)
+        self.mark_synced(paths)
+        return table
+
+    def write(self, key: str) -> None:
+        """Write one machine to a file, if it has changed.
+
+        Parameters
+        ----------
+        key : str
+        """
+        if key in self._changed:
+            self._write(key)
+
+    def hand_over(self) -> tuple[dict[str, str], list[Path]]:
+        """Return the table of files as they are, and what must be brought to the disk before it counts.
+
+        :meth:`save` in steps, for those who cannot wait: write machines one by one, hand over,
+        :func:`sync` while machines go on, and mark what is synced. Machines that have changed stand in
+        the table as they were.
+
+        Returns
+        -------
+        files : dict of str → str
+            They stay as they are until :meth:`tidy`.
+        paths : list of Path
+        """
+        paths = sorted(self._unsynced)
+        self._promised.update(self._files.values())
         if self._folder is not None and self._folder.is_dir():
-            _sync(self._folder)
-        return dict(self._files)
+            paths.append(self._folder)
+        return dict(self._files), paths
+
+    def mark_synced(self, paths: Iterable[Path]) -> None:
+        """Take note that files are on the disk.
+
+        Parameters
+        ----------
+        paths : iterable of Path
+            As handed over.
+        """
+        self._unsynced.difference_update(paths)
 
     def resume(self, files: dict[str, str]) -> None:
         """Go on from a table that :meth:`save` gave.
@@ -140,6 +197,7 @@ class Fleet:
         self._changed.clear()
         self._files = dict(files)
         present = self._present()
+        self._promised = {path.name for path in present}  # by whom is not known until `tidy`
         self._serial = max((int(path.stem) for path in present), default=0)
 
     def tidy(self, tables: Iterable[dict[str, str]]) -> None:
@@ -149,7 +207,8 @@ class Fleet:
         ----------
         tables : iterable of dict
         """
-        needed = set(self._files.values()).union(*(table.values() for table in tables))
+        self._promised = set().union(*(table.values() for table in tables))
+        needed = self._promised.union(self._files.values())
         for path in self._present():
             if path.name not in needed:
                 path.unlink(missing_ok=True)
@@ -191,18 +250,30 @@ class Fleet:
         self._files[key] = path.name
         self._unsynced.add(path)
         self._changed.discard(key)
-        if self._temporary is not None and before is not None:
-            self._path(before).unlink()  # no table will ask for it
-            self._unsynced.discard(self._path(before))
+        if before is not None:
+            self._remove(before)
+
+    def _remove(self, file: str) -> None:
+        """Remove a file that is of no use any more, unless a table names it."""
+        if file not in self._promised:
+            self._path(file).unlink(missing_ok=True)
+            self._unsynced.discard(self._path(file))
 
     def _read(self, key: str) -> Followed:
         content = container.read(self._path(self._files[key]))
         return self.recipe.resume(codec.open_content(_Kept, content, KIND).state)
 
 
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def sync(paths: Iterable[Path]) -> None:
+    """Bring files and folders to the disk.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+    """
+    for path in paths:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

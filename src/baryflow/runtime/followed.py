@@ -142,15 +142,17 @@ class Recipe:
 
 @dataclass
 class Outcome:
-    """What came of some rows: a record for every prediction, and events in order."""
+    """What came of some rows: a record for every prediction, events in order, and what was predicted."""
 
     records: list[dict[str, Any]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    features: list[Floats] = field(default_factory=list)  # a row for each record
 
     def add(self, more: Outcome) -> Self:
         """Add what came of other rows."""
         self.records += more.records
         self.events += more.events
+        self.features += more.features
         return self
 
 
@@ -196,6 +198,7 @@ class Followed:
             n = self.recipe.batch_size - len(self.waiting)
             some, rows = rows.pick(slice(0, n)), rows.pick(slice(n, None))
             outcome.records += self.predict(some)
+            outcome.features += list(some.values)
             self.waiting = np.concatenate([self.waiting, some.values])
             if len(self.waiting) >= self.recipe.batch_size:
                 outcome.events += self.learn(int(some.positions[-1]))

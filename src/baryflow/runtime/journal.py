@@ -57,22 +57,24 @@ class Journal:
             self._file.truncate(self._end)
             os.fsync(self._file.fileno())
 
-    def append(self, batch: Batch) -> None:
-        """Write a batch; it is on disk when this returns.
+    def append(self, *batches: Batch) -> None:
+        """Write batches; they are on disk when this returns.
 
         Parameters
         ----------
-        batch : Batch
+        *batches : Batch
+            All or none of them is written.
 
         Raises
         ------
         OSError
-            If it cannot be written, for instance because the disk is full. The journal then holds what
-            it held before.
+            If they cannot be written, for instance because the disk is full. The journal then holds
+            what it held before.
         """
-        content = _pack(batch)
+        contents = [_pack(batch) for batch in batches]
         try:
-            self._file.write(_HEAD.pack(len(content), zlib.crc32(content)) + content)
+            for content in contents:
+                self._file.write(_HEAD.pack(len(content), zlib.crc32(content)) + content)
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError:

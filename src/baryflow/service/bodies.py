@@ -1,0 +1,308 @@
+"""Rows in the bodies of requests: received within limits, then taken apart.
+
+A body is counted while it comes in, before anybody makes sense of it. One row that cannot be used
+refuses all of them and nothing is taken, so that whoever sends a batch again need not know how far it
+got.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+import numpy as np
+from starlette.requests import ClientDisconnect, Request
+
+from baryflow.service.limits import BATCH_ID, TIME_LENGTH, Limits, is_batch_id
+from baryflow.service.refusals import Refusal, busy
+from baryflow.streams.cells import valid_text
+from baryflow.validation import LARGEST, Floats
+
+JSON = "application/json"
+NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl")
+#: The header that holds the id of a batch.
+ID_HEADER = "Idempotency-Key"
+#: Seconds and bytes for which the rest of a body that is too long is read: only who has sent it listens.
+_LINGER_SECONDS, _LINGER_BYTES = 5.0, 256 * 2**20
+_NUMBERS = {float, int, type(None)}
+_CLOSE = {"Connection": "close"}
+
+
+@dataclass(frozen=True, eq=False)
+class Posted:
+    """What a request brought.
+
+    Attributes
+    ----------
+    rows : array of shape (n, d)
+    times : list of str
+        One for each row; the time at which it came, if it does not say.
+    batch_id : str or None
+    """
+
+    rows: Floats
+    times: list[str]
+    batch_id: str | None
+
+
+class Inbox:
+    """Receives bodies, all of them together within limits.
+
+    Parameters
+    ----------
+    limits : Limits
+
+    Attributes
+    ----------
+    held : int
+        Bytes in memory at present.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits, self.held = limits, 0
+
+    @asynccontextmanager
+    async def receive(self, request: Request) -> AsyncIterator[bytes]:
+        """Hand over the body of a request, and count it until it is done with.
+
+        Parameters
+        ----------
+        request : Request
+
+        Yields
+        ------
+        bytes
+
+        Raises
+        ------
+        Refusal
+            If it is too long, too slow, or too much for now.
+        """
+        chunks: list[bytes] = []
+        taken = 0
+        try:
+            try:
+                async with asyncio.timeout(self.limits.seconds):
+                    declared = request.headers.get("content-length", "0")
+                    if not declared.isdecimal() or int(declared) > self.limits.body:
+                        await self._refuse_long(request)
+                    async for chunk in request.stream():
+                        if taken + len(chunk) > self.limits.body:
+                            chunks.clear()
+                            await self._refuse_long(request)
+                        if self.held + len(chunk) > self.limits.buffered:
+                            raise busy("too much is coming in at once: send it more slowly", 2)
+                        chunks.append(chunk)
+                        taken += len(chunk)
+                        self.held += len(chunk)
+            except TimeoutError as error:
+                raise Refusal(
+                    408, f"the body did not arrive within {self.limits.seconds:g} s", _CLOSE
+                ) from error
+            except ClientDisconnect as error:  # nobody will read this
+                raise Refusal(400, "the body ended before its end", _CLOSE) from error
+            yield b"".join(chunks)
+        finally:
+            self.held -= taken
+
+    async def _refuse_long(self, request: Request) -> NoReturn:
+        """Read on for a while, keeping nothing: who is sending does not listen before the end."""
+        end, passed = time.monotonic() + _LINGER_SECONDS, 0
+        async for chunk in request.stream():
+            passed += len(chunk)
+            if time.monotonic() > end or passed > _LINGER_BYTES:
+                break
+        raise Refusal(
+            413, f"a request may have {self.limits.body:,} bytes: send the rows in several", _CLOSE
+        )
+
+
+class Parser:
+    """Takes bodies apart.
+
+    Parameters
+    ----------
+    n_columns : int
+    columns : list of str or None
+        Their names; without them rows are lists of numbers.
+    most : int
+        Rows of a request.
+    """
+
+    def __init__(self, n_columns: int, columns: list[str] | None, most: int) -> None:
+        self.n_columns, self.columns, self.most = n_columns, columns, most
+        self._place = {name: j for j, name in enumerate(columns or ())}
+
+    def parse(self, body: bytes, kind: str, header_id: str | None) -> Posted:
+        """Return the rows of a body.
+
+        Parameters
+        ----------
+        body : bytes
+        kind : str
+            Type of its content.
+        header_id : str or None
+            The id of the batch, if a header tells it.
+
+        Returns
+        -------
+        Posted
+
+        Raises
+        ------
+        Refusal
+            If it is not JSON, or a row cannot be used.
+        """
+        if kind in NDJSON:
+            items, times, batch_id = _lines(body), None, None
+        else:
+            items, times, batch_id = _fields(_load(body, "the body"))
+        if header_id is not None:
+            if batch_id is not None and batch_id != header_id:
+                raise Refusal(422, f"batch_id is not what the header {ID_HEADER} says: send one of them")
+            batch_id = header_id
+        if batch_id is not None and not is_batch_id(batch_id):
+            raise Refusal(422, f"a batch_id is 1 to 128 characters from ! to ~ ({BATCH_ID})")
+        if not items:
+            raise Refusal(422, "there is no row: send at least one")
+        if len(items) > self.most:
+            raise Refusal(
+                413, f"a request may have {self.most:,} rows, got {len(items):,}: send several"
+            )
+        if times is not None and len(times) != len(items):
+            raise Refusal(422, f"expected {len(items)} times, one for each row, got {len(times)}")
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        rows, said = self._rows(items)
+        return Posted(
+            rows, [time or own or now for time, own in zip(times or said, said, strict=True)], batch_id
+        )
+
+    def _rows(self, items: list[Any]) -> tuple[Floats, list[str]]:
+        rows = np.empty((len(items), self.n_columns))
+        times = [""] * len(items)
+        for i, item in enumerate(items):
+            cells = item
+            if isinstance(item, dict):
+                cells, times[i] = self._cells(item, i)
+            if not isinstance(cells, list):
+                raise _unusable(i, f"expected a list or an object, got {_shown(item)}")
+            if len(cells) != self.n_columns:
+                raise _unusable(i, f"expected {self.n_columns} numbers, got {len(cells)}")
+            if not set(map(type, cells)) <= _NUMBERS:
+                j = next(j for j, cell in enumerate(cells) if type(cell) not in _NUMBERS)
+                raise _unusable(i, f"{self._name(j)} is {_shown(cells[j])}, not a number or null")
+            try:
+                rows[i] = cells
+            except OverflowError:  # a whole number of hundreds of digits
+                raise _unusable(i, f"a number is beyond ±{LARGEST:g}") from None
+        for i, j in np.argwhere(np.abs(rows) > LARGEST)[:1].tolist():
+            raise _unusable(i, f"{self._name(j)} is {rows[i, j]:g}: numbers end at ±{LARGEST:g}")
+        return rows, times
+
+    def _cells(self, item: dict[str, Any], i: int) -> tuple[list[Any], str]:
+        if self.columns is None:
+            raise _unusable(i, "the model knows no names of columns: send lists of numbers")
+        time = item.get("time", "") if "time" not in self._place else ""
+        unknown = [name for name in item if name not in self._place and name != "time"]
+        if unknown:
+            names = ", ".join(self.columns[:5]) + (", …" if self.n_columns > 5 else "")
+            raise _unusable(i, f"there is no column {_shown(unknown[0])}; columns are {names}")
+        if not isinstance(time, str) or not _is_time(time):
+            raise _unusable(
+                i, f"its time is {_shown(time)}: expected text, {TIME_LENGTH} characters at most"
+            )
+        return [item.get(name) for name in self.columns], time
+
+    def _name(self, j: int) -> str:
+        return f"column {j + 1}" if self.columns is None else f"column {self.columns[j]!r}"
+
+
+def kind_of(request: Request) -> str:
+    """Return the type of what a request brings.
+
+    Parameters
+    ----------
+    request : Request
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    Refusal
+        If rows cannot be read from it.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != JSON and kind not in NDJSON:
+        raise Refusal(415, f"send rows as {JSON} or {NDJSON[0]} (header Content-Type)")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Refusal(415, "send the body as it is, without Content-Encoding")
+    return kind
+
+
+def _lines(body: bytes) -> list[Any]:
+    lines = body.splitlines() if b"\r" in body else body.split(b"\n")
+    return [_load(line, f"line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _fields(content: Any) -> tuple[list[Any], list[str] | None, str | None]:
+    if not isinstance(content, dict):
+        raise Refusal(422, f'expected an object {{"rows": […]}}, got {_shown(content)}')
+    unknown = content.keys() - {"rows", "times", "batch_id"}
+    if unknown:
+        raise Refusal(
+            422, f"{_shown(min(unknown))} is not known here: there are rows, times and batch_id"
+        )
+    rows, times, batch_id = content.get("rows"), content.get("times"), content.get("batch_id")
+    if not isinstance(rows, list):
+        raise Refusal(422, f"rows must be a list of rows, got {_shown(rows)}")
+    if times is not None and not (
+        isinstance(times, list) and all(isinstance(time, str) and _is_time(time) for time in times)
+    ):
+        raise Refusal(422, f"times must be a list of texts of {TIME_LENGTH} characters at most")
+    if batch_id is not None and not isinstance(batch_id, str):
+        raise Refusal(422, f"batch_id must be text, got {_shown(batch_id)}")
+    return rows, times, batch_id
+
+
+def _is_time(text: str) -> bool:
+    return len(text) <= TIME_LENGTH and valid_text(text) == text
+
+
+def _load(body: bytes, what: str) -> Any:
+    try:
+        return json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+    except RecursionError:
+        raise Refusal(400, f"{what} is nested too deeply") from None
+    except (ValueError, OverflowError) as error:
+        raise Refusal(400, f"{what} is not JSON: {str(error)[:120]}") from error
+
+
+def _refuse_constant(word: str) -> float:
+    raise ValueError(f"{word} is not JSON; send null where there is no value")
+
+
+def _unusable(i: int, words: str) -> Refusal:
+    return Refusal(422, f"row {i + 1}: {words}; nothing was taken")
+
+
+def _shown(value: Any) -> str:
+    """Return the beginning of a value, short whatever it is."""
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else f"a list of {len(value)}"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, int) and value.bit_length() > 200:
+        return "a very long number"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    text = ascii(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"

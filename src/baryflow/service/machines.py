@@ -1,0 +1,301 @@
+"""The machines of a service: all that is done to models, by one thread.
+
+One, because most of a step through arrays of this size holds the interpreter's lock, so that a second
+thread gains little, and because warnings are caught for the whole process: with two of them a target
+would hear what another one's columns are like.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from baryflow import container
+from baryflow.exceptions import InvalidInputError
+from baryflow.persistence import open_content
+from baryflow.runtime import Checkpoint, Event, Fleet, Followed, Outcome, Recipe
+from baryflow.runtime.checkpoint import Standing
+from baryflow.runtime.followed import by_key
+from baryflow.service.notes import answer_of, note, rows_of
+from baryflow.service.summaries import summarize
+from baryflow.streams import Batch
+
+_log = logging.getLogger("baryflow.service")
+#: Batches that are replayed between snapshots.
+_REPLAYED = 64
+
+Summary = dict[str, Any]
+
+
+class Machines:
+    """Targets by name: their models, what is noted of them, and a line on each.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    checkpoint : Checkpoint or None
+        Where they are kept; without it they go with the process.
+    most : int
+        Machines in memory.
+
+    Attributes
+    ----------
+    summaries : dict of str → dict
+        A line on each, also on those that are on disk.
+    """
+
+    def __init__(self, recipe: Recipe, checkpoint: Checkpoint | None, most: int) -> None:
+        folder = None
+        if checkpoint is not None:
+            recipe, folder = _begun_with(recipe, checkpoint), checkpoint.machines
+        self.recipe = recipe
+        self.summaries: dict[str, Summary] = {}
+        self._fleet = Fleet(recipe, folder, most)
+
+    @property
+    def n_in_memory(self) -> int:
+        """How many are in memory."""
+        return self._fleet.n_in_memory
+
+    def has_in_memory(self, name: str) -> bool:
+        """Tell whether a target is in memory.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        bool
+        """
+        return self._fleet.has_in_memory(name)
+
+    @property
+    def changed(self) -> list[str]:
+        """Names of those whose files do not tell everything."""
+        return self._fleet.changed
+
+    def look(self, name: str) -> Followed | None:
+        """Return a target that will not be changed; None if there is none of this name.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        Followed or None
+        """
+        return self._fleet.look(name) if name in self.summaries else None
+
+    def prepare(self, name: str, batch_id: str | None) -> tuple[int, dict[str, Any] | None]:
+        """Return how many rows a target has, and the answer to a batch that it knows already.
+
+        Parameters
+        ----------
+        name : str
+        batch_id : str or None
+
+        Returns
+        -------
+        rows : int
+        answer : dict or None
+        """
+        found = self.look(name)
+        if found is None:
+            return 0, None
+        return rows_of(found), None if batch_id is None else answer_of(found, batch_id)
+
+    def take(self, batch: Batch) -> dict[str, Any]:
+        """Carry out what a batch of the log says.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rows of one target, or that it is deleted.
+
+        Returns
+        -------
+        dict
+            The answer to whoever sent it.
+        """
+        name = batch.cursor["target"]
+        if batch.cursor.get("delete"):
+            self._fleet.forget(name)
+            self.summaries.pop(name, None)
+            return {"target": name, "deleted": True}
+        first, last = int(batch.positions[0]), int(batch.positions[-1])
+        followed = self._fleet[name]
+        outcome = Outcome()
+        for _, rows in by_key(batch):
+            try:
+                outcome.add(followed.take(rows))
+            except Exception as error:
+                # It is in the log and would fail again: these rows are counted and learned by nobody.
+                _log.exception("rows %d to %d of %s cannot be learned from", first, last, name)
+                followed.waiting = followed.waiting[:0]
+                words = f"rows {first} to {last} could not be learned from: {error}"
+                outcome.add(Outcome(events=[Event("warning", last, words)]))
+        answer = note(followed, batch.cursor.get("batch_id"), first, last, outcome)
+        self.summaries[name] = summarize(followed)
+        return {"target": name, **answer}
+
+    # -- going on --------------------------------------------------------------------------------
+
+    def recover(self, checkpoint: Checkpoint) -> int:
+        """Go on from a folder.
+
+        Parameters
+        ----------
+        checkpoint : Checkpoint
+
+        Returns
+        -------
+        int
+            Batches that were replayed.
+        """
+        batches = checkpoint.recover(self._go_back)
+        if batches is None:
+            self._save(checkpoint)  # so that there is something to go on from
+            return 0
+        n_replayed = 0
+        for batch in self._missing(batches):
+            self.take(batch)
+            n_replayed += 1
+            if n_replayed % _REPLAYED == 0:  # kills may come faster than snapshots
+                checkpoint.save_midway(self.standing(self._fleet.save()))
+        if n_replayed:
+            self._save(checkpoint)
+        return n_replayed
+
+    def _missing(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Yield the batches of the log that machines do not know yet: files may be newer than it."""
+        for batch in batches:
+            name = batch.cursor["target"]
+            if batch.cursor.get("delete") or batch.positions[-1] > self.prepare(name, None)[0]:
+                yield batch
+
+    def _go_back(self, standing: Standing) -> None:
+        if standing.cursor is None or "targets" not in standing.cursor:
+            raise InvalidInputError(
+                "the folder belongs to 'baryflow run', not to a service: use another one for --state"
+            )
+        self._fleet.resume(standing.machines)
+        lines = standing.cursor["targets"]
+        self.summaries = {name: lines[name] for name in standing.machines}
+
+    def _save(self, checkpoint: Checkpoint) -> None:
+        checkpoint.save(self.standing(self._fleet.save()))
+        self._fleet.tidy(checkpoint.tables())
+
+    def standing(self, table: dict[str, str]) -> Standing:
+        """Return what a snapshot holds.
+
+        Parameters
+        ----------
+        table : dict of str → str
+            The file of each machine.
+
+        Returns
+        -------
+        Standing
+        """
+        return Standing(table, {"targets": {name: dict(self.summaries[name]) for name in table}})
+
+    def write(self, name: str) -> None:
+        """Write a machine to a file, if it has changed.
+
+        Parameters
+        ----------
+        name : str
+        """
+        self._fleet.write(name)
+
+    def hand_over(self) -> tuple[Standing, list[Path]]:
+        """Return what a snapshot holds, and what must be brought to the disk before it counts.
+
+        Returns
+        -------
+        standing : Standing
+        paths : list of Path
+        """
+        table, paths = self._fleet.hand_over()
+        return self.standing(table), paths
+
+    def mark_synced(self, paths: list[Path]) -> None:
+        """Take note that files are on the disk.
+
+        Parameters
+        ----------
+        paths : list of Path
+        """
+        self._fleet.mark_synced(paths)
+
+    def tidy(self, tables: list[dict[str, str]]) -> None:
+        """Remove files that nobody needs.
+
+        Parameters
+        ----------
+        tables : list of dict
+            Of the snapshots that somebody may go back to.
+        """
+        self._fleet.tidy(tables)
+
+    def close(self) -> None:
+        """Remove what was written for want of memory only."""
+        self._fleet.close()
+
+
+def batch_of(name: str, rows: Any, times: list[str], known: int, batch_id: str | None) -> Batch:
+    """Return rows of a target as the log keeps them.
+
+    Parameters
+    ----------
+    name : str
+    rows : array of shape (n, d)
+    times : list of str
+    known : int
+        Rows that the target has.
+    batch_id : str or None
+
+    Returns
+    -------
+    Batch
+    """
+    positions = np.arange(known + 1, known + 1 + len(rows), dtype=np.intp)
+    cursor = {"target": name} | ({} if batch_id is None else {"batch_id": batch_id})
+    return Batch(rows, positions, times, [name] * len(rows), [], cursor)
+
+
+def deletion_of(name: str, n_columns: int) -> Batch:
+    """Return the end of a target as the log keeps it.
+
+    Parameters
+    ----------
+    name : str
+    n_columns : int
+
+    Returns
+    -------
+    Batch
+    """
+    nothing = np.empty((0, n_columns))
+    return Batch(nothing, np.empty(0, dtype=np.intp), [], [], [], {"target": name, "delete": True})
+
+
+def _begun_with(recipe: Recipe, checkpoint: Checkpoint) -> Recipe:
+    """Return a recipe with the model that a folder began with."""
+    given = recipe.base.to_bytes()
+    kept = checkpoint.keep_model(given)
+    if kept == given:
+        return recipe
+    _log.warning(
+        "%s goes on with the model it began with, which is another one than the one given: use another "
+        "folder for that", checkpoint.folder,
+    )  # fmt: skip
+    base: Any = open_content(container.from_bytes(kept))
+    return Recipe(base, recipe.batch_size, recipe.drift)

@@ -1,0 +1,83 @@
+"""How a service says no: a status, a sentence, and when to try again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+
+class Refusal(Exception):  # noqa: N818 - an answer, not a fault of ours
+    """A request that is not carried out.
+
+    Parameters
+    ----------
+    status : int
+        Of HTTP.
+    words : str
+        What was expected, what came, what to do.
+    headers : dict of str → str, optional
+    """
+
+    def __init__(self, status: int, words: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(words)
+        self.status, self.words, self.headers = status, words, dict(headers or {})
+
+    def response(self) -> Response:
+        """Return what is sent.
+
+        Returns
+        -------
+        Response
+        """
+        return reply({"error": self.words}, self.status, self.headers)
+
+
+def busy(words: str, seconds: int = 1) -> Refusal:
+    """Return a refusal of what may be tried again soon.
+
+    Parameters
+    ----------
+    words : str
+    seconds : int
+
+    Returns
+    -------
+    Refusal
+    """
+    return Refusal(429, words, {"Retry-After": str(seconds)})
+
+
+def reply(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a response of JSON.
+
+    Parameters
+    ----------
+    content : object or bytes
+        What JSON can say, or JSON.
+    status : int
+    headers : mapping, optional
+
+    Returns
+    -------
+    Response
+    """
+    if not isinstance(content, bytes):
+        content = to_json(content)
+    return Response(content, status, dict(headers or {}), media_type="application/json")
+
+
+def to_json(content: Any) -> bytes:
+    """Return JSON in plain ASCII: also halves of characters, which requests may hold, can be said.
+
+    Parameters
+    ----------
+    content : object
+
+    Returns
+    -------
+    bytes
+    """
+    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
