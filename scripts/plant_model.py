@@ -23,6 +23,7 @@ import pandas as pd
 
 from baryflow import OnlineDaDiL
 from baryflow.features import SignalFeatures, SignalModel
+from baryflow.live.names import class_name
 from baryflow.tep.signals import read_commissioning, read_shard
 from baryflow.tep.tables import FAULTS, VARIABLES
 
@@ -36,11 +37,6 @@ RUNS = 6
 FEATURES = 256
 #: What an operator would say: most of the time nothing is wrong.
 USUALLY_NORMAL = 0.8
-
-
-def class_name(fault: int) -> str:
-    """Return what a fault is called on the page."""
-    return "normal" if fault == 0 else f"F{fault:02d} · {FAULTS[fault]}"
 
 
 def cut(folder: Path, mode: int) -> tuple[np.ndarray, np.ndarray]:

@@ -92,6 +92,7 @@ class RunningPlant:
 
         self._pair, self._plant, self._settled = pair, Plant(), embedded_settled()
         self.mode, self.fault, self.hours, self.fault_since, self.n_trips = mode, 0, 0.0, 0.0, 0
+        self._stream: FeatureStream
         self._restart()
 
     def set_fault(self, fault: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 
 from baryflow.core.mixture import Mixture
 from baryflow.estimators.online_dadil import OnlineDaDiL
-from baryflow.exceptions import InvalidInputError
 from baryflow.runtime.followed import Followed
+from baryflow.service.nameless import NAMELESS
 from baryflow.service.plane import Plane
 from baryflow.validation import Floats
 
@@ -54,7 +55,7 @@ def picture(followed: Followed) -> dict[str, Any]:
     }
 
 
-def explain(followed: Followed, position: int) -> dict[str, Any]:
+def explain(followed: Followed, position: int) -> dict[str, Any] | None:
     """Say why a row was diagnosed as it was, by the model as it is now.
 
     Parameters
@@ -65,26 +66,21 @@ def explain(followed: Followed, position: int) -> dict[str, Any]:
 
     Returns
     -------
-    dict
-        The record itself; ``probabilities`` of the likeliest classes; ``components`` that are nearest,
-        with their class, whose they are and how far in standard deviations; and under ``columns`` which
-        of them speak for the diagnosis or against it, compared with the ``rival`` class, in the units of
-        rows.
-
-    Raises
-    ------
-    InvalidInputError
-        If the row is not among the last ones.
+    dict or None
+        None if the row is not among them. Otherwise its record; ``probabilities`` of the likeliest
+        classes; ``components`` that are nearest, with their class, whose they are and how far they are
+        in standard deviations; and ``columns`` that speak for the diagnosis or against it, compared with
+        the ``rival`` class, in the units of rows.
     """
     records = followed.notes.get("recent", [])
     record = next((one for one in records if one.get("position") == position), None)
     if record is None or not record.get("values"):
-        raise InvalidInputError(
-            f"row {position} is not among the last {len(records)} that are kept: choose a later one"
-        )
+        return None
     model = followed.model
     row = np.array([_row(record)])
-    chances = model.predict_proba(row)[0]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=NAMELESS)
+        chances = model.predict_proba(row)[0]
     order = np.argsort(-chances, kind="stable")
     names = [str(name) for name in model.classes_.tolist()]
     # A row may have been called unknown; then its likeliest class is what is explained.
@@ -112,10 +108,18 @@ def _recent(model: OnlineDaDiL, plane: Plane, records: list[Any]) -> list[dict[s
     rows = [_row(record) for record in records]
     if any(len(row) != model.n_features_in_ for row in rows):
         return shown
-    places = plane.places(model.in_view(np.array(rows))) if rows else []
+    if not rows:
+        return []
+    places = plane.places(_in_view(model, rows))
     return [
         record | {"x": _number(x), "y": _number(y)} for record, (x, y) in zip(shown, places, strict=True)
     ]
+
+
+def _in_view(model: OnlineDaDiL, rows: Any) -> Floats:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=NAMELESS)
+        return model.in_view(np.asarray(rows))
 
 
 def _row(record: Mapping[str, Any]) -> list[float]:
@@ -174,7 +178,7 @@ def _columns(model: OnlineDaDiL) -> list[dict[str, Any]]:
 
 def _nearest(model: OnlineDaDiL, row: Floats, names: list[str]) -> list[dict[str, Any]]:
     """Return the components nearest to a row, of the sources and of the target itself."""
-    Z = model.in_view(row)[0]
+    Z = _in_view(model, row)[0]
     whose = [(str(name), mixture) for name, mixture in model.source_mixtures_.items()]
     if model.resemblance_:
         whose.append(("", _seen(model)))

@@ -12,6 +12,7 @@ export class Demo {
     const said = await get("/v1/demo").catch(() => null);
     if (!said) return;
     $("demo").hidden = false;
+    this.target = said.target;
     $("demo-title").textContent = said.title;
     $("demo-words").textContent = said.words;
     $("demo-figures").replaceChildren(...said.figures.map((one) => make("div", {}, make("b", { textContent: one.value }), make("span", { textContent: one.name }))));

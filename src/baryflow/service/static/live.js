@@ -4,7 +4,7 @@ import { Demo } from "./demo.js";
 import { Plane } from "./mixture.js";
 import { showColumns, showEvents, showNow, showProportions, showRecent, showTargets } from "./panels.js";
 import { Series } from "./series.js";
-import { explain } from "./why.js";
+import { explain, prepare } from "./why.js";
 import { $ } from "./words.js";
 
 const EVERY = 500; // milliseconds from one picture to the next, at least
@@ -36,7 +36,7 @@ const refresh = once(async () => {
   now.recent = picture.recent;
   plane.update(picture);
   drawSeries();
-  showRecent(now.recent, picture.classes, why);
+  showRecent(now.recent, picture.classes, why, (position) => prepare(now.target, position));
   showProportions(picture.proportions, picture.classes);
   showColumns(picture.columns);
   showNow(now.summary, now.recent);

@@ -1,7 +1,7 @@
 // The target's mixture, flowing over its sources.
 import { $, brief, chance, color, draw, key, line, list, make, percent } from "./words.js";
 
-const WIDE = 1000, FLOW = 700, SIGMAS = 1.6;
+const WIDE = 1000, FLOW = 700, SIGMAS = 1.3, STRETCH = 2.5;
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 export class Plane {
@@ -42,36 +42,45 @@ export class Plane {
     this.words();
   }
 
-  // The window on the plane: all sources, with some room, and never smaller than before.
+  // The window on the plane: all sources, with some room.
   place() {
     if (!this.picture) return;
     const all = Object.values(this.picture.ellipses.sources).flat();
     if (!all.length) return;
-    const reach = (one, a, b) => [one[a] - SIGMAS * one.rx, one[a] + SIGMAS * one.rx];
-    const xs = all.flatMap((one) => reach(one, "x")), ys = all.flatMap((one) => reach(one, "y"));
-    const box = this.svg.getBoundingClientRect();
-    this.high = WIDE * (box.height || 600) / (box.width || 1000);
-    this.scale = Math.min(WIDE / (Math.max(...xs) - Math.min(...xs)), this.high / (Math.max(...ys) - Math.min(...ys))) / 1.06;
-    this.middle = [(Math.max(...xs) + Math.min(...xs)) / 2, (Math.max(...ys) + Math.min(...ys)) / 2];
-    this.svg.setAttribute("viewBox", `0 0 ${WIDE} ${this.high}`);
+    const ends = (axis) => {
+      const low = Math.min(...all.map((one) => one[axis] - one.rx)), high = Math.max(...all.map((one) => one[axis] + one.rx));
+      return [(low + high) / 2, (high - low) || 1];
+    };
+    const [x, width] = ends("x"), [y, height] = ends("y"), box = this.svg.getBoundingClientRect();
     // Words keep their size on the screen, whatever the size of the picture.
     this.unit = WIDE / (box.width || WIDE);
+    this.high = (box.height || 600) * this.unit;
+    // The two directions have no common measure: each fills the picture, within reason.
+    let across = WIDE / width / 1.08, up = this.high / height / 1.12;
+    across = Math.min(across, STRETCH * up);
+    up = Math.min(up, STRETCH * across);
+    this.map = { x, y, across, up };
+    this.svg.setAttribute("viewBox", `0 0 ${WIDE} ${this.high.toFixed(1)}`);
+    const matrix = `matrix(${across} 0 0 ${-up} ${WIDE / 2 - across * x} ${this.high / 2 + up * y})`;
+    this.layers.sources.setAttribute("transform", matrix);
+    this.layers.target.setAttribute("transform", matrix);
     this.sources();
     this.rows();
     this.draw(this.shown);
   }
 
   at(one) {
-    return [WIDE / 2 + this.scale * (one.x - this.middle[0]), this.high / 2 - this.scale * (one.y - this.middle[1])];
+    const { x, y, across, up } = this.map;
+    return [WIDE / 2 + across * (one.x - x), this.high / 2 - up * (one.y - y)];
   }
 
   shape(node, one) {
-    const [x, y] = this.at(one), least = 3 * this.unit;
-    node.setAttribute("cx", x.toFixed(1));
-    node.setAttribute("cy", y.toFixed(1));
-    node.setAttribute("rx", Math.max(SIGMAS * this.scale * one.rx, least).toFixed(1));
-    node.setAttribute("ry", Math.max(SIGMAS * this.scale * one.ry, least).toFixed(1));
-    node.setAttribute("transform", `rotate(${(-one.angle).toFixed(1)} ${x.toFixed(1)} ${y.toFixed(1)})`);
+    const least = 4 * this.unit / Math.max(this.map.across, this.map.up);
+    node.setAttribute("cx", one.x.toFixed(4));
+    node.setAttribute("cy", one.y.toFixed(4));
+    node.setAttribute("rx", Math.max(SIGMAS * one.rx, least).toFixed(4));
+    node.setAttribute("ry", Math.max(SIGMAS * one.ry, least).toFixed(4));
+    node.setAttribute("transform", `rotate(${one.angle.toFixed(1)} ${one.x.toFixed(4)} ${one.y.toFixed(4)})`);
   }
 
   ellipse(one, kind) {
@@ -82,7 +91,7 @@ export class Plane {
   }
 
   sources() {
-    if (!this.scale) return;
+    if (!this.map) return;
     const { sources } = this.picture.ellipses, { resemblance } = this.picture.history;
     // What the target resembles most is seen best.
     const share = (name) => resemblance[name]?.at(-1) ?? 1 / Object.keys(sources).length;
@@ -102,7 +111,7 @@ export class Plane {
   }
 
   rows() {
-    if (!this.scale) return;
+    if (!this.map) return;
     const recent = this.picture.recent.filter((one) => one.x !== undefined && one.x !== null);
     const nodes = recent.map((one, i) => {
       const [x, y] = this.at(one), known = this.index.get(String(one.label));
@@ -148,7 +157,7 @@ export class Plane {
 
   draw(target, labels = true) {
     this.shown = target;
-    if (!this.scale) return;
+    if (!this.map) return;
     const layer = this.layers.target;
     const heavy = [...target].sort((a, b) => b.weight - a.weight);
     while (layer.children.length > heavy.length) layer.lastChild.remove();
@@ -189,7 +198,7 @@ export class Plane {
   }
 
   chips() {
-    const names = this.picture.classes, shares = this.picture.proportions;
+    const names = this.picture.classes;
     if (this.chipNames === names.join("\n") && $("chips").children.length) return;
     this.chipNames = names.join("\n");
     $("chips").replaceChildren(...names.map((name, i) => {
@@ -199,7 +208,7 @@ export class Plane {
       chip.addEventListener("pointerenter", () => this.pick(name, false));
       chip.addEventListener("pointerleave", () => this.pick(null, false));
       return chip;
-    }), ...(shares ? [] : []));
+    }));
   }
 
   // A class that was pressed stays until it is pressed again.
@@ -243,9 +252,11 @@ export class Plane {
     } else if (!ellipses.target.length) {
       said.push(`No row was learned from yet: what is drawn are the ${sources.length} sources.`);
     } else {
-      const most = Object.entries(proportions).sort((a, b) => b[1] - a[1]).slice(0, 3).map(([name, share]) => `${brief(name, 24)} ${percent(share)}`);
+      const order = Object.entries(proportions).sort((a, b) => b[1] - a[1]);
+      const most = order.slice(0, 3).map(([name, share]) => `${brief(name, 24)} ${percent(share)}`);
+      const mostly = order[0][1] > 1.5 / order.length ? `mostly ${list(most)}` : "all classes in much the same parts";
       const alike = sources.map((name) => [name, history.resemblance[name]?.at(-1) ?? 0]).sort((a, b) => b[1] - a[1])[0];
-      said.push(`Filled: ${ellipses.target.length} components of the target, mostly ${list(most)}. Outlines: the ${sources.length} sources, ${alike[0]} drawn strongest because the target resembles it most.`);
+      said.push(`Filled: ${ellipses.target.length} components of the target, ${mostly}. Outlines: the ${sources.length} sources, ${alike[0]} drawn strongest because the target resembles it most.`);
       if (recent.length) said.push("Dots: the last rows.");
     }
     $("mixture-words").textContent = said.join(" ");

@@ -41,8 +41,9 @@ export const showNow = (summary, recent) => {
 
 const strangeness = (novelty) => (novelty === null || novelty === undefined ? "novelty unknown" : novelty > NOVEL ? "novel" : `novelty ${percent(novelty)}`);
 
-export const showRecent = (recent, classes, why) => {
-  const had = document.activeElement?.dataset?.position;
+export const showRecent = (recent, classes, why, prepare) => {
+  // Nobody can press what runs away: the list stands still while a pointer or the focus is on it.
+  if ($("recent").matches(":hover, :focus-within") && $("recent").children.length) return;
   $("recent-none").hidden = recent.length > 0;
   $("recent").replaceChildren(...[...recent].reverse().map((one) => {
     const label = String(one.label), code = classes.indexOf(label);
@@ -52,9 +53,10 @@ export const showRecent = (recent, classes, why) => {
         make("span", { className: one.novelty > NOVEL ? "strange" : "", textContent: strangeness(one.novelty) })));
     button.dataset.position = one.position;
     button.addEventListener("click", () => why(one.position));
+    // The service keeps the last rows only: what may be asked for is fetched before it is gone.
+    for (const kind of ["pointerenter", "focus"]) button.addEventListener(kind, () => prepare(one.position));
     return make("li", {}, button);
   }));
-  if (had !== undefined) $("recent").querySelector(`[data-position="${Number(had)}"]`)?.focus({ preventScroll: true });
 };
 
 const bar = (from, to, fill) => {

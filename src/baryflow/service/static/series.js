@@ -29,7 +29,10 @@ class Chart {
     const shape = JSON.stringify([lines.map((one) => one.name), css("--ink")]);
     const data = [rows, ...lines.map((one) => one.values)];
     if (shape !== this.shape || !this.plot) this.build(shape, lines, scales, data);
-    else this.plot.setData(data);
+    else {
+      this.plot.setData(data);
+      this.fit();
+    }
   }
 
   build(shape, lines, scales, data) {

@@ -9,13 +9,27 @@ const grid = (head, rows) => make("table", {},
   make("tbody", {}, ...rows.map(([first, ...rest]) => make("tr", {}, make("th", { scope: "row", textContent: first }),
     ...rest.map((cell) => (cell instanceof Node ? make("td", { className: "n" }, cell) : make("td", { className: "n", textContent: cell })))))));
 
+const prepared = new Map();
+
+// Ask now, for later; what was asked for lately is kept.
+export const prepare = (target, position) => {
+  const path = `/v1/targets/${encodeURIComponent(target)}/why/${position}`;
+  if (!prepared.has(path)) {
+    const answer = get(path);
+    answer.catch(() => prepared.delete(path));
+    prepared.set(path, answer);
+    if (prepared.size > 30) prepared.delete(prepared.keys().next().value);
+  }
+  return prepared.get(path);
+};
+
 export const explain = async (target, position) => {
   const dialog = $("why"), body = $("why-body");
   $("why-title").textContent = `Why? Row ${count(position)}`;
   body.replaceChildren(make("p", { textContent: "asking …" }));
   if (!dialog.open) dialog.showModal();
   try {
-    const said = await get(`/v1/targets/${encodeURIComponent(target)}/why/${position}`);
+    const said = await prepare(target, position);
     $("why-title").textContent = `Why ${said.label}?`;
     body.replaceChildren(...tell(said, position));
   } catch (error) {
