@@ -69,11 +69,10 @@ def create_app(
     InvalidInputError
         If the model cannot follow a target, or the folder is in use.
     """
-    if isinstance(model, str | os.PathLike):
-        model = _load(Path(model))
+    fitted = _load(Path(model)) if isinstance(model, str | os.PathLike) else model
     checkpoint = None if state_dir is None else Checkpoint(state_dir)
     try:
-        desk = Desk(Recipe(model, batch_size, drift), checkpoint, limits or Limits())
+        desk = Desk(Recipe(fitted, batch_size, drift), checkpoint, limits or Limits())
     except BaseException:
         if checkpoint is not None:
             checkpoint.close()

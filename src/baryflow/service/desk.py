@@ -44,11 +44,11 @@ class Desk:
     def __init__(self, recipe: Recipe, checkpoint: Checkpoint | None, limits: Limits) -> None:
         self.limits, self.metrics, self.hub = limits, Metrics(), Hub(limits.listeners)
         self.targets = Targets(recipe, checkpoint, limits, self._heard)
-        base = self.targets.machines.recipe.base
-        names = getattr(base, "feature_names_in_", None)
+        recipe = self.targets.machines.recipe  # that of the folder, perhaps
+        names = getattr(recipe.base, "feature_names_in_", None)
         columns = None if names is None else [str(name) for name in names]
-        self.inbox = Inbox(limits)
-        self.parser = Parser(int(base.n_features_in_), columns, limits.rows)
+        n_columns = recipe.model.n_features_in_ if columns is None else len(columns)
+        self.inbox, self.parser = Inbox(limits), Parser(int(n_columns), columns, limits.rows)
         self._speeds: dict[str, tuple[float, float]] = {}
         self._pictures: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
 

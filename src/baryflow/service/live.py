@@ -106,11 +106,11 @@ class Hub:
         """
         if len(self) >= self._most:
             raise busy(f"{self._most} readers are listening already", 10)
-        slot = _Slot()
-        self._slots.setdefault(name, set()).add(slot)
-        return self._stream(name, slot, describe)
+        return self._stream(name, describe)
 
-    async def _stream(self, name: str | None, slot: _Slot, describe: Describe) -> AsyncIterator[bytes]:
+    async def _stream(self, name: str | None, describe: Describe) -> AsyncIterator[bytes]:
+        message, slot = _overview if name is None else _about, _Slot()
+        self._slots.setdefault(name, set()).add(slot)
         try:
             yield b"retry: 2000\n\n"
             while not self._closed:
@@ -119,21 +119,14 @@ class Hub:
                 except TimeoutError:
                     yield b": still here\n\n"
                     continue
-                if self._closed:
-                    break
-                message = _overview if name is None else _about
                 async for part in message(slot, describe):
                     yield part
                 await asyncio.sleep(PACE)
         finally:
-            self.leave(name, slot)
-
-    def leave(self, name: str | None, slot: _Slot) -> None:
-        """Forget a listener."""
-        slots = self._slots.get(name, set())
-        slots.discard(slot)
-        if not slots:
-            self._slots.pop(name, None)
+            slots = self._slots[name]
+            slots.remove(slot)
+            if not slots:
+                del self._slots[name]
 
 
 async def _overview(slot: _Slot, describe: Describe) -> AsyncIterator[bytes]:

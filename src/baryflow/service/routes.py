@@ -159,7 +159,9 @@ async def get_health(_: Request) -> Response:
 async def get_readiness(request: Request) -> Response:
     """Say whether requests are taken."""
     state = _desk(request).targets.state
-    return reply({"state": state}, 200 if state == "ready" else 503)
+    if state != "ready":
+        return reply({"state": state, "error": f"the service is {state}"}, 503, {"Retry-After": "1"})
+    return reply({"state": state})
 
 
 async def get_description(request: Request) -> Response:

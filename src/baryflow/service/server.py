@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -64,13 +66,15 @@ def background(app: Starlette, host: str = "127.0.0.1", port: int = 0) -> Iterat
     Yields
     ------
     str
-        The address.
+        The address, once requests are taken.
     """
     with _bound(host, port) as sock:
         server = _Server(app)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve_quietly(sock)))
         thread.start()
         try:
+            while thread.is_alive() and app.state.desk.targets.state == "starting":
+                time.sleep(0.01)
             yield _address(sock)
         finally:
             server.should_exit = True
@@ -108,29 +112,37 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """Closes connections on which no request comes, or only half of its headers."""
+    """Closes a connection on which no request comes, or only half of its headers."""
 
     _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for the first request."""
         super().connection_made(transport)
-        seconds = self.app_limits().seconds
-        self._patience = self.loop.call_later(seconds, self._give_up)
+        self._wait()
 
-    def app_limits(self) -> Any:
-        """Return the limits of the service."""
-        return self.config.app.state.desk.limits  # type: ignore[union-attr]
-
-    def _give_up(self) -> None:
-        if self.cycle is None:  # not one request was complete
-            self.transport.close()
+    def data_received(self, data: bytes) -> None:
+        """Wait for the rest of the headers, if this is not all of them."""
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE:
+            self._wait()
+        else:
+            self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        if self._patience is None:
+            app: Any = self.config.app
+            self._patience = self.loop.call_later(app.state.desk.limits.seconds, self.transport.close)
+
+    def _stop_waiting(self) -> None:
         if self._patience is not None:
             self._patience.cancel()
-        super().connection_lost(exc)
+            self._patience = None
 
 
 @contextlib.contextmanager

@@ -2,8 +2,9 @@
 
 Requests meet on the event loop. Two threads do the work: one writes the log, one has the models. Each
 target has a lock from the moment at which its rows go to the log until they are learned, so that the
-log tells them in the order in which they were taken. A snapshot stops nobody: a new journal is begun, every target
-that has changed is written when its turn comes, and what the files know already is left out of a replay.
+log tells them in the order in which they were taken. A snapshot stops nobody: a new journal is begun,
+every target that has changed is written when its turn comes, and what the files know already is left out
+of a replay.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -259,7 +260,7 @@ class Targets:
             if not line.length:
                 del self._lines[name]
 
-    async def _whole(self, doing: Any) -> Any:
+    async def _whole(self, doing: Coroutine[Any, Any, Value]) -> Value:
         """Do something to its end, also if nobody waits for it any more: it is in the log."""
         task = asyncio.create_task(doing)
         self._tasks.add(task)

@@ -1,0 +1,63 @@
+"""A small model, and services that end with the test."""
+
+import contextlib
+import warnings
+
+import httpx
+import numpy as np
+import pytest
+
+from baryflow import OnlineDaDiL
+from baryflow.datasets import make_domains
+from baryflow.service import Limits, background, create_app
+
+COLUMNS = ["flow", "heat", "speed", "noise"]
+
+
+@pytest.fixture(scope="session")
+def problem():
+    return make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=100, random_state=0)
+
+
+@pytest.fixture(scope="session")
+def model(problem):
+    fitted = OnlineDaDiL(rehearse=False, keep_sources=False, random_state=0)
+    fitted.fit(problem.X, problem.y, sample_domain=problem.domain)
+    fitted.feature_names_in_ = np.array(COLUMNS, dtype=object)
+    return fitted
+
+
+@pytest.fixture(scope="session")
+def model_file(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.bary"
+    model.save(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def rows(problem):
+    return problem.X_target
+
+
+@pytest.fixture
+def serving(model):
+    """Return a function that serves the model, and yields a client for the service."""
+
+    @contextlib.contextmanager
+    def serve(state_dir=None, token=None, **limits):
+        app = create_app(model, state_dir=state_dir, token=token, limits=Limits(**limits), batch_size=8)
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        with background(app) as url, httpx.Client(base_url=url, headers=headers, timeout=60) as client:
+            client.app = app
+            yield client
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield serve
+
+
+def post(client, name, rows, batch_id=None, **more):
+    content = {"rows": np.asarray(rows).tolist(), **more}
+    if batch_id is not None:
+        content["batch_id"] = batch_id
+    return client.post(f"/v1/targets/{name}/rows", json=content)

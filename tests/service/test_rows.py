@@ -1,0 +1,148 @@
+"""Rows in, predictions out, each batch once."""
+
+import json
+
+import numpy as np
+import pytest
+
+from baryflow.runtime import Recipe
+from baryflow.runtime import Rows as Raw
+from tests.service.conftest import COLUMNS, post
+
+
+def followed(model, rows):
+    """What a machine says that is followed without a service."""
+    machine = Recipe(model, 8, "tell").begin()
+    raw = Raw(rows, np.arange(1, len(rows) + 1), ["then"] * len(rows), [""] * len(rows))
+    return machine.take(raw).records
+
+
+def test_predictions_are_those_of_a_run_however_rows_are_cut(serving, model, rows):
+    with serving() as client:
+        got = []
+        for start, end in ((0, 5), (5, 30), (30, 31), (31, 60)):
+            answer = post(client, "a", rows[start:end], times=["then"] * (end - start)).json()
+            assert (answer["first"], answer["last"]) == (start + 1, end)
+            got += answer["predictions"]
+        assert client.get("/v1/targets/a").json()["rows_seen"] == 60
+    assert got == followed(model, rows[:60])
+
+
+def test_rows_may_be_objects_and_values_may_be_missing(serving, model, rows):
+    some = rows[:12].copy()
+    some[3, 1] = some[7, 0] = np.nan
+    objects = [
+        {name: v for name, v in zip(COLUMNS, row, strict=True) if not np.isnan(v)}
+        for row in some.tolist()
+    ]
+    objects[3]["heat"] = None
+    objects[0]["time"] = "then"
+    with serving() as client:
+        found = client.post("/v1/targets/a/rows", json={"rows": objects}).json()["predictions"]
+    assert found[0]["time"] == "then"
+    assert all(record["time"].endswith("Z") for record in found[1:])  # when it came
+    wanted = followed(model, some)
+    assert [r["probability"] for r in found] == [r["probability"] for r in wanted]
+
+
+def test_lines_of_json_with_the_id_in_a_header(serving, rows):
+    lines = "\n".join(json.dumps(row) for row in rows[:5].tolist()) + "\n\n"
+    headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": "first"}
+    with serving() as client:
+        answers = [
+            client.post("/v1/targets/a/rows", content=lines, headers=headers).json() for _ in range(2)
+        ]
+        assert client.get("/v1/targets/a").json()["rows_seen"] == 5
+    assert [answer["repeated"] for answer in answers] == [False, True]
+    assert answers[0] | {"repeated": True} == answers[1]
+
+
+def test_a_batch_that_is_sent_again_counts_once_in_this_life_and_the_next(serving, rows, tmp_path):
+    with serving(tmp_path) as client:
+        first = post(client, "a", rows[:20], "one").json()
+        again = post(client, "a", rows[:20], "one").json()
+        post(client, "a", rows[20:40], "two")
+        post(client, "b", rows[:4], "one")  # another target, another batch
+    with serving(tmp_path) as client:
+        last = post(client, "a", rows[20:40], "two").json()
+        older = post(client, "a", rows[:20], "one").json()
+        seen = {line["name"]: line["rows_seen"] for line in client.get("/v1/targets").json()["targets"]}
+    assert again == first | {"repeated": True}
+    assert last["repeated"]
+    assert [record["position"] for record in last["predictions"]] == list(range(21, 41))
+    assert older["repeated"]
+    assert (older["first"], older["last"]) == (1, 20)
+    assert seen == {"a": 40, "b": 4}
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "words"),
+    [
+        ({"rows": [[1, 2, 3, 4], [1, 2, 3]]}, 422, "row 2: expected 4 numbers, got 3"),
+        ({"rows": [[1, 2, 3, "4"]]}, 422, "row 1: column 'noise' is '4', not a number"),
+        ({"rows": [[1, 2, 3, True]]}, 422, "is true, not a number"),
+        ({"rows": [[1, 2, 3, 1e200]]}, 422, "row 1: column 'noise' is 1e+200"),
+        ({"rows": [[1, 2, 3, 10**400]]}, 422, "row 1"),
+        ({"rows": [{"flow": 1, "heft": 2}]}, 422, "there is no column 'heft'"),
+        ({"rows": [{"flow": 1, "time": 7}]}, 422, "its time is 7"),
+        ({"rows": [7]}, 422, "expected a list or an object, got 7"),
+        ({"rows": []}, 422, "there is no row"),
+        ({"rows": {}}, 422, "rows must be a list"),
+        ({}, 422, "rows must be a list"),
+        ([1], 422, "expected an object"),
+        ({"rows": [[1, 2, 3, 4]], "labels": [1]}, 422, "'labels' is not known here"),
+        ({"rows": [[1, 2, 3, 4]], "batch_id": 7}, 422, "batch_id must be text"),
+        ({"rows": [[1, 2, 3, 4]], "batch_id": "a b"}, 422, "a batch_id is"),
+        ({"rows": [[1, 2, 3, 4]], "times": ["a", "b"]}, 422, "expected 1 times"),
+        ({"rows": [[1, 2, 3, 4]], "times": ["\ud800"]}, 422, "times must be"),
+        ({"rows": [[1, 2, 3, 4]] * 101}, 413, "may have 100 rows, got 101"),
+        (b'{"rows": [[1, 2, 3, NaN]]}', 400, "NaN is not JSON"),
+        (b'{"rows": [[1, 2, 3', 400, "not JSON"),
+        (b'{"rows": [[1, 2, 3, 1e999]]}', 422, "row 1: column 'noise' is inf"),
+        (b'{"rows": ' + b"[" * 100_000, 400, "nested too deeply"),
+        (b'{"rows": [[1, 2, 3, ' + b"9" * 10_000 + b"]]}", 400, "not JSON"),
+        (b"\xff\xfe{}", 400, "not JSON"),
+        (b"", 400, "not JSON"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_refused_in_words_and_nothing_is_taken(serving, content, status, words):
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    with serving(rows=100) as client:
+        answer = client.post(
+            "/v1/targets/a/rows", content=body, headers={"Content-Type": "application/json"}
+        )
+        assert (answer.status_code, words in answer.json()["error"]) == (status, True), answer.text
+        assert client.get("/v1/targets").json() == {"targets": []}
+
+
+def test_other_types_are_refused(serving):
+    with serving() as client:
+        url = "/v1/targets/a/rows"
+        assert client.post(url, content=b"1,2,3,4").status_code == 415
+        packed = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        assert client.post(url, content=b"{}", headers=packed).status_code == 415
+        differs = client.post(
+            url, json={"rows": [[1, 2, 3, 4]], "batch_id": "a"}, headers={"Idempotency-Key": "b"}
+        )
+        assert differs.status_code == 422
+
+
+def test_rows_that_a_model_fails_on_are_counted_and_do_not_stop_the_target(
+    serving, rows, tmp_path, monkeypatch
+):
+    from baryflow.runtime.followed import Followed
+
+    predict = Followed.predict
+
+    def fails(self, some):
+        if (some.values == 13.0).any():
+            raise ArithmeticError("a bad number")
+        return predict(self, some)
+
+    monkeypatch.setattr(Followed, "predict", fails)
+    with serving(tmp_path) as client:
+        answer = post(client, "a", [[13.0, 1, 1, 1]], "bad").json()
+        assert answer["predictions"] == []
+        assert "could not be learned from" in answer["events"][0]["words"]
+        assert len(post(client, "a", rows[:10]).json()["predictions"]) == 10
+        assert client.get("/v1/targets/a").json()["rows_seen"] == 11
