@@ -25,7 +25,7 @@ def note_likelihood(followed: Followed) -> None:
     rows = [one["values"] for one in notes.get("recent", [])][-followed.recipe.batch_size :]
     if not rows or not model.resemblance_ or (noted and noted[-1][0] == learned):
         return
-    values = np.array([[math.nan if value is None else value for value in row] for row in rows])
+    values = np.array(rows, dtype=np.float64)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=NAMELESS)
         found = model.measure(values).summary()["likelihood"]

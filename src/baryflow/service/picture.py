@@ -74,9 +74,9 @@ def explain(followed: Followed, position: int) -> dict[str, Any] | None:
     """
     records = followed.notes.get("recent", [])
     record = next((one for one in records if one.get("position") == position), None)
-    if record is None or not record.get("values"):
-        return None
     model = followed.model
+    if record is None or len(_row(record)) != model.n_features_in_:
+        return None
     row = np.array([_row(record)])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=NAMELESS)
@@ -122,8 +122,9 @@ def _in_view(model: OnlineDaDiL, rows: Any) -> Floats:
         return model.in_view(np.asarray(rows))
 
 
-def _row(record: Mapping[str, Any]) -> list[float]:
-    return [math.nan if value is None else float(value) for value in record.get("values") or ()]
+def _row(record: Mapping[str, Any]) -> Floats:
+    """Return the values of a row, NaN where there was none."""
+    return np.asarray(record.get("values", ()), dtype=np.float64)
 
 
 def _seen(model: OnlineDaDiL) -> Mixture:
