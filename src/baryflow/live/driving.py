@@ -160,7 +160,7 @@ class Driver:
         }  # fmt: skip
         figures = {"simulated": clock(plant.hours)}
         if self._judged:
-            figures["of whole windows diagnosed rightly"] = f"{self._right / self._judged:.0%}"
+            figures["of whole windows diagnosed rightly"] = f"{100 * self._right / self._judged:.0f} %"
         if plant.n_trips:
             figures["shutdowns"] = str(plant.n_trips)
         self.story.tell(plant=self._panel, figures=figures)

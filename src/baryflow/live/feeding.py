@@ -31,13 +31,14 @@ class Feeder:
     def __init__(self, url: str, target: str, stop: threading.Event) -> None:
         self._url, self._stop, self.n_rows = f"{url}/v1/targets/{target}/rows", stop, 0
 
-    def post(self, rows: Floats, times: list[str]) -> list[dict[str, Any]]:
+    def post(self, rows: Floats, times: list[str] | None = None) -> list[dict[str, Any]]:
         """Send rows, and send them again while the service is busy.
 
         Parameters
         ----------
         rows : array of shape (n, d)
-        times : list of str
+        times : list of str, optional
+            Without it the time at which they arrive.
 
         Returns
         -------
@@ -50,7 +51,8 @@ class Feeder:
             If the service refuses, or is not there.
         """
         # The id of a batch makes it count once, however often it is sent.
-        body = {"rows": rows.tolist(), "times": times, "batch_id": f"rows-from-{self.n_rows}"}
+        body = {"rows": rows.tolist(), "batch_id": f"rows-from-{self.n_rows}"}
+        body |= {} if times is None else {"times": times}
         request = urllib.request.Request(  # noqa: S310 - our own address
             self._url, json.dumps(body).encode(), {"Content-Type": "application/json"}
         )

@@ -99,7 +99,7 @@ class Replay:
         for start in range(0, len(self.rows), size):
             some = slice(start, start + size)
             rows = self.rows[some]
-            said = feeder.post(rows, [f"run {start + i + 1}" for i in range(len(rows))])
+            said = feeder.post(rows)
             if stop.wait(max(0.0, begun + (start + len(rows)) / speed - time.monotonic())):
                 return
             right += sum(
@@ -108,8 +108,8 @@ class Replay:
             n = start + len(rows)
             before = float((self.before[:n] == self.labels[:n]).mean())
             story.tell(figures={
-                "right so far, adapting": f"{right / n:.1%}",
-                "right so far without adapting": f"{before:.1%}",
+                "right so far, adapting": f"{100 * right / n:.1f} %",
+                "right so far without adapting": f"{100 * before:.1f} %",
                 "runs seen": f"{n:,} of {len(self.rows):,}",
             })  # fmt: skip
         story.mark(len(self.rows), "the stream has ended")

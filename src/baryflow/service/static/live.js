@@ -30,7 +30,10 @@ const drawSeries = () => {
 // One request at a time; what comes meanwhile asks for one more.
 const refresh = once(async () => {
   const name = now.target;
-  const picture = await get(`/v1/targets/${encodeURIComponent(name)}/picture`);
+  const picture = await get(`/v1/targets/${encodeURIComponent(name)}/picture`).catch((error) => {
+    if (error instanceof Refused) $("mixture-words").textContent = error.message;
+    throw error;
+  });
   if (name !== now.target) return;
   now.picture = picture;
   now.recent = picture.recent;
@@ -64,7 +67,7 @@ const begin = async () => {
   const name = now.target;
   try {
     const summary = await get(`/v1/targets/${encodeURIComponent(name)}`);
-    if (name === now.target) now.summary = summary;
+    if (name === now.target) showNow(now.summary = summary, now.recent);
   } catch (error) {
     if (!(error instanceof Refused)) return;
   }

@@ -160,6 +160,9 @@ export class Plane {
     if (!this.map) return;
     const layer = this.layers.target;
     const heavy = [...target].sort((a, b) => b.weight - a.weight);
+    // Many ellipses on top of each other are as dark as few.
+    const many = new Map();
+    for (const one of heavy) many.set(one.class, (many.get(one.class) ?? 0) + 1);
     while (layer.children.length > heavy.length) layer.lastChild.remove();
     heavy.forEach((one, i) => {
       let node = layer.children[i];
@@ -171,6 +174,8 @@ export class Plane {
       node.setAttribute("fill", color(code));
       node.setAttribute("stroke", color(code));
       node.setAttribute("stroke-dasharray", line(code));
+      node.setAttribute("fill-opacity", (0.42 / Math.sqrt(many.get(one.class))).toFixed(3));
+      node.setAttribute("stroke-opacity", (1 / Math.cbrt(many.get(one.class))).toFixed(3));
       node.dataset.class = one.class;
       node.dataset.words = `${one.class}: ${percent(one.weight, 1)} of the target's rows are here`;
       this.shape(node, one);

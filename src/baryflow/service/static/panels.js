@@ -1,7 +1,7 @@
 // Lists and bars: targets, figures of the moment, diagnoses, proportions, columns, events.
 import { $, brief, chance, color, count, draw, key, list, make, number, percent } from "./words.js";
 
-const NOVEL = 0.99;
+const NOVEL = 0.99, COLUMNS = 8;
 
 export const showTargets = (targets, chosen, choose) => {
   $("targets-note").hidden = targets.length > 0;
@@ -39,6 +39,9 @@ export const showNow = (summary, recent) => {
   $("now-drifts-more").textContent = drifts ? "marked in the charts" : "nothing has changed";
 };
 
+// A time as it came; of one in full, only the hour of the day here.
+const moment = (time) => (/^\d{4}-\d\d-\d\dT.*Z$/.test(time) ? new Date(time).toLocaleTimeString("en-GB") : String(time));
+
 const strangeness = (novelty) => (novelty === null || novelty === undefined ? "novelty unknown" : novelty > NOVEL ? "novel" : `novelty ${percent(novelty)}`);
 
 export const showRecent = (recent, classes, why, prepare) => {
@@ -49,7 +52,7 @@ export const showRecent = (recent, classes, why, prepare) => {
     const label = String(one.label), code = classes.indexOf(label);
     const button = make("button", { type: "button", title: label }, code < 0 ? make("span") : key(code),
       make("span", { className: "name", textContent: label }), make("span", { className: "sure", textContent: chance(one.probability) }),
-      make("span", { className: "more" }, make("span", { textContent: `row ${count(one.position)}${one.time ? `, ${one.time}` : ""}` }),
+      make("span", { className: "more" }, make("span", { textContent: `row ${count(one.position)}${one.time ? `, ${moment(one.time)}` : ""}` }),
         make("span", { className: one.novelty > NOVEL ? "strange" : "", textContent: strangeness(one.novelty) })));
     button.dataset.position = one.position;
     button.addEventListener("click", () => why(one.position));
@@ -77,16 +80,20 @@ export const showProportions = (proportions, classes) => {
   $("proportions-words").textContent = all.length ? `As the target is estimated to hold them.${rest ? ` ${count(rest)} further ${rest === 1 ? "class" : "classes"}: ${percent(left, 1)} together.` : ""}` : "Not estimated yet.";
 };
 
-export const showColumns = (columns) => {
-  const most = Math.max(1, ...columns.map((one) => Math.abs(one.difference ?? 0)));
+export const showColumns = (all) => {
+  const columns = all.slice(0, COLUMNS);
+  const most = Math.max(0.25, ...columns.map((one) => Math.abs(one.difference ?? 0)));
   $("columns").replaceChildren(...columns.map((one) => make("div", { className: "bar" },
     make("span", { className: "name", title: one.name }, make("span", { textContent: one.name })),
     bar(50, 50 + 50 * (one.difference ?? 0) / most, one.difference > 0 ? "var(--c5)" : "var(--c0)"),
     make("span", { className: "n", textContent: `${number(one.target)} vs ${number(one.sources)}` }))));
-  $("columns-words").textContent = columns.length ? `Mean of the target and of the sources, in the units of rows. The bars are in standard deviations of the sources, above to the right, below to the left: ${list(columns.slice(0, 3).map((one) => `${brief(one.name, 40)} ${one.difference > 0 ? "+" : "−"}${number(Math.abs(one.difference ?? 0))}`))}.` : "Nothing to compare yet.";
+  $("columns-words").textContent = columns.length ? `Mean of the target and of the sources, in the units of rows. The bars are in standard deviations of the sources, higher to the right, lower to the left; the first is ${number(Math.abs(columns[0].difference ?? 0))} ${columns[0].difference > 0 ? "higher" : "lower"}.` : "Nothing to compare yet.";
 };
 
 export const showEvents = (events) => {
+  // Who listens hears of what is new, and of nothing twice.
+  const last = events.at(-1), told = last ? `${last.kind === "drift" ? "Drift: " : ""}${last.words}` : "";
+  if ($("announced").textContent !== told) $("announced").textContent = told;
   $("events-none").hidden = events.length > 0;
   $("events").replaceChildren(...[...events].reverse().slice(0, 30).map((one) => make("li", { className: one.kind },
     make("small", { textContent: `row ${count(one.row)} · ${one.kind === "mark" ? "demo" : one.kind}` }), one.words)));

@@ -49,7 +49,7 @@ class Chart {
       axes: [{ ...axis, size: 30, values: (_, ticks) => ticks.map(count) }, ...y],
       series: [{ label: "rows" , value: (_, v) => (v === null ? "–" : count(v)) }, ...lines.map((one) => ({
         label: one.name, scale: one.scale, stroke: css(one.color), width: 2, dash: DASHES[one.dash ?? 0], spanGaps: true,
-        points: { show: data[0].length < 3, size: 6 }, value: (_, v) => scales[one.scale].format(v) }))],
+        points: { show: (plot) => plot.data[0].length < 3, size: 6 }, value: (_, v) => scales[one.scale].format(v) }))],
       cursor: { drag: { x: false, y: false }, y: false },
       legend: { live: false },
       hooks: { draw: [(plot) => this.mark(plot)] },

@@ -31,6 +31,7 @@ export const count = (n) => Number(n ?? 0).toLocaleString("en");
 export const number = (x) => {
   if (x === null || x === undefined) return "–";
   const size = Math.abs(x);
+  if (size < 1e-9) return "0"; // what rounding has left over
   if (size !== 0 && (size >= 1e6 || size < 1e-3)) return x.toExponential(1);
   return Number(x.toPrecision(size >= 100 ? 4 : 3)).toLocaleString("en", { maximumFractionDigits: 4 });
 };
