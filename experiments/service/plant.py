@@ -1,0 +1,122 @@
+"""Inject faults by the buttons of the live page, and see how long it takes until the page names them.
+
+``python -m experiments.service.plant FOLDER`` takes runs of mode 1 that the model has not learned from
+(FOLDER: what ``baryflow tep simulate`` has written) to find the faults that it diagnoses offline: those
+of which nine windows of ten are named rightly, each window beginning with the fault or later. Then it
+starts ``baryflow demo --live --plant``, opens the page in chromium, and for each of ten such faults,
+drawn at random: presses its button, waits until the page's last diagnosis is that fault or two windows
+(ten simulated hours) have passed, and takes the fault away. A line for each goes to
+``results/plant.csv``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+from pathlib import Path
+
+import numpy as np
+from playwright.sync_api import sync_playwright
+
+from baryflow.live.driving import Driver
+from baryflow.live.names import class_name
+from baryflow.live.plant import INTERVAL, embedded_pair
+from baryflow.live.showing import show_plant
+from baryflow.tep.signals import read_shard
+from baryflow.tep.tables import FAULTS
+
+RESULTS = Path(__file__).parent / "results" / "plant.csv"
+RUNS = range(6, 16)
+#: Simulated hours of normal operation before the first fault and between two of them.
+BEFORE, BETWEEN = 100.0, 40.0
+SPEED = 20.0
+ENOUGH = 0.9
+
+
+def offline(pair, folder):
+    """Return the share of windows of each fault that are named rightly in mode 1."""
+    names = np.array([class_name(fault) for fault in range(len(FAULTS))])
+    right = np.zeros((len(RUNS), len(FAULTS)))
+    starts = (0, 25, 50, 75, 100)
+    for i, run in enumerate(RUNS):
+        signals, cases = read_shard(folder / "mode1" / f"run{run:03d}.bary")
+        for (fault, _), signal in zip(cases, signals, strict=True):
+            windows = np.stack([signal[start : start + pair.length] for start in starts])
+            rows = pair.features.transform(windows, "mode 1")
+            right[i, fault] = (pair.model.predict(rows) == names[fault]).mean()
+    return right.mean(axis=0)
+
+
+def hours_now(page):
+    day, hour, minute = map(
+        int, re.match(r"day (\d+), (\d+):(\d+)", page.inner_text("#plant-said")).groups()
+    )
+    return 24 * (day - 1) + hour + minute / 60
+
+
+def wait_hours(page, hours):
+    until = hours_now(page) + hours
+    while hours_now(page) < until:
+        page.wait_for_timeout(100)
+
+
+def inject(page, fault, most):
+    """Press a button; return the hours until the page names the fault, or None."""
+    page.get_by_role("button", name=f"fault {fault}:").click()
+    name = class_name(fault)
+    page.wait_for_function("() => document.querySelector('#plant-said').textContent.includes(' h: ')")
+    begun = hours_now(page)
+    while True:
+        # All diagnoses that the page lists, each with the simulated time at its end.
+        listed = page.evaluate(
+            "() => [...document.querySelectorAll('#recent button')].map((b) => [b.title, b.innerText])"
+        )
+        for label, text in reversed(listed):
+            day, hour, minute = map(int, re.search(r"day (\d+), (\d+):(\d+)", text).groups())
+            at = 24 * (day - 1) + hour + minute / 60
+            if begun - 1.0 < at <= begun + most and label == name:
+                return max(0.0, at - begun)
+        if hours_now(page) > begun + most + 2.0:
+            return None
+        page.wait_for_timeout(50)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    pair = embedded_pair()
+    shares = offline(pair, options.folder)
+    fit = [fault for fault in range(1, len(FAULTS)) if shares[fault] >= ENOUGH]
+    chosen = np.random.default_rng(options.seed).permutation(fit)[:10].tolist()
+    print("diagnosable offline:", fit, "chosen:", chosen, flush=True)
+    most = 2 * pair.length * INTERVAL
+    lines = []
+    with show_plant(Driver(pair, SPEED)) as (url, _), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(url)
+        page.wait_for_function("() => /^day/.test(document.querySelector('#plant-said').textContent)")
+        wait_hours(page, BEFORE)
+        for fault in chosen:
+            took = inject(page, fault, most)
+            lines.append(
+                (fault, FAULTS[fault], f"{shares[fault]:.2f}", "" if took is None else f"{took:.2f}")
+            )
+            print(lines[-1], flush=True)
+            page.get_by_role("button", name="no fault").click()
+            wait_hours(page, BETWEEN)
+        browser.close()
+    RESULTS.parent.mkdir(exist_ok=True)
+    with RESULTS.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["fault", "what", "named rightly offline", "hours until the page named it"])
+        writer.writerows(lines)
+    found = sum(took != "" for *_, took in lines)
+    print(f"{found} of {len(lines)} faults were named within {most:g} simulated hours")
+
+
+if __name__ == "__main__":
+    main()
