@@ -17,6 +17,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from playwright.sync_api import sync_playwright
 
 from baryflow.live.driving import Driver
@@ -44,40 +45,39 @@ def offline(pair, folder):
         for (fault, _), signal in zip(cases, signals, strict=True):
             windows = np.stack([signal[start : start + pair.length] for start in starts])
             rows = pair.features.transform(windows, "mode 1")
-            right[i, fault] = (pair.model.predict(rows) == names[fault]).mean()
+            frame = pd.DataFrame(rows, columns=pair.model.feature_names_in_)
+            right[i, fault] = (pair.model.predict(frame) == names[fault]).mean()
     return right.mean(axis=0)
 
 
-def hours_now(page):
-    day, hour, minute = map(
-        int, re.match(r"day (\d+), (\d+):(\d+)", page.inner_text("#plant-said")).groups()
-    )
+def hours_in(text):
+    """Return the simulated hours that a text names."""
+    day, hour, minute = map(int, re.search(r"day (\d+), (\d+):(\d+)", text).groups())
     return 24 * (day - 1) + hour + minute / 60
 
 
 def wait_hours(page, hours):
-    until = hours_now(page) + hours
-    while hours_now(page) < until:
+    until = hours_in(page.inner_text("#plant-said")) + hours
+    while hours_in(page.inner_text("#plant-said")) < until:
         page.wait_for_timeout(100)
 
 
 def inject(page, fault, most):
-    """Press a button; return the hours until the page names the fault, or None."""
+    """Press a button; return the hours from when the fault is let in until the page names it, or None."""
     page.get_by_role("button", name=f"fault {fault}:").click()
-    name = class_name(fault)
-    page.wait_for_function("() => document.querySelector('#plant-said').textContent.includes(' h: ')")
-    begun = hours_now(page)
+    told = page.locator("#events").get_by_text(f"fault {fault} is let in").first
+    told.wait_for()
+    begun = hours_in(told.inner_text())
     while True:
-        # All diagnoses that the page lists, each with the simulated time at its end.
+        # All diagnoses that the page lists, each with the simulated time at the end of its window.
         listed = page.evaluate(
             "() => [...document.querySelectorAll('#recent button')].map((b) => [b.title, b.innerText])"
         )
-        for label, text in reversed(listed):
-            day, hour, minute = map(int, re.search(r"day (\d+), (\d+):(\d+)", text).groups())
-            at = 24 * (day - 1) + hour + minute / 60
-            if begun - 1.0 < at <= begun + most and label == name:
-                return max(0.0, at - begun)
-        if hours_now(page) > begun + most + 2.0:
+        times = [hours_in(text) for label, text in listed if label == class_name(fault)]
+        found = [at - begun for at in times if begun < at <= begun + most]
+        if found:
+            return min(found)
+        if hours_in(page.inner_text("#plant-said")) > begun + most + 5.0:
             return None
         page.wait_for_timeout(50)
 

@@ -35,7 +35,7 @@ export class Demo {
   build(plant) {
     $("plant").hidden = false;
     buttons("plant-modes", plant.modes.map((mode) => [mode, String(mode), `operating mode ${mode}`]), (mode) => this.ask("mode", { mode }));
-    buttons("plant-faults", plant.faults.map((words, fault) => [fault, fault ? String(fault) : "none", fault ? `fault ${fault}: ${words}` : "no fault: normal operation"]), (fault) => this.ask("fault", { fault }));
+    buttons("plant-faults", plant.faults.map((words, fault) => [fault, fault ? String(fault) : "none", fault ? `fault ${fault}: ${words}` : "none: no fault, normal operation"]), (fault) => this.ask("fault", { fault }));
     $("plant-speed").addEventListener("change", () => this.ask("speed", { speed: Number($("plant-speed").value) }));
     $("plant-speed").addEventListener("input", () => { $("plant-speed-value").textContent = `${$("plant-speed").value} h`; });
   }
