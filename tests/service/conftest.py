@@ -1,7 +1,7 @@
 """A small model, and services that end with the test."""
 
 import contextlib
-import warnings
+import functools
 
 import httpx
 import numpy as np
@@ -39,25 +39,25 @@ def rows(problem):
     return problem.X_target
 
 
+@contextlib.contextmanager
+def serve(model, state_dir=None, token=None, **limits):
+    """Serve a model, and yield a client for the service."""
+    app = create_app(model, state_dir=state_dir, token=token, limits=Limits(**limits), batch_size=8)
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    with background(app) as url, httpx.Client(base_url=url, headers=headers, timeout=60) as client:
+        client.app = app
+        yield client
+
+
 @pytest.fixture
 def serving(model):
-    """Return a function that serves the model, and yields a client for the service."""
-
-    @contextlib.contextmanager
-    def serve(state_dir=None, token=None, **limits):
-        app = create_app(model, state_dir=state_dir, token=token, limits=Limits(**limits), batch_size=8)
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        with background(app) as url, httpx.Client(base_url=url, headers=headers, timeout=60) as client:
-            client.app = app
-            yield client
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield serve
+    return functools.partial(serve, model)
 
 
-def post(client, name, rows, batch_id=None, **more):
-    content = {"rows": np.asarray(rows).tolist(), **more}
+def post(client, name, rows, batch_id=None, time=None):
+    content = {"rows": np.asarray(rows).tolist()}
+    if time is not None:
+        content["rows"] = [{"time": time, "values": row} for row in content["rows"]]
     if batch_id is not None:
         content["batch_id"] = batch_id
     return client.post(f"/v1/targets/{name}/rows", json=content)

@@ -13,7 +13,7 @@ def test_targets_that_are_written_out_go_on_as_if_they_had_stayed(serving, model
     with serving(tmp_path, in_memory=2) as client:
         for start in range(0, 40, 10):
             for name in names:
-                answer = post(client, name, rows[start : start + 10], times=["then"] * 10)
+                answer = post(client, name, rows[start : start + 10], time="then")
                 got[name] += answer.json()["predictions"]
         states = [line["state"] for line in client.get("/v1/targets").json()["targets"]]
     assert sorted(states) == ["in memory"] * 2 + ["on disk"] * 4

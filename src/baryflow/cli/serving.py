@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from pathlib import Path
 
 import click
 
-from baryflow.cli.words import WholeNumber, spoken
+from baryflow.cli.words import Interrupted, WholeNumber, spoken
 from baryflow.exceptions import InvalidInputError
 
 
@@ -77,7 +78,9 @@ def serve(
         )
         if state is None:
             click.echo("targets are gone when this ends: --state FOLDER keeps them", err=True)
-        service.run(app, host, port, lambda url: click.echo(f"listening at {url}", err=True))
+        told = service.run(app, host, port, lambda url: click.echo(f"listening at {url}", err=True))
+    if told == signal.SIGINT:
+        raise Interrupted("interrupted" + ("; everything is on disk" if state is not None else ""))
 
 
 def _token(path: Path | None) -> str | None:

@@ -19,7 +19,7 @@ from baryflow.exceptions import InvalidInputError, UnreachableError
 #: Answers after which the same request may do better.
 _PASSING = {408, 425, 429, 500, 502, 503, 504, 507}
 #: Seconds between two attempts: the first and the longest.
-_FIRST, _LONGEST = 0.1, 10.0
+_FIRST, _LONGEST = 0.1, 5.0
 
 
 class Client:
@@ -99,9 +99,17 @@ class Client:
         UnreachableError
             If it does not answer, or does not let us in.
         """
-        content: dict[str, Any] = {"rows": _plain(rows), "batch_id": batch_id or uuid.uuid4().hex}
+        plain = _plain(rows)
         if times is not None:
-            content["times"] = list(times)
+            if len(times) != len(plain):
+                raise InvalidInputError(
+                    f"expected {len(plain)} times, one for each row, got {len(times)}"
+                )
+            plain = [
+                (row if isinstance(row, dict) else {"values": row}) | ({"time": time} if time else {})
+                for row, time in zip(plain, times, strict=True)
+            ]
+        content = {"rows": plain, "batch_id": batch_id or uuid.uuid4().hex}
         found: dict[str, Any] = self._ask("POST", f"{_path(target)}/rows", content).json()
         return found
 

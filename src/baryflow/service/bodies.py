@@ -149,7 +149,7 @@ class Parser:
         kind : str
             Type of its content.
         header_id : str or None
-            The id of the batch, if a header tells it.
+            The id of the batch, if a header tells it and the body does not.
 
         Returns
         -------
@@ -161,28 +161,22 @@ class Parser:
             If it is not JSON, or a row cannot be used.
         """
         if kind in NDJSON:
-            items, times, batch_id = _lines(body), None, None
+            items, batch_id = _lines(body), None
         else:
-            items, times, batch_id = _fields(_load(body, "the body"))
-        if header_id is not None:
-            if batch_id is not None and batch_id != header_id:
-                raise Refusal(422, f"batch_id is not what the header {ID_HEADER} says: send one of them")
-            batch_id = header_id
-        if batch_id is not None and not is_batch_id(batch_id):
+            items, batch_id = _fields(_load(body, "the body"))
+        if not all(one is None or is_batch_id(one) for one in (batch_id, header_id)):
             raise Refusal(422, f"a batch_id is 1 to 128 characters from ! to ~ ({BATCH_ID})")
+        if batch_id is None:
+            batch_id = header_id
         if not items:
             raise Refusal(422, "there is no row: send at least one")
         if len(items) > self.most:
             raise Refusal(
                 413, f"a request may have {self.most:,} rows, got {len(items):,}: send several"
             )
-        if times is not None and len(times) != len(items):
-            raise Refusal(422, f"expected {len(items)} times, one for each row, got {len(times)}")
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        rows, said = self._rows(items)
-        return Posted(
-            rows, [time or own or now for time, own in zip(times or said, said, strict=True)], batch_id
-        )
+        rows, times = self._rows(items)
+        return Posted(rows, [time or now for time in times], batch_id)
 
     def _rows(self, items: list[Any]) -> tuple[Floats, list[str]]:
         rows = np.empty((len(items), self.n_columns))
@@ -206,18 +200,21 @@ class Parser:
             raise _unusable(i, f"{self._name(j)} is {rows[i, j]:g}: numbers end at ±{LARGEST:g}")
         return rows, times
 
-    def _cells(self, item: dict[str, Any], i: int) -> tuple[list[Any], str]:
+    def _cells(self, item: dict[str, Any], i: int) -> tuple[Any, str]:
+        """Return the cells of a row that is an object, and its time."""
+        place = self._place
+        time = item.get("time", "") if "time" not in place else ""
+        if not isinstance(time, str) or not _is_time(time):
+            words = f"its time is {_shown(time)}: expected text of {TIME_LENGTH} characters at most"
+            raise _unusable(i, words)
+        if "values" in item and "values" not in place and item.keys() <= {"values", "time"}:
+            return item["values"], time
         if self.columns is None:
-            raise _unusable(i, "the model knows no names of columns: send lists of numbers")
-        time = item.get("time", "") if "time" not in self._place else ""
-        unknown = [name for name in item if name not in self._place and name != "time"]
+            raise _unusable(i, 'the model knows no names of columns: send lists, or {"values": […]}')
+        unknown = [name for name in item if name not in place and name != "time"]
         if unknown:
             names = ", ".join(self.columns[:5]) + (", …" if self.n_columns > 5 else "")
             raise _unusable(i, f"there is no column {_shown(unknown[0])}; columns are {names}")
-        if not isinstance(time, str) or not _is_time(time):
-            raise _unusable(
-                i, f"its time is {_shown(time)}: expected text, {TIME_LENGTH} characters at most"
-            )
         return [item.get(name) for name in self.columns], time
 
     def _name(self, j: int) -> str:
@@ -253,24 +250,18 @@ def _lines(body: bytes) -> list[Any]:
     return [_load(line, f"line {number}") for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def _fields(content: Any) -> tuple[list[Any], list[str] | None, str | None]:
+def _fields(content: Any) -> tuple[list[Any], str | None]:
     if not isinstance(content, dict):
         raise Refusal(422, f'expected an object {{"rows": […]}}, got {_shown(content)}')
-    unknown = content.keys() - {"rows", "times", "batch_id"}
+    unknown = content.keys() - {"rows", "batch_id"}
     if unknown:
-        raise Refusal(
-            422, f"{_shown(min(unknown))} is not known here: there are rows, times and batch_id"
-        )
-    rows, times, batch_id = content.get("rows"), content.get("times"), content.get("batch_id")
+        raise Refusal(422, f"{_shown(min(unknown))} is not known here: there are rows and batch_id")
+    rows, batch_id = content.get("rows"), content.get("batch_id")
     if not isinstance(rows, list):
         raise Refusal(422, f"rows must be a list of rows, got {_shown(rows)}")
-    if times is not None and not (
-        isinstance(times, list) and all(isinstance(time, str) and _is_time(time) for time in times)
-    ):
-        raise Refusal(422, f"times must be a list of texts of {TIME_LENGTH} characters at most")
     if batch_id is not None and not isinstance(batch_id, str):
         raise Refusal(422, f"batch_id must be text, got {_shown(batch_id)}")
-    return rows, times, batch_id
+    return rows, batch_id
 
 
 def _is_time(text: str) -> bool:

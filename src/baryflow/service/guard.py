@@ -104,7 +104,7 @@ def _host(url: str) -> str:
 
 
 def _is_home(name: str) -> bool:
-    if "." not in name and ":" not in name:
+    if name and "." not in name and ":" not in name:
         return True  # nobody can register a name without a dot
     try:
         ipaddress.ip_address(name)

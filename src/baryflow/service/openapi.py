@@ -123,18 +123,19 @@ def _paths() -> Schema:
 
 def _row(n_columns: int, columns: list[str] | None) -> Schema:
     numbers = {"type": "array", "items": _NUMBER, "minItems": n_columns, "maxItems": n_columns}
-    if columns is None:
-        return numbers
-    named = dict.fromkeys(columns, _NUMBER)
-    return {"anyOf": [numbers, {
-        "type": "object", "properties": {"time": _TIME} | named, "additionalProperties": False,
-    }]}  # fmt: skip
+    forms = [numbers]
+    if "values" not in (columns or ()):
+        timed = {"values": numbers} | ({} if "time" in (columns or ()) else {"time": _TIME})
+        forms.append(_object(timed) | {"required": ["values"], "additionalProperties": False})
+    if columns is not None:
+        named = {"time": _TIME} | dict.fromkeys(columns, _NUMBER)
+        forms.append({"type": "object", "properties": named, "additionalProperties": False})
+    return {"anyOf": forms}
 
 
 def _rows(limits: Limits) -> Schema:
     many = {"type": "array", "items": _reference("Row"), "minItems": 1, "maxItems": limits.rows}
-    times = {"type": ["array", "null"], "items": _TIME, "description": "One for each row."}
-    found = _object({"rows": many, "times": times, "batch_id": _ID | {"type": ["string", "null"]}})
+    found = _object({"rows": many, "batch_id": _ID | {"type": ["string", "null"]}})
     return found | {"required": ["rows"], "additionalProperties": False}
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import h11
@@ -23,7 +24,12 @@ _CONNECTIONS = 1024
 _GRACE = 30
 
 
-def run(app: Starlette, host: str = "127.0.0.1", port: int = 8000, ready: Any = None) -> None:
+def run(
+    app: Starlette,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    listening: Callable[[str], None] | None = None,
+) -> int | None:
     """Serve until SIGINT or SIGTERM; then finish what runs and put everything on disk.
 
     Parameters
@@ -33,8 +39,13 @@ def run(app: Starlette, host: str = "127.0.0.1", port: int = 8000, ready: Any = 
     host : str
     port : int
         0: any that is free.
-    ready : callable, optional
-        Called with the address once it is heard.
+    listening : callable, optional
+        Called with the address.
+
+    Returns
+    -------
+    int or None
+        The signal that ended it.
 
     Raises
     ------
@@ -45,11 +56,12 @@ def run(app: Starlette, host: str = "127.0.0.1", port: int = 8000, ready: Any = 
     """
     with _bound(host, port) as sock:
         server = _Server(app)
-        if ready is not None:
-            ready(_address(sock))
+        if listening is not None:
+            listening(_address(sock))
         server.run(sockets=[sock])
     if server.failure is not None:
         raise server.failure
+    return server.signal
 
 
 @contextlib.contextmanager
@@ -95,11 +107,26 @@ class _Server(uvicorn.Server):
             )
         )  # fmt: skip
         self.failure: Exception | None = None
+        self.signal: int | None = None
         self._app = app
         app.state.on_failure = self._fail
 
     def _fail(self, error: Exception) -> None:
         self.failure, self.should_exit = error, True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End in order on SIGINT and SIGTERM, at once if told twice; who runs us hears which it was."""
+
+        def told(number: int, _: Any) -> None:
+            self.force_exit, self.signal, self.should_exit = self.should_exit, number, True
+
+        before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End."""

@@ -245,6 +245,7 @@ class Targets:
         if not self._since:
             self._first_since = time.monotonic()
         self._since += 1
+        self.consider_snapshot()
         return answer
 
     @asynccontextmanager

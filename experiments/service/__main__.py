@@ -1,0 +1,28 @@
+"""What a service stands: ``python -m experiments.service kills|load|many``, a CSV each in ``results/``.
+
+``kills``  SIGKILL under load, 30 times, with 50 targets: is every acknowledged row there, and once?
+``load``   8 clients with 200 requests each, 32 rows of 128 columns, to 20 targets; beside it the same
+           bodies sent to a bare Starlette application that sends them back.
+``many``   2,000 targets: memory, disk, and the restart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from experiments.service import kills, load, many
+
+PARTS = {"kills": kills.main, "load": load.main, "many": many.main}
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--quick", action="store_true", help="small: to see whether it runs")
+    options = parser.parse_args(arguments)
+    return PARTS[options.part](options.quick)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""The real command in a process of its own, at the same address in every life."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+
+from baryflow import OnlineDaDiL
+from baryflow.datasets import make_domains
+
+RESULTS = Path(__file__).parent / "results"
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def prepare(folder, n_classes, n_features, n_per_class=60):
+    """Fit a model and return its file and rows of a target."""
+    problem = make_domains(
+        n_sources=3, n_classes=n_classes, n_features=n_features, n_per_class=n_per_class, random_state=0
+    )
+    model = OnlineDaDiL(rehearse=False, keep_sources=False, random_state=0)
+    model.fit(problem.X, problem.y, sample_domain=problem.domain)
+    path = Path(folder) / "model.bary"
+    model.save(path)
+    return path, problem.X_target
+
+
+class Serve:
+    """``baryflow serve``, or another command that listens."""
+
+    def __init__(self, *arguments, module="baryflow"):
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            self.port = sock.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        verb = ["serve"] if module == "baryflow" else []
+        self._command = [
+            sys.executable, "-m", module, *verb, *map(str, arguments), "--port", str(self.port),
+        ]  # fmt: skip
+        self.start()
+
+    def start(self):
+        began = time.monotonic()
+        self.process = subprocess.Popen(self._command, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+        while True:
+            try:
+                if httpx.get(f"{self.url}/readyz", timeout=5, trust_env=False).status_code == 200:
+                    break
+            except httpx.TransportError:
+                assert self.process.poll() is None, "it ended"
+            time.sleep(0.02)
+        return time.monotonic() - began
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        return self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.end(signal.SIGKILL)
+
+    def metrics(self):
+        text = httpx.get(f"{self.url}/metrics", trust_env=False).text
+        return {
+            name: float(value)
+            for name, _, value in (line.rpartition(" ") for line in text.splitlines() if line[0] != "#")
+        }
+
+
+def size(folder):
+    """Bytes of the files in a folder."""
+    return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+
+
+def write(name, rows):
+    RESULTS.mkdir(exist_ok=True)
+    with (RESULTS / f"{name}.csv").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)

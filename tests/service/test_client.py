@@ -1,0 +1,154 @@
+"""The client sends again until it is answered, and a feed goes on where it was killed."""
+
+import httpx
+import numpy as np
+import pytest
+
+from baryflow.client import Client, feed, open_feed
+from baryflow.exceptions import InvalidInputError, UnreachableError
+from baryflow.runtime import Checkpoint
+from tests.runtime.ends import Rows
+from tests.service.conftest import post
+
+
+@pytest.fixture(autouse=True)
+def no_token(monkeypatch):
+    monkeypatch.delenv("BARYFLOW_TOKEN", raising=False)
+
+
+def url(client):
+    return str(client.base_url).rstrip("/")
+
+
+def test_what_is_sent_is_what_is_posted(serving, rows):
+    some = rows[:9].copy()
+    some[2, 1] = np.nan
+    with serving() as http, Client(url(http)) as client:
+        answer = client.send("a", some, times=["noon"] * 9)
+        assert [record["time"] for record in answer["predictions"]] == ["noon"] * 9
+        client.send("b", [{"flow": 1.0, "heat": float("nan")}])
+        assert client.target("a")["rows_seen"] == 9
+        assert [line["name"] for line in client.targets()] == ["a", "b"]
+        client.delete("a")
+        with pytest.raises(InvalidInputError, match="there is no target 'a'"):
+            client.target("a")
+        with pytest.raises(InvalidInputError, match="row 1: expected 4 numbers"):
+            client.send("a", [[1.0]])
+        for wrong in ([[float("inf")] * 4], [1.0, 2.0], [["x"] * 4]):
+            with pytest.raises(InvalidInputError):
+                client.send("a", wrong)
+        with pytest.raises(InvalidInputError, match="a target cannot have this name"):
+            client.send("a b", some)
+
+
+def test_an_answer_that_is_lost_is_asked_for_again_with_the_same_id(serving, rows):
+    lost = []
+
+    class Lossy(httpx.HTTPTransport):
+        """Delivers every request, and every second answer."""
+
+        def handle_request(self, request):
+            response = super().handle_request(request)
+            response.read()
+            lost.append(len(lost) % 2 == 0)
+            if lost[-1]:
+                raise httpx.ReadError("gone", request=request)
+            return response
+
+    with serving() as http, Client(url(http), transport=Lossy()) as client:
+        answers = [client.send("a", rows[n : n + 5]) for n in range(0, 20, 5)]
+        assert client.target("a")["rows_seen"] == 20
+    assert all(answer["repeated"] for answer in answers)
+    assert [len(answer["predictions"]) for answer in answers] == [5] * 4
+    assert any(lost)
+
+
+def test_it_comes_back_when_told_to_and_gives_up_in_the_end(monkeypatch):
+    waited, answers = [], [429, 503, 200]
+    monkeypatch.setattr("baryflow.client.talking.time.sleep", waited.append)
+
+    def answer(request):
+        assert request.headers["authorization"] == "Bearer from-the-environment"
+        return httpx.Response(answers.pop(0), json={"targets": []}, headers={"Retry-After": "3"})
+
+    monkeypatch.setenv("BARYFLOW_TOKEN", "from-the-environment")
+    with Client("http://host", transport=httpx.MockTransport(answer)) as client:
+        assert client.targets() == []
+    assert waited == [3.0, 3.0]
+    refuse = httpx.MockTransport(
+        lambda _: httpx.Response(503, json={"error": "the service is stopping"})
+    )
+    words = "does not take it: the service is stopping"
+    with (
+        Client("http://host", transport=refuse, patience=0.01) as client,
+        pytest.raises(UnreachableError, match=words),
+    ):
+        client.targets()
+    with Client("http://127.0.0.1:9", patience=0.01) as client, pytest.raises(UnreachableError):
+        client.targets()
+
+
+def test_a_wrong_token_is_told_and_not_tried_again(serving):
+    with (
+        serving(token="x" * 20) as http,
+        Client(url(http), "wrong") as client,
+        pytest.raises(UnreachableError, match="does not let us in"),
+    ):
+        client.targets()
+
+
+def test_a_feed_sends_all_good_rows_by_key(serving, rows):
+    with serving() as http:
+        client, name = open_feed(f"{url(http)}/pump-1")
+        with client:
+            fed = feed(Rows(rows[:50], bad={3, 17}), client, name, read_size=8)
+            assert client.target("pump-1")["rows_seen"] == 48
+    assert (fed.rows, fed.rejected, fed.repeated) == (48, 2, 0)
+
+
+def test_a_feed_that_was_killed_counts_nothing_twice(serving, rows, tmp_path):
+    class Killed(Exception):  # noqa: N818 - not an error
+        pass
+
+    def life(client, kill_after):
+        """Feed until killed: after the request, before anybody has noted that it was answered."""
+        sent, checkpoint = [], Checkpoint(tmp_path)
+
+        class Fatal:
+            def send(self, *arguments, **options):
+                answer = client.send(*arguments, **options)
+                sent.append(answer)
+                if len(sent) == kill_after:
+                    raise Killed
+                return answer
+
+        try:
+            return feed(Rows(rows[:200], bad={5}), Fatal(), "a", checkpoint=checkpoint, read_size=7)
+        except Killed:
+            return None
+        finally:
+            checkpoint.close()
+
+    with serving() as http, Client(url(http)) as client:
+        lives = [life(client, kill_after) for kill_after in (1, 4, 9, 15, None)]
+        assert client.target("a")["rows_seen"] == 199
+    assert lives[:4] == [None] * 4
+    assert (lives[4].rows, lives[4].rejected) == (199, 1)
+    assert lives[4].repeated > 0
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://host/a", "http://host/a/b", "http://me:secret@host/a", "http://host/a?token=x"]
+)
+def test_other_addresses_are_refused_without_repeating_secrets(address):
+    with pytest.raises(InvalidInputError) as caught:
+        open_feed(address)
+    assert "secret" not in str(caught.value)
+
+
+def test_rows_without_a_key_need_a_name(serving, rows):
+    with serving() as http:
+        client, name = open_feed(url(http))
+        with client, pytest.raises(InvalidInputError, match="which target"):
+            feed(Rows(rows[:5]), client, name)
+        assert post(http, "a", rows[:1]).status_code == 200

@@ -1,0 +1,197 @@
+"""Clients that are slow, long-winded, half gone or up to something."""
+
+import contextlib
+import json
+import random
+import re
+import socket
+import time
+
+import numpy as np
+import pytest
+
+from baryflow.service.metrics import memory
+from baryflow.service.refusals import Refusal
+from tests.service.conftest import post, serve
+
+MB = 2**20
+PIECES = [
+    b"null", b"1e999", b'"', b"[", b"]", b"{", b"}", b",", b"-", b"\\ud800", b"\x00", b"\xff", b"NaN",
+    b"9" * 400, b'"rows":', b"true", b"\n", b"\r", b"\\u0000", b"e5",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def service(model):
+    with serve(model, seconds=1.0, body=MB, buffered=4 * MB) as client:
+        yield client
+
+
+def raw(client, *parts, pause=0.0):
+    """Send bytes and return what comes back until the other side closes."""
+    url = client.base_url
+    with socket.create_connection((url.host, url.port), timeout=20) as sock:
+        with contextlib.suppress(BrokenPipeError):  # it need not listen to the end
+            for part in parts:
+                sock.sendall(part)
+                time.sleep(pause)
+        found = b""
+        while some := sock.recv(65536):
+            found += some
+    return found
+
+
+def head(length, path="/v1/targets/a/rows", more=""):
+    lines = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{lines}Content-Length: {length}\r\n{more}\r\n".encode()
+
+
+def test_a_body_that_does_not_arrive_is_not_waited_for(service):
+    assert b" 408 " in raw(service, head(100), b'{"rows"')
+
+
+def test_a_body_that_drips_is_not_waited_for(service):
+    assert b" 408 " in raw(service, head(100), *[b"["] * 8, pause=0.2)
+
+
+def test_half_of_the_headers_are_not_waited_for(service):
+    assert raw(service, b"POST /v1/targets/a/rows HTTP/1.1\r\nHost: loc") == b""
+    assert raw(service, b"") == b""
+
+
+def test_who_leaves_in_the_middle_leaves_nothing(service):
+    url = service.base_url
+    for _ in range(20):
+        with socket.create_connection((url.host, url.port)) as sock:
+            sock.sendall(head(50_000) + b"[" * 20_000)
+    end = time.monotonic() + 20
+    while service.app.state.desk.inbox.held:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert service.get("/v1/targets").json() == {"targets": []}
+
+
+def test_a_body_of_100_mb_is_refused_in_bounded_memory(service):
+    def chunks():
+        for _ in range(100):
+            yield b" " * MB
+
+    before = memory()
+    declared = service.post(
+        "/v1/targets/a/rows",
+        content=chunks(),
+        headers={"Content-Type": "application/json", "Content-Length": str(100 * MB)},
+    )
+    streamed = service.post(
+        "/v1/targets/a/rows", content=chunks(), headers={"Content-Type": "application/json"}
+    )
+    assert declared.status_code == streamed.status_code == 413
+    assert "1,048,576 bytes" in streamed.json()["error"]
+    assert memory() - before < 30 * MB
+
+
+def test_many_bodies_at_once_are_received_within_limits(service):
+    url, half = service.base_url, MB // 2
+    socks = [socket.create_connection((url.host, url.port), timeout=20) for _ in range(12)]
+    try:
+        for sock in socks:
+            sock.sendall(head(half + 1) + b" " * half)
+        answers = [sock.recv(65536) for sock in socks]  # the last byte never comes
+    finally:
+        for sock in socks:
+            sock.close()
+    assert {answer.split()[1] for answer in answers} == {b"429", b"408"}
+    assert sum(b" 429 " in answer for answer in answers) >= 4
+    assert all(b"retry-after: " in answer.lower() for answer in answers if b" 429 " in answer)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["%2e%2e", "..", ".hidden", "%00", "a%00b", "a%0ab", "a%2fb", "..%2f..%2fetc", "%c3%bc", "%ff",
+     "a%20b", "x" * 129, "%F0%9F%92%A9", "a;b", "a%5cb", "-a", "%25", "a%3Fb", "a%23b"],
+)  # fmt: skip
+def test_names_that_play_tricks_are_refused(service, rows, name):
+    path = f"/v1/targets/{name}"
+    body = json.dumps({"rows": rows[:1].tolist()}).encode()
+    codes = []
+    for request in (
+        head(len(body), f"{path}/rows", "Connection: close\r\n") + body,
+        f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode(),
+        f"DELETE {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode(),
+        f"GET {path}/why/1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode(),
+    ):
+        answer = raw(service, request)
+        codes.append(int(answer.split()[1]))
+        assert b'{"error":' in answer
+    assert set(codes) <= {404, 422}
+    assert service.get("/v1/targets").json() == {"targets": []}
+
+
+@pytest.mark.parametrize("position", ["x", "-1", "1e3", "%D9%A1", "9" * 5000, "%00"])
+def test_positions_that_are_none_are_refused(service, position):
+    assert service.get(f"/v1/targets/a/why/{position}").status_code == 422
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/static/../app.py", "/static/%2e%2e/app.py", "/static//etc/passwd", "/static/..%2f..%2fcli"],
+)
+def test_the_page_s_files_are_all_that_is_served(service, path):
+    answer = raw(
+        service, f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+    )
+    assert int(answer.split()[1]) == 404
+
+
+def mutated(rng, rows):
+    """Return a body that was good, and is not quite that any more, and its type."""
+    some = np.round(rows[:3], 2).tolist()
+    kind = rng.choice(["application/json", "application/json", "application/x-ndjson"])
+    some[1] = {"values": some[1], "time": "noon"}
+    whole = json.dumps({"rows": some, "batch_id": "b"})
+    body = bytearray("\n".join(map(json.dumps, some)).encode() if "nd" in kind else whole.encode())
+    for _ in range(rng.randint(1, 3)):
+        at, how = rng.randrange(len(body)), rng.randrange(4)
+        if how == 0:
+            body[at] = rng.randrange(256)
+        elif how == 1:
+            del body[at : at + rng.randint(1, 8)]
+        elif how == 2:
+            body[at:at] = rng.choice(PIECES)
+        else:
+            body[at:at] = body[: rng.randint(1, 60)]
+    return bytes(body), kind
+
+
+def test_2000_mutated_bodies_are_read_or_refused(service, rows):
+    rng, found = random.Random(0), {"read": 0}
+    parser = service.app.state.desk.parser
+    for _ in range(2000):
+        try:
+            posted = parser.parse(*mutated(rng, rows), None)
+        except Refusal as refusal:
+            found[refusal.status] = found.get(refusal.status, 0) + 1
+        else:
+            found["read"] += 1
+            assert posted.rows.shape == (len(posted.times), 4)
+            assert not np.isinf(posted.rows).any()
+    assert found.keys() == {"read", 400, 422}
+    assert min(found.values()) > 20
+
+
+def test_mutated_bodies_break_nothing(service, rows):
+    rng, codes = random.Random(1), set()
+    for n in range(100):
+        body, kind = mutated(rng, rows)
+        answer = service.post(f"/v1/targets/t{n % 3}/rows", content=body, headers={"Content-Type": kind})
+        assert answer.status_code == 200 or isinstance(answer.json()["error"], str)
+        codes.add(answer.status_code)
+    assert codes == {200, 400, 422}
+    seen = sum(line["rows_seen"] for line in service.get("/v1/targets").json()["targets"])
+    counted = re.search(r"^baryflow_rows_total (\d+)$", service.get("/metrics").text, re.MULTILINE)
+    assert int(counted[1]) == seen
+
+
+def test_after_all_that_it_still_works(service, rows):
+    assert post(service, "a", rows[:5]).status_code == 200
+    service.delete("/v1/targets/a")
