@@ -56,14 +56,15 @@ def hours_in(text):
     return 24 * (day - 1) + hour + minute / 60
 
 
-def wait_hours(page, hours):
+def wait_hours(page, feeding, hours):
     until = hours_in(page.inner_text("#plant-said")) + hours
     while hours_in(page.inner_text("#plant-said")) < until:
+        feeding.wait(0.0)  # says what went wrong, if something did
         page.wait_for_timeout(100)
 
 
 def inject(page, fault, most):
-    """Press a button; return the hours from when the fault is let in until the page names it, or None."""
+    """Press a button; return the hours from the fault to its name on the page, or None."""
     page.get_by_role("button", name=f"fault {fault}:").click()
     told = page.locator("#events").get_by_text(f"fault {fault} is let in").first
     told.wait_for()
@@ -94,12 +95,12 @@ def main():
     print("diagnosable offline:", fit, "chosen:", chosen, flush=True)
     most = 2 * pair.length * INTERVAL
     lines = []
-    with show_plant(Driver(pair, SPEED)) as (url, _), sync_playwright() as playwright:
+    with show_plant(Driver(pair, SPEED)) as (url, feeding), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         page = browser.new_page()
         page.goto(url)
         page.wait_for_function("() => /^day/.test(document.querySelector('#plant-said').textContent)")
-        wait_hours(page, BEFORE)
+        wait_hours(page, feeding, BEFORE)
         for fault in chosen:
             took = inject(page, fault, most)
             lines.append(
@@ -107,7 +108,7 @@ def main():
             )
             print(lines[-1], flush=True)
             page.get_by_role("button", name="no fault").click()
-            wait_hours(page, BETWEEN)
+            wait_hours(page, feeding, BETWEEN)
         browser.close()
     RESULTS.parent.mkdir(exist_ok=True)
     with RESULTS.open("w", newline="", encoding="utf-8") as file:

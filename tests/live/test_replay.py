@@ -10,6 +10,7 @@ from baryflow.exceptions import UnreachableError
 from baryflow.live.feeding import Feeder
 from baryflow.live.replay import Replay
 from baryflow.live.showing import Feeding, show_replay
+from baryflow.live.story import Story
 from tests.service.browser import open_browser, open_page
 
 
@@ -54,5 +55,8 @@ def _fail():
 
 
 def test_what_goes_wrong_while_it_feeds_is_heard():
-    with Feeding(_fail, threading.Event()) as feeding, pytest.raises(UnreachableError, match="gone"):
-        feeding.wait(60)
+    story = Story("pump", "", "")
+    with Feeding(_fail, threading.Event(), story) as feeding:
+        with pytest.raises(UnreachableError, match="gone"):
+            feeding.wait(60)
+        assert story.read()["words"] == "The demo has stopped: gone"

@@ -36,6 +36,8 @@ for command in (
 
 def _drawable(context: click.Context, option: click.Parameter, path: Path) -> Path | None:
     """Find out before the run whether its figure can be drawn; none is, if nobody asked for it."""
+    if context.params.get("live"):  # the page is the figure
+        return None
     try:
         demonstration.check_figure(path)
     except InvalidInputError as error:
@@ -64,7 +66,7 @@ def _drawable(context: click.Context, option: click.Parameter, path: Path) -> Pa
     show_default=True,
     help="Write a picture of the run to this file (PNG, SVG or PDF).",
 )
-@click.option("--live", is_flag=True, help="Show it on a page in the browser, as it flows.")
+@click.option("--live", is_flag=True, is_eager=True, help="Show it on a page in the browser, as it flows.")
 @click.option(
     "--plant",
     is_flag=True,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from baryflow.live.feeding import Feeder
 from baryflow.live.replay import TARGET as REPLAYED
 from baryflow.live.replay import Replay
+from baryflow.live.story import Story
 from baryflow.service import background, create_app
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def show_replay(replay: Replay, speed: float, port: int = 0) -> Iterator[tuple[s
     with background(app, port=port) as url:
         stop = threading.Event()
         feeder = Feeder(url, REPLAYED, stop)
-        with Feeding(lambda: replay.feed(feeder, story, speed, stop), stop) as feeding:
+        with Feeding(lambda: replay.feed(feeder, story, speed, stop), stop, story) as feeding:
             yield f"{url}/?demo#{REPLAYED}", feeding
 
 
@@ -67,7 +68,7 @@ def show_plant(driver: Driver, port: int = 0) -> Iterator[tuple[str, Feeding]]:
     with background(app, port=port) as url:
         stop = threading.Event()
         feeder = Feeder(url, TARGET, stop)
-        with Feeding(lambda: driver.drive(feeder, stop), stop) as feeding:
+        with Feeding(lambda: driver.drive(feeder, stop), stop, driver.story) as feeding:
             yield f"{url}/?demo#{TARGET}", feeding
 
 
@@ -79,10 +80,12 @@ class Feeding:
     work : callable
     stop : threading.Event
         Ends it.
+    story : Story
+        Says so if it ends before its time.
     """
 
-    def __init__(self, work: Callable[[], None], stop: threading.Event) -> None:
-        self._work, self._stop = work, stop
+    def __init__(self, work: Callable[[], None], stop: threading.Event, story: Story) -> None:
+        self._work, self._stop, self._story = work, stop, story
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="feeding", daemon=True)
 
@@ -91,6 +94,7 @@ class Feeding:
             self._work()
         except Exception as error:  # raised again where somebody hears it
             self._error = error
+            self._story.tell(words=f"The demo has stopped: {error}")
 
     def wait(self, seconds: float) -> bool:
         """Wait for a while; tell whether it has ended.
