@@ -66,7 +66,7 @@ def _drawable(context: click.Context, option: click.Parameter, path: Path) -> Pa
     show_default=True,
     help="Write a picture of the run to this file (PNG, SVG or PDF).",
 )
-@click.option("--live", is_flag=True, is_eager=True, help="Show it on a page in the browser, as it flows.")
+@click.option("--live", is_flag=True, is_eager=True, help="Show it on a page in the browser.")
 @click.option(
     "--plant",
     is_flag=True,

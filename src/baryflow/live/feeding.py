@@ -51,8 +51,10 @@ class Feeder:
             If the service refuses, or is not there.
         """
         # The id of a batch makes it count once, however often it is sent.
-        body = {"rows": rows.tolist(), "batch_id": f"rows-from-{self.n_rows}"}
-        body |= {} if times is None else {"times": times}
+        held = rows.tolist()
+        if times is not None:
+            held = [{"values": row, "time": at} for row, at in zip(held, times, strict=True)]
+        body = {"rows": held, "batch_id": f"rows-from-{self.n_rows}"}
         request = urllib.request.Request(  # noqa: S310 - our own address
             self._url, json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
