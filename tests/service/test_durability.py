@@ -113,7 +113,7 @@ def test_the_folder_of_a_run_is_refused(model, tmp_path):
 
 def test_killed_under_load_no_acknowledged_row_is_lost_and_none_counts_twice(model_file, rows, tmp_path):
     rng = random.Random(0)
-    process = Process(model_file, tmp_path, "--in-memory", "4")
+    process = Process(model_file, tmp_path, "--in-memory", "4", "--snapshot-every", "6")
     stop, sent = threading.Event(), {f"t{n}": 0 for n in range(8)}
 
     def work(worker):

@@ -59,6 +59,21 @@ def test_half_of_the_headers_are_not_waited_for(service):
     assert raw(service, b"") == b""
 
 
+def test_a_length_that_nobody_can_mean_is_refused(service):
+    for digits in (16, 5000):
+        assert raw(service, head("9" * digits)).split()[1] in (b"400", b"413")
+
+
+def test_brackets_that_would_become_many_objects_are_not_read(service):
+    body = b'{"rows": [' + b"[],{}," * 100_000 + b"[]]}"
+    many = {"Content-Type": "application/json"}
+    service.app.state.desk.parser._brackets, before = 1000, service.app.state.desk.parser._brackets
+    refused = service.post("/v1/targets/a/rows", content=body, headers=many)
+    service.app.state.desk.parser._brackets = before
+    assert refused.status_code == 413
+    assert before >= 4096 * 2  # as many as good rows can have
+
+
 def test_who_leaves_in_the_middle_leaves_nothing(service):
     url = service.base_url
     for _ in range(20):

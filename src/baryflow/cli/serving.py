@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import click
+from threadpoolctl import threadpool_limits
 
 from baryflow.cli.words import Interrupted, WholeNumber, spoken
 from baryflow.exceptions import InvalidInputError
@@ -32,6 +33,10 @@ from baryflow.exceptions import InvalidInputError
     "--in-memory", type=WholeNumber(1), default=256, show_default=True, metavar="NUMBER",
     help="Targets whose models are kept in memory; others are written out.",
 )  # fmt: skip
+@click.option(
+    "--snapshot-every", type=WholeNumber(1), default=256, show_default=True, metavar="NUMBER",
+    help="Batches between two snapshots: so many are replayed after a kill, at most.",
+)  # fmt: skip
 @click.option("--max-targets", type=WholeNumber(1), default=10_000, show_default=True)
 @click.option("--max-rows", type=WholeNumber(1), default=4096, show_default=True, help="Of a request.")
 @click.option(
@@ -52,6 +57,7 @@ def serve(
     batch: int,
     drift: str,
     in_memory: int,
+    snapshot_every: int,
     max_targets: int,
     max_rows: int,
     max_body: int,
@@ -71,14 +77,17 @@ def serve(
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
         limits = service.Limits(
             body=max_body, buffered=max(8 * max_body, service.Limits.buffered), rows=max_rows,
-            targets=max_targets, in_memory=in_memory, target_metrics=target_metrics,
+            targets=max_targets, in_memory=in_memory, snapshot_every=snapshot_every,
+            target_metrics=target_metrics,
         )  # fmt: skip
         app = service.create_app(
             model, state_dir=state, token=token, limits=limits, batch_size=batch, drift=drift
         )
         if state is None:
             click.echo("targets are gone when this ends: --state FOLDER keeps them", err=True)
-        told = service.run(app, host, port, lambda url: click.echo(f"listening at {url}", err=True))
+        # Matrices of this size are multiplied faster by one thread than by two that wait for each other.
+        with threadpool_limits(limits=1):
+            told = service.run(app, host, port, lambda url: click.echo(f"listening at {url}", err=True))
     if told == signal.SIGINT:
         raise Interrupted("interrupted" + ("; everything is on disk" if state is not None else ""))
 

@@ -36,8 +36,15 @@ class Journal:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.cut = 0  # bytes of a record that was not complete
+        is_new = not self.path.exists()
         self._file = self.path.open("a+b")
         self._end = 0
+        if is_new and os.name == "posix":  # its name must be on the disk before anything in it counts
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
 
     def replay(self) -> Iterator[Batch]:
         """Yield the batches that are there, and cut off what follows the last complete one.

@@ -8,14 +8,13 @@ got.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
-import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from starlette.requests import ClientDisconnect, Request
@@ -30,7 +29,9 @@ NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 #: The header that holds the id of a batch.
 ID_HEADER = "Idempotency-Key"
 #: Seconds and bytes for which the rest of a body that is too long is read: only who has sent it listens.
-_LINGER_SECONDS, _LINGER_BYTES = 5.0, 256 * 2**20
+_LINGER_SECONDS, _LINGER_BYTES = 3.0, 256 * 2**20
+#: Digits of a length that can be meant.
+_DIGITS = 15
 _NUMBERS = {float, int, type(None)}
 _CLOSE = {"Connection": "close"}
 
@@ -68,7 +69,7 @@ class Inbox:
     def __init__(self, limits: Limits) -> None:
         self.limits, self.held = limits, 0
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def receive(self, request: Request) -> AsyncIterator[bytes]:
         """Hand over the body of a request, and count it until it is done with.
 
@@ -86,17 +87,17 @@ class Inbox:
             If it is too long, too slow, or too much for now.
         """
         chunks: list[bytes] = []
-        taken = 0
+        taken, stream = 0, request.stream()
         try:
+            declared = request.headers.get("content-length", "0")
+            is_number = declared.isdecimal() and len(declared) <= _DIGITS
+            is_long = not is_number or int(declared) > self.limits.body
             try:
                 async with asyncio.timeout(self.limits.seconds):
-                    declared = request.headers.get("content-length", "0")
-                    if not declared.isdecimal() or int(declared) > self.limits.body:
-                        await self._refuse_long(request)
-                    async for chunk in request.stream():
+                    while not is_long and (chunk := await anext(stream, None)) is not None:
                         if taken + len(chunk) > self.limits.body:
-                            chunks.clear()
-                            await self._refuse_long(request)
+                            is_long = True
+                            break
                         if self.held + len(chunk) > self.limits.buffered:
                             raise busy("too much is coming in at once: send it more slowly", 2)
                         chunks.append(chunk)
@@ -108,20 +109,28 @@ class Inbox:
                 ) from error
             except ClientDisconnect as error:  # nobody will read this
                 raise Refusal(400, "the body ended before its end", _CLOSE) from error
+            if is_long:
+                chunks.clear()
+                await _linger(stream)
+                raise Refusal(
+                    413,
+                    f"a request may have {self.limits.body:,} bytes: send the rows in several",
+                    _CLOSE,
+                )
             yield b"".join(chunks)
         finally:
             self.held -= taken
 
-    async def _refuse_long(self, request: Request) -> NoReturn:
-        """Read on for a while, keeping nothing: who is sending does not listen before the end."""
-        end, passed = time.monotonic() + _LINGER_SECONDS, 0
-        async for chunk in request.stream():
-            passed += len(chunk)
-            if time.monotonic() > end or passed > _LINGER_BYTES:
-                break
-        raise Refusal(
-            413, f"a request may have {self.limits.body:,} bytes: send the rows in several", _CLOSE
-        )
+
+async def _linger(stream: AsyncIterator[bytes]) -> None:
+    """Read on for a while, keeping nothing: who is sending does not listen before the end."""
+    passed = 0
+    with contextlib.suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(_LINGER_SECONDS):
+            async for chunk in stream:
+                passed += len(chunk)
+                if passed > _LINGER_BYTES:
+                    break
 
 
 class Parser:
@@ -139,6 +148,9 @@ class Parser:
     def __init__(self, n_columns: int, columns: list[str] | None, most: int) -> None:
         self.n_columns, self.columns, self.most = n_columns, columns, most
         self._place = {name: j for j, name in enumerate(columns or ())}
+        # A few bytes of brackets become many of objects: more than rows can have are not even read.
+        in_names = sum(map(_count_brackets, map(str.encode, columns or ())))
+        self._brackets = 200 + most * (2 + TIME_LENGTH + in_names)
 
     def parse(self, body: bytes, kind: str, header_id: str | None) -> Posted:
         """Return the rows of a body.
@@ -160,6 +172,8 @@ class Parser:
         Refusal
             If it is not JSON, or a row cannot be used.
         """
+        if _count_brackets(body) > self._brackets:
+            raise Refusal(413, f"a request may have {self.most:,} rows: send several")
         if kind in NDJSON:
             items, batch_id = _lines(body), None
         else:
@@ -243,6 +257,10 @@ def kind_of(request: Request) -> str:
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Refusal(415, "send the body as it is, without Content-Encoding")
     return kind
+
+
+def _count_brackets(text: bytes) -> int:
+    return text.count(b"[") + text.count(b"{")
 
 
 def _lines(body: bytes) -> list[Any]:

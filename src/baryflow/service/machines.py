@@ -204,7 +204,8 @@ class Machines:
         -------
         Standing
         """
-        return Standing(table, {"targets": {name: dict(self.summaries[name]) for name in table}})
+        known = {name: dict(self.summaries[name]) for name in table if name in self.summaries}
+        return Standing({name: table[name] for name in known}, {"targets": known})
 
     def write(self, name: str) -> None:
         """Write a machine to a file, if it has changed.

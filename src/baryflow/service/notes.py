@@ -101,7 +101,7 @@ def note(
         notes["last"] = text if len(text) <= _ANSWER else ""
     lately = zip(outcome.records[-RECENT:], outcome.features[-RECENT:], strict=True)
     fields = ("position", "time", "label", "probability", "novelty")
-    new = [{name: record[name] for name in fields} | {"values": row} for record, row in lately]
+    new = [{name: record[name] for name in fields} | {"values": row.copy()} for record, row in lately]
     notes["recent"] = [*notes.get("recent", []), *new][-RECENT:]
     note_likelihood(followed)
     drifts = [{"row": e.position, "words": e.words} for e in outcome.events if e.kind == "drift"]

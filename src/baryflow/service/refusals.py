@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from starlette.responses import Response
 
 
@@ -72,6 +74,8 @@ def reply(content: Any, status: int = 200, headers: Mapping[str, str] | None = N
 def to_json(content: Any) -> bytes:
     """Return JSON in plain ASCII: also halves of characters, which requests may hold, can be said.
 
+    What is not a number, or infinite, becomes null; arrays become lists.
+
     Parameters
     ----------
     content : object
@@ -80,4 +84,25 @@ def to_json(content: Any) -> bytes:
     -------
     bytes
     """
-    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+    try:
+        return json.dumps(content, allow_nan=False, separators=(",", ":"), default=_plain).encode()
+    except ValueError:
+        return to_json(_finite(json.loads(json.dumps(content, default=_plain))))
+
+
+def _plain(value: Any) -> Any:
+    """Return an array or one of its numbers as JSON has it."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"cannot say {type(value).__name__} in JSON")
+
+
+def _finite(value: Any) -> Any:
+    """Put null for what is no number: JSON has no word for it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    return value

@@ -82,7 +82,7 @@ def background(app: Starlette, host: str = "127.0.0.1", port: int = 0) -> Iterat
     """
     with _bound(host, port) as sock:
         server = _Server(app)
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve_quietly(sock)))
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve([sock])))
         thread.start()
         try:
             while thread.is_alive() and app.state.desk.targets.state == "starting":
@@ -121,6 +121,9 @@ class _Server(uvicorn.Server):
         def told(number: int, _: Any) -> None:
             self.force_exit, self.signal, self.should_exit = self.should_exit, number, True
 
+        if threading.current_thread() is not threading.main_thread():  # signals are not for us
+            yield
+            return
         before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -133,13 +136,9 @@ class _Server(uvicorn.Server):
         self._app.state.desk.hub.close()
         await super().shutdown(sockets)
 
-    async def serve_quietly(self, sock: socket.socket) -> None:
-        """Serve without a hand on signals, which belong to the main thread."""
-        await self._serve([sock])
-
 
 class _Protocol(H11Protocol):
-    """Closes a connection on which no request comes, or only half of its headers."""
+    """Closes a connection on which no request comes, half of its headers, or what nobody listens to."""
 
     _patience: asyncio.TimerHandle | None = None
 
@@ -149,9 +148,10 @@ class _Protocol(H11Protocol):
         self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Wait for the rest of the headers, if this is not all of them."""
+        """Wait for the rest of the headers, if this is not all of them, or of a refused body."""
         super().data_received(data)
-        if self.conn.their_state is h11.IDLE:
+        unheard = self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
+        if unheard or self.conn.their_state is h11.IDLE:
             self._wait()
         else:
             self._stop_waiting()

@@ -284,8 +284,8 @@ class Targets:
     async def _try_snapshot(self) -> None:
         try:
             await self.snapshot()
-        except OSError as error:  # the log still has everything
-            _log.error("no snapshot can be made: %s", error)
+        except Exception:  # the log still has everything
+            _log.exception("no snapshot can be made")
             self._since = max(self._since, 1)  # try again later
         finally:
             self._snapshot = None

@@ -1,0 +1,93 @@
+"""The commands of docs/service.md do what it says."""
+
+import csv
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from baryflow import OnlineDaDiL
+from baryflow.datasets import make_domains
+from baryflow.service import notes
+from baryflow.service.limits import Limits
+from tests.service.conftest import serve
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def pumps():
+    """Columns of the pumps, and a model that was fitted faster than theirs."""
+    header = (ROOT / "examples" / "pumps" / "pump_e.csv").read_text(encoding="utf-8").splitlines()[0]
+    columns = [name for name in header.split(",") if name not in ("time", "shift")]
+    data = make_domains(2, 2, len(columns), 40, random_state=0)
+    model = OnlineDaDiL(rehearse=False, keep_sources=False, random_state=0)
+    model.fit(data.X, data.y, sample_domain=data.domain)
+    model.feature_names_in_ = np.array(columns, dtype=object)
+    return model
+
+
+def test_the_curl_examples_work(pumps):
+    if shutil.which("curl") is None and "CI" not in os.environ:
+        pytest.skip("curl is not installed")
+    blocks = re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    commands = [line for line in lines if line.startswith("curl ")]
+    assert len(commands) == 4
+    with serve(pumps) as client:
+        answers = []
+        for command in commands:
+            words = shlex.split(
+                command.replace("http://127.0.0.1:8000", str(client.base_url).rstrip("/"))
+            )
+            done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+            answers.append(done.stdout)
+        posted, listed, told = map(json.loads, answers[:3])
+        assert client.get("/v1/targets").json() == {"targets": []}
+    assert posted["batch_id"] == "monday-1"
+    assert len(posted["predictions"]) == 1
+    assert listed["targets"][0]["rows_seen"] == told["rows_seen"] == 1
+    assert answers[3] == ""
+
+
+def test_the_limits_are_those_that_hold():
+    for figure in (
+        f"{Limits.rows:,}", f"{Limits.targets:,}", f"{Limits.body // 2**20} MiB",
+        f"{Limits.buffered // 2**20} MiB", f"{Limits.requests}, {Limits.waiting}",
+        f"every {Limits.snapshot_every} batches or {Limits.snapshot_seconds:g} s",
+        f"{Limits.in_memory} targets are in memory", f"last {notes.BATCHES} batches",
+        f"last\n{notes.RECENT} rows",
+    ):  # fmt: skip
+        assert figure in PAGE, figure
+
+
+def read(name):
+    with (ROOT / "experiments" / "service" / "results" / f"{name}.csv").open(newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_the_figures_are_the_committed_ones():
+    kills = read("kills")
+    found = {row[0]: row[1] for row in kills}
+    assert [found[name] for name in ("rows lost", "rows counted twice", "answers that do not fit")] == [
+        "0"
+    ] * 3
+    n_kills = sum(row[0].isdecimal() for row in kills)
+    assert f"{n_kills} times" in PAGE
+    assert f"{int(found['targets'])} targets" in PAGE
+    for classes, what, name, value in read("load")[1:]:
+        assert name != "errors" or value == "0"
+        if name in ("rows_per_second", "p50_ms", "p99_ms"):
+            assert f"{float(value):,.0f}" in PAGE, (classes, what, name)
+    many = read("many")
+    assert many[-1][:2] == ["all resume", "yes"]
+    for _, _, memory, disk, *_ in many[1:-1]:
+        assert f"{int(memory):,}" in PAGE
+        assert f"{int(disk):,}" in PAGE
