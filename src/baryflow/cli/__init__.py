@@ -9,7 +9,7 @@ from click.core import ParameterSource
 from threadpoolctl import threadpool_limits
 
 from baryflow import demo as demonstration
-from baryflow.cli import labelled, looking, running, serving, tep
+from baryflow.cli import labelled, looking, running, serving, showing, tep
 from baryflow.cli.words import Line, OutputFile, WholeNumber, spoken
 from baryflow.datasets.tennessee_eastman import Features
 from baryflow.exceptions import InvalidInputError
@@ -36,6 +36,8 @@ for command in (
 
 def _drawable(context: click.Context, option: click.Parameter, path: Path) -> Path | None:
     """Find out before the run whether its figure can be drawn; none is, if nobody asked for it."""
+    if context.params.get("live"):  # the page is the figure
+        return None
     try:
         demonstration.check_figure(path)
     except InvalidInputError as error:
@@ -64,9 +66,38 @@ def _drawable(context: click.Context, option: click.Parameter, path: Path) -> Pa
     show_default=True,
     help="Write a picture of the run to this file (PNG, SVG or PDF).",
 )
-def demo(seed: int, figure: Path | None) -> None:
+@click.option("--live", is_flag=True, is_eager=True, help="Show it on a page in the browser.")
+@click.option(
+    "--plant",
+    is_flag=True,
+    help="With --live: the simulated plant itself, its faults and modes by buttons on the page.",
+)
+@click.option(
+    "--speed",
+    type=click.FloatRange(0.0, min_open=True),
+    help="With --live: runs in a second, 20 without it; with --plant simulated hours, 5 without it.",
+)
+@click.option(
+    "--port", type=WholeNumber(0), default=0, help="With --live: of the page; 0: any free one."
+)
+@click.option("--browser/--no-browser", default=True, help="With --live: whether to open the page.")
+def demo(
+    seed: int,
+    figure: Path | None,
+    *,
+    live: bool,
+    plant: bool,
+    speed: float | None,
+    port: int,
+    browser: bool,
+) -> None:
     """Five modes of the Tennessee Eastman plant are known; adapt to the sixth as its stream flows."""
     with spoken():
+        if live:
+            showing.show(seed, speed, port, plant=plant, browser=browser)
+            return
+        if plant or speed is not None:
+            raise InvalidInputError("--plant and --speed are for the page: add --live")
         outcome = _follow(demonstration.problem(), seed)
         click.echo(_table(outcome))
         if figure is not None:

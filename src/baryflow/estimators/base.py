@@ -19,6 +19,7 @@ from baryflow.estimators.learned import Learned, learn
 from baryflow.estimators.parameters import progress_of, source_options, switches
 from baryflow.estimators.report import describe, describe_stream
 from baryflow.estimators.rows import TakesRows
+from baryflow.estimators.shown import ShowsView
 from baryflow.estimators.threads import one_thread
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats
@@ -56,7 +57,7 @@ class AdapterState:
     kept: SourceRows | None
 
 
-class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
+class Adapter(Saves, TakesRows, ShowsView, ClassifierMixin, BaseEstimator):
     """A classifier that follows a target; how it comes to know sources and target is up to others.
 
     Attributes

@@ -8,6 +8,7 @@ It is kept with the machine (:attr:`~baryflow.runtime.Followed.notes`), in memor
 ``last``      the answer to the last of them, as JSON, if it is not too long
 ``recent``    the last rows: position, time, label, probability, novelty and values; of raw signals
               the features
+``likelihood``  rows learned from and mean log-density of the last rows, after each update
 ``drifts``    the last drifts: row and words
 ``n_drifts``  how many there were
 ============  ====================================================================================
@@ -19,6 +20,7 @@ import json
 from typing import Any
 
 from baryflow.runtime import Followed, Outcome
+from baryflow.service.likelihood import note_likelihood
 from baryflow.service.refusals import to_json
 
 #: Batches whose ids are remembered: a client must not have more than this on the way to one target.
@@ -101,6 +103,7 @@ def note(
     fields = ("position", "time", "label", "probability", "novelty")
     new = [{name: record[name] for name in fields} | {"values": row.copy()} for record, row in lately]
     notes["recent"] = [*notes.get("recent", []), *new][-RECENT:]
+    note_likelihood(followed)
     drifts = [{"row": e.position, "words": e.words} for e in outcome.events if e.kind == "drift"]
     if drifts:
         notes["drifts"] = [*notes.get("drifts", []), *drifts][-DRIFTS:]

@@ -152,8 +152,8 @@ def _move_loops(setpoint, measured, target, memory, errors):  # type: ignore[no-
 
 
 @numba.njit
-def _run(handle, start, end, ramp, fault, onset, n_steps, recorded, state, memory, errors, record):  # type: ignore[no-untyped-def]
-    """Advance plant and controller by `n_steps`; return (rows recorded, time of a trip or −1).
+def _run(handle, start, end, ramp, fault, onset, steps, recorded, state, memory, errors, record):  # type: ignore[no-untyped-def]
+    """Advance plant and controller from step to step; return (rows recorded, time of a trip or −1).
 
     The setpoints go linearly from `start` to `end` in `ramp` hours. `recorded` are the first step to
     record and the steps from one to the next. What the controller decides acts from the next step on.
@@ -164,7 +164,7 @@ def _run(handle, start, end, ramp, fault, onset, n_steps, recorded, state, memor
     more, disturbances, monitors, compositions = np.zeros(32), np.zeros(21), np.zeros(62), np.zeros(96)
     first, every = recorded
     rows = 0
-    for step in range(n_steps):
+    for step in range(steps[0], steps[1]):
         time = step * STEP
         _outputs(
             handle, time, state.ctypes.data, measured.ctypes.data, more.ctypes.data,
@@ -247,29 +247,71 @@ class Plant:
         interval: float = 0.05,
     ) -> Course:
         """Run the closed loop for `hours`; record a row every `interval` hours from `record_from` on."""
-        state, memory, errors = (np.array(part, dtype=np.float64) for part in begin)
-        pointer = ffi.cast("double *", state.ctypes.data)
-        if lib.tep_reset(self._handle, pointer, 1, float(seed), 1, float(MODEL_FLAG)) != 0:
-            raise BaryflowError("the plant model refused to be reset")
-        disturbance = np.zeros(N_IDV)
-        if fault:
-            disturbance[fault - 1] = magnitude
+        parts = self._reset(begin, seed)
         n_steps, first, every = (round(time / STEP) for time in (hours, record_from, interval))
         record = np.empty((-(-(n_steps - first) // every), len(VARIABLES)))
-        end = np.array(dataclasses.astuple(setpoints), dtype=np.float64)
-        start = end if ramp_from is None else np.array(dataclasses.astuple(ramp_from), dtype=np.float64)
+        end = _as_array(setpoints)
+        start = end if ramp_from is None else _as_array(ramp_from)
         address = int(ffi.cast("uintptr_t", self._handle))
         rows, stopped = _run(
-            address, start, end, ramp, disturbance, onset, n_steps, (first, every),
-            state, memory, errors, record,
+            address, start, end, ramp, _disturb(fault, magnitude), onset, (0, n_steps), (first, every),
+            *parts, record,
         )  # fmt: skip
+        return self._course(record[:rows], parts, stopped)
+
+    def begin(self, begin: Snapshot, seed: float) -> None:
+        """Begin a run that :meth:`go_on` leads on, for as long as one likes."""
+        self._parts, self._step = self._reset(begin, seed), 0
+
+    def go_on(
+        self,
+        rows: int,
+        setpoints: Setpoints,
+        *,
+        fault: int = 0,
+        magnitude: float = 1.0,
+        every: int = 100,
+    ) -> Course:
+        """Go on from where the run is, until so many more rows are recorded, one `every` so many steps.
+
+        Setpoints and fault may be others each time: what is random about a fault goes on all the same.
+        """
+        record, end = np.empty((rows, len(VARIABLES))), _as_array(setpoints)
+        steps = (self._step, self._step + rows * every)
+        address = int(ffi.cast("uintptr_t", self._handle))
+        found, stopped = _run(
+            address, end, end, 0.0, _disturb(fault, magnitude), 0.0, steps, (self._step, every),
+            *self._parts, record,
+        )  # fmt: skip
+        self._step = steps[1]
+        return self._course(record[:found], self._parts, stopped)
+
+    def _reset(self, begin: Snapshot, seed: float) -> Snapshot:
+        parts = Snapshot(*(np.array(part, dtype=np.float64) for part in begin))
+        pointer = ffi.cast("double *", parts.state.ctypes.data)
+        if lib.tep_reset(self._handle, pointer, 1, float(seed), 1, float(MODEL_FLAG)) != 0:
+            raise BaryflowError("the plant model refused to be reset")
+        return parts
+
+    def _course(self, signal: Floats, parts: Snapshot, stopped: float) -> Course:
         trip = None if stopped < 0 else Trip(float(stopped), self._reason())
-        return Course(record[:rows], Snapshot(state, memory, errors), trip)
+        return Course(signal, parts, trip)
 
     def _reason(self) -> str:
         text = ffi.new("char[]", 512)
         lib.tep_shutdown_message(self._handle, text, 512)
         return str(ffi.string(text).decode("latin-1")).strip()
+
+
+def _as_array(setpoints: Setpoints) -> Floats:
+    return np.array(dataclasses.astuple(setpoints), dtype=np.float64)
+
+
+def _disturb(fault: int, magnitude: float) -> Floats:
+    disturbance = np.zeros(N_IDV)
+    if fault:
+        disturbance[fault - 1] = magnitude
+    return disturbance
 
 
 def base_case() -> Snapshot:

@@ -1,0 +1,74 @@
+"""Take pictures of the live page, wide and narrow, by day and by night, for docs/images.
+
+``python -m experiments.service.screenshots`` replays the embedded stream and runs the plant with a
+fault. Pictures are reduced to 256 colours: what is on them is flat.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from baryflow import demo
+from baryflow.live.driving import Driver
+from baryflow.live.plant import embedded_pair
+from baryflow.live.replay import Replay
+from baryflow.live.showing import show_plant, show_replay
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+WIDE, NARROW = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}
+
+
+def take(browser, url, name, size, scheme, act, whole=True):
+    page = browser.new_context(viewport=size, color_scheme=scheme).new_page()
+    page.goto(url)
+    act(page)
+    path = IMAGES / f"{name}.png"
+    page.screenshot(path=path, full_page=whole)
+    page.context.close()
+    Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+    print(path.name, path.stat().st_size // 1024, "KB", flush=True)
+
+
+def wait_rows(page, n):
+    page.wait_for_function(f"() => Number(document.body.dataset.rows) >= {n}", timeout=180_000)
+    page.wait_for_timeout(1500)  # until what flows has flown
+
+
+def with_fault(page):
+    wait_rows(page, 60)
+    page.get_by_role("button", name="fault 14:").click()
+    page.wait_for_timeout(5000)
+
+
+def asking(page):
+    wait_rows(page, 60)
+    page.get_by_text("F14").first.wait_for()
+    page.locator("#recent button").first.click()
+    page.wait_for_selector("#why[open] table")
+    page.wait_for_timeout(300)
+
+
+def main():
+    IMAGES.mkdir(exist_ok=True)
+    replay = Replay.of(demo.problem())
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        with show_replay(replay, speed=40.0) as (url, feeding):
+            take(browser, url, "live", WIDE, "light", lambda page: wait_rows(page, 600), whole=False)
+            take(browser, url, "live-wide-light", WIDE, "light", lambda page: wait_rows(page, 700))
+            take(browser, url, "live-wide-dark", WIDE, "dark", lambda page: wait_rows(page, 800))
+            take(browser, url, "live-narrow-light", NARROW, "light", lambda page: wait_rows(page, 900))
+            take(browser, url, "live-narrow-dark", NARROW, "dark", lambda page: wait_rows(page, 1000))
+            feeding.wait(0.0)
+        with show_plant(Driver(embedded_pair(), 10.0)) as (url, feeding):
+            take(browser, url, "live-plant", WIDE, "dark", with_fault, whole=False)
+            take(browser, url, "live-why", WIDE, "light", asking, whole=False)
+            feeding.wait(0.0)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+// The target's mixture, flowing over its sources.
+import { $, brief, chance, color, draw, key, line, list, make, percent } from "./words.js";
+
+const WIDE = 1000, FLOW = 700, SIGMAS = 1.3, STRETCH = 2.5;
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+
+export class Plane {
+  constructor(why) {
+    this.svg = $("plane");
+    this.why = why;
+    this.shown = [];
+    this.picked = null;
+    this.layers = Object.fromEntries(["sources", "rows", "target", "labels"].map((name) => [name, draw("g", { class: `layer-${name}` })]));
+    this.svg.append(this.layers.sources, this.layers.target, this.layers.rows, this.layers.labels);
+    this.svg.addEventListener("pointermove", (event) => this.point(event));
+    this.svg.addEventListener("pointerleave", () => { $("tip").hidden = true; this.pick(null, false); });
+    new ResizeObserver(() => this.place()).observe(this.svg);
+  }
+
+  // Another target: forget all that was drawn.
+  clear() {
+    this.shown = [];
+    this.picture = null;
+    this.known = "";
+    for (const layer of Object.values(this.layers)) layer.replaceChildren();
+    $("chips").replaceChildren();
+  }
+
+  update(picture) {
+    const first = !this.picture;
+    this.picture = picture;
+    this.index = new Map(picture.classes.map((name, i) => [name, i]));
+    const known = JSON.stringify(picture.ellipses.sources);
+    if (known !== this.known) {
+      this.known = known;
+      this.place();
+    }
+    this.sources();
+    this.rows();
+    this.flow(picture.ellipses.target, first || still.matches);
+    this.chips();
+    this.words();
+  }
+
+  // The window on the plane: all sources, with some room.
+  place() {
+    if (!this.picture) return;
+    const all = Object.values(this.picture.ellipses.sources).flat();
+    if (!all.length) return;
+    const ends = (axis) => {
+      const low = Math.min(...all.map((one) => one[axis] - one.rx)), high = Math.max(...all.map((one) => one[axis] + one.rx));
+      return [(low + high) / 2, (high - low) || 1];
+    };
+    const [x, width] = ends("x"), [y, height] = ends("y"), box = this.svg.getBoundingClientRect();
+    // Words keep their size on the screen, whatever the size of the picture.
+    this.unit = WIDE / (box.width || WIDE);
+    this.high = (box.height || 600) * this.unit;
+    // The two directions have no common measure: each fills the picture, within reason.
+    let across = WIDE / width / 1.08, up = this.high / height / 1.12;
+    across = Math.min(across, STRETCH * up);
+    up = Math.min(up, STRETCH * across);
+    this.map = { x, y, across, up };
+    this.svg.setAttribute("viewBox", `0 0 ${WIDE} ${this.high.toFixed(1)}`);
+    const matrix = `matrix(${across} 0 0 ${-up} ${WIDE / 2 - across * x} ${this.high / 2 + up * y})`;
+    this.layers.sources.setAttribute("transform", matrix);
+    this.layers.target.setAttribute("transform", matrix);
+    this.sources();
+    this.rows();
+    this.draw(this.shown);
+  }
+
+  at(one) {
+    const { x, y, across, up } = this.map;
+    return [WIDE / 2 + across * (one.x - x), this.high / 2 - up * (one.y - y)];
+  }
+
+  shape(node, one) {
+    const least = 4 * this.unit / Math.max(this.map.across, this.map.up);
+    node.setAttribute("cx", one.x.toFixed(4));
+    node.setAttribute("cy", one.y.toFixed(4));
+    node.setAttribute("rx", Math.max(SIGMAS * one.rx, least).toFixed(4));
+    node.setAttribute("ry", Math.max(SIGMAS * one.ry, least).toFixed(4));
+    node.setAttribute("transform", `rotate(${one.angle.toFixed(1)} ${one.x.toFixed(4)} ${one.y.toFixed(4)})`);
+  }
+
+  ellipse(one, kind) {
+    const i = this.index.get(one.class) ?? 0;
+    const node = draw("ellipse", { class: kind, fill: color(i), stroke: color(i), "stroke-dasharray": line(i) });
+    node.dataset.class = one.class;
+    return node;
+  }
+
+  sources() {
+    if (!this.map) return;
+    const { sources } = this.picture.ellipses, { resemblance } = this.picture.history;
+    // What the target resembles most is seen best.
+    const share = (name) => resemblance[name]?.at(-1) ?? 1 / Object.keys(sources).length;
+    const most = Math.max(...Object.keys(sources).map(share));
+    this.layers.sources.replaceChildren(...Object.entries(sources).map(([name, all]) => {
+      const group = draw("g", { opacity: (0.3 + 0.7 * share(name) / (most || 1)).toFixed(2) });
+      group.dataset.source = name;
+      group.append(...all.map((one) => {
+        const node = this.ellipse(one, "source");
+        node.dataset.words = `${one.class}, in ${name}`;
+        this.shape(node, one);
+        return node;
+      }));
+      return group;
+    }));
+    this.dim();
+  }
+
+  rows() {
+    if (!this.map) return;
+    const recent = this.picture.recent.filter((one) => one.x !== undefined && one.x !== null);
+    const nodes = recent.map((one, i) => {
+      const [x, y] = this.at(one), known = this.index.get(String(one.label));
+      const node = draw("circle", { class: "row", cx: x.toFixed(1), cy: y.toFixed(1), r: (3.6 * this.unit).toFixed(2),
+        fill: known === undefined ? "var(--ink)" : color(known), opacity: (0.15 + 0.85 * (i + 1) / recent.length).toFixed(2) });
+      node.dataset.class = one.label;
+      node.dataset.words = `row ${one.position}: ${one.label}, ${chance(one.probability)}`;
+      node.addEventListener("click", () => this.why(one.position));
+      return node;
+    });
+    if (recent.length) {
+      const [x, y] = this.at(recent.at(-1));
+      nodes.push(draw("circle", { class: "newest", cx: x.toFixed(1), cy: y.toFixed(1), r: (8 * this.unit).toFixed(2) }));
+    }
+    this.layers.rows.replaceChildren(...nodes);
+    this.dim();
+  }
+
+  // Let each ellipse go from where the nearest one of its class was to where it is now.
+  flow(target, atOnce) {
+    const before = [...this.shown];
+    const pairs = target.map((one) => {
+      let best = -1, nearest = Infinity;
+      before.forEach((old, i) => {
+        const distance = old && old.class === one.class ? Math.hypot(old.x - one.x, old.y - one.y) : Infinity;
+        if (distance < nearest) [best, nearest] = [i, distance];
+      });
+      const old = best < 0 ? { ...one, rx: 0, ry: 0 } : before[best];
+      if (best >= 0) before[best] = null;
+      return [old, one];
+    });
+    cancelAnimationFrame(this.frame);
+    if (atOnce) return this.draw(target);
+    const begun = performance.now();
+    const step = (now) => {
+      const done = Math.min(1, Math.max(0, (now - begun) / FLOW)), way = done * done * (3 - 2 * done);
+      this.draw(pairs.map(([old, one]) => between(old, one, way)), done === 1);
+      if (done < 1) this.frame = requestAnimationFrame(step);
+    };
+    this.frame = requestAnimationFrame(step);
+    return undefined;
+  }
+
+  draw(target, labels = true) {
+    this.shown = target;
+    if (!this.map) return;
+    const layer = this.layers.target;
+    const heavy = [...target].sort((a, b) => b.weight - a.weight);
+    // Many ellipses on top of each other are as dark as few.
+    const many = new Map();
+    for (const one of heavy) many.set(one.class, (many.get(one.class) ?? 0) + 1);
+    while (layer.children.length > heavy.length) layer.lastChild.remove();
+    heavy.forEach((one, i) => {
+      let node = layer.children[i];
+      if (!node) {
+        node = this.ellipse(one, "target");
+        layer.append(node);
+      }
+      const code = this.index.get(one.class) ?? 0;
+      node.setAttribute("fill", color(code));
+      node.setAttribute("stroke", color(code));
+      node.setAttribute("stroke-dasharray", line(code));
+      node.setAttribute("fill-opacity", (0.42 / Math.sqrt(many.get(one.class))).toFixed(3));
+      node.setAttribute("stroke-opacity", (1 / Math.cbrt(many.get(one.class))).toFixed(3));
+      node.dataset.class = one.class;
+      node.dataset.words = `${one.class}: ${percent(one.weight, 1)} of the target's rows are here`;
+      this.shape(node, one);
+    });
+    if (labels) this.labels();
+    this.dim();
+  }
+
+  // The name of each class at its heaviest ellipse, where it does not cover another name.
+  labels() {
+    const heaviest = new Map();
+    for (const one of this.shown) if (!(heaviest.get(one.class)?.weight > one.weight)) heaviest.set(one.class, one);
+    const taken = [], nodes = [];
+    for (const one of [...heaviest.values()].sort((a, b) => b.weight - a.weight)) {
+      const words = brief(one.class), [x, y] = this.at(one);
+      const half = 3.9 * this.unit * words.length, high = 8 * this.unit;
+      const covers = taken.some(([u, v, w]) => Math.abs(u - x) < w + half && Math.abs(v - y) < 2 * high);
+      if (covers && this.picked !== one.class) continue;
+      taken.push([x, y, half]);
+      const node = draw("text", { x: x.toFixed(1), y: (y + 4 * this.unit).toFixed(1), transform: `translate(${x} ${y}) scale(${this.unit}) translate(${-x} ${-y})` }, words);
+      node.dataset.class = one.class;
+      nodes.push(node);
+    }
+    this.layers.labels.replaceChildren(...nodes);
+  }
+
+  chips() {
+    const names = this.picture.classes;
+    if (this.chipNames === names.join("\n") && $("chips").children.length) return;
+    this.chipNames = names.join("\n");
+    $("chips").replaceChildren(...names.map((name, i) => {
+      const chip = make("button", { type: "button", title: name, ariaPressed: "false" }, key(i), make("span", { textContent: names.length > 12 ? brief(name) : name }));
+      chip.setAttribute("aria-label", name);
+      chip.addEventListener("click", () => this.hold(name));
+      chip.addEventListener("pointerenter", () => this.pick(name, false));
+      chip.addEventListener("pointerleave", () => this.pick(null, false));
+      return chip;
+    }));
+  }
+
+  // A class that was pressed stays until it is pressed again.
+  hold(name) {
+    this.held = this.held === name ? null : name;
+    [...$("chips").children].forEach((chip, i) => chip.setAttribute("aria-pressed", String(this.picture.classes[i] === this.held)));
+    this.pick(null);
+  }
+
+  pick(name) {
+    this.picked = name ?? this.held ?? null;
+    if (!this.picture) return;
+    this.labels();
+    this.dim();
+    this.words();
+  }
+
+  dim() {
+    this.svg.classList.toggle("picking", this.picked !== null);
+    for (const node of this.svg.querySelectorAll("[data-class]")) node.classList.toggle("dim", this.picked !== null && node.dataset.class !== this.picked);
+  }
+
+  point(event) {
+    const tip = $("tip"), words = event.target.dataset?.words;
+    tip.hidden = !words;
+    if (!words) return;
+    tip.textContent = words;
+    const box = this.svg.getBoundingClientRect();
+    const x = event.clientX - box.left, y = event.clientY - box.top;
+    tip.style.left = `${Math.min(x + 14, Math.max(0, box.width - tip.offsetWidth - 8))}px`;
+    tip.style.top = `${y > box.height - 60 ? y - tip.offsetHeight - 10 : y + 16}px`;
+  }
+
+  words() {
+    const { ellipses, proportions, history, recent, sources } = this.picture;
+    const said = [];
+    if (this.picked) {
+      const here = ellipses.target.filter((one) => one.class === this.picked);
+      const weight = here.reduce((sum, one) => sum + one.weight, 0);
+      said.push(`${this.picked}: ${percent(weight, 1)} of the target, in ${here.length} ${here.length === 1 ? "ellipse" : "ellipses"}.`);
+    } else if (!ellipses.target.length) {
+      said.push(`No row was learned from yet: what is drawn are the ${sources.length} sources.`);
+    } else {
+      const order = Object.entries(proportions).sort((a, b) => b[1] - a[1]);
+      const most = order.slice(0, 3).map(([name, share]) => `${brief(name, 24)} ${percent(share)}`);
+      const mostly = order[0][1] > 1.5 / order.length ? `mostly ${list(most)}` : "all classes in much the same parts";
+      const alike = sources.map((name) => [name, history.resemblance[name]?.at(-1) ?? 0]).sort((a, b) => b[1] - a[1])[0];
+      said.push(`Filled: ${ellipses.target.length} components of the target, ${mostly}. Outlines: the ${sources.length} sources, ${alike[0]} drawn strongest because the target resembles it most.`);
+      if (recent.length) said.push("Dots: the last rows.");
+    }
+    $("mixture-words").textContent = said.join(" ");
+  }
+}
+
+const between = (old, one, way) => {
+  const turn = ((one.angle - old.angle + 270) % 180) - 90; // the shorter way round
+  const mixed = { class: one.class, weight: one.weight, angle: old.angle + way * turn };
+  for (const name of ["x", "y", "rx", "ry"]) mixed[name] = old[name] + way * (one[name] - old[name]);
+  return mixed;
+};

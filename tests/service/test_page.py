@@ -1,0 +1,170 @@
+"""The live page, in a real browser."""
+
+import hashlib
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+import baryflow.service
+from baryflow import OnlineDaDiL
+from baryflow.service import background, create_app
+from tests.service.browser import AXE, NARROW, WIDE, open_browser, open_page
+from tests.service.conftest import post
+
+STATIC = Path(baryflow.service.__file__).parent / "static"
+#: Whatever users call things is shown as it is, and never anything but text.
+CLASSES = np.array(["fine", "<img src=x onerror=alert(1)>", 'loose "bolt" & <b>more</b>'])
+SOURCES = ("<script>alert(2)</script>", "south", "west")
+#: What came from elsewhere, byte for byte as it was published.
+VENDORED = {
+    STATIC
+    / "uplot/uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    STATIC / "uplot/uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    STATIC / "uplot/LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+    AXE: "20c09fe157a8a34a30e241aaa1fcdade657734f08ab379ecfbeb7d45cc46e878",
+    AXE.parent / "LICENSE": "af175b9d96ee93c21a036152e1b905b0b95304d4ae8c2c921c7609100ba8df7e",
+}
+
+
+@pytest.mark.parametrize("path", VENDORED, ids=lambda path: path.name)
+def test_what_others_wrote_is_unchanged(path):
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == VENDORED[path]
+
+
+def test_the_page_names_no_other_host():
+    for path in STATIC.glob("*.*"):
+        text = path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert "http://" not in text, path
+        assert "https://" not in text, path
+        assert "innerHTML" not in text, path
+
+
+def _rows(rng, means, n, shift):
+    labels = rng.integers(len(means), size=n)
+    return means[labels] + shift + 0.3 * rng.normal(size=(n, 4)), labels
+
+
+@pytest.fixture(scope="module")
+def plants():
+    """Return a model of three plants, and the stream of one that is like the second."""
+    rng = np.random.default_rng(0)
+    means = 3.0 * rng.normal(size=(3, 3, 4))
+    parts = [_rows(rng, one, 150, shift) for one, shift in zip(means, (0.0, 4.0, -3.0), strict=True)]
+    X, y = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    model = OnlineDaDiL(rehearse=False, keep_sources=False, random_state=0)
+    model.fit(X, CLASSES[y], sample_domain=np.repeat(SOURCES, 150))
+    model.feature_names_in_ = np.array(["flow (m³/h)", "heat <i>", "speed", "noise"], dtype=object)
+    return model, _rows(rng, means[1], 400, 7.0)[0]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with open_browser() as found:
+        yield found
+
+
+@pytest.fixture
+def service(plants):
+    with background(create_app(plants[0], batch_size=16)) as url, httpx.Client(base_url=url) as client:
+        yield client
+
+
+def test_it_follows_a_target(browser, service, plants):
+    url = str(service.base_url)
+    with open_page(browser, url) as page:
+        page.wait("() => document.querySelector('#status').dataset.state === 'live'")
+        assert "No target yet" in page.text("#targets-note")
+        post(service, "pump-7", plants[1][:64])
+        page.wait("() => document.body.dataset.rows === '64'")
+        post(service, "pump-7", plants[1][64:128])
+        page.wait("() => document.body.dataset.rows === '128'")
+        page.wait("() => document.querySelector('#now-rows').textContent === '128'")
+        assert page.text("#now-nearest") == "south"
+        assert "most like south" in page.text("#targets")
+        assert "After 128 rows most like south" in page.text("#resemblance-words")
+        assert page.page.locator("#plane .target").count() > 3
+        assert page.page.locator("#plane .source").count() == 9
+        assert page.page.locator("#plane .row").count() == 50
+        assert page.page.locator(".chart canvas").count() == 3
+        assert "flow (m³/h)" in page.text("#columns")
+        assert CLASSES[1] in page.text("#proportions")  # as text: nothing was loaded or run
+        # Why? By the keyboard alone.
+        page.page.locator("#recent button").first.focus()
+        page.page.keyboard.press("Enter")
+        page.page.wait_for_selector("#why[open] table")
+        why = page.text("#why-body")
+        assert "Nearest components" in why
+        assert "of south" in why
+        assert "heat <i>" in why
+        page.page.keyboard.press("Escape")
+        page.page.wait_for_selector("#why:not([open])", state="attached")
+        # A class that is pressed stands out.
+        page.page.locator("#chips button").nth(0).press("Enter")
+        assert page.page.locator("#plane .target.dim").count() > 0
+        assert f"{min(CLASSES)}: " in page.text("#mixture-words")
+        # A second target is listed, and can be looked at.
+        post(service, "pump-8", plants[1][:16])
+        page.page.get_by_role("button", name="pump-8").click()
+        page.wait("() => document.body.dataset.rows === '16'")
+        assert page.text("#title-target") == "pump-8"
+        assert page.errors == []
+        assert page.elsewhere == []
+
+
+def test_it_survives_a_restart(browser, plants, tmp_path):
+    model, rows = plants
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def serve():
+        return background(create_app(model, state_dir=tmp_path, batch_size=16), port=port)
+
+    with ExitStack() as page_open:
+        with serve() as url, httpx.Client(base_url=url) as client:
+            post(client, "pump", rows[:32])
+            page = page_open.enter_context(open_page(browser, url))
+            page.wait("() => document.body.dataset.rows === '32'")
+        page.wait("() => document.querySelector('#status').dataset.state === 'lost'")
+        with serve() as url, httpx.Client(base_url=url) as client:
+            page.wait("() => document.querySelector('#status').dataset.state === 'live'")
+            post(client, "pump", rows[32:64])
+            page.wait("() => document.body.dataset.rows === '64'")
+            assert page.text("#title-target") == "pump"
+
+
+@pytest.mark.parametrize(
+    ("size", "scheme"), [(WIDE, "light"), (WIDE, "dark"), (NARROW, "light"), (NARROW, "dark")]
+)
+def test_everybody_can_use_it(browser, service, plants, size, scheme):
+    post(service, "pump", plants[1][:96])
+    with open_page(browser, str(service.base_url), size, scheme) as page:
+        page.wait("() => document.body.dataset.rows === '96'")
+        assert page.violations() == []
+        assert page.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+        page.page.locator("#recent button").first.click()
+        page.page.wait_for_selector("#why[open] table")
+        assert page.violations() == []
+
+
+def test_it_asks_for_the_token(browser, plants):
+    token = "abcd" * 5
+    headers = {"Authorization": f"Bearer {token}"}
+    with (
+        background(create_app(plants[0], token=token, batch_size=16)) as url,
+        httpx.Client(base_url=url, headers=headers) as client,
+        open_page(browser, url) as page,
+    ):
+        post(client, "pump", plants[1][:32])
+        page.page.wait_for_selector("#ask[open]")
+        page.page.fill("#token", "wrong")
+        page.page.keyboard.press("Enter")
+        page.wait("() => document.querySelector('#ask-wrong').textContent.includes('not accepted')")
+        page.page.fill("#token", token)
+        page.page.keyboard.press("Enter")
+        page.wait("() => document.body.dataset.rows === '32'")
+        assert token not in page.page.url

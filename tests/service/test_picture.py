@@ -1,0 +1,157 @@
+"""What the page draws of a machine: plain values that are true."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from baryflow import Mixture, OnlineDaDiL
+from baryflow.runtime import Recipe, Rows
+from baryflow.service.likelihood import note_likelihood
+from baryflow.service.picture import explain, picture
+from baryflow.service.plane import Plane
+
+
+def _followed(model, rows, batch=16):
+    followed = Recipe(model, batch).begin()
+    positions = np.arange(1, len(rows) + 1)
+    for start in range(0, len(rows), batch):
+        some = slice(start, start + batch)
+        n = len(rows[some])
+        said = followed.take(Rows(rows[some], positions[some], [""] * n, [""] * n)).records
+        new = [one | {"values": row.tolist()} for one, row in zip(said, rows[some], strict=True)]
+        followed.notes["recent"] = [*followed.notes.get("recent", []), *new][-50:]
+        note_likelihood(followed)
+    return followed
+
+
+def test_a_picture_is_plain_and_complete(model, rows):
+    followed = _followed(model, rows[:64])
+    before = followed.state()
+    drawn = json.loads(json.dumps(picture(followed), allow_nan=False))
+    assert drawn["classes"] == ["0", "1", "2"]
+    assert drawn["sources"] == ["1", "2", "3"]
+    assert {one["class"] for one in drawn["ellipses"]["target"]} <= {"0", "1", "2"}
+    assert math.isclose(sum(one["weight"] for one in drawn["ellipses"]["target"]), 1.0, abs_tol=0.01)
+    assert [len(all_) for all_ in drawn["ellipses"]["sources"].values()] == [3, 3, 3]
+    assert drawn["history"]["rows"] == [16, 32, 48, 64]
+    assert all(isinstance(value, float) for value in drawn["history"]["likelihood"])
+    shares = np.array(list(drawn["history"]["resemblance"].values()))
+    np.testing.assert_allclose(shares.sum(axis=0), 1.0, atol=1e-3)
+    assert len(drawn["recent"]) == 50
+    assert "values" not in drawn["recent"][0]
+    assert {one["name"] for one in drawn["columns"]} == {"flow", "heat", "speed", "noise"}
+    sizes = [abs(one["difference"]) for one in drawn["columns"]]
+    assert sizes == sorted(sizes, reverse=True)
+    after = followed.state()
+    np.testing.assert_array_equal(before.waiting, after.waiting)
+    assert before.notes is after.notes
+
+
+def test_before_the_first_row_there_are_the_sources(model):
+    drawn = picture(Recipe(model).begin())
+    assert drawn["ellipses"]["target"] == []
+    assert drawn["history"]["rows"] == drawn["recent"] == drawn["columns"] == []
+    assert drawn["proportions"] == {}
+    json.dumps(drawn, allow_nan=False)
+
+
+def test_only_the_target_moves(model, rows):
+    first, later = (picture(_followed(model, rows[:n])) for n in (16, 96))
+    assert first["ellipses"]["sources"] == later["ellipses"]["sources"]
+    assert first["ellipses"]["target"] != later["ellipses"]["target"]
+
+
+def test_a_component_is_drawn_where_rows_of_its_class_lie(model, rows, problem):
+    """The last rows lie near the ellipses of the class that they truly are of."""
+    drawn = picture(_followed(model, rows[:96]))
+    truth = problem.y_target[46:96]
+    near = [
+        min(
+            drawn["ellipses"]["target"],
+            key=lambda one: math.hypot(one["x"] - row["x"], one["y"] - row["y"]),
+        )
+        for row in drawn["recent"]
+    ]
+    assert np.mean([one["class"] == str(label) for one, label in zip(near, truth, strict=True)]) > 0.8
+
+
+def test_why_names_what_is_nearest_and_columns_in_their_units(model, rows):
+    followed = _followed(model, rows[:64])
+    said = json.loads(json.dumps(explain(followed, 60), allow_nan=False))
+    record = next(one for one in followed.notes["recent"] if one["position"] == 60)
+    assert said["label"] == record["label"]
+    assert said["probabilities"][0]["class"] == str(record["label"])
+    assert said["components"][0]["class"] == str(record["label"])
+    distances = [one["distance"] for one in said["components"]]
+    assert distances == sorted(distances)
+    assert {one["speaks"] for one in said["columns"]} <= {"for", "against"}
+    columns = dict(zip(["flow", "heat", "speed", "noise"], record["values"], strict=True))
+    for one in said["columns"]:
+        assert one["value"] == pytest.approx(columns[one["name"]], rel=1e-3)
+
+
+def test_why_knows_only_the_last_rows(model, rows):
+    followed = _followed(model, rows[:64])
+    assert explain(followed, 3) is None
+    assert explain(followed, 65) is None
+
+
+def test_likelihood_is_kept_where_history_is(model, rows, monkeypatch):
+    monkeypatch.setattr("baryflow.estimators.history.LONGEST", 8)
+    followed = _followed(model, rows[:80], batch=4)
+    kept = [n for n, _ in followed.notes["likelihood"]]
+    assert kept == followed.model.history_.n_rows.tolist()
+    assert len(kept) <= 8
+
+
+def test_rows_with_gaps_are_drawn(model, rows):
+    gaps = rows[:32].copy()
+    gaps[5:, 1] = np.nan
+    drawn = picture(_followed(model, gaps))
+    json.dumps(drawn, allow_nan=False)
+    assert all(one["x"] is not None for one in drawn["recent"])
+
+
+def _two_classes(means):
+    return Mixture([0.5, 0.5], means, np.full(np.shape(means), 0.5), labels=np.eye(2))
+
+
+def test_an_ellipse_is_the_shadow_of_its_gaussian():
+    plane = Plane.of([_two_classes([[0.0, 0.0, 0.0], [4.0, 0.0, 0.0]])], 2)
+    mixture = Mixture([1.0], [[2.0, 0.0, 0.0]], [[2.0, 0.5, 0.1]], labels=[[1.0, 0.0]])
+    drawn = plane.ellipses(mixture, ["a", "b"])[0]
+    # At the middle nothing shrinks; the plane's first direction is the first column.
+    assert drawn["rx"] == pytest.approx(2.0, rel=1e-3)
+    assert drawn["angle"] in (0.0, pytest.approx(-90.0))
+    assert (drawn["x"], drawn["y"]) == (0.0, 0.0)
+
+
+def test_one_column_is_enough():
+    plane = Plane.of([_two_classes([[0.0], [4.0]])], 2)
+    drawn = plane.by_class(_two_classes([[0.0], [4.0]]), ["a", "b"])
+    assert drawn[0]["x"] != drawn[1]["x"]
+    assert drawn[0]["y"] == drawn[1]["y"] == 0.0
+    assert drawn[0]["ry"] == 0.0
+
+
+def test_one_class_far_away_leaves_room_for_the_others():
+    means = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [200.0, 0.0]]
+    mixture = Mixture(np.full(4, 0.25), means, np.full((4, 2), 0.1), labels=np.eye(4))
+    x = [one["x"] for one in Plane.of([mixture], 4).by_class(mixture, list("abcd"))]
+    assert max(x) - min(x) < 12 * abs(x[1] - x[0])
+
+
+def test_sources_and_rows_share_their_coordinates(problem):
+    model = OnlineDaDiL(rehearse=False, random_state=0)
+    model.fit(problem.X, problem.y, sample_domain=problem.domain).partial_fit(problem.X_target)
+    Z = model.in_view(problem.X_target)
+    held = model.source_mixtures_
+    assert list(held) == model.sources_
+    assert all(mixture.means.shape[1] == Z.shape[1] for mixture in held.values())
+    # The sources' own mixtures name most rows of the target rightly, there and nowhere else.
+    right = [
+        np.mean(mixture.predict_proba(Z).argmax(axis=1) == problem.y_target) for mixture in held.values()
+    ]
+    assert min(right) > 0.7
