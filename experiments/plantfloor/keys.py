@@ -1,7 +1,7 @@
 """Thousands of machines in one Kafka topic: memory, disk, and whether all go on after a kill.
 
-``python -m experiments.plantfloor.keys`` sends the rows of 2,000 machines in turn to a topic, follows them
-with ``baryflow run --key @key``, kills it in the middle (SIGKILL), calls it again, and writes
+``python -m experiments.plantfloor.keys`` sends the rows of 2,000 machines in turn to a topic, follows
+them with ``baryflow run --key @key``, kills it in the middle (SIGKILL), calls it again, and writes
 ``results/keys.json``.
 """
 

@@ -69,6 +69,7 @@ class KafkaSource:
         self.columns = self.wanted = list(wanted.columns)
         self._spec, self._idle = wanted, wanted.idle
         self._topic, self._group = address.path, address.options.get("group") or None
+        self.shared = self._group is not None  # whether `attach` should be called
         self._lanes: dict[str, Lane] = {}
         self._next: dict[str, int] = {}  # partition → the message to be fetched next
         self._acknowledged: dict[str, int] = {}
@@ -104,11 +105,6 @@ class KafkaSource:
             raise
 
     # -- where to read ---------------------------------------------------------------------------
-
-    @property
-    def shared(self) -> bool:
-        """Whether the topic is shared in a group, and :meth:`attach` has to be called."""
-        return self._group is not None
 
     def attach(self, assigned: Assigned, revoked: Revoked) -> None:
         """Share the topic with the other members of its group.
