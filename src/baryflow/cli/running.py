@@ -20,7 +20,6 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
 from baryflow.persistence import load
 from baryflow.runtime import Checkpoint, Event, Outputs, Recipe, Runner, Shards, Totals
-from baryflow.runtime.fleet import MOST
 from baryflow.streams import Credentials, open_sink, open_source, read_credentials
 from baryflow.streams.addresses import is_url
 from baryflow.streams.clock import parse_duration
@@ -71,8 +70,8 @@ class Duration(click.ParamType[float]):
     help="Many machines in one stream: each has a model of its own. @topic, @key: of the message.",
 )  # fmt: skip
 @click.option(
-    "--in-memory", type=WholeNumber(1), default=MOST, show_default=True, metavar="NUMBER",
-    help="Machines whose models are kept in memory; others are written out.",
+    "--in-memory", type=WholeNumber(1), metavar="NUMBER",
+    help="Machines whose models are kept in memory; others are written out.  [default: 512 MB of them]",
 )  # fmt: skip
 @click.option("--batch", type=WholeNumber(1), default=32, show_default=True, help="Rows to learn from.")
 @click.option(
@@ -104,7 +103,7 @@ def run(
     time: str | None,
     normal: str | None,
     key: str | None,
-    in_memory: int,
+    in_memory: int | None,
     batch: int,
     wait: float | None,
     drift: str,
@@ -191,7 +190,7 @@ class _Plan:
     checkpoint: str | None
     read_size: int
     wait: float | None
-    in_memory: int
+    in_memory: int | None
     teller: _Teller
     stop: _Stop
 

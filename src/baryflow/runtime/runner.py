@@ -10,7 +10,7 @@ from baryflow import container
 from baryflow.persistence import open_content
 from baryflow.runtime.checkpoint import Checkpoint, Standing
 from baryflow.runtime.events import Event
-from baryflow.runtime.fleet import MOST, Fleet
+from baryflow.runtime.fleet import Fleet
 from baryflow.runtime.followed import Followed, Outcome, Recipe, by_key
 from baryflow.streams import Batch, Sink, Source
 
@@ -84,8 +84,8 @@ class Runner:
         Reads from one snapshot to the next.
     listen : callable, optional
         Called with every :class:`Event`.
-    in_memory : int
-        Machines that are kept in memory, at most.
+    in_memory : int, optional
+        Machines that are kept in memory, at most; without it as many as fit into half a gigabyte.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class Runner:
     checkpoint: Checkpoint | None = None
     every: int = EVERY
     listen: Callable[[Event], None] | None = None
-    in_memory: int = MOST
+    in_memory: int | None = None
     totals: Totals = field(default_factory=Totals, init=False)
     fleet: Fleet = field(init=False)
     _cursor: dict[str, Any] | None = field(default=None, init=False)
