@@ -68,12 +68,11 @@ def kills_without_history(folder):
     try:
         with telling:
             while telling.told < count - 150 and n_kills < 20:
-                run = test_opcua_kills.Run(out, plant.url + NODE, "1s")
-                run.wait_until_working()
-                time.sleep(0.3)
-                run.kill()
+                with test_opcua_kills.run(out, plant.url + NODE) as one:
+                    one.wait_until_working()
+                    time.sleep(0.3)
                 n_kills += 1
-            last = test_opcua_kills.Run(out, plant.url + NODE, "1s")
+            last = test_opcua_kills.run(out, plant.url + NODE)
             last.wait_until_working()
         time.sleep(5)
         last.end()

@@ -252,14 +252,17 @@ def fuzz(plant, source, count, seed=0):
         plant.write((rng.choice("ab"), value, None))
         if number % 50 == 0:
             look()
+    until = time.monotonic() + 60
+    while source._sampler.counts["values"] < count + 2 and time.monotonic() < until:
+        look()
     after = count // 10 + 1
-    for _ in range(5):  # a clock that was led astray comes back after some hundred values
+    for _ in range(3):  # a clock that was led astray comes back after some hundred values
         tell(plant, after, after + 300)
         after += 300
-        until = time.monotonic() + 5
+        until = time.monotonic() + 15
         while time.monotonic() < until and (not rows or rows[-1] != [after - 2.0, after + 98.0]):
             look()
-        if rows[-1] == [after - 2.0, after + 98.0]:
+        if rows and rows[-1] == [after - 2.0, after + 98.0]:
             break
     return np.array(rows), notices
 

@@ -1,12 +1,7 @@
 """Runs, servers and wires that end at the worst moment: with a history, nothing is missing."""
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +9,6 @@ from baryflow.streams import open_source
 from tests.streams.files import require
 from tests.streams.following import (
     COLUMNS,
-    FILES,
-    ROOT,
     Follower,
     kill_again_and_again,
     read_records,
@@ -45,28 +38,9 @@ def plant():
     plant.close()
 
 
-class Run(Follower):
-    """``baryflow run`` on a server, from a checkpoint."""
-
-    def __init__(self, folder, url, every):
-        self.folder = Path(folder)
-        self.folder.mkdir(exist_ok=True)
-        self._before = self.journalled()
-        one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        places = [self.folder / FILES[name] for name in ("predictions", "events", "quarantine")]
-        outputs = zip(("-o", "--events", "--quarantine"), places, strict=True)
-        options = ["--every", every, "--checkpoint", self.folder / "checkpoint", "--batch", 8]
-        options += [*(one for pair in outputs for one in pair), "--wait", "200ms"]
-        with (self.folder / "words.txt").open("ab") as words:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "baryflow", "run", self.folder.parent / "model.bary", url,
-                 *map(str, options)],
-                env=os.environ | one_thread, cwd=ROOT, stderr=words, stdout=words,
-            )  # fmt: skip
-
-    def end(self):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout=60)
+def run(folder, url):
+    """Start ``baryflow run`` on a server."""
+    return Follower(folder, url, {}, "--every", "1s", "--batch", "8")
 
 
 class Telling:
@@ -109,16 +83,12 @@ def killed_again_and_again(plant, rows, folder, kills, count, rate):
     telling = Telling(plant, rows, count, rate)
 
     def follow():
-        return Run(folder, f"{plant.url}{NODE}&since={expected_times(plant, 1)[0]}", "1s")
+        return run(folder, f"{plant.url}{NODE}&since={expected_times(plant, 1)[0]}")
 
-    first = follow()
     with telling:
-        first.wait_until_working()
-        first.kill()
-        last = kill_again_and_again(follow, kills - 1)
-    try:
+        kill_again_and_again(follow, kills)
+    with follow() as last:
         last.wait_for(count - 3)
-    finally:
         last.end()
     found = [record["time"] for record in read_records(folder, "predictions")]
     return found, expected_times(plant, len(found)), last.words()
