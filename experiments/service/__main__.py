@@ -2,7 +2,7 @@
 
 ``kills``  SIGKILL under load, 30 times, with 50 targets: is every acknowledged row there, and once?
 ``load``   8 clients with 200 requests each, 32 rows of 128 columns, to 20 targets; beside it the same
-           bodies sent to a bare Starlette application that sends them back.
+           bodies sent to a bare Starlette application that sends them back, and the models alone.
 ``many``   2,000 targets: memory, disk, and the restart.
 """
 

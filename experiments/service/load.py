@@ -10,7 +10,10 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+from threadpoolctl import threadpool_limits
 
+from baryflow import load
+from baryflow.runtime import Recipe, Rows
 from experiments.service.process import Serve, prepare, write
 
 N_ROWS, N_COLUMNS, N_CLIENTS, N_TARGETS = 32, 128, 8, 20
@@ -67,14 +70,27 @@ def make_bodies(rows, n_requests):
     return found
 
 
+def model_alone(path, rows, n_batches):
+    """Return rows per second of the models themselves, one after the other, without a service."""
+    recipe = Recipe(load(path), N_ROWS, "tell")
+    machines = [recipe.begin() for _ in range(N_TARGETS)]
+    began = time.perf_counter()
+    with threadpool_limits(limits=1):
+        for n in range(n_batches):
+            some = rows[(np.arange(N_ROWS) + N_ROWS * n) % len(rows)]
+            machines[n % N_TARGETS].take(Rows(some, np.arange(N_ROWS), [""] * N_ROWS, [""] * N_ROWS))
+    return {"rows_per_second": round(N_ROWS * n_batches / (time.perf_counter() - began), 1)}
+
+
 def compare(n_requests, n_classes):
-    """Return what was measured of the echo and of the service."""
+    """Return what was measured of the echo, of the models alone and of the service."""
     with tempfile.TemporaryDirectory() as folder:
         model, rows = prepare(folder, n_classes, N_COLUMNS)
         bodies = make_bodies(rows, n_requests)
         with Serve(module="experiments.service.echo") as echo:
             measure(echo.url, [some[:5] for some in bodies])  # warm up
             found = {"echo": measure(echo.url, bodies)}
+        found["model alone"] = model_alone(model, rows, 2 * n_requests)
         with Serve(model, "--state", Path(folder) / "state") as serve:
             found["service"] = measure(serve.url, bodies)
             metrics = serve.metrics()
@@ -93,8 +109,8 @@ def main(quick):
     for n_classes in (3,) if quick else (3, 29):
         found = compare(5 if quick else 200, n_classes)
         right &= found["rows"] == found["service"]["requests"] * N_ROWS
-        for what in ("echo", "service"):
-            right &= not found[what]["errors"]
+        for what in ("echo", "model alone", "service"):
+            right &= not found[what].get("errors")
             table += [(n_classes, what, name, value) for name, value in found[what].items()]
             print(n_classes, what, found[what], flush=True)
     if not quick:

@@ -211,3 +211,29 @@ def test_an_empty_batch_that_holds_something_is_kept(tmp_path):
     again = Checkpoint(tmp_path)
     assert Runner(Recipe(MODEL, 16), Rows(P.X_target), checkpoint=again).recover() == {"at": 7}
     again.close()
+
+
+def test_a_file_goes_when_a_newer_one_is_there_and_no_table_names_it(tmp_path):
+    fleet = Fleet(Recipe(MODEL, 16), tmp_path)
+
+    def learn(times):
+        for _ in range(times):
+            fleet["a"].take(some_rows(P.X_target[:16]))
+            fleet.write("a")
+            fleet.write("a")  # nothing has changed
+
+    learn(3)
+    assert len(list(tmp_path.iterdir())) == 1
+    table, paths = fleet.hand_over()
+    assert {path.name for path in paths} == {table["a"], tmp_path.name}
+    learn(3)
+    assert len(list(tmp_path.iterdir())) == 2  # the table's and the newest
+    # Whoever goes back to the table finds the machine as it was then.
+    back = Fleet(Recipe(MODEL, 16), tmp_path)
+    back.resume(table)
+    assert back.look("a").model.n_samples_seen_ == 48
+    fleet.tidy([])
+    assert len(list(tmp_path.iterdir())) == 1
+    assert fleet.has_in_memory("a")
+    fleet.forget("a")
+    assert not list(tmp_path.iterdir())
