@@ -21,7 +21,7 @@ export class Plane {
   clear() {
     this.shown = [];
     this.picture = null;
-    this.known = "";
+    this.known = this.goal = "";
     for (const layer of Object.values(this.layers)) layer.replaceChildren();
     $("chips").replaceChildren();
   }
@@ -97,10 +97,13 @@ export class Plane {
     const share = (name) => resemblance[name]?.at(-1) ?? 1 / Object.keys(sources).length;
     const most = Math.max(...Object.keys(sources).map(share));
     this.layers.sources.replaceChildren(...Object.entries(sources).map(([name, all]) => {
-      const group = draw("g", { opacity: (0.3 + 0.7 * share(name) / (most || 1)).toFixed(2) });
+      const group = draw("g"), strong = 0.3 + 0.7 * share(name) / (most || 1);
       group.dataset.source = name;
       group.append(...all.map((one) => {
         const node = this.ellipse(one, "source");
+        // Not the opacity of a group: hundreds of layers on top of each other show their rounding.
+        node.setAttribute("stroke-opacity", (0.4 * strong).toFixed(3));
+        node.setAttribute("fill-opacity", (0.05 * strong).toFixed(3));
         node.dataset.words = `${one.class}, in ${name}`;
         this.shape(node, one);
         return node;
@@ -116,7 +119,7 @@ export class Plane {
     const nodes = recent.map((one, i) => {
       const [x, y] = this.at(one), known = this.index.get(String(one.label));
       const node = draw("circle", { class: "row", cx: x.toFixed(1), cy: y.toFixed(1), r: (3.6 * this.unit).toFixed(2),
-        fill: known === undefined ? "var(--ink)" : color(known), opacity: (0.15 + 0.85 * (i + 1) / recent.length).toFixed(2) });
+        fill: known === undefined ? "var(--ink)" : color(known), "fill-opacity": (0.15 + 0.85 * (i + 1) / recent.length).toFixed(2) });
       node.dataset.class = one.label;
       node.dataset.words = `row ${one.position}: ${one.label}, ${chance(one.probability)}`;
       node.addEventListener("click", () => this.why(one.position));
@@ -132,6 +135,9 @@ export class Plane {
 
   // Let each ellipse go from where the nearest one of its class was to where it is now.
   flow(target, atOnce) {
+    const goal = JSON.stringify(target);
+    if (goal === this.goal) return undefined; // nothing was learned since
+    this.goal = goal;
     const before = [...this.shown];
     const pairs = target.map((one) => {
       let best = -1, nearest = Infinity;
@@ -146,9 +152,10 @@ export class Plane {
     cancelAnimationFrame(this.frame);
     if (atOnce) return this.draw(target);
     const begun = performance.now();
+    let frame = 0;
     const step = (now) => {
       const done = Math.min(1, Math.max(0, (now - begun) / FLOW)), way = done * done * (3 - 2 * done);
-      this.draw(pairs.map(([old, one]) => between(old, one, way)), done === 1);
+      this.draw(pairs.map(([old, one]) => between(old, one, way)), done === 1 || frame++ % 4 === 0);
       if (done < 1) this.frame = requestAnimationFrame(step);
     };
     this.frame = requestAnimationFrame(step);
@@ -174,8 +181,8 @@ export class Plane {
       node.setAttribute("fill", color(code));
       node.setAttribute("stroke", color(code));
       node.setAttribute("stroke-dasharray", line(code));
-      node.setAttribute("fill-opacity", (0.42 / Math.sqrt(many.get(one.class))).toFixed(3));
-      node.setAttribute("stroke-opacity", (1 / Math.cbrt(many.get(one.class))).toFixed(3));
+      node.setAttribute("fill-opacity", Math.min(0.4, 0.75 * many.get(one.class) ** -0.85).toFixed(3));
+      node.setAttribute("stroke-opacity", (many.get(one.class) ** -0.45).toFixed(3));
       node.dataset.class = one.class;
       node.dataset.words = `${one.class}: ${percent(one.weight, 1)} of the target's rows are here`;
       this.shape(node, one);
