@@ -7,6 +7,7 @@ from typing import Any, Self
 from sklearn.utils.validation import check_is_fitted
 
 from baryflow.estimators.follower import Follower, FollowerState
+from baryflow.exceptions import InvalidInputError
 
 
 class HasTwins:
@@ -30,6 +31,11 @@ class HasTwins:
         -------
         object of this class
 
+        Raises
+        ------
+        InvalidInputError
+            If `target` is something else.
+
         Examples
         --------
         >>> from baryflow import OnlineDaDiL
@@ -42,6 +48,10 @@ class HasTwins:
         """
         check_is_fitted(self)
         state = self.target_state() if target is None else target
+        if not isinstance(state, FollowerState):
+            raise InvalidInputError(
+                f"target must be what target_state() gave, or None, got a {type(state).__name__}"
+            )
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
         HasTwins._follow(twin, state)
