@@ -69,7 +69,7 @@ def main() -> None:
     starts = range(0, commissioning.shape[1] - LENGTH + 1, LENGTH // 2)
     normal = np.concatenate([commissioning[:, start : start + LENGTH] for start in starts])
     features.learn_normal(normal, f"mode {TARGET}")
-    features.channels_ = [f"{variable.name} ({variable.unit})" for variable in VARIABLES]
+    features.channels_ = [variable.label for variable in VARIABLES]
     model = OnlineDaDiL(class_prior={"normal": USUALLY_NORMAL}, keep_sources=False, random_state=0)
     model.fit(pd.DataFrame(rows, columns=features.get_feature_names_out()), labels, sample_domain=mode)
     SignalModel(features, model, STEP).save(DATA / "tep_plant.bary")

@@ -20,6 +20,7 @@ from baryflow.tep.plant.playing import settle_in
 from baryflow.tep.plant.simulation import draw
 from tests.streams.files import require
 
+LABELS = [variable.label for variable in VARIABLES]
 TAGS = [variable.tag for variable in VARIABLES]
 START = 1_800_000_000 - 1_800_000_000 % 180
 
@@ -65,7 +66,7 @@ def test_opc_ua_brings_the_signals(signal_):
         where = publisher.example.split("'")[1]
         thread = publish(signal_, publisher)
         since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START))
-        source = open_source(f"{where}&since={since}", columns=TAGS, every=180, idle=0.1)
+        source = open_source(f"{where}&since={since}", columns=LABELS, every=180, idle=0.1)
         stack.callback(source.close)
         rows, times = collect(source, len(signal_))
         thread.join()
@@ -85,7 +86,7 @@ def broker(tmp_path):
 def test_mqtt_brings_the_signals(signal_, broker):
     url, credentials = broker
     with ExitStack() as stack:
-        source = open_source(url, columns=TAGS, time="time", idle=0.1, credentials=credentials)
+        source = open_source(url, columns=LABELS, time="time", idle=0.1, credentials=credentials)
         stack.callback(source.close)
         source.read(1, 0.1)
         publisher = publishing.Rows(url, credentials, stack)

@@ -51,14 +51,14 @@ class Server:
             raise InvalidInputError(f"expected a URL that begins with opc.tcp://, got {url}")
         self._host = Host(address, credentials, keep=True)
         stack.callback(self._host.close)
-        self._host.add(_FOLDER, {variable.tag: 0.0 for variable in VARIABLES})
+        self._host.add(_FOLDER, {variable.label: 0.0 for variable in VARIABLES})
         self._host.add("", {_CLOCK: datetime.now(UTC)})
         where = f"{self._host.url}?node=ns=2;s={_FOLDER}&clock=ns=2;s={_CLOCK}"
         self.example = f"baryflow run MODEL.bary '{where}' --every 3min"
 
     def publish(self, row: list[float], stamp: int) -> None:
         """Write all variables."""
-        names = [f"{_FOLDER}.{variable.tag}" for variable in VARIABLES]
+        names = [f"{_FOLDER}.{variable.label}" for variable in VARIABLES]
         self._host.write(list(zip(names, row, strict=True)), stamp)
         self.finish(stamp)
 
@@ -77,7 +77,7 @@ class Rows:
 
     def publish(self, row: list[float], stamp: int) -> None:
         """Send one message."""
-        values = {variable.tag: value for variable, value in zip(VARIABLES, row, strict=True)}
+        values = {variable.label: value for variable, value in zip(VARIABLES, row, strict=True)}
         self._sink.write([{"time": instant_text(stamp * SECOND), **values}])
 
     def finish(self, stamp: int) -> None:

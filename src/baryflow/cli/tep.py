@@ -156,8 +156,9 @@ def publish(
 ) -> None:
     """Let the simulated plant run live, as an OPC UA server or at an MQTT broker.
 
-    Its variables bear their numbers, XMEAS1 to XMEAS22 and XMV1 to XMV12, and the plant's own time. A
-    fault, if one is asked for, is there from the first row on. Ctrl-C ends it.
+    Its variables bear name and unit, "A feed (kscmh)", single topics their numbers, XMEAS1 to XMV12; all
+    have the plant's own time. A fault, if one is asked for, is there from the first row on. Ctrl-C ends
+    it.
     """
     if (server is None) == (topic is None):
         raise click.UsageError("expected either --opc-ua or --mqtt URL.")

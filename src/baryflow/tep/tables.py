@@ -18,6 +18,11 @@ class Variable(NamedTuple):
     name: str
     unit: str
 
+    @property
+    def label(self) -> str:
+        """Name and unit, as a column of a table has them."""
+        return f"{self.name} ({self.unit})"
+
 
 #: The continuous measurements, in the order of their numbers XMEAS 1 to 22.
 MEASUREMENTS = (
