@@ -2,6 +2,7 @@
 import { $, brief, chance, color, count, draw, key, list, make, number, percent } from "./words.js";
 
 const NOVEL = 0.99, COLUMNS = 8;
+const STILL = 6000; // milliseconds
 const FEW = 12, LISTED = 60; // targets that need no search, and that are listed at a time
 
 export const showTargets = (all, chosen, choose) => {
@@ -48,9 +49,16 @@ const moment = (time) => (/^\d{4}-\d\d-\d\dT.*Z$/.test(time) ? new Date(time).to
 
 const strangeness = (novelty) => (novelty === null || novelty === undefined ? "novelty unknown" : novelty > NOVEL ? "novel" : `novelty ${percent(novelty)}`);
 
+// Nobody can press what runs away: the list stands still for a while after a pointer or a key was on it.
+let touched = 0;
+for (const kind of ["pointermove", "pointerdown", "keydown", "focusin"]) $("recent").addEventListener(kind, () => { touched = Date.now(); });
+$("recent").addEventListener("pointerleave", () => { touched = 0; });
+
 export const showRecent = (recent, classes, why, prepare) => {
-  // Nobody can press what runs away: the list stands still while a pointer or the focus is on it.
-  if ($("recent").matches(":hover, :focus-within") && $("recent").children.length) return;
+  const still = Date.now() - touched < STILL && $("recent").children.length > 0;
+  $("recent-words").textContent = still ? "Standing still while you look." : "Newest first. Press one to see why.";
+  if (still) return;
+  const had = document.activeElement?.dataset?.position;
   $("recent-none").hidden = recent.length > 0;
   $("recent").replaceChildren(...[...recent].reverse().map((one) => {
     const label = String(one.label), code = classes.indexOf(label);
@@ -64,6 +72,7 @@ export const showRecent = (recent, classes, why, prepare) => {
     for (const kind of ["pointerenter", "focus"]) button.addEventListener(kind, () => prepare(one.position));
     return make("li", {}, button);
   }));
+  if (had !== undefined) ($("recent").querySelector(`[data-position="${Number(had)}"]`) ?? $("recent")).focus({ preventScroll: true });
 };
 
 const bar = (from, to, fill) => {
