@@ -111,6 +111,15 @@ def test_it_follows_a_target(browser, service, plants):
         page.page.get_by_role("button", name="pump-8").click()
         page.wait("() => document.body.dataset.rows === '16'")
         assert page.text("#title-target") == "pump-8"
+        # One that is deleted makes room for another.
+        service.delete("/v1/targets/pump-8")
+        page.wait("() => document.querySelector('#title-target').textContent === 'pump-7'")
+        # Of many, some are listed and all can be found.
+        for number in range(13):
+            post(service, f"fan-{number}", plants[1][:1])
+        page.page.fill("#find", "N-11")
+        page.wait("() => document.querySelectorAll('#targets button').length === 1")
+        assert "fan-11" in page.text("#targets")
         assert page.errors == []
         assert page.elsewhere == []
 

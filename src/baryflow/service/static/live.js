@@ -8,8 +8,10 @@ import { explain, prepare } from "./why.js";
 import { $ } from "./words.js";
 
 const EVERY = 500; // milliseconds from one picture to the next, at least
+const QUIET = 4000; // after so long without news figures of the moment are asked for again
 
-const now = { target: null, summary: {}, recent: [], picture: null, stop: null };
+const targets = new Map();
+const now = { target: null, picture: null, news: 0 };
 const why = (position) => explain(now.target, position);
 const plane = new Plane(why), series = new Series(), demo = new Demo(() => now.picture && drawSeries());
 
@@ -18,71 +20,86 @@ const status = (state) => {
   $("status").textContent = { live: "live", lost: "connection lost, trying again", waiting: "connecting" }[state];
 };
 
-const marks = () => [...(now.picture?.drifts ?? []).map((drift) => ({ ...drift, kind: "drift" })), ...(demo.target === undefined || demo.target === now.target ? demo.marks : [])];
+// ---- one target
+
+const marks = () => {
+  const drifts = (now.picture?.drifts ?? []).map((drift) => ({ ...drift, kind: "drift" }));
+  return [...drifts, ...(demo.target === now.target ? demo.marks : [])].sort((a, b) => a.row - b.row);
+};
 
 const drawSeries = () => {
   series.update(now.picture, marks());
-  showEvents(marks().sort((a, b) => a.row - b.row));
+  showEvents(marks());
 };
 
-// ---- one target
+const drawNow = () => showNow(targets.get(now.target) ?? {}, now.picture);
 
 // One request at a time; what comes meanwhile asks for one more.
 const refresh = once(async () => {
   const name = now.target;
+  if (name === null) return;
   const picture = await get(`/v1/targets/${encodeURIComponent(name)}/picture`).catch((error) => {
     if (error instanceof Refused) $("mixture-words").textContent = error.message;
     throw error;
   });
   if (name !== now.target) return;
   now.picture = picture;
-  now.recent = picture.recent;
   plane.update(picture);
   drawSeries();
-  showRecent(now.recent, picture.classes, why, (position) => prepare(now.target, position));
+  drawNow();
+  showRecent(picture.recent, picture.classes, why, (position) => prepare(name, position));
   showProportions(picture.proportions, picture.classes);
   showColumns(picture.columns);
-  showNow(now.summary, now.recent);
   document.body.dataset.rows = picture.rows_seen;
 });
 
 const choose = (name) => {
-  now.stop?.abort();
-  const stop = now.stop = new AbortController();
-  Object.assign(now, { target: name, summary: {}, recent: [], picture: null });
+  Object.assign(now, { target: name, picture: null });
   $("title-target").textContent = name;
   document.title = `${name} · baryflow live`;
   history.replaceState(null, "", `#${encodeURIComponent(name)}`);
   plane.clear();
-  follow(`/v1/targets/${encodeURIComponent(name)}/live`, {
-    signal: stop.signal,
-    state: (state) => { status(state); if (state === "live") begin(); },
-    event: (kind, data) => { if (kind === "batch" || data.summary) { now.summary = data.summary ?? now.summary; showNow(now.summary, now.recent); } refresh(); },
-  });
-  overview();
-};
-
-// After the connection is made, for the first time or again.
-const begin = async () => {
-  const name = now.target;
-  try {
-    const summary = await get(`/v1/targets/${encodeURIComponent(name)}`);
-    if (name === now.target) showNow(now.summary = summary, now.recent);
-  } catch (error) {
-    if (!(error instanceof Refused)) return;
-  }
+  drawNow();
+  list();
   refresh();
-  overview();
 };
 
 // ---- all targets
 
-const overview = once(async () => {
-  const { targets } = await get("/v1/targets");
-  const wanted = decodeURIComponent(location.hash.slice(1));
-  if (now.target === null && targets.length) choose((targets.find((one) => one.name === wanted) ?? targets[0]).name);
-  showTargets(targets, now.target, choose);
+const wanted = () => decodeURIComponent(location.hash.slice(1));
+
+const list = () => {
+  if (!targets.has(now.target)) {
+    now.target = null;
+    const [first] = targets.has(wanted()) ? [wanted()] : targets.keys();
+    if (first !== undefined) return choose(first);
+  }
+  return showTargets([...targets.values()], now.target, choose);
+};
+
+const listSoon = once(async () => list());
+
+const reload = once(async () => {
+  const all = await get("/v1/targets");
+  targets.clear();
+  for (const one of all.targets) targets.set(one.name, one);
+  now.news = Date.now();
+  list();
+  drawNow();
+  refresh();
 });
+
+const hear = (_, { targets: some, gone, all }) => {
+  now.news = Date.now();
+  for (const one of some) targets.set(one.name, one);
+  for (const name of gone) targets.delete(name);
+  if (!all) reload();
+  listSoon();
+  if (some.some((one) => one.name === now.target)) {
+    drawNow();
+    refresh();
+  }
+};
 
 function once(work) {
   let running = false, again = false;
@@ -99,10 +116,19 @@ function once(work) {
   };
 }
 
-addEventListener("hashchange", () => {
-  const name = decodeURIComponent(location.hash.slice(1));
-  if (name && name !== now.target) choose(name);
-});
+// A browser has few connections for one host: a page that nobody sees gives its own back.
+let stop = null;
+const listen = () => {
+  stop?.abort();
+  stop = null;
+  if (document.hidden) return;
+  stop = new AbortController();
+  follow("/v1/live", { signal: stop.signal, event: hear, state: (state) => { status(state); if (state === "live") reload(); } });
+};
 
-follow("/v1/live", { signal: new AbortController().signal, state: (state) => { status(state); if (state === "live") overview(); }, event: () => overview() });
-if (new URLSearchParams(location.search).has("demo")) setInterval(() => demo.look(), 1000);
+document.addEventListener("visibilitychange", listen);
+$("find").addEventListener("input", list);
+addEventListener("hashchange", () => { if (wanted() !== now.target && targets.has(wanted())) choose(wanted()); });
+setInterval(() => { if (!document.hidden && Date.now() - now.news > QUIET && targets.get(now.target)?.rows_per_second > 0.05) reload(); }, QUIET);
+if (new URLSearchParams(location.search).has("demo")) setInterval(() => document.hidden || demo.look(), 1000);
+listen();

@@ -2,13 +2,19 @@
 import { $, brief, chance, color, count, draw, key, list, make, number, percent } from "./words.js";
 
 const NOVEL = 0.99, COLUMNS = 8;
+const STILL = 6000; // milliseconds
+const FEW = 12, LISTED = 60; // targets that need no search, and that are listed at a time
 
-export const showTargets = (targets, chosen, choose) => {
-  $("targets-note").hidden = targets.length > 0;
+export const showTargets = (all, chosen, choose) => {
+  $("targets-note").hidden = all.length > 0;
+  $("find").hidden = all.length <= FEW;
+  const looked = all.filter((one) => one.name.toLowerCase().includes($("find").value.toLowerCase())).sort((a, b) => (a.name < b.name ? -1 : 1));
+  const targets = looked.slice(0, LISTED);
+  $("targets-more").textContent = looked.length > LISTED ? `and ${count(looked.length - LISTED)} more` : "";
   const had = document.activeElement?.dataset?.target;
   $("targets").replaceChildren(...targets.map((one) => {
     const more = [`${count(one.rows_seen)} rows`, one.state];
-    if (one.rows_per_second) more.splice(1, 0, `${number(one.rows_per_second)}/s`);
+    if (one.rows_per_second > 0.05) more.splice(1, 0, `${number(one.rows_per_second)}/s`);
     const button = make("button", { type: "button" }, make("b", { textContent: one.name }),
       make("span", { className: "more", textContent: more.join(" · ") }),
       make("span", { className: "more", textContent: one.nearest ? `most like ${one.nearest} · ${percent(one.reliability)} reliable` : "nothing learned yet" }));
@@ -20,20 +26,19 @@ export const showTargets = (targets, chosen, choose) => {
   if (had !== undefined) [...$("targets").querySelectorAll("button")].find((node) => node.dataset.target === had)?.focus();
 };
 
-export const showNow = (summary, recent) => {
-  const last = recent.at(-1);
-  const label = last ? String(last.label) : summary.last_label ?? "nothing yet";
-  $("now-label").textContent = label;
-  $("now-label").title = label;
-  $("now-label").classList.toggle("long", String(label).length > 26);
+export const showNow = (summary, picture) => {
+  const last = picture?.recent.at(-1), label = String(last?.label ?? summary.last_label ?? "nothing yet");
+  $("now-label").textContent = $("now-label").title = label;
+  $("now-label").classList.toggle("long", label.length > 26);
   $("now-label-more").textContent = last ? `${chance(last.probability)} probable, ${strangeness(last.novelty)}` : "";
-  const alike = Object.entries(summary.resemblance ?? {}).sort((a, b) => b[1] - a[1]);
+  const shares = Object.entries(picture?.history.resemblance ?? {}).map(([name, values]) => [name, values.at(-1) ?? 0]);
+  const alike = shares.sort((a, b) => b[1] - a[1]).filter(([, share]) => share > 0);
   $("now-nearest").textContent = summary.nearest ?? "–";
-  $("now-nearest-more").textContent = alike.length > 1 ? `${percent(alike[0][1])}; ${alike[1][0]} ${percent(alike[1][1])}` : "";
-  $("now-reliability").textContent = summary.rows_seen ? percent(summary.reliability) : "–";
+  $("now-nearest-more").textContent = alike.slice(0, 2).map(([name, share], i) => (i ? `${name} ${percent(share)}` : percent(share))).join("; ");
+  $("now-reliability").textContent = summary.nearest ? percent(summary.reliability) : "–";
   $("now-meter").value = summary.reliability ?? 0;
   $("now-rows").textContent = count(summary.rows_seen);
-  $("now-rate").textContent = summary.rows_per_second ? `${number(summary.rows_per_second)} in a second` : "";
+  $("now-rate").textContent = summary.rows_per_second > 0.05 ? `${number(summary.rows_per_second)} in a second` : "";
   const drifts = Number(summary.drifts ?? 0);
   $("now-drifts").textContent = count(drifts);
   $("now-drifts-more").textContent = drifts ? "marked in the charts" : "nothing has changed";
@@ -44,9 +49,16 @@ const moment = (time) => (/^\d{4}-\d\d-\d\dT.*Z$/.test(time) ? new Date(time).to
 
 const strangeness = (novelty) => (novelty === null || novelty === undefined ? "novelty unknown" : novelty > NOVEL ? "novel" : `novelty ${percent(novelty)}`);
 
+// Nobody can press what runs away: the list stands still for a while after a pointer or a key was on it.
+let touched = 0;
+for (const kind of ["pointermove", "pointerdown", "keydown", "focusin"]) $("recent").addEventListener(kind, () => { touched = Date.now(); });
+$("recent").addEventListener("pointerleave", () => { touched = 0; });
+
 export const showRecent = (recent, classes, why, prepare) => {
-  // Nobody can press what runs away: the list stands still while a pointer or the focus is on it.
-  if ($("recent").matches(":hover, :focus-within") && $("recent").children.length) return;
+  const still = Date.now() - touched < STILL && $("recent").children.length > 0;
+  $("recent-words").textContent = still ? "Standing still while you look." : "Newest first. Press one to see why.";
+  if (still) return;
+  const had = document.activeElement?.dataset?.position;
   $("recent-none").hidden = recent.length > 0;
   $("recent").replaceChildren(...[...recent].reverse().map((one) => {
     const label = String(one.label), code = classes.indexOf(label);
@@ -60,6 +72,7 @@ export const showRecent = (recent, classes, why, prepare) => {
     for (const kind of ["pointerenter", "focus"]) button.addEventListener(kind, () => prepare(one.position));
     return make("li", {}, button);
   }));
+  if (had !== undefined) ($("recent").querySelector(`[data-position="${Number(had)}"]`) ?? $("recent")).focus({ preventScroll: true });
 };
 
 const bar = (from, to, fill) => {
