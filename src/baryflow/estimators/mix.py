@@ -107,19 +107,21 @@ def find_mix(model: SourceModel, seen: Seen, votes: Floats, own_share: float) ->
     is taken to be as usual, which is the safer thing where it is true.
 
     The search begins with the votes of the classifier that knows nothing of the target. If these are
-    mostly wrong, as on a machine that runs at quite another level, it ends where nothing fits. Then it
-    begins again with the usual mix and without them; if the target fits the sources that way, and its
-    mix is then less unusual than the votes had it, that is believed.
+    mostly wrong, as on a machine that runs at quite another level, it ends in a mix that explains little.
+    So, unless the mix found is usual, it begins again at the usual one and without them. What it ends
+    with then is believed if it fits, fits better, and is less unusual.
     """
     mass = float(seen.masses.sum())
     weights = seen.masses / mass
     usual = model.usual
     prior = np.log(np.maximum(model.prior.mean, 1e-12))
+    # The mean total variation between proportions and a sample of them.
+    sampling = float(np.sqrt(usual * (1.0 - usual) / (2.0 * np.pi * mass)).sum())
     found = _search(model, seen, votes, own_share)
-    if not found.fits():
+    if (unusual := _gap(found.shares, usual)) > sampling:
         other = _search(model, seen, None, 1.0)
-        nearer = _gap(other.shares, usual) < _gap(found.shares, usual)
-        found = other if other.fits() and nearer else found
+        if other.fits() and other.misfit < found.misfit and _gap(other.shares, usual) < unusual:
+            found = other
     shares, expected = found.shares, found.expected
     centre, scale = _moments_at(model, seen, shares)
     # The gap found is large also where classes are merely mistaken; the gap that the votes show if the
@@ -130,8 +132,6 @@ def find_mix(model: SourceModel, seen: Seen, votes: Floats, own_share: float) ->
     # Two halves of the evidence, averaged and not multiplied: as independent as that they are not.
     opinion = softmax(0.5 * (found.evidence - prior + np.log(expected)), axis=1)
     doubt = 1.0 - float(weights @ opinion[np.arange(len(weights)), votes.argmax(axis=1)])
-    # The mean total variation between proportions and a sample of them.
-    sampling = float(np.sqrt(usual * (1.0 - usual) / (2.0 * np.pi * mass)).sum())
     misfit = max(1.0, found.misfit)
     if gap <= doubt + sampling and (model.told or model.prior.strength > mass):
         return Mix(True, usual, usual, *usual_moments, gap, doubt, sampling, misfit)
