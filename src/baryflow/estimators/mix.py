@@ -107,9 +107,9 @@ def find_mix(model: SourceModel, seen: Seen, votes: Floats, own_share: float) ->
     is taken to be as usual, which is the safer thing where it is true.
 
     The search begins with the votes of the classifier that knows nothing of the target. If these are
-    mostly wrong, as on a machine that runs at quite another level, it ends in a mix that explains little.
-    So, unless the mix found is usual, it begins again at the usual one and without them. What it ends
-    with then is believed if it fits, fits better, and is less unusual.
+    mostly wrong, as on a machine that runs at quite another level, it ends in a mix that explains
+    little. So, unless the mix found is usual, it begins again at the usual one and without them. What it
+    ends with then is believed if it fits, fits better, and is less unusual.
     """
     mass = float(seen.masses.sum())
     weights = seen.masses / mass
