@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import signal
-import time as clock
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
+from baryflow.cli.following import Plan, Teller, heed_signals
 from baryflow.cli.words import Interrupted, Line, WholeNumber, spoken
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
 from baryflow.persistence import load
-from baryflow.runtime import Checkpoint, Event, Outputs, Recipe, Runner, Shards, Totals
-from baryflow.streams import Credentials, open_sink, open_source, read_credentials
+from baryflow.runtime import Recipe
+from baryflow.streams import open_source, read_credentials
 from baryflow.streams.addresses import is_url
 from baryflow.streams.clock import parse_duration
 
-#: Events that are told on standard error as they come.
-_SPOKEN = ("column", "drift", "warning")
 #: Seconds after which a run that waits for rows looks whether it is to stop.
 _LOOK_UP = 0.5
 #: Seconds for which a row of a live input waits for others, before it is predicted.
 _WAIT = 1.0
-#: Seconds in which another process leaves a part of a shared input.
-_PATIENCE = 60.0
 #: Of many machines so many rows are read at a time: each model is looked up once for all of its own.
 _READ_BY_KEY = 1024
 
@@ -116,7 +109,8 @@ def run(
     """Follow the rows of INPUT with a fitted MODEL: predict each of them, then learn from it.
 
     INPUT is a file (CSV, NDJSON, Parquet, NPZ), - for standard input, or mqtt://, mqtts://, kafka:// or
-    opc.tcp://. Outputs may be such URLs, too.
+    opc.tcp://. Outputs may be such URLs, too. With -o http://HOST:PORT/NAME rows go to a service
+    ('baryflow serve') instead, which predicts them.
     """
     with spoken("interrupted."), contextlib.ExitStack() as stack:
         fitted, columns = _load(model, time, key)
@@ -132,15 +126,14 @@ def run(
             credentials=known, every=every, tags=tags, max_age=max_age,
         )  # fmt: skip
         stack.callback(rows.close)
-        stop = stack.enter_context(_signals())
+        stop = stack.enter_context(heed_signals())
         line = stack.enter_context(Line(log_every=60.0))
-        plan = _Plan(
+        plan = Plan(
             Recipe(fitted, batch, drift), rows, (output, events, quarantine), known, checkpoint,
             batch if key is None else max(batch, _READ_BY_KEY),
-            _WAIT if wait is None and live else wait, in_memory, _Teller(line), stop,
+            _WAIT if wait is None and live else wait, in_memory, Teller(line), stop,
         )  # fmt: skip
-        totals = plan.follow(source, stack, save_to)
-        line.say(_balance(totals, isinstance(fitted, SignalModel)))
+        line.say(plan.follow(source, stack, save_to))
     if stop.signal == signal.SIGINT:
         raise Interrupted(
             "interrupted; what was read is done" + (", call it again to go on" if checkpoint else "")
@@ -177,163 +170,3 @@ def _learn_normal(fitted: OnlineDaDiL | SignalModel, path: str, columns: list[st
     finally:
         source.close()
     fitted.learn_normal(np.concatenate(found))
-
-
-@dataclass
-class _Plan:
-    """What is to be done, and how."""
-
-    recipe: Recipe
-    rows: Any
-    names: tuple[str | None, ...]
-    credentials: Credentials
-    checkpoint: str | None
-    read_size: int
-    wait: float | None
-    in_memory: int | None
-    teller: _Teller
-    stop: _Stop
-
-    def follow(self, source: str, stack: contextlib.ExitStack, save_to: str | None) -> Totals:
-        """Follow the input to its end, or until told to stop."""
-        try:
-            if getattr(self.rows, "shared", False):
-                if save_to is not None:
-                    raise InvalidInputError("--save is for one model, but a shared input has many")
-                shards = Shards(self.rows, self.runner, self.read_size, self.wait, self.teller)
-                return shards.run(self.stop)
-            runner = self.runner("", stack)
-            if source == "-" and runner.checkpoint is not None and not runner.checkpoint.is_new:
-                self.teller.line.say(
-                    "going on: standard input is taken to begin where the last run stopped reading"
-                )
-            totals = runner.run(self.stop)
-        except OSError as error:
-            if error.errno == errno.ENOSPC and self.checkpoint is not None:
-                raise InvalidInputError(
-                    f"no space left on the disk ({error.filename or 'while writing'}): nothing is lost; "
-                    "make room and call it again"
-                ) from error
-            raise
-        if save_to is not None:
-            _save(runner, save_to)
-        return totals
-
-    def runner(self, shard: str, stack: contextlib.ExitStack) -> Runner:
-        """Open what a runner needs; `stack` closes it. A part of a shared input has its own files."""
-        kept = None
-        if self.checkpoint is not None:
-            # Whoever had a part before may need a moment to leave it.
-            kept = Checkpoint(Path(self.checkpoint) / shard, patience=_PATIENCE if shard else 0.0)
-            stack.callback(kept.close)
-        names = self.names
-        if shard and kept is not None:
-            names = tuple(None if name is None else _of_shard(name, shard) for name in names)
-        outputs = _open(names, kept, self.credentials)
-        runner = Runner(
-            self.recipe, self.rows, outputs, read_size=self.read_size, timeout=self.wait,
-            checkpoint=kept, listen=self.teller, in_memory=self.in_memory,
-        )  # fmt: skip
-        stack.callback(runner.close)
-        stack.push(_Ending(outputs, self.stop).close)
-        return runner
-
-
-def _of_shard(name: str, shard: str) -> str:
-    """Return the name of an output for one part of a shared input; a topic can take all of them."""
-    if is_url(name) or name == "-":
-        return name
-    path = Path(name)
-    return str(path.with_name(f"{path.stem}-{shard}{path.suffix}"))
-
-
-def _save(runner: Runner, path: str) -> None:
-    """Save the adapted model, with what makes its features if it has that."""
-    base, model = runner.recipe.base, runner.followed.model
-    if isinstance(base, SignalModel):
-        SignalModel(base.features, model, base.step).save(path)
-    else:
-        model.save(path)
-
-
-class _Ending:
-    """Closes outputs; those of a run that did not come to its end can be gone on with."""
-
-    def __init__(self, outputs: Outputs, stop: _Stop) -> None:
-        self._outputs, self._stop = outputs, stop
-
-    def close(self, kind: Any, *_: object) -> None:
-        finished = kind is None and not self._stop()
-        for sink in self._outputs.named().values():
-            # What went wrong before matters more than that it cannot be closed in order either.
-            with contextlib.nullcontext() if finished else contextlib.suppress(OSError):
-                sink.close(finished=finished)
-
-
-class _Stop:
-    """Tells whether to stop, after a signal."""
-
-    def __init__(self) -> None:
-        self.signal: int | None = None
-
-    def __call__(self) -> bool:
-        return self.signal is not None
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[_Stop]:
-    """End in order on SIGINT and SIGTERM: after the present batch."""
-    stop = _Stop()
-
-    def told(number: int, _: Any) -> None:
-        if stop.signal is not None:  # twice: at once
-            raise KeyboardInterrupt
-        stop.signal = number
-
-    before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-class _Teller:
-    """Tells people about events."""
-
-    def __init__(self, line: Line) -> None:
-        self.line, self.began = line, clock.monotonic()
-
-    def __call__(self, event: Event) -> None:
-        if event.kind in _SPOKEN:
-            where = "" if event.kind == "drift" else f"row {event.position}: "  # its words say where
-            self.line.say(f"{where}{event.words}")
-        elif event.kind == "batch":
-            rate = event.position / max(clock.monotonic() - self.began, 1e-9)
-            self.line.show(f"{event.position:,} rows  {rate:,.0f}/s  {event.words}")
-
-
-def _open(names: tuple[str | None, ...], kept: Checkpoint | None, credentials: Credentials) -> Outputs:
-    given = [name for name in names if name is not None]
-    if len(set(given)) < len(given):
-        raise InvalidInputError("predictions, events and quarantine need files of their own")
-    if kept is not None and "-" in given:
-        raise InvalidInputError(
-            "standard output cannot be taken back after a kill: with --checkpoint, write to a file (-o)"
-        )
-    resume = kept is not None and not kept.is_new
-    return Outputs(
-        *(
-            None if name is None else open_sink(name, resume=resume, credentials=credentials)
-            for name in names
-        )
-    )
-
-
-def _balance(totals: Totals, windows: bool) -> str:
-    used = f"{totals.predicted:,} predicted"
-    if windows:
-        used = f"{totals.used:,} in {totals.predicted:,} windows predicted"
-    words = f"{totals.read:,} rows = {used} + {totals.quarantined:,} quarantined"
-    times = "once" if totals.drifts == 1 else f"{totals.drifts} times"
-    return words + (f"; drift was seen {times}" if totals.drifts else "")
