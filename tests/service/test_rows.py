@@ -106,7 +106,7 @@ def test_a_batch_that_is_sent_again_counts_once_in_this_life_and_the_next(servin
         (b'{"rows": [[1, 2, 3, NaN]]}', 400, "NaN is not JSON"),
         (b'{"rows": [[1, 2, 3', 400, "not JSON"),
         (b'{"rows": [[1, 2, 3, 1e999]]}', 422, "row 1: column 'noise' is inf"),
-        (b'{"rows": ' + b"[" * 100_000, 400, "nested too deeply"),
+        (b'{"rows": ' + b"[" * 5_000, 400, "nested too deeply"),
         (b'{"rows": [[1, 2, 3, ' + b"9" * 10_000 + b"]]}", 400, "not JSON"),
         (b"\xff\xfe{}", 400, "not JSON"),
         (b"", 400, "not JSON"),

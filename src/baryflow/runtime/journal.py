@@ -39,12 +39,12 @@ class Journal:
         is_new = not self.path.exists()
         self._file = self.path.open("a+b")
         self._end = 0
-        if is_new and os.name == "posix":  # its name must be on the disk before anything in it counts
-            folder = os.open(self.path.parent, os.O_RDONLY)
+        if is_new and os.name == "posix":
             try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+                _sync_folder(self.path.parent)
+            except BaseException:
+                self._file.close()
+                raise
 
     def replay(self) -> Iterator[Batch]:
         """Yield the batches that are there, and cut off what follows the last complete one.
@@ -99,6 +99,15 @@ class Journal:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring the names of files to the disk, before anything in them counts."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _next(file: Any, size: int) -> bytes | None:
