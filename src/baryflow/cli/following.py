@@ -195,7 +195,7 @@ class Teller:
 def _open(names: tuple[str | None, ...], kept: Checkpoint | None, credentials: Credentials) -> Outputs:
     given = [name for name in names if name is not None]
     if len(set(given)) < len(given):
-        raise InvalidInputError("predictions, events and quarantine need files of their own")
+        raise InvalidInputError("predictions, events and quarantine need places of their own")
     if kept is not None and "-" in given:
         raise InvalidInputError(
             "standard output cannot be taken back after a kill: with --checkpoint, write to a file (-o)"

@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from baryflow.cli.histories import Histories, as_shares, describe_plan, of_files
-from baryflow.cli.words import Line, OutputFile, WholeNumber, spoken
+from baryflow.cli.words import Line, OutputFile, WholeNumber, keep_inputs, spoken
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.estimators.plots import new_figure
 from baryflow.exceptions import InvalidInputError
@@ -24,7 +24,7 @@ _WORTH_TELLING = 0.01
 @click.command()
 @of_files
 @click.option("--usual", multiple=True, metavar="CLASS=SHARE", help="What you know of the target's mix.")
-@click.option("-o", "--output", required=True, type=OutputFile(), help="The model, a .bary file.")
+@click.option("-o", "--output", required=True, type=OutputFile(".bary"), help="The model, a .bary file.")
 @click.option("--keep-rows", is_flag=True, help="Keep the rows in the file, to add sources later.")
 @click.option("--seed", type=WholeNumber(0), default=0, show_default=True)
 @click.option("--jobs", type=WholeNumber(1), default=2, show_default=True, help="Processes.")
@@ -38,6 +38,7 @@ def fit(
     are made of them here as there.
     """
     with spoken():
+        keep_inputs(histories.files, [output])
         histories.check()
         signals = None
         if histories.window is None:

@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from baryflow.cli.following import Plan, Teller, heed_signals
-from baryflow.cli.words import Interrupted, Line, WholeNumber, spoken
+from baryflow.cli.words import Interrupted, Line, WholeNumber, keep_inputs, spoken
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
@@ -113,6 +113,9 @@ def run(
     ('baryflow serve') instead, which predicts them.
     """
     with spoken("interrupted."), contextlib.ExitStack() as stack:
+        if save_to is not None and not save_to.endswith(".bary"):
+            raise InvalidInputError(f"--save writes a .bary file, got {save_to}")
+        keep_inputs([model, source, normal, tags], [output, events, quarantine, save_to])
         fitted, columns = _load(model, time, key)
         if save_to is not None and key is not None:
             raise InvalidInputError("with --key there are many models: --checkpoint keeps them")
@@ -128,6 +131,8 @@ def run(
         stack.callback(rows.close)
         stop = stack.enter_context(heed_signals())
         line = stack.enter_context(Line(log_every=60.0))
+        if is_url(source):
+            line.say(f"following {source.partition('?')[0]}; Ctrl-C ends it")
         plan = Plan(
             Recipe(fitted, batch, drift), rows, (output, events, quarantine), known, checkpoint,
             batch if key is None else max(batch, _READ_BY_KEY),
@@ -144,6 +149,8 @@ def _load(
     path: Path, time: str | None, key: str | None
 ) -> tuple[OnlineDaDiL | SignalModel, list[str] | None]:
     """Return a model that can follow, and the columns it wants."""
+    if path.suffix.lower() != ".bary":
+        raise InvalidInputError(f"expected a .bary file first, then the INPUT, got {path} as the model")
     fitted = load(path)
     if not isinstance(fitted, OnlineDaDiL | SignalModel):
         raise InvalidInputError(

@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -14,7 +14,7 @@ from typing import IO, Any, Self
 
 import click
 
-from baryflow.exceptions import BaryflowError
+from baryflow.exceptions import BaryflowError, InvalidInputError
 
 
 class Line:
@@ -78,9 +78,16 @@ class OutputFile(click.ParamType[Path]):
 
     name = "file"
 
+    def __init__(self, *endings: str) -> None:
+        self._endings = endings
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return the path of a file that can be written."""
         path = Path(value)
+        if self._endings and path.suffix.lower() not in self._endings:
+            self.fail(
+                f"expected a file that ends with {', '.join(self._endings)}, got {path}.", param, ctx
+            )
         if path.is_dir():
             self.fail(f"{path} is a folder; name a file in it.", param, ctx)
         if not path.parent.is_dir():
@@ -95,6 +102,26 @@ class OutputFile(click.ParamType[Path]):
         except OSError as error:
             self.fail(f"cannot write {path}: {error.strerror}; choose another file.", param, ctx)
         return path
+
+
+def keep_inputs(inputs: Iterable[str | Path | None], outputs: Iterable[str | Path | None]) -> None:
+    """Refuse to write over what is read, or two things to one file.
+
+    Raises
+    ------
+    InvalidInputError
+        If one of the outputs is one of the inputs, or another output.
+    """
+    taken = {Path(one).resolve(): one for one in inputs if one is not None and str(one) != "-"}
+    for one in outputs:
+        if one is None or str(one) == "-" or "://" in str(one):
+            continue
+        path = Path(one).resolve()
+        if path in taken:
+            raise InvalidInputError(f"{one} would be written over, but is needed: name another file")
+        if not path.parent.is_dir():
+            raise InvalidInputError(f"there is no folder {path.parent} for {path.name}; make it first")
+        taken[path] = one
 
 
 class Interrupted(click.ClickException):

@@ -62,8 +62,8 @@ def open_feed(url: str) -> tuple[Client, str]:
     name = unquote(parts.path.strip("/"))
     if parts.query or parts.fragment or parts.username or "/" in name:
         raise InvalidInputError(
-            f"expected http://host:port/NAME, got {parts.scheme}://{parts.hostname}{parts.path}: the "
-            "token comes from BARYFLOW_TOKEN"
+            f"expected {parts.scheme}://HOST:PORT/NAME, with the name of a target and nothing else, got "
+            f"{parts.path!r}; a token comes from BARYFLOW_TOKEN"
         )
     return Client(f"{parts.scheme}://{parts.netloc}"), name
 

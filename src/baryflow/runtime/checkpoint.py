@@ -72,6 +72,8 @@ class Checkpoint:
 
     def __init__(self, folder: str | os.PathLike[str], patience: float = 0.0) -> None:
         self.folder = Path(folder)
+        if self.folder.is_file():
+            raise InvalidInputError(f"a checkpoint is a folder, but {folder} is a file: name another")
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(self.folder / "lock", patience)
         self._number = 0

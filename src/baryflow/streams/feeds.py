@@ -81,14 +81,14 @@ class FileFeed:
         self._file.seek(0)
         if not is_known(self._file, cursor):
             raise InvalidInputError(
-                f"{self._name} is not the file that was read before: its beginning differs; start anew, "
-                f"or name the file that was read"
+                f"{self._name} is not the file that was read before: its beginning differs; start anew "
+                "(with another checkpoint folder), or name the file that was read"
             )
         self._file.seek(cursor["offset"])
         if self._is_cut():
             raise InvalidInputError(
                 f"{self._name} is shorter than what was read of it before ({cursor['offset']} bytes); "
-                f"start anew, or name the file that was read"
+                f"start anew (with another checkpoint folder), or name the file that was read"
             )
         return int(cursor["offset"])
 
