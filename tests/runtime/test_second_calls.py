@@ -12,11 +12,12 @@ from click.testing import CliRunner
 from baryflow import OnlineDaDiL
 from baryflow.cli import main
 from baryflow.cli.following import Plan
-from baryflow.client.feeding import feed
+from baryflow.client.feeding import feed, open_feed
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError
 from baryflow.runtime import Checkpoint, Recipe, Runner
 from baryflow.streams import Credentials, open_sink
+from baryflow.streams.addresses import parse_address
 from tests.runtime.ends import Rows
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
@@ -129,7 +130,7 @@ def test_files_that_parts_of_a_shared_input_would_overwrite_are_refused(name, ke
 FEED = """
 import os, signal, sys
 import numpy as np
-from baryflow.client.feeding import feed
+from baryflow.client.feeding import feed, open_feed
 from baryflow.runtime import Checkpoint
 from baryflow.streams import open_sink
 from tests.runtime.ends import Rows
@@ -174,3 +175,19 @@ def test_the_folder_of_a_feed_is_not_that_of_a_run(tmp_path):
     with pytest.raises(InvalidInputError, match="use another folder"):
         Runner(Recipe(MODEL), Rows(P.X_target[:20]), checkpoint=kept).run()
     kept.close()
+
+
+@pytest.mark.parametrize(
+    "url", ["mqtt://bob:hunter2/ab@host/t", "http://bob:hunter2/x", "http://:hunter2@h/x"]
+)
+def test_no_piece_of_a_password_is_shown(url):
+    with pytest.raises(InvalidInputError) as caught:
+        (open_feed if url.startswith("http") else parse_address)(url)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_parquet_file_that_is_finished_says_so(tmp_path):
+    pytest.importorskip("pyarrow")
+    open_sink(tmp_path / "out.parquet").close()
+    with pytest.raises(InvalidInputError, match="is finished"):
+        open_sink(tmp_path / "out.parquet", resume=True)

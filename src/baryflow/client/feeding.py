@@ -58,7 +58,11 @@ def open_feed(url: str) -> tuple[Client, str]:
     InvalidInputError
         If there is more in it than that.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises if it is no number
+    except ValueError:  # what it says may be a piece of a password
+        raise InvalidInputError("expected http://host:port/NAME, and a number as the port") from None
     name = unquote(parts.path.strip("/"))
     if parts.query or parts.fragment or "@" in parts.netloc or "/" in name:
         raise InvalidInputError(

@@ -162,6 +162,8 @@ class ParquetSink(NdjsonSink):
     def __init__(self, path: Path, resume: bool = False) -> None:
         require_parquet()
         self._target = path
+        if resume and path.is_file() and not path.with_name(f"{path.name}.partial.ndjson").is_file():
+            raise InvalidInputError(f"{path} is finished and cannot be gone on with: start anew")
         super().__init__(path.with_name(f"{path.name}.partial.ndjson"), resume)
 
     def close(self, finished: bool = True) -> None:
