@@ -12,7 +12,7 @@ import pytest
 
 from baryflow.client import Client
 from baryflow.exceptions import InvalidInputError
-from baryflow.runtime import Checkpoint
+from baryflow.runtime import Checkpoint, Fleet
 from baryflow.service import background, create_app
 from tests.service.conftest import post
 from tests.service.processes import Process
@@ -146,3 +146,28 @@ def test_killed_under_load_no_acknowledged_row_is_lost_and_none_counts_twice(mod
     assert (process.code, "everything is on disk" in process.words) == (130, True)
     assert seen == {name: n for name, n in sent.items() if n}
     assert sum(sent.values()) > 0
+
+
+def test_rows_in_the_log_are_counted_before_others_also_if_no_target_can_be_written_out(
+    serving, rows, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("baryflow.service.targets._AGAIN", 0.01)
+    write, left = Fleet._write, [3]
+
+    def full(self, key):
+        if left[0]:
+            left[0] -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(self, key)
+
+    with serving(tmp_path, in_memory=1) as client:
+        targets = client.app.state.desk.targets
+        assert post(client, "a", rows[:3]).status_code == 200
+        monkeypatch.setattr(Fleet, "_write", full)
+        assert post(client, "b", rows[:4], "first").json()["last"] == 4
+        assert post(client, "b", rows[4:8], "second").json()["last"] == 8
+        assert not left[0]
+        targets._since = 0  # as if killed: the log is replayed
+    with serving(tmp_path) as client:
+        assert post(client, "b", rows[4:8], "second").json()["repeated"]
+        assert client.get("/v1/targets/b").json()["rows_seen"] == 8

@@ -7,7 +7,7 @@ import errno
 import signal
 import time as clock
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class Plan:
     in_memory: int | None
     teller: Teller
     stop: Stop
+    keyed: bool = False
 
     def follow(self, source: str, stack: contextlib.ExitStack, save_to: str | None) -> str:
         """Follow the input to its end, or until told to stop; return the balance of rows in words."""
@@ -48,6 +49,7 @@ class Plan:
             if getattr(self.rows, "shared", False):
                 if save_to is not None:
                     raise InvalidInputError("--save is for one model, but a shared input has many")
+                self._check_shared()
                 shards = Shards(self.rows, self.runner, self.read_size, self.wait, self.teller)
                 return _balance(shards.run(self.stop), windows)
             runner = self.runner("", stack)
@@ -85,16 +87,22 @@ class Plan:
             stack.callback(aside.close)
 
         def heard(batch: Batch, _: list[dict[str, Any]]) -> None:
-            if aside is not None and batch.rejected:
-                aside.write([asdict(row) for row in batch.rejected])
             for words in (*batch.notices, *(f"{row.reason}" for row in batch.rejected[:1])):
                 self.teller(Event("warning", int(max(batch.positions, default=0)), words))
 
         fed = feed(
             self.rows, client, name, checkpoint=kept, read_size=self.read_size, timeout=self.wait,
-            stop=self.stop, heard=heard,
+            stop=self.stop, heard=heard, aside=aside,
         )  # fmt: skip
         return f"{fed.rows + fed.rejected:,} rows = {fed.rows:,} sent + {fed.rejected:,} quarantined"
+
+    def _check_shared(self) -> None:
+        """Parts come and go and come again: each needs files of its own that can be gone on with."""
+        files = [name for name in self.names if name not in (None, "-") and not is_url(name)]
+        if files and self.checkpoint is None:
+            raise InvalidInputError(f"to write {files[0]}, a shared input needs --checkpoint FOLDER")
+        if any(str(name).lower().endswith(".parquet") for name in files):
+            raise InvalidInputError("a shared input has no end, at which Parquet is made: use .ndjson")
 
     def runner(self, shard: str, stack: contextlib.ExitStack) -> Runner:
         """Open what a runner needs; `stack` closes it. A part of a shared input has its own files."""
@@ -109,7 +117,7 @@ class Plan:
         outputs = _open(names, kept, self.credentials)
         runner = Runner(
             self.recipe, self.rows, outputs, read_size=self.read_size, timeout=self.wait,
-            checkpoint=kept, listen=self.teller, in_memory=self.in_memory,
+            checkpoint=kept, listen=self.teller, in_memory=self.in_memory, keyed=self.keyed,
         )  # fmt: skip
         stack.callback(runner.close)
         stack.push(_Ending(outputs, self.stop).close)
@@ -200,6 +208,8 @@ def _open(names: tuple[str | None, ...], kept: Checkpoint | None, credentials: C
         raise InvalidInputError(
             "standard output cannot be taken back after a kill: with --checkpoint, write to a file (-o)"
         )
+    if len(names) > 1 and str(names[1]).lower().endswith(".csv"):
+        raise InvalidInputError("events of different kinds have different fields: write them to .ndjson")
     resume = kept is not None and not kept.is_new
     return Outputs(
         *(

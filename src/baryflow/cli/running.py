@@ -136,7 +136,7 @@ def run(
         plan = Plan(
             Recipe(fitted, batch, drift), rows, (output, events, quarantine), known, checkpoint,
             batch if key is None else max(batch, _READ_BY_KEY),
-            _WAIT if wait is None and live else wait, in_memory, Teller(line), stop,
+            _WAIT if wait is None and live else wait, in_memory, Teller(line), stop, key is not None,
         )  # fmt: skip
         line.say(plan.follow(source, stack, save_to))
     if stop.signal == signal.SIGINT:

@@ -16,7 +16,7 @@ from baryflow.client.talking import Client
 from baryflow.exceptions import InvalidInputError
 from baryflow.runtime.checkpoint import Checkpoint, Standing
 from baryflow.runtime.followed import by_key
-from baryflow.streams import Batch, Source
+from baryflow.streams import Batch, Sink, Source
 
 #: Batches from one snapshot to the next, and so sent again after a kill: the service remembers more ids.
 EVERY = 32
@@ -58,9 +58,13 @@ def open_feed(url: str) -> tuple[Client, str]:
     InvalidInputError
         If there is more in it than that.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises if it is no number
+    except ValueError:  # what it says may be a piece of a password
+        raise InvalidInputError("expected http://host:port/NAME, and a number as the port") from None
     name = unquote(parts.path.strip("/"))
-    if parts.query or parts.fragment or parts.username or "/" in name:
+    if parts.query or parts.fragment or "@" in parts.netloc or "/" in name:
         raise InvalidInputError(
             f"expected {parts.scheme}://HOST:PORT/NAME, with the name of a target and nothing else, got "
             f"{parts.path!r}; a token comes from BARYFLOW_TOKEN"
@@ -78,6 +82,7 @@ def feed(
     timeout: float | None = None,
     stop: Callable[[], bool] = lambda: False,
     heard: Callable[[Batch, list[dict[str, Any]]], None] | None = None,
+    aside: Sink | None = None,
 ) -> Fed:
     """Send the rows of a source to a service, until it ends or `stop` says so.
 
@@ -97,6 +102,8 @@ def feed(
         Asked before every batch.
     heard : callable, optional
         Called with every batch and the service's answers to it.
+    aside : Sink, optional
+        A record for every row that could not be used.
 
     Returns
     -------
@@ -109,7 +116,7 @@ def feed(
     UnreachableError
         If it does not answer for long; with a checkpoint the same call goes on.
     """
-    feeder = _Feeder(client, name, checkpoint, heard)
+    feeder = _Feeder(client, name, checkpoint, heard, aside)
     cursor = feeder.recover()
     if cursor is not None:
         source.seek(cursor)
@@ -141,8 +148,9 @@ class _Feeder:
         name: str,
         checkpoint: Checkpoint | None,
         heard: Callable[[Batch, list[dict[str, Any]]], None] | None,
+        aside: Sink | None,
     ) -> None:
-        self.fed = Fed()
+        self.fed, self._aside = Fed(), aside
         self._client, self._name, self._checkpoint, self._heard = client, name, checkpoint, heard
         self._life = uuid.uuid4().int % 2**52  # of all lives of this feed, not of this process
         self._cursor: dict[str, Any] | None = None
@@ -166,10 +174,16 @@ class _Feeder:
             raise InvalidInputError("the checkpoint is not that of a feed: use another folder")
         self._life = counts.pop("feed")
         self.fed, self._cursor = Fed(**counts), standing.cursor
+        if self._aside is not None:
+            self._aside.truncate(standing.outputs.get("quarantine", 0))
 
     def standing(self) -> Standing:
-        """Return how far it is."""
-        return Standing({}, self._cursor, asdict(self.fed) | {"feed": self._life})
+        """Return how far it is, what was put aside being on disk."""
+        outputs = {}
+        if self._aside is not None:
+            self._aside.flush(sync=True)
+            outputs["quarantine"] = self._aside.position
+        return Standing({}, self._cursor, asdict(self.fed) | {"feed": self._life}, outputs)
 
     def send(self, batch: Batch) -> None:
         """Send a batch; its id is the same in every life."""
@@ -186,5 +200,7 @@ class _Feeder:
         self.fed.rows += len(batch.rows)
         self.fed.rejected += len(batch.rejected)
         self._cursor = batch.cursor
+        if self._aside is not None and batch.rejected:
+            self._aside.write([asdict(row) for row in batch.rejected])
         if self._heard is not None:
             self._heard(batch, answers)

@@ -195,7 +195,7 @@ class Followed:
         rows, outcome = self._features(rows), Outcome()
         while len(rows):
             # Where a batch ends does not depend on how rows were delivered, nor does what is predicted.
-            n = self.recipe.batch_size - len(self.waiting)
+            n = max(1, self.recipe.batch_size - len(self.waiting))  # batches may have been larger before
             some, rows = rows.pick(slice(0, n)), rows.pick(slice(n, None))
             outcome.records += self.predict(some)
             outcome.features += list(some.values)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from baryflow import container
+from baryflow.exceptions import InvalidInputError
 from baryflow.persistence import open_content
 from baryflow.runtime.checkpoint import Checkpoint, Standing
 from baryflow.runtime.events import Event
@@ -86,6 +87,8 @@ class Runner:
         Called with every :class:`Event`.
     in_memory : int, optional
         Machines that are kept in memory, at most; without it as many as fit into half a gigabyte.
+    keyed : bool
+        Whether every record has a key, be it empty: a table has the same columns in all rows.
 
     Attributes
     ----------
@@ -103,9 +106,11 @@ class Runner:
     every: int = EVERY
     listen: Callable[[Event], None] | None = None
     in_memory: int | None = None
+    keyed: bool = False
     totals: Totals = field(default_factory=Totals, init=False)
     fleet: Fleet = field(init=False)
     _cursor: dict[str, Any] | None = field(default=None, init=False)
+    _outputs_before: dict[str, int] = field(default_factory=dict, init=False)
     _replaying: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -219,7 +224,7 @@ class Runner:
     def _follow(self, batch: Batch) -> None:
         found = Outcome()
         for key, rows in by_key(batch):
-            found.add(_named(self.fleet[key].take(rows), key))
+            found.add(_named(self.fleet[key].take(rows), key, self.keyed))
         found.records.sort(key=lambda record: record["position"])  # also if machines take turns
         self._write(found)
 
@@ -228,7 +233,7 @@ class Runner:
         for key in self.fleet:
             if len(self.fleet.look(key).waiting):
                 events = self.fleet[key].learn(self.totals.position)
-                self._write(_named(Outcome(events=events), key))
+                self._write(_named(Outcome(events=events), key, self.keyed))
 
     def _write(self, outcome: Outcome) -> None:
         self.totals.predicted += len(outcome.records)
@@ -266,6 +271,11 @@ class Runner:
             )
             self._tell_without_writing(words)
             base = open_content(container.from_bytes(kept))
+            if _columns(base) != _columns(self.recipe.base):
+                raise InvalidInputError(
+                    f"{checkpoint.folder} began with a model of other columns than the one given: give "
+                    "that one, or use another folder"
+                )
             self.recipe = Recipe(base, self.recipe.batch_size, self.recipe.drift)
         self.fleet = Fleet(self.recipe, checkpoint.machines, self.in_memory)
         batches = checkpoint.recover(self._go_back)
@@ -285,9 +295,13 @@ class Runner:
         return self._cursor
 
     def _go_back(self, standing: Standing) -> None:
+        if standing.counts.keys() != asdict(Totals()).keys():
+            raise InvalidInputError(
+                "the checkpoint is that of a service or of rows sent to one: use another folder"
+            )
         self.fleet.resume(standing.machines)
         self.totals = Totals(**standing.counts)
-        self._cursor = standing.cursor
+        self._cursor, self._outputs_before = standing.cursor, standing.outputs
         for name, sink in self.outputs.named().items():
             sink.truncate(standing.outputs.get(name, 0))
 
@@ -309,21 +323,28 @@ class Runner:
             self.fleet.save(),
             self._cursor,
             asdict(self.totals),
-            {name: sink.position for name, sink in sinks.items()},
+            # Those that are left out this time may come back.
+            self._outputs_before | {name: sink.position for name, sink in sinks.items()},
         )
 
 
-def _named(outcome: Outcome, key: str) -> Outcome:
+def _named(outcome: Outcome, key: str, keyed: bool) -> Outcome:
     """Write the key of a machine into all that came of its rows, if it has one."""
-    if not key:
+    if not (key or keyed):
         return outcome
     return Outcome(
         [{"key": key, **record} for record in outcome.records],
         [
-            Event(e.kind, e.position, f"{key}: {e.words}", {"key": key, **e.details})
+            Event(e.kind, e.position, f"{key}: {e.words}" if key else e.words, {"key": key, **e.details})
             for e in outcome.events
         ],
     )
+
+
+def _columns(base: Any) -> list[str] | int:
+    """Return what a model wants of a source: names, or their number."""
+    names = getattr(base, "feature_names_in_", None)
+    return int(getattr(base, "model", base).n_features_in_) if names is None else list(names)
 
 
 def _without(record: dict[str, Any], name: str) -> dict[str, Any]:

@@ -27,6 +27,8 @@ from baryflow.service.refusals import Refusal, busy
 
 _log = logging.getLogger("baryflow.service")
 Value = TypeVar("Value")
+#: Seconds after which it is tried again to make room in memory.
+_AGAIN = 0.5
 #: Called on the event loop with the name of a target and what came of its rows; None: it is gone.
 Listener = Callable[[str, "dict[str, Any] | None"], None]
 
@@ -241,12 +243,23 @@ class Targets:
                     507, f"the log cannot be written ({error.strerror}): nothing was taken, make room",
                     {"Retry-After": "10"},
                 ) from error  # fmt: skip
-        answer = await self._compute(self.machines.take, batch)
+        answer = await self._do(batch)
         if not self._since:
             self._first_since = time.monotonic()
         self._since += 1
         self.consider_snapshot()
         return answer
+
+    async def _do(self, batch: Any) -> dict[str, Any]:
+        """Do what the log says; if there is no room to write another target out for it, later."""
+        while True:
+            try:
+                return await self._compute(self.machines.take, batch)
+            except OSError as error:  # who comes next must find these rows counted, as after a kill
+                if self.state != "ready":
+                    raise
+                _log.error("no target can be written out: %s; trying again", error)
+                await asyncio.sleep(_AGAIN)
 
     @asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[None]:

@@ -108,9 +108,9 @@ def parse_address(url: str) -> Address:
             _ = urlsplit(f"//{one}").port  # raises if it is no number
         parts = parts._replace(netloc=first) if more else parts
         port = parts.port
-    except ValueError as error:
+    except ValueError:  # what it says may be a piece of a password
         raise InvalidInputError(
-            f"expected scheme://host:port/path, got a URL of which {error}"
+            "expected scheme://host:port/path, got a URL whose host is empty or whose port is no number"
         ) from None
     if any("@" in one for one in (parts.netloc, *more)):
         raise InvalidInputError(

@@ -9,6 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -161,6 +162,8 @@ class ParquetSink(NdjsonSink):
     def __init__(self, path: Path, resume: bool = False) -> None:
         require_parquet()
         self._target = path
+        if resume and path.is_file() and not path.with_name(f"{path.name}.partial.ndjson").is_file():
+            raise InvalidInputError(f"{path} is finished and cannot be gone on with: start anew")
         super().__init__(path.with_name(f"{path.name}.partial.ndjson"), resume)
 
     def close(self, finished: bool = True) -> None:
@@ -178,7 +181,8 @@ def _pack(lines: Path, target: Path) -> None:
     pyarrow = require_parquet()
     schema = None
     for records in _groups(lines):  # one look ahead: a column may be null for long before it is a number
-        found = pyarrow.Table.from_pylist(records).schema
+        blank = dict.fromkeys(chain.from_iterable(records))  # of the first alone names would be taken
+        found = pyarrow.Table.from_pylist([blank | records[0], *records[1:]]).schema
         both = found if schema is None else [schema, found]
         schema = found if schema is None else pyarrow.unify_schemas(both, promote_options="permissive")
     schema = pyarrow.schema([]) if schema is None else schema
@@ -186,6 +190,8 @@ def _pack(lines: Path, target: Path) -> None:
     with pyarrow.parquet.ParquetWriter(unfinished, schema) as writer:
         for records in _groups(lines):
             writer.write_table(pyarrow.Table.from_pylist(records, schema=schema))
+    with unfinished.open("rb+") as file:
+        os.fsync(file.fileno())  # the lines are removed next
     unfinished.replace(target)
 
 
