@@ -176,3 +176,30 @@ def test_what_cannot_be_followed_is_told_at_once(fitted, tmp_path):
     assert "'fit' has written" in call("run", tmp_path / "mixture.bary", TARGET, code=1).stderr
     assert "not a model that adapts" in call("report", tmp_path / "mixture.bary", code=1).stderr
     assert "has followed no target" in call("plot", fitted[0], "-o", tmp_path / "p.png", code=1).stderr
+
+
+@pytest.mark.parametrize("option", ["-o", "--quarantine", "--events", "--save"])
+def test_run_never_writes_over_what_it_reads(fitted, tmp_path, option):
+    rows = tmp_path / ("rows.bary" if option == "--save" else "rows.ndjson")
+    rows.write_text("nothing to lose\n")
+    more = [] if option == "-o" else ["-o", tmp_path / "out.ndjson"]
+    result = CliRunner().invoke(main, ["run", *map(str, [fitted[0], rows, *more, option, rows])])
+    assert result.exit_code == 1
+    assert "would be written over" in result.stderr
+    assert rows.read_text() == "nothing to lose\n"
+    saved = fitted[0].read_bytes()
+    same = CliRunner().invoke(main, ["run", str(fitted[0]), TARGET, "--save", str(fitted[0])])
+    assert "would be written over" in same.stderr
+    assert fitted[0].read_bytes() == saved
+
+
+def test_fit_writes_a_bary_file_and_nothing_else(tmp_path):
+    result = CliRunner().invoke(main, ["fit", TARGET, "--label", "x", "--domain", "y", "-o", TARGET])
+    assert result.exit_code == 2
+    assert "expected a file that ends with .bary" in result.stderr
+
+
+def test_model_and_input_the_wrong_way_round(fitted):
+    result = CliRunner().invoke(main, ["run", TARGET, str(fitted[0])])
+    assert result.exit_code == 1
+    assert "expected a .bary file first, then the INPUT" in result.stderr

@@ -148,7 +148,7 @@ def test_it_ends_in_order():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "either --opc-ua or --mqtt"),
+        ([], "either --opc-ua or --mqtt URL or --csv"),
         (["--opc-ua", "opc.tcp://127.0.0.1:1/x", "--mqtt", "mqtt://h/t"], "either --opc-ua or --mqtt"),
         (["--opc-ua", "opc.tcp://127.0.0.1:1/x", "--per-tag"], "--per-tag is for --mqtt"),
         (["--opc-ua", "opc.tcp://127.0.0.1:1/x", "--start", "noon"], "expected a time such as"),
@@ -160,3 +160,13 @@ def test_what_makes_no_sense_is_refused(arguments, words):
     found = CliRunner().invoke(main, ["tep", "publish", *arguments])
     assert found.exit_code != 0
     assert words in found.output
+
+
+def test_rows_can_be_written_to_a_file(signal_, tmp_path):
+    words = publishing.write_table(signal_, tmp_path / "rows.csv", START)
+    assert "20 rows" in words
+    source = open_source(tmp_path / "rows.csv", columns=LABELS, time="time")
+    batch = source.read(100)
+    source.close()
+    assert np.array_equal(batch.rows, signal_.astype(np.float64))
+    assert batch.times[0] == time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, Protocol
 
 import click
@@ -25,6 +28,8 @@ INTERVAL = 180
 #: Where the server is if nothing is said.
 SERVER = "opc.tcp://127.0.0.1:4840/tep"
 _FOLDER, _CLOCK = "Plant", "Clock"
+#: A model of the plant that comes along, fitted on modes 2 to 6.
+_MODEL = files("baryflow.datasets") / "data" / "tep_plant.bary"
 
 
 class Publisher(Protocol):
@@ -54,7 +59,7 @@ class Server:
         self._host.add(_FOLDER, {variable.label: 0.0 for variable in VARIABLES})
         self._host.add("", {_CLOCK: datetime.now(UTC)})
         where = f"{self._host.url}?node=ns=2;s={_FOLDER}&clock=ns=2;s={_CLOCK}"
-        self.example = f"baryflow run MODEL.bary '{where}' --every 3min"
+        self.example = f"baryflow run {_MODEL} '{where}' --every 3min"
 
     def publish(self, row: list[float], stamp: int) -> None:
         """Write all variables."""
@@ -73,7 +78,7 @@ class Rows:
     def __init__(self, url: str, credentials: Credentials, stack: ExitStack) -> None:
         self._sink = open_sink(url, credentials=credentials)
         stack.callback(self._sink.close)
-        self.example = f"baryflow run MODEL.bary '{url}' --time time"
+        self.example = f"baryflow run {_MODEL} '{url}' --time time"
 
     def publish(self, row: list[float], stamp: int) -> None:
         """Send one message."""
@@ -97,7 +102,7 @@ class Topics:
             self._sinks.append(open_sink(topic, credentials=credentials))
             stack.callback(self._sinks[-1].close)
         where = f"{base.rstrip('/')}/+"
-        self.example = f"baryflow run MODEL.bary '{where}' --tags TAGS.csv --every 3min"
+        self.example = f"baryflow run {_MODEL} '{where}' --tags TAGS.csv --every 3min"
 
     def publish(self, row: list[float], stamp: int) -> None:
         """Send a message for each tag."""
@@ -127,6 +132,16 @@ def publish(
         publisher.publish(row, start + number * INTERVAL)
     publisher.finish(start + len(signal_) * INTERVAL)
     return len(signal_)
+
+
+def write_table(signal_: NDArray[np.floating[Any]], path: Path, start: int) -> str:
+    """Write rows to a CSV file, with the plant's time; return what was done in words."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["time", *(variable.label for variable in VARIABLES)])
+        for number, row in enumerate(signal_.astype(np.float64).tolist()):
+            table.writerow([instant_text((start + number * INTERVAL) * SECOND), *row])
+    return f"{path}: {len(signal_)} rows"
 
 
 def parse_start(text: str | None) -> int:

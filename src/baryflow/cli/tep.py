@@ -125,6 +125,7 @@ def simulate(folder: Path, jobs: int, magnitudes: tuple[Any, ...], **options: An
 )
 @click.option("--mqtt", "topic", metavar="URL", help="Send rows to a topic: mqtt://HOST/TOPIC.")
 @click.option("--per-tag", is_flag=True, help="With --mqtt: a topic under it for each variable.")
+@click.option("--csv", "table", type=OutputFile(".csv"), help="Write the rows to a file, at once.")
 @click.option("--mode", type=click.IntRange(1, max(MODES)), default=1, show_default=True)
 @click.option(
     "--fault", type=click.IntRange(0, len(FAULTS) - 1), default=0, show_default=True, help="0: none."
@@ -149,6 +150,7 @@ def publish(
     server: str | None,
     topic: str | None,
     per_tag: bool,
+    table: Path | None,
     speed: float,
     start: str | None,
     credentials_file: Path | None,
@@ -160,11 +162,15 @@ def publish(
     have the plant's own time. A fault, if one is asked for, is there from the first row on. Ctrl-C ends
     it.
     """
-    if (server is None) == (topic is None):
-        raise click.UsageError("expected either --opc-ua or --mqtt URL.")
+    if [server, topic, table].count(None) != 2:
+        raise click.UsageError("expected either --opc-ua or --mqtt URL or --csv FILE.")
     if per_tag and topic is None:
         raise click.UsageError("--per-tag is for --mqtt.")
     first = publishing.parse_start(start)
+    if table is not None:
+        with spoken():
+            click.echo(publishing.write_table(play(**options), table, first), err=True)
+        return
     with spoken(), publishing.stopped_by_signals() as stop, ExitStack() as stack:
         kind = publishing.Server if server else publishing.Topics if per_tag else publishing.Rows
         publisher = kind(server or topic or "", read_credentials(credentials_file), stack)

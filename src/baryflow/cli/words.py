@@ -112,16 +112,19 @@ def keep_inputs(inputs: Iterable[str | Path | None], outputs: Iterable[str | Pat
     InvalidInputError
         If one of the outputs is one of the inputs, or another output.
     """
-    taken = {Path(one).resolve(): one for one in inputs if one is not None and str(one) != "-"}
+    needed = {Path(one).resolve() for one in inputs if one is not None and str(one) != "-"}
+    taken: set[Path] = set()
     for one in outputs:
         if one is None or str(one) == "-" or "://" in str(one):
             continue
         path = Path(one).resolve()
-        if path in taken:
+        if path in needed:
             raise InvalidInputError(f"{one} would be written over, but is needed: name another file")
+        if path in taken:
+            raise InvalidInputError(f"outputs need files of their own: {one} is named twice")
         if not path.parent.is_dir():
             raise InvalidInputError(f"there is no folder {path.parent} for {path.name}; make it first")
-        taken[path] = one
+        taken.add(path)
 
 
 class Interrupted(click.ClickException):

@@ -158,7 +158,8 @@ class Checkpoint:
             if self._journal.cut:
                 # Later journals, if any, follow batches that are lost; the source will tell them again.
                 for later in (n for n in self._numbers("journal") if n > number):
-                    self._path("journal", later).unlink()
+                    path = self._path("journal", later)
+                    path.replace(path.with_suffix(".damaged"))
                 return
 
     def append(self, *batches: Batch) -> None:

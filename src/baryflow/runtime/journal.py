@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import struct
+import warnings
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -36,6 +37,7 @@ class Journal:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.cut = 0  # bytes of a record that was not complete
+        self.damaged = False  # whether it was complete, and not what was written
         is_new = not self.path.exists()
         self._file = self.path.open("a+b")
         self._end = 0
@@ -49,6 +51,9 @@ class Journal:
     def replay(self) -> Iterator[Batch]:
         """Yield the batches that are there, and cut off what follows the last complete one.
 
+        What follows is usually what a kill has left half written. If it is more than that, the disk has
+        damaged it: it is kept beside the journal, and a warning says so.
+
         Yields
         ------
         Batch
@@ -59,7 +64,19 @@ class Journal:
             while (content := _next(file, size)) is not None:
                 self._end = file.tell()
                 yield _unpack(content)
-        self.cut = size - self._end
+            file.seek(self._end)
+            rest = file.read()
+        self.cut = len(rest)
+        self.damaged = _is_whole(rest)
+        if self.damaged:
+            kept = self.path.with_suffix(".damaged")
+            kept.write_bytes(rest)
+            warnings.warn(
+                f"{self.path} is damaged: {len(rest):,} bytes cannot be read and are kept in {kept}; if "
+                "the input does not bring their rows again they are lost",
+                UserWarning,
+                stacklevel=2,
+            )
         if self.cut:
             self._file.truncate(self._end)
             os.fsync(self._file.fileno())
@@ -120,6 +137,13 @@ def _next(file: Any, size: int) -> bytes | None:
         return None
     content: bytes = file.read(length)
     return content if zlib.crc32(content) == checksum else None
+
+
+def _is_whole(rest: bytes) -> bool:
+    """Tell whether there is a record of its full length, so that no kill can have cut it off."""
+    if len(rest) < _HEAD.size:
+        return False
+    return len(rest) >= _HEAD.size + int(_HEAD.unpack(rest[: _HEAD.size])[0])
 
 
 def _pack(batch: Batch) -> bytes:
