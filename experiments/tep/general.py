@@ -37,6 +37,7 @@ def main(arguments=None):
     parser.add_argument("--runs", type=int, required=True)
     parser.add_argument("--targets", type=int, nargs="*", default=MODES)
     parser.add_argument("--kinds", nargs="*", choices=MAKERS, default=("light", "general"))
+    parser.add_argument("--out", type=Path, help="CSV file: runs, target, kind, source, refined")
     options = parser.parse_args(arguments)
     makers = {kind: MAKERS[kind](options.signals, options.runs) for kind in options.kinds}
     found = {kind: [] for kind in makers}
@@ -45,6 +46,10 @@ def main(arguments=None):
             row = scores(*make(target), target)
             found[kind].append(row)
             print(target, kind, *(f"{100 * value:.1f}" for value in row), flush=True)
+            if options.out is not None:
+                line = [options.runs, target, kind, *(f"{100 * value:.1f}" for value in row)]
+                with options.out.open("a") as file:
+                    file.write(",".join(map(str, line)) + "\n")
     for kind, rows in found.items():
         print("mean", kind, *(f"{100 * value:.1f}" for value in np.mean(rows, axis=0)))
     return 0
