@@ -195,7 +195,14 @@ def test_a_network_without_what_computes_it(small, tmp_path, monkeypatch):
     (tmp_path / "e.onnx").write_bytes(b"anything")
     how = ["--label", "nothing", "--domain-from-file", "--window", "20"]
     result = call(
-        "fit", small / "one.csv", *how, "--encoder", tmp_path / "e.onnx", "-o", tmp_path / "m.bary", code=1
+        "fit",
+        small / "one.csv",
+        *how,
+        "--encoder",
+        tmp_path / "e.onnx",
+        "-o",
+        tmp_path / "m.bary",
+        code=1,
     )
     assert "pip install 'baryflow[encode]'" in result.stderr  # before the files are looked at
 
