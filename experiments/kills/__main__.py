@@ -74,7 +74,7 @@ def main(arguments=None):
     rng, lives = random.Random(options.seed), []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        prepare(folder, 1 + options.kills // 8)
+        prepare(folder, 1 + options.kills // 6)
         if follow(folder, "undisturbed").wait() != 0:
             raise SystemExit("the undisturbed run failed")
         while True:
