@@ -29,7 +29,7 @@ layers: $(VENV)/.dev
 
 # One BLAS thread in each of the two workers: more only get in each other's way.
 unit: $(VENV)/.dev services
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 # A real broker and a real browser for the tests: found, or installed as root on Debian.
 services:

@@ -200,7 +200,8 @@ def count_changes(names, rate, seconds):
             time.sleep(max(0.0, begin + number / rate - time.monotonic()))
             plant.write(*((name, float(number), BEGIN + number / rate) for name in names))
         until = time.monotonic() + 10
-        while any(len(values) < told for values in heard.values()) and time.monotonic() < until:
+        # The first values, told before, may be among them.
+        while any(values[-1:] != [told] for values in heard.values()) and time.monotonic() < until:
             time.sleep(0.05)
         stop.set()
         reader.join()

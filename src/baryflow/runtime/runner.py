@@ -216,8 +216,7 @@ class Runner:
                 sink.flush(sync=False)  # somebody may be waiting for it
         if self.checkpoint is not None and totals.batches % self.every == 0:
             words = f"{totals.batches} batches, {totals.read} rows are on disk"
-            details = {"batches": totals.batches}
-            self._tell(Event("checkpoint", totals.position, words, details))
+            self._tell(Event("checkpoint", totals.position, words, {"batches": totals.batches}))
             if not self._replaying:  # the journal is still needed
                 self._snapshot(self.checkpoint)
 
