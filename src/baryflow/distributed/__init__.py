@@ -1,0 +1,1 @@
+"""The same methods on Dask: histories larger than memory, fleets of targets, backfills."""

@@ -1,0 +1,221 @@
+"""Folders of Parquet files, in pieces that fit into memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from baryflow.exceptions import InvalidInputError
+
+#: Bytes of a piece, uncompressed: row groups of a file are taken together up to this.
+PIECE = 32 << 20
+#: Rows that are decoded at a time take about so many bytes.
+_AT_A_TIME = 16 << 20
+#: Files whose ends are looked at in parallel.
+_READERS = 16
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some row groups of a Parquet file.
+
+    Attributes
+    ----------
+    path : str
+        On its file system.
+    groups : tuple of int
+        Row groups.
+    n_rows : int
+    folders : dict of str → str
+        What the names of the folders say: ``machine=7`` is a column, too.
+    """
+
+    path: str
+    groups: tuple[int, ...]
+    n_rows: int
+    folders: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of Parquet files, or a single one.
+
+    Attributes
+    ----------
+    url : str
+    options : dict
+        For the file system.
+    pieces : list of Piece
+        In the order of the files' names, numbers in them counting as such.
+    types : dict of str → str
+        Kind of each column: "number", "text" or "other"; folders' columns are "text".
+    """
+
+    url: str
+    options: dict[str, Any]
+    pieces: list[Piece]
+    types: dict[str, str]
+
+    @classmethod
+    def open(cls, url: str, options: dict[str, Any] | None = None, size: int = PIECE) -> Folder:
+        """Look at what is there, without reading any row.
+
+        Parameters
+        ----------
+        url : str
+            A folder or a file, on any file system that fsspec knows.
+        options : dict, optional
+            For the file system.
+        size : int
+            Bytes of a piece, uncompressed.
+
+        Returns
+        -------
+        Folder
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no Parquet file, one of them cannot be read, or they differ in their columns.
+        """
+        import fsspec
+
+        try:
+            system, root = fsspec.core.url_to_fs(str(url), **(options or {}))
+        except (ImportError, ValueError) as error:
+            raise InvalidInputError(f"cannot open {url}: {error}") from error
+        root = root.rstrip("/")
+        system.invalidate_cache()
+        paths = [root] if system.isfile(root) else _find(system, root)
+        if not paths:
+            raise InvalidInputError(
+                f"there is no Parquet file in {url}: expected a folder with files that end with .parquet"
+            )
+        with ThreadPoolExecutor(min(_READERS, len(paths))) as pool:
+            ends = list(pool.map(lambda path: _look(system, path, size), paths))
+        folders = [_folders(path, root) for path in paths]
+        types = ends[0][1] | dict.fromkeys(folders[0], "text")
+        for path, (_, other), named in zip(paths, ends, folders, strict=True):
+            if (other | dict.fromkeys(named, "text")) != types:
+                raise InvalidInputError(_differ(path, other | dict.fromkeys(named, "text"), types))
+        pieces = [
+            Piece(path, groups, n_rows, named)
+            for path, (parts, _), named in zip(paths, ends, folders, strict=True)
+            for groups, n_rows in parts
+        ]
+        return cls(str(url), dict(options or {}), pieces, types)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows in all pieces."""
+        return sum(piece.n_rows for piece in self.pieces)
+
+    @property
+    def numbers(self) -> list[str]:
+        """Columns that hold numbers."""
+        return [name for name, kind in self.types.items() if kind == "number"]
+
+    def batches(self, piece: Piece, columns: Sequence[str]) -> Iterator[Any]:
+        """Yield the rows of a piece, some at a time.
+
+        Parameters
+        ----------
+        piece : Piece
+        columns : sequence of str
+            Those that are wanted; those of folders are to be had from the piece.
+
+        Yields
+        ------
+        pyarrow.RecordBatch
+        """
+        import fsspec
+        import pyarrow.parquet as pq
+
+        system, _ = fsspec.core.url_to_fs(self.url, **self.options)
+        wanted = [name for name in columns if name not in piece.folders]
+        size = max(256, _AT_A_TIME // (8 * max(1, len(wanted))))
+        with system.open(piece.path, "rb") as handle:
+            file = pq.ParquetFile(handle)
+            yield from file.iter_batches(
+                size, row_groups=list(piece.groups), columns=wanted, use_threads=False
+            )
+
+
+def _find(system: Any, root: str) -> list[str]:
+    paths = [
+        path
+        for path in system.find(root)
+        if path.endswith((".parquet", ".parq", ".pq"))
+        # What begins so is no data: unfinished, or notes of whoever wrote it.
+        and not any(part.startswith(("_", ".")) for part in path[len(root) :].split("/") if part)
+    ]
+    return sorted(paths, key=natural)
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """Return what to sort names by, so that part-10 comes after part-2.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    list
+    """
+    pieces = re.split(r"(\d+)", name)
+    return [(0, int(piece), "") if piece.isdecimal() else (1, 0, piece) for piece in pieces]
+
+
+def _look(system: Any, path: str, size: int) -> tuple[list[tuple[tuple[int, ...], int]], dict[str, str]]:
+    """Return row groups in pieces, and the kinds of the columns."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with system.open(path, "rb") as handle:
+            file = pq.ParquetFile(handle)
+            end, schema = file.metadata, file.schema_arrow
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidInputError(f"{path} cannot be read as Parquet: {error}") from error
+    pieces: list[tuple[list[int], int, int]] = []
+    for number in range(end.num_row_groups):
+        group = end.row_group(number)
+        if not group.num_rows:
+            continue
+        if not pieces or pieces[-1][2] + group.total_byte_size > size:
+            pieces.append(([], 0, 0))
+        groups, n_rows, n_bytes = pieces[-1]
+        pieces[-1] = ([*groups, number], n_rows + group.num_rows, n_bytes + group.total_byte_size)
+    return [(tuple(groups), n) for groups, n, _ in pieces], {f.name: _kind(f.type) for f in schema}
+
+
+def _kind(kind: Any) -> str:
+    import pyarrow.types as is_
+
+    if is_.is_dictionary(kind):
+        kind = kind.value_type
+    if is_.is_integer(kind) or is_.is_floating(kind) or is_.is_boolean(kind):
+        return "number"
+    return "text" if is_.is_string(kind) or is_.is_large_string(kind) else "other"
+
+
+def _folders(path: str, root: str) -> dict[str, str]:
+    parts = path[len(root) :].split("/")[:-1]
+    return {name: unquote(value) for name, is_, value in (part.partition("=") for part in parts) if is_}
+
+
+def _differ(path: str, mine: dict[str, str], first: dict[str, str]) -> str:
+    lacking, more = (sorted(a.keys() - b.keys()) for a, b in ((first, mine), (mine, first)))
+    if lacking:
+        what = f"lacks the column {lacking[0]!r}, which the first file has"
+    elif more:
+        what = f"has a column {more[0]!r}, which the first file lacks"
+    else:
+        name = next(name for name in first if first[name] != mine[name])
+        what = f"has other values in column {name!r} ({mine[name]}) than the first file ({first[name]})"
+    return f"{path} {what}: all files of a folder need the same columns"

@@ -1,0 +1,131 @@
+"""Small files on a disk or in an object store, each of them there completely or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from baryflow import codec, container
+from baryflow.exceptions import FileFormatError
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder under an fsspec URL.
+
+    Nothing in it is ever changed: a file is written once, or again with the same bytes by somebody who
+    does the same work. So workers need not agree on who does what.
+
+    Attributes
+    ----------
+    url : str
+        A folder: a path, or s3://bucket/folder and the like.
+    options : dict
+        For the file system: credentials, endpoints.
+    """
+
+    url: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __truediv__(self, name: str) -> Store:
+        """Return a folder in it."""
+        return Store(f"{self.url.rstrip('/')}/{name}", self.options)
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file, or None if there is none of that name.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        bytes or None
+        """
+        system, folder = self._open()
+        try:
+            return bytes(system.cat_file(f"{folder}/{name}"))
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file; nobody ever sees a part of it.
+
+        Parameters
+        ----------
+        name : str
+        content : bytes
+        """
+        system, folder = self._open()
+        if _is_local(system):
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            container.write_bytes(path, content)
+        else:  # object stores show an object once it is complete
+            system.pipe_file(f"{folder}/{name}", content)
+
+    def names(self) -> list[str]:
+        """Return the names of the files in it, sorted; folders in it are left out.
+
+        Returns
+        -------
+        list of str
+        """
+        system, folder = self._open()
+        system.invalidate_cache()
+        try:
+            found = system.ls(folder, detail=True)
+        except FileNotFoundError:
+            return []
+        files = (entry["name"].rsplit("/", 1)[-1] for entry in found if entry["type"] == "file")
+        return sorted(name for name in files if name and not name.startswith("."))
+
+    def remove(self) -> None:
+        """Remove the folder and all that is in it."""
+        system, folder = self._open()
+        system.invalidate_cache()
+        if system.exists(folder):
+            system.rm(folder, recursive=True)
+
+    def load(self, kind: type[Any], name: str) -> Any:
+        """Return what :meth:`keep` has written, or None if it is not there or damaged.
+
+        Parameters
+        ----------
+        kind : type
+            Of the dataclass.
+        name : str
+
+        Returns
+        -------
+        object of that kind, or None
+        """
+        content = self.read(name)
+        if content is None:
+            return None
+        try:
+            return codec.open_content(kind, container.from_bytes(content, name=name), kind.__name__)
+        except FileFormatError:  # cut off by a disk that was full, say: the work is done again
+            return None
+
+    def keep(self, value: Any, name: str) -> None:
+        """Write a dataclass, without pickle.
+
+        Parameters
+        ----------
+        value : dataclass
+        name : str
+        """
+        self.write(name, container.to_bytes(type(value).__name__, *codec.encode(value)))
+
+    def _open(self) -> tuple[Any, str]:
+        import fsspec
+
+        system, folder = fsspec.core.url_to_fs(self.url, **self.options)
+        return system, folder.rstrip("/")
+
+
+def _is_local(system: Any) -> bool:
+    protocol = system.protocol
+    return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
