@@ -41,15 +41,14 @@ def connect(address: str, workers: int | None = None) -> Iterator[Any]:
         if workers is not None:
             raise InvalidInputError("the number of workers is for 'local': a cluster has those it has")
         try:
-            with distributed.Client(address, timeout=_PATIENCE) as client:
-                yield client
-        except (OSError, ValueError, TimeoutError) as error:
-            if isinstance(error, OSError) and error.filename:  # of a file: not of the cluster
-                raise
+            client = distributed.Client(address, timeout=_PATIENCE)
+        except (OSError, ValueError) as error:
             raise InvalidInputError(
-                f"no Dask scheduler answers at {address} ({error}): expected 'local', or an address such "
-                "as tcp://host:8786"
+                f"no Dask scheduler answers at {address} ({error}): expected 'local', or an address "
+                "such as tcp://host:8786"
             ) from error
+        with client:
+            yield client
         return
     with (
         distributed.LocalCluster(
@@ -72,7 +71,6 @@ def require() -> Any:
     module
     """
     try:
-        import dask.dataframe
         import distributed
     except ImportError as error:
         raise ModuleNotFoundError(
