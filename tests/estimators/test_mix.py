@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.estimators.class_moments import ClassMoments, spread
+from baryflow.estimators.class_moments import ClassMoments
+from baryflow.estimators.source_table import SourceTable, spread
 from tests.estimators.streams import mixed_problem, mixed_rows, total_variation
 
 N_CLASSES, D = 4, 3
@@ -33,10 +34,9 @@ class Plant:
     def learned(self, order=None):
         """Return the class moments of the sources, the classes in another order if one is given."""
         order = np.arange(N_CLASSES) if order is None else order
-        X = np.concatenate(self.rows)
         even = np.full(N_CLASSES, 1.0 / N_CLASSES)
         codes = [order[y] for y in self.codes]
-        return ClassMoments.of(self.rows, codes, even, X.mean(axis=0), X.std(axis=0))
+        return ClassMoments.of(SourceTable.of(self.rows, codes, N_CLASSES), even)
 
     def moments(self, shares):
         """Return mean and variance of the target for a mix."""
@@ -160,8 +160,7 @@ def test_a_class_that_a_source_lacks_is_there_what_it_is_elsewhere():
     kept = [y != 2 for y in FIXED.codes[:1]] + [np.ones(len(y), dtype=bool) for y in FIXED.codes[1:]]
     rows = [X[k] for X, k in zip(FIXED.rows, kept, strict=True)]
     codes = [y[k] for y, k in zip(FIXED.codes, kept, strict=True)]
-    X = np.concatenate(rows)
-    found = ClassMoments.of(rows, codes, EVEN, X.mean(axis=0), X.std(axis=0))
+    found = ClassMoments.of(SourceTable.of(rows, codes, N_CLASSES), EVEN)
     assert np.isfinite(found.means).all()
     np.testing.assert_allclose(found.means[0, 2], found.means[1:, 2].mean(axis=0))
 

@@ -14,7 +14,7 @@ from baryflow.core.mixture import Mixture
 from baryflow.core.points import Points
 from baryflow.estimators.linear import reweight
 from baryflow.estimators.mix import VOTE_FLOOR, Mix, assume_mix, find_mix
-from baryflow.estimators.sources import SourceModel
+from baryflow.estimators.source_model import SourceModel
 from baryflow.estimators.target import Seen
 from baryflow.validation import Floats
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from baryflow.validation import Floats, Integers
+from baryflow.estimators.source_table import SourceTable
+from baryflow.validation import Floats
 
 #: Standardised, a column with this variance does not vary; raw, one with this part of the usual std.
 _NO_VARIANCE, _ROUNDING = 1e-6, 1e-6
@@ -33,32 +34,19 @@ class ClassMoments:
     scale_variance: Floats
 
     @classmethod
-    def of(
-        cls,
-        rows: list[Floats],
-        codes: list[Integers],
-        proportions: Floats,
-        centre: Floats,
-        scale: Floats,
-    ) -> ClassMoments:
-        """Measure the sources; a class that a source lacks is taken to be there what it is elsewhere."""
-        n_sources, n_classes, d = len(rows), len(proportions), len(centre)
-        means = np.full((n_sources, n_classes, d), np.nan)
-        squares = means.copy()
-        raw = np.stack([X.mean(axis=0) for X in rows]), np.stack([spread(X, scale) for X in rows])
-        for number, (X, y) in enumerate(zip(rows, codes, strict=True)):
-            Z = (X - raw[0][number]) / raw[1][number]
-            for c in np.unique(y):
-                members = Z[y == c]
-                means[number, c] = members.mean(axis=0)
-                squares[number, c] = np.square(members).mean(axis=0)
-        means, squares = _fill(means), _fill(squares)
-        nothing = np.zeros(d)
+    def of(cls, table: SourceTable, proportions: Floats) -> ClassMoments:
+        """Take them from the sources; a class that a source lacks is there what it is elsewhere."""
+        spreads = table.spreads[:, None]
+        absent = table.counts[:, :, None] == 0.0
+        means = (table.means - table.source_means[:, None]) / spreads
+        variances = table.deviations / np.maximum(table.counts[:, :, None], 1.0) / np.square(spreads)
+        squares = _fill(np.where(absent, np.nan, variances + np.square(means)))
+        means = _fill(np.where(absent, np.nan, means))
+        centre, scale, nothing = table.centre, table.scale, np.zeros(len(table.centre))
         plain = cls(means, squares, proportions, centre, scale, nothing, nothing, nothing, nothing)
-        shares = [np.bincount(y, minlength=n_classes) / len(y) for y in codes]
         found = [
             plain._solve(mean, np.square(std), share)[:2]
-            for mean, std, share in zip(*raw, shares, strict=True)
+            for mean, std, share in zip(table.source_means, table.spreads, table.shares, strict=True)
         ]
         centres = np.stack([(c - centre) / scale for c, _ in found])
         scales = np.log(np.stack([s for _, s in found]) / scale)
@@ -132,9 +120,3 @@ def _variance(table: Floats) -> Floats:
 
 def _share(variance: Floats, doubt: Floats) -> Floats:
     return variance / np.maximum(variance + doubt, np.finfo(np.float64).tiny)
-
-
-def spread(X: Floats, usual: Floats) -> Floats:
-    """Return the std of each column, or the usual one where the column does not vary."""
-    found = X.std(axis=0)
-    return np.where(found > 1e-6 * usual, found, usual)

@@ -8,13 +8,9 @@ from baryflow.estimators.adaptation import EVEN, Options
 from baryflow.estimators.decision import Decision, weights_of
 from baryflow.estimators.novelty import Novelty
 from baryflow.estimators.rehearsal import Progress, rehearse
-from baryflow.estimators.sources import (
-    SourceModel,
-    SourceOptions,
-    learn_sources,
-    measure,
-    pooled_moments,
-)
+from baryflow.estimators.source_model import SourceModel
+from baryflow.estimators.source_table import SourceTable
+from baryflow.estimators.sources import LabelledRows, SourceOptions, learn_sources
 from baryflow.validation import Floats, Integers
 
 
@@ -53,7 +49,7 @@ def learn(
     weights = weights_of(predictor)
     scatter = None
     if source_options.view:
-        scatter = measure(rows, codes, n_classes, pooled_moments(rows)[1])
+        scatter = LabelledRows(rows, codes).measure(SourceTable.of(rows, codes, n_classes))
     model = learn_sources(rows, codes, n_classes, source_options, scatter)
     if predictor == "source":
         decision = Decision(reason="chosen by you: predictor is 'source'")

@@ -33,12 +33,14 @@ class LinearClassifier:
         codes: Integers,
         n_classes: int,
         *,
+        weights: Floats | None = None,
         basis: Floats | None = None,
         max_steps: int = STEPS,
     ) -> Self:
         """Fit on standardised rows; classes without a row are never predicted.
 
-        With a `basis`, shape (d, q), only what rows have in its span is used.
+        With `weights` rows stand for so many each. With a `basis`, shape (d, q), only what rows have in
+        its span is used.
         """
         coefficients = np.zeros((Z.shape[1], n_classes))
         intercepts = np.full(n_classes, _NEVER)
@@ -49,7 +51,7 @@ class LinearClassifier:
         model = LogisticRegression(max_iter=max_steps)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(Z if basis is None else Z @ basis, codes)
+            model.fit(Z if basis is None else Z @ basis, codes, sample_weight=weights)
         found = model.coef_.T if basis is None else basis @ model.coef_.T
         if len(present) == 2:  # scikit-learn keeps one row of coefficients for two classes
             coefficients[:, present[1]] = found[:, 0]

@@ -15,7 +15,7 @@ from scipy.special import softmax
 from baryflow.core.dictionary import Domain
 from baryflow.core.transport import fast_squared_distances
 from baryflow.estimators.linear import reweight
-from baryflow.estimators.sources import SourceModel
+from baryflow.estimators.source_model import SourceModel
 from baryflow.estimators.target import Seen
 from baryflow.validation import Floats
 

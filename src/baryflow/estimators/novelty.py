@@ -8,9 +8,9 @@ import numpy as np
 
 from baryflow.core.points import Points
 from baryflow.estimators.adaptation import Adaptation, measure_remoteness
-from baryflow.estimators.class_moments import spread
 from baryflow.estimators.decision import Decision
-from baryflow.estimators.sources import SourceModel
+from baryflow.estimators.source_model import SourceModel
+from baryflow.estimators.source_table import spread
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats
 

@@ -22,13 +22,9 @@ from baryflow.estimators.adaptation import EVEN, EXPERTS, PROBABILITY_FLOOR, Opt
 from baryflow.estimators.decision import SOURCE_ALONE, Decision
 from baryflow.estimators.experts import PART, POINT, accuracy_of, as_good, likeliest_weights
 from baryflow.estimators.orders import number_within, stream_order
-from baryflow.estimators.sources import (
-    SourceModel,
-    SourceOptions,
-    learn_sources,
-    pooled_moments,
-    standardise,
-)
+from baryflow.estimators.source_model import SourceModel
+from baryflow.estimators.source_table import SourceTable
+from baryflow.estimators.sources import SourceOptions, learn_sources
 from baryflow.estimators.target import Target, row_settings
 from baryflow.estimators.threads import one_thread
 from baryflow.validation import Floats, Integers
@@ -173,7 +169,7 @@ def _cast(
     numbers = np.arange(len(rows))
     if len(rows) > _MOST_SOURCES + 1:
         scatter = None
-    usual = None if scatter is None else pooled_moments(rows)[1]
+    table = None if scatter is None else SourceTable.of(rows, codes, n_classes)
     found: list[tuple[Any, ...]] = []
     for left_out in _spread_out(numbers, _MOST_PLAYS):
         rest = _spread_out(np.roll(numbers, -left_out)[1:], _MOST_SOURCES)
@@ -184,8 +180,8 @@ def _cast(
         kept = _thin_out([rows[i] for i in rest], [codes[i] for i in rest])
         X, y = rows[left_out], codes[left_out]
         known = scatter
-        if scatter is not None and usual is not None:
-            known = scatter - Scatter.of(standardise(X, usual), y, n_classes)
+        if scatter is not None and table is not None:
+            known = scatter - Scatter.of(table.standardise(X, left_out), y, n_classes)
         found.append((*kept, n_classes, options, known, X, y))
     return found
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from baryflow.estimators.source_table import SourceTable
 from baryflow.validation import Floats
 
 #: A value is a glitch if it is so many times farther from the sources' centre than any of theirs.
@@ -32,12 +33,12 @@ class Limits:
     high: Floats
 
     @classmethod
-    def of(cls, rows: list[Floats], centre: Floats, scale: Floats, constant: Any) -> Limits:
-        """Measure how far the sources reach; a column that is constant there has no limits."""
-        reach = np.max([np.abs((X - centre) / scale).max(axis=0) for X in rows], axis=0)
-        width = _TIMES * np.maximum(reach, _LEAST_REACH) * scale
-        width = np.where(constant, np.inf, width)
-        return cls(centre - width, centre + width)
+    def of(cls, table: SourceTable) -> Limits:
+        """Allow for more than what the sources reach; a column that is constant there has no limits."""
+        reach = np.maximum(table.highest - table.centre, table.centre - table.lowest) / table.scale
+        width = _TIMES * np.maximum(reach, _LEAST_REACH) * table.scale
+        width = np.where(table.constant, np.inf, width)
+        return cls(table.centre - width, table.centre + width)
 
     def screen(self, X: Floats) -> Floats:
         """Return rows in which glitches are missing values; the same array if there are none."""

@@ -1,33 +1,30 @@
-"""What is learned from the labelled sources, before any target row is seen."""
+"""Learning from the labelled sources, before any target row is seen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
 
 import numpy as np
 
-from baryflow.core.dictionary import Dictionary, Domain
 from baryflow.core.discriminant import Discriminants, Scatter
 from baryflow.core.mixture import Mixture
 from baryflow.core.proportions import ProportionPrior
 from baryflow.estimators.atoms import mix_class, split_classes, start_dictionary
-from baryflow.estimators.class_moments import ClassMoments, spread
-from baryflow.estimators.linear import STEPS, LinearClassifier, reweight, telling_basis
+from baryflow.estimators.class_moments import ClassMoments
+from baryflow.estimators.linear import STEPS, LinearClassifier, telling_basis
 from baryflow.estimators.sensors import Limits
+from baryflow.estimators.source_model import Classifiers, SourceModel
+from baryflow.estimators.source_table import SourceTable
 from baryflow.validation import Floats, Integers
 
-#: Smallest std of a target component in the loss, in units of the usual spread within a class.
-_COMPONENT_FLOOR = 0.05
-#: A column whose std is below this part of its largest value does not vary.
-_ROUNDING = 1e-10
 #: Block steps of the dictionary with the sources, from their rows and from mixtures of unknown making.
 _TRAINING_STEPS, _MIXTURE_STEPS = 5, 20
 #: With more columns than this, classifiers are fitted on what tells classes apart: on at least so many
 #: directions, and on twice as many as there are classes.
-_MANY_COLUMNS, _FEWEST_DIRECTIONS = 512, 64
+MANY_COLUMNS, _FEWEST_DIRECTIONS = 512, 64
 
 
 @dataclass(frozen=True)
@@ -45,150 +42,69 @@ class SourceOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class Classifiers:
-    """What needs rows of the sources: two classifiers, and how their columns and classes behave."""
+class LabelledRows:
+    """Complete rows and class numbers of every source, a list entry for each.
 
-    pooled: LinearClassifier  # of rows standardised with the pooled moments
-    own: LinearClassifier  # of rows standardised with their domain's moments
-    limits: Limits
-    classes: ClassMoments
+    `weights`, for all rows one source after the other: for how many rows each of them stands.
+    """
+
+    rows: list[Floats]
+    codes: list[Integers]
+    weights: Floats | None = None
+
+    @cached_property
+    def labels(self) -> Integers:
+        """Class numbers of all rows."""
+        return np.concatenate(self.codes)
+
+    def standardised(self, table: SourceTable) -> list[Floats]:
+        """Return the rows of every source around its mean, in units of its stds."""
+        return [table.standardise(X, number) for number, X in enumerate(self.rows)]
+
+    def measure(self, table: SourceTable) -> Scatter:
+        """Return how the rows spread within classes, each source standardised by itself."""
+        parts = zip(self.standardised(table), self.codes, strict=True)
+        return reduce(add, (Scatter.of(Z, y, table.n_classes) for Z, y in parts))
 
 
 @dataclass(frozen=True, eq=False)
-class SourceModel:
-    """Classifiers, view, prior of the proportions and the source-only dictionary.
+class Outlook:
+    """How rows of the sources are looked at: through a view, or around their common centre."""
 
-    In the *view*, rows are standardised with their own domain's moments and projected on the
-    discriminant directions; without it they are only moved to the sources' common centre. A model
-    of mixtures has no classifiers.
-    """
-
-    n_classes: int
-    centre: Floats  # pooled mean and std of the sources' columns
-    scale: Floats
+    table: SourceTable
     view: Discriminants | None
     unit: Floats  # usual spread within a class, in the coordinates of the mixtures
-    classifiers: Classifiers | None
-    prior: ProportionPrior
-    usual: Floats  # class proportions that are expected of a target
-    told: bool  # by the user, and not only by the sources
-    dictionary: Dictionary
-    domains: list[Domain]
-    loss_curve: Floats
+    #: Directions in which classes stand apart, also if they are not looked through.
+    directions: Floats | None
 
-    @property
-    def n_dimensions(self) -> int:
-        """Columns of the means in the coordinates of the mixtures."""
-        return len(self.unit)
+    @classmethod
+    def of(cls, table: SourceTable, scatter: Scatter | None, *, view: bool) -> Outlook:
+        """Find the discriminants of a scatter; without one nothing is known of directions."""
+        found = None if scatter is None else scatter.discriminants()
+        directions = None if found is None else found.directions
+        if found is None or not view:
+            return cls(table, None, table.within, directions)
+        # The shrunken spread within a class is 1, by construction.
+        return cls(table, found, np.ones(found.directions.shape[1]), directions)
 
-    @cached_property
-    def slot_classes(self) -> Integers:
-        """Class of each slot of the atoms."""
-        return np.repeat(np.arange(self.n_classes), self.dictionary.n_slots // self.n_classes)
-
-    @property
-    def of_rows(self) -> Classifiers:
-        """What was learned from rows."""
-        if self.classifiers is None:
-            raise ValueError("a model of mixtures has no classifiers")
-        return self.classifiers
-
-    def pooled_proba(self, X: Floats) -> Floats:
-        """Return the probabilities of the source classifier that knows nothing of the target."""
-        return self.of_rows.pooled.proba((X - self.centre) / self.scale)
-
-    def own_proba(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
-        """Return those of the classifier that standardises with the target's moments."""
-        return self.of_rows.own.proba((X - centre) / scale)
-
-    def source_proba(self, X: Floats) -> Floats:
-        """Return the pooled classifier's probabilities, given what the user expects of a target."""
-        return self.given_prior(self.pooled_proba(X))
-
-    def given_prior(self, pooled: Floats) -> Floats:
-        """Return the pooled classifier's probabilities for the mix that the user expects, if any."""
-        return reweight(pooled, self.usual / self.prior.mean) if self.told else pooled
-
-    def moments_at(
-        self, mean: Floats, variance: Floats, shares: Floats, mass: float
-    ) -> tuple[Floats, Floats]:
-        """Return centre and scale of a target with this mean and variance, if its mix is `shares`."""
-        if self.classifiers is None:
-            return self.centre, self.scale
-        return self.classifiers.classes.at(mean, variance, shares, mass)
-
-    def project(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
-        """Return rows in the coordinates of the mixtures."""
+    def see(self, X: Floats, number: int) -> Floats:
+        """Return complete rows of a source in the coordinates of the mixtures."""
         if self.view is None:
-            return X - self.centre
-        return ((X - centre) / scale) @ self.view.directions
+            return X - self.table.centre
+        return self.table.standardise(X, number) @ self.view.directions
 
-    def lift(self, mixture: Mixture, centre: Floats, scale: Floats) -> Mixture:
-        """Return a mixture of these coordinates in the columns and units of rows."""
-        if self.view is None:
-            means, stds = mixture.means + self.centre, mixture.stds
-        else:
-            means = centre + scale * (mixture.means @ self.view.lift.T)
-            variances = np.square(mixture.stds) @ np.square(self.view.lift.T) + self.view.rest
-            stds = scale * np.sqrt(np.maximum(variances, np.finfo(np.float64).tiny))
-        return Mixture(mixture.weights, means, stds, mixture.labels, mixture.mass)
-
-    def metric(self, scale: Floats) -> Floats | None:
-        """Return the matrix through which raw rows are compared; None: as they are."""
-        return None if self.view is None else self.view.directions / scale[:, None]
-
-    def variances(
-        self, variances_in: Callable[[Floats], Floats] | None, stds: Floats, scale: Floats
-    ) -> Floats:
-        """Return the variances of components in the coordinates of the mixtures.
-
-        `variances_in` gives those of ``x @ metric``; without it the stds of the columns must do.
-        """
-        metric = self.metric(scale)
-        if metric is None or variances_in is None:
-            return np.square(stds)
-        return variances_in(metric)
-
-    def points(self, means: Floats, variances: Floats, centre: Floats, scale: Floats) -> Floats:
-        """Return components of a target as points (mean, std) of the dictionary, without labels.
-
-        `means` are raw, `variances` in the coordinates of the mixtures.
-        """
-        floored = np.sqrt(np.maximum(variances, (_COMPONENT_FLOOR * self.unit) ** 2))
-        return np.hstack([self.project(means, centre, scale), floored])
-
-    def slot_weights(self, shares: Floats) -> Floats:
-        """Return the weights of the slots of a domain with these class proportions."""
-        classes = self.slot_classes
-        return np.asarray(shares[classes] * (self.n_classes / len(classes)))
-
-    def target(self, weights: Floats, points: Floats, slot_weights: Floats) -> Domain:
-        """Return a target as a domain of the dictionary, half-way between all atoms."""
-        n_atoms = len(self.dictionary.atoms)
-        even = np.full(n_atoms, 1.0 / n_atoms)
-        return Domain(weights, points, slot_weights, even, n_used=2 * self.n_dimensions)
+    def basis(self, sources: LabelledRows) -> Floats | None:
+        """Return the directions in which classifiers are fitted, if there are too many columns."""
+        d, n_classes = len(self.table.centre), self.table.n_classes
+        if d <= MANY_COLUMNS or self.directions is None:
+            return None
+        wanted = min(d, max(_FEWEST_DIRECTIONS, 2 * n_classes))
+        return telling_basis(sources.standardised(self.table), sources.codes, self.directions, wanted)
 
 
-def standardise(X: Floats, scale: Floats) -> Floats:
-    """Return the rows of a domain around its mean, in units of its stds; `scale` is the usual one."""
-    return np.asarray((X - X.mean(axis=0)) / spread(X, scale))
-
-
-def measure(rows: Sequence[Floats], codes: Sequence[Integers], n_classes: int, scale: Floats) -> Scatter:
-    """Return how rows of the sources spread within classes, each standardised by itself."""
-    parts = (Scatter.of(standardise(X, scale), y, n_classes) for X, y in zip(rows, codes, strict=True))
-    return reduce(add, parts)
-
-
-def pooled_moments(rows: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
-    """Return mean and std of the columns of all sources, and which columns are constant.
-
-    A constant column, also one that varies by rounding alone, has the std 1.
-    """
-    everything = np.concatenate(rows)
-    centre, scale = everything.mean(axis=0), everything.std(axis=0)
-    constant = scale <= _ROUNDING * np.abs(everything).max(axis=0)
-    return centre, np.where(constant, 1.0, scale), constant
+def needs_scatter(n_features: int, options: SourceOptions) -> bool:
+    """Tell whether discriminants are needed: for the view, or because of many columns."""
+    return options.view or n_features > MANY_COLUMNS
 
 
 def learn_sources(
@@ -200,60 +116,113 @@ def learn_sources(
 ) -> SourceModel:
     """Learn from complete rows, a list entry for each source.
 
-    `scatter`, if it is known already, is what :func:`measure` says of the sources.
+    `scatter`, if it is known already, is what :meth:`LabelledRows.measure` says of the sources.
     """
-    labels = np.concatenate(codes)
-    centre, scale, constant = pooled_moments(rows)
-    standardised = [standardise(X, scale) for X in rows]
-    view = basis = None
-    if options.view or len(centre) > _MANY_COLUMNS:
-        view = (scatter or measure(rows, codes, n_classes, scale)).discriminants()
-        if len(centre) > _MANY_COLUMNS:
-            wanted = min(len(centre), max(_FEWEST_DIRECTIONS, 2 * n_classes))
-            basis = telling_basis(standardised, codes, view.directions, wanted)
-    if options.view and view is not None:
-        seen = [Z @ view.directions for Z in standardised]
-        unit = np.ones(seen[0].shape[1])  # the shrunken spread within a class, by construction
-    else:
-        view, seen = None, [X - centre for X in rows]
-        unit = _within(seen, codes)
-    counts = np.stack([np.bincount(c, minlength=n_classes) for c in codes]).astype(np.float64)
-    m = options.components_per_class
+    sources, table = LabelledRows(rows, codes), SourceTable.of(rows, codes, n_classes)
+    if scatter is None and needs_scatter(rows[0].shape[1], options):
+        scatter = sources.measure(table)
+    outlook = Outlook.of(table, scatter, view=options.view)
+    basis = outlook.basis(sources)
+    return build_model(
+        outlook,
+        *mix_sources(sources, outlook, options),
+        pooled=fit_pooled(sources, table, options, basis),
+        own=fit_own(sources, table, options, basis),
+        options=options,
+    )
+
+
+def mix_sources(
+    sources: LabelledRows, outlook: Outlook, options: SourceOptions
+) -> tuple[list[list[Mixture | None]], list[Mixture]]:
+    """Return the mixture of every class of every source, and of every class on the whole."""
+    seen = [outlook.see(X, number) for number, X in enumerate(sources.rows)]
 
     def describe(V: Floats) -> Mixture:
-        return mix_class(V, unit, m, options.seed)
+        return mix_class(V, outlook.unit, options.components_per_class, options.seed)
 
+    classes = range(outlook.table.n_classes)
     together = np.concatenate(seen)
-    dictionary, domains = start_dictionary(
+    return (
         [
-            [describe(V[y == c]) if (y == c).any() else None for c in range(n_classes)]
-            for V, y in zip(seen, codes, strict=True)
+            [describe(V[y == c]) if (y == c).any() else None for c in classes]
+            for V, y in zip(seen, sources.codes, strict=True)
         ],
-        [describe(together[labels == c]) for c in range(n_classes)],
-        counts / counts.sum(axis=1, keepdims=True),
-        n_slots=m,
+        [describe(together[sources.labels == c]) for c in classes],
+    )
+
+
+def fit_pooled(
+    sources: LabelledRows, table: SourceTable, options: SourceOptions, basis: Floats | None
+) -> LinearClassifier:
+    """Fit the classifier that knows nothing of where a row comes from."""
+    Z = (np.concatenate(sources.rows) - table.centre) / table.scale
+    return _fit(Z, sources, table, options, basis)
+
+
+def fit_own(
+    sources: LabelledRows, table: SourceTable, options: SourceOptions, basis: Floats | None
+) -> LinearClassifier:
+    """Fit the classifier of rows that are standardised source by source."""
+    return _fit(np.concatenate(sources.standardised(table)), sources, table, options, basis)
+
+
+def _fit(
+    Z: Floats,
+    sources: LabelledRows,
+    table: SourceTable,
+    options: SourceOptions,
+    basis: Floats | None,
+) -> LinearClassifier:
+    return LinearClassifier.fit(
+        Z,
+        sources.labels,
+        table.n_classes,
+        weights=sources.weights,
+        basis=basis,
+        max_steps=options.classifier_steps,
+    )
+
+
+def build_model(
+    outlook: Outlook,
+    parts: list[list[Mixture | None]],
+    together: list[Mixture],
+    *,
+    pooled: LinearClassifier,
+    own: LinearClassifier,
+    options: SourceOptions,
+) -> SourceModel:
+    """Learn the dictionary, and put together what is known of the sources.
+
+    Parameters
+    ----------
+    parts, together
+        As :func:`mix_sources` gives them.
+    pooled, own : LinearClassifier
+    """
+    table = outlook.table
+    dictionary, domains = start_dictionary(
+        parts,
+        together,
+        table.shares,
+        n_slots=options.components_per_class,
         n_atoms=options.n_atoms,
-        std_floor=1e-2 * float(unit.min()),
+        std_floor=1e-2 * float(outlook.unit.min()),
     )
     curve = dictionary.fit(domains, max_steps=_TRAINING_STEPS, tol=1e-3)
-    prior = ProportionPrior.of(counts)
-
-    def classify(Z: Floats) -> LinearClassifier:
-        return LinearClassifier.fit(
-            Z, labels, n_classes, basis=basis, max_steps=options.classifier_steps
-        )
-
+    prior = ProportionPrior.of(table.counts)
     return SourceModel(
-        n_classes=n_classes,
-        centre=centre,
-        scale=scale,
-        view=view,
-        unit=unit,
+        n_classes=table.n_classes,
+        centre=table.centre,
+        scale=table.scale,
+        view=outlook.view,
+        unit=outlook.unit,
         classifiers=Classifiers(
-            pooled=classify((np.concatenate(rows) - centre) / scale),
-            own=classify(np.concatenate(standardised)),
-            limits=Limits.of(rows, centre, scale, constant),
-            classes=ClassMoments.of(rows, codes, prior.mean, centre, scale),
+            pooled=pooled,
+            own=own,
+            limits=Limits.of(table),
+            classes=ClassMoments.of(table, prior.mean),
         ),
         prior=prior,
         usual=prior.mean if options.class_prior is None else options.class_prior,
@@ -304,17 +273,3 @@ def learn_mixtures(
         domains=domains,
         loss_curve=curve,
     )
-
-
-def _within(seen: list[Floats], codes: list[Integers]) -> Floats:
-    """Return the pooled std within classes of domains, for every column."""
-    total, count = np.zeros(seen[0].shape[1]), 0
-    for V, y in zip(seen, codes, strict=True):
-        for c in np.unique(y):
-            rows = V[y == c]
-            total += np.square(rows - rows.mean(axis=0)).sum(axis=0)
-            count += len(rows)
-    found = np.sqrt(total / count)
-    whole = np.concatenate(seen).std(axis=0)
-    found = np.maximum(found, 1e-3 * whole)
-    return np.where(found > 0.0, found, 1.0)

@@ -12,10 +12,10 @@ from baryflow.core.mixture import Mixture
 from baryflow.core.paper_summary import PaperSummary, PaperSummaryState
 from baryflow.core.settings import PaperSettings, Settings
 from baryflow.core.summary import StreamSummary, StreamSummaryState
-from baryflow.estimators.class_moments import spread
 from baryflow.estimators.domains import fill_gaps
 from baryflow.estimators.sensors import Tally
-from baryflow.estimators.sources import SourceModel
+from baryflow.estimators.source_model import SourceModel
+from baryflow.estimators.source_table import spread
 from baryflow.validation import Booleans, Floats
 
 #: Components kept of a target, for each class.

@@ -15,7 +15,7 @@ from baryflow.core.points import Points
 from baryflow.estimators.adaptation import Adaptation, floor_stds, measure_remoteness
 from baryflow.estimators.follower import STRANGE, Follower
 from baryflow.estimators.novelty import Novelty
-from baryflow.estimators.sources import SourceModel
+from baryflow.estimators.source_model import SourceModel
 from baryflow.estimators.threads import one_thread
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_real
