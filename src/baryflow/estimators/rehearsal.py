@@ -32,7 +32,7 @@ from baryflow.validation import Floats, Integers
 #: What is played: the orders of streams.
 PLAYS = ("shuffled", "class by class")
 #: Sources that play a target at most, sources from which they are learned, and classes.
-_MOST_PLAYS, _MOST_SOURCES, _MOST_CLASSES = 8, 8, 40
+MOST_PLAYS, _MOST_SOURCES, _MOST_CLASSES = 8, 8, 40
 #: Rows of the first batch of a stream that is played, the fewest that are worth it, and the most.
 _FIRST_BATCH, _FEWEST, _LONGEST = 32, 40, 1000
 #: Rows of the sources used to fit the classifiers that play the game, and steps of their optimiser.
@@ -52,7 +52,20 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, eq=False)
-class _Play:
+class Player:
+    """A source that will be left out, and the rows of the others to learn from."""
+
+    rows: list[Floats]
+    codes: list[Integers]
+    n_classes: int
+    options: SourceOptions
+    scatter: Scatter | None  # of the others, if it is known already
+    X: Floats
+    y: Integers
+
+
+@dataclass(frozen=True, eq=False)
+class Play:
     """A source that is left out, and the model of the others."""
 
     model: SourceModel
@@ -61,7 +74,7 @@ class _Play:
 
 
 @dataclass(frozen=True, eq=False)
-class _Guess:
+class Guess:
     """The next rows of a stream that is played, and what is said of them."""
 
     stream: int
@@ -100,41 +113,39 @@ def rehearse(
     progress : callable, optional
         Called as ``progress(done, total, what)``.
     """
-    if len(rows) < 2 or n_classes < 2:
-        return _nothing_left_out("one source" if len(rows) < 2 else "one class", weights)
-    cast = _cast(rows, codes, n_classes, source_options, scatter)
-    if not cast:
-        return Decision(
-            weights=tuple(weights or EVEN),
-            reason="every source has a class that no other has, so nothing can be left out to see "
-            "whether adapting helps",
-        )
-    total = 2 * len(cast)
-    plays: list[_Play] = []
+    players = cast(rows, codes, n_classes, source_options, scatter)
+    if not players:
+        return unplayed(len(rows), n_classes, weights)
+    total = 2 * len(players)
+    plays: list[Play] = []
     tables: list[Any] = []
     work = Parallel(n_jobs=n_jobs, return_as="generator")
-    for play, table in work(delayed(_learn)(*part, options, weights) for part in cast):
+    for play, table in work(delayed(learn_play)(player, options, weights) for player in players):
         plays.append(play)
         tables.append(table)
         if progress is not None:
             progress(len(plays), total, "learning from the other sources")
-    last = _choose_weights(tables) if weights is None else tuple(weights)
-    found: list[list[_Guess]] = []
-    for guesses in work(delayed(_perform)(play, options, last) for play in plays):
+    last = choose_weights(tables) if weights is None else tuple(weights)
+    found: list[list[Guess]] = []
+    for guesses in work(delayed(perform)(play, options, last) for play in plays):
         found.append(guesses)
         if progress is not None:
             progress(len(plays) + len(found), total, "playing sources as targets")
-    return _decide([g for number in range(len(PLAYS)) for some in found for g in some
-                    if g.stream == number], last)  # fmt: skip
+    return decide(found, last)
 
 
-def _nothing_left_out(what: str, weights: Sequence[float] | None) -> Decision:
-    reason = f"there is {what} only, so nothing can be left out to see whether adapting helps"
-    return Decision(weights=tuple(weights or EVEN), reason=reason)
+def unplayed(n_sources: int, n_classes: int, weights: Sequence[float] | None) -> Decision:
+    """Decide where nobody can play."""
+    reason = "every source has a class that no other has, so nothing can be left out"
+    if n_sources < 2 or n_classes < 2:
+        what = "one source" if n_sources < 2 else "one class"
+        reason = f"there is {what} only, so nothing can be left out"
+    return Decision(weights=tuple(weights or EVEN), reason=f"{reason} to see whether adapting helps")
 
 
-def _decide(guesses: list[_Guess], last: tuple[float, ...]) -> Decision:
-    """Choose the weights at the beginning, and whether to adapt at all."""
+def decide(found: list[list[Guess]], last: tuple[float, ...]) -> Decision:
+    """Choose the weights at the beginning, and whether to adapt at all, from what each play gave."""
+    guesses = [g for number in range(len(PLAYS)) for some in found for g in some if g.stream == number]
     if not guesses:
         return Decision(weights=last, reason="the sources have too few rows to play a target")
     first = _choose_beginning(guesses, last)
@@ -153,14 +164,16 @@ def _decide(guesses: list[_Guess], last: tuple[float, ...]) -> Decision:
     return decision
 
 
-def _cast(
+def cast(
     rows: list[Floats],
     codes: list[Integers],
     n_classes: int,
     options: SourceOptions,
     scatter: Scatter | None,
-) -> list[tuple[Any, ...]]:
-    """Return who plays: the sources that teach, the one that is left out, and what is known already."""
+) -> list[Player]:
+    """Return who plays: nobody, if there is nothing that can be left out."""
+    if len(rows) < 2 or n_classes < 2:
+        return []
     # A source that plays a target has its own mix, not the one that is expected of the target.
     options = replace(options, class_prior=None, classifier_steps=_CLASSIFIER_STEPS)
     if n_classes > _MOST_CLASSES:
@@ -170,8 +183,8 @@ def _cast(
     if len(rows) > _MOST_SOURCES + 1:
         scatter = None
     table = None if scatter is None else SourceTable.of(rows, codes, n_classes)
-    found: list[tuple[Any, ...]] = []
-    for left_out in _spread_out(numbers, _MOST_PLAYS):
+    found: list[Player] = []
+    for left_out in _spread_out(numbers, MOST_PLAYS):
         rest = _spread_out(np.roll(numbers, -left_out)[1:], _MOST_SOURCES)
         if scatter is not None:
             rest = np.delete(numbers, left_out)
@@ -182,7 +195,7 @@ def _cast(
         known = scatter
         if scatter is not None and table is not None:
             known = scatter - Scatter.of(table.standardise(X, left_out), y, n_classes)
-        found.append((*kept, n_classes, options, known, X, y))
+        found.append(Player(*kept, n_classes, options, known, X, y))
     return found
 
 
@@ -218,23 +231,16 @@ def _thin_out(rows: list[Floats], codes: list[Integers]) -> tuple[list[Floats], 
 
 
 @one_thread  # bits depend on it, and another process does not share the limit
-def _learn(
-    rows: list[Floats],
-    codes: list[Integers],
-    n_classes: int,
-    source_options: SourceOptions,
-    scatter: Scatter | None,
-    X: Floats,
-    y: Integers,
-    options: Options,
-    weights: Sequence[float] | None,
-) -> tuple[_Play, tuple[Floats, Integers] | None]:
+def learn_play(
+    player: Player, options: Options, weights: Sequence[float] | None
+) -> tuple[Play, tuple[Floats, Integers] | None]:
     """Learn from the sources that are not left out; ask the experts, if their weights are wanted.
 
     The experts are asked with the mix known: finding it is not what they are judged by.
     """
-    model = learn_sources(rows, codes, n_classes, source_options, scatter)
-    play = _Play(model, X, y)
+    n_classes, X, y = player.n_classes, player.X, player.y
+    model = learn_sources(player.rows, player.codes, n_classes, player.options, player.scatter)
+    play = Play(model, X, y)
     if weights is not None:
         return play, None
     turn = np.random.default_rng(0).permutation(len(y))[:_LONGEST]
@@ -251,7 +257,7 @@ def _new_target(model: SourceModel) -> Target:
     return Target(model, row_settings(model.n_classes, view=model.view is not None))
 
 
-def _choose_weights(tables: list[tuple[Floats, Integers]]) -> tuple[float, ...]:
+def choose_weights(tables: list[tuple[Floats, Integers]]) -> tuple[float, ...]:
     """Return the most even weights of the experts that are not worse than the best."""
     logs, answers = [table for table, _ in tables], [y for _, y in tables]
     candidates = [likeliest_weights(logs, answers, evenness) for evenness in _EVENNESS] + [EVEN]
@@ -262,7 +268,7 @@ def _choose_weights(tables: list[tuple[Floats, Integers]]) -> tuple[float, ...]:
     return candidates[as_good(np.array(accuracy), POINT)]
 
 
-def _choose_beginning(guesses: list[_Guess], last: tuple[float, ...]) -> tuple[float, ...]:
+def _choose_beginning(guesses: list[Guess], last: tuple[float, ...]) -> tuple[float, ...]:
     """Return the weights at the beginning of a stream that are nearest to not adapting.
 
     From the source classifier alone to the likeliest weights: the first that is not worse than the best.
@@ -288,7 +294,7 @@ def _choose_beginning(guesses: list[_Guess], last: tuple[float, ...]) -> tuple[f
     return candidates[as_good(np.array(accuracy))]
 
 
-def _score(guesses: list[_Guess], decision: Decision) -> tuple[tuple[str, float, float], ...]:
+def _score(guesses: list[Guess], decision: Decision) -> tuple[tuple[str, float, float], ...]:
     """Return the accuracy of the source classifier and of the adapted one in each kind of stream."""
     found = []
     for number, order in enumerate(PLAYS):
@@ -303,7 +309,7 @@ def _score(guesses: list[_Guess], decision: Decision) -> tuple[tuple[str, float,
 
 
 @one_thread
-def _perform(play: _Play, options: Options, weights: Sequence[float]) -> list[_Guess]:
+def perform(play: Play, options: Options, weights: Sequence[float]) -> list[Guess]:
     """Play a source as streams; guess the next rows of each after every doubling."""
     model = play.model
     guesses = []
@@ -327,5 +333,5 @@ def _perform(play: _Play, options: Options, weights: Sequence[float]) -> list[_G
             logs = np.log(np.stack(tables) + PROBABILITY_FLOOR)
             part = (after - end) / len(turn)
             far = adaptation.remoteness(X)
-            guesses.append(_Guess(number, adaptation.seen, part, logs, play.y[ahead], far))
+            guesses.append(Guess(number, adaptation.seen, part, logs, play.y[ahead], far))
     return guesses
