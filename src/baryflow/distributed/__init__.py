@@ -1,1 +1,17 @@
-"""The same methods on Dask: histories larger than memory, fleets of targets, backfills."""
+"""The same methods on Dask: histories larger than memory, fleets of targets, backfills.
+
+Rows stay where they are, in partitions; only small summaries of them travel. What comes out is an
+ordinary model, and what was adapted elsewhere is an ordinary state.
+"""
+
+try:
+    from baryflow.distributed.cluster import connect
+    from baryflow.distributed.fitting import fit
+    from baryflow.distributed.parts import Parts, from_arrays, from_frame, read_parquet
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"baryflow.distributed needs Dask ({error.name} is not there): pip install 'baryflow[dask]'",
+        name=error.name,
+    ) from error
+
+__all__ = ["Parts", "connect", "fit", "from_arrays", "from_frame", "read_parquet"]

@@ -101,10 +101,9 @@ class Components:
 
     def __iter__(self) -> Iterator[tuple[int, slice]]:
         """Yield every cell and where its components stand."""
-        cells, starts = np.unique(self.cells, return_index=True)
-        ends = [*starts[1:].tolist(), len(self.cells)]
-        for cell, start, end in zip(cells.tolist(), starts.tolist(), ends, strict=True):
-            yield cell, slice(start, end)
+        cells, starts, counts = np.unique(self.cells, return_index=True, return_counts=True)
+        for cell, start, n in zip(cells.tolist(), starts.tolist(), counts.tolist(), strict=True):
+            yield cell, slice(start, start + n)
 
     def reduced(self, most: int) -> Components:
         """Return at most so many components for each cell."""

@@ -12,12 +12,10 @@ from baryflow.core.dictionary import PROXIMAL
 from baryflow.estimators.adaptation import ONLINE_STEPS
 from baryflow.estimators.base import Adapter, AdapterState, SourceRows
 from baryflow.estimators.domains import check_labels, check_new_source, find_places, name_sources
-from baryflow.estimators.follower import Follower
 from baryflow.estimators.parameters import (
     PAPER,
     check_following,
     manner_of,
-    remember_fixed,
     require_unchanged,
 )
 from baryflow.estimators.sensors import warn
@@ -223,7 +221,10 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
         # What is expected of the classes is learned anew, perhaps for more of them.
         require_unchanged(self, self._learned_with, but=("class_prior",))
         if (kept := self._kept) is None:
-            raise InvalidInputError("add_source needs the rows of the sources: use keep_sources=True")
+            raise InvalidInputError(
+                "add_source needs the rows of the sources, which were not kept: fit with "
+                "keep_sources=True, in memory"
+            )
         check_new_source(X, y, name, self.sources_)
         rows = self._rows(X)
         known = kept.plus(rows, check_labels(y, len(rows)), name)
@@ -239,13 +240,10 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
 
     def _begin(self, X: Floats, y: Any, names: Any) -> None:
         """Learn all sources; nothing of the model changes unless all of it succeeds."""
-        manner = manner_of(self, len(np.unique(y)))
-        learned, self.classes_, self.sources_ = self._learn(X, y, names)
-        self._follower, self._following_with = Follower(learned, manner), self.get_params(deep=False)
-        self._learned_with = remember_fixed(self)
-        self._kept = SourceRows(X.copy(), np.array(y), np.array(names)) if self.keep_sources else None
-        self.columns_ = {}
-        self._expose()
+        manner_of(self, len(np.unique(y)))  # refuses what cannot be before the long work
+        found = self._learn(X, y, names)
+        rows = SourceRows(X.copy(), np.array(y), np.array(names)) if self.keep_sources else None
+        self._settle(*found, rows)
 
     # -- the target ------------------------------------------------------------------------------
 

@@ -2,19 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Self
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from baryflow.estimators.follower import Follower, FollowerState
+from baryflow.estimators.learned import Learned
+from baryflow.estimators.parameters import manner_of, remember_fixed
 from baryflow.exceptions import InvalidInputError
 
 
 class HasTwins:
     """Can be told apart from what it has seen of its target; mixed into an adapter."""
 
+    classes_: Any
+    sources_: list[Any]
     columns_: dict[Any, str]
+    n_features_in_: int
+    feature_names_in_: Any
+    get_params: Callable[..., dict[str, Any]]
+    _unless_it_fails: Callable[[], AbstractContextManager[None]]
     _follower: Follower
+    _kept: Any
+
+    def adopt(
+        self, learned: Learned, classes: Any, sources: list[Any], columns: list[Any] | int
+    ) -> Self:
+        """Begin to follow a target with what was learned elsewhere, from rows that are not here.
+
+        Parameters
+        ----------
+        learned : Learned
+        classes : array of shape (n_classes,)
+        sources : list
+            Their names.
+        columns : list or int
+            Names of the features, or how many there are.
+
+        Returns
+        -------
+        object of this class
+            Itself.
+        """
+        with self._unless_it_fails():
+            vars(self).update(n_features_in_=columns if isinstance(columns, int) else len(columns))
+            self.__dict__.pop("feature_names_in_", None)
+            if not isinstance(columns, int) and all(isinstance(name, str) for name in columns):
+                self.feature_names_in_ = np.array(columns, dtype=object)
+            self._settle(learned, classes, sources, None)
+        return self
+
+    def _settle(self, learned: Learned, classes: Any, sources: list[Any], rows: Any) -> None:
+        """Begin to follow a target with what was learned of the sources, and their rows, if any."""
+        self.classes_, self.sources_ = classes, sources
+        self._follower = Follower(learned, manner_of(self, len(classes)))
+        self._following_with, self._learned_with = self.get_params(deep=False), remember_fixed(self)
+        self._kept, self.columns_ = rows, {}
+        self._expose()
 
     def twin(self, target: FollowerState | None = None) -> Self:
         """Return a model of another target, which shares what the sources taught.

@@ -1,0 +1,214 @@
+"""Rows in partitions: what a fit, a summary or a prediction over many of them is given."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from baryflow.distributed.blocks import ArrayReader, FrameReader, ParquetReader, Reader
+from baryflow.distributed.parquet import PIECE, Folder
+from baryflow.exceptions import InvalidInputError
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Rows in pieces, each of which fits into the memory of a worker.
+
+    Made by :func:`read_parquet`, :func:`from_frame` or :func:`from_arrays`.
+
+    Attributes
+    ----------
+    reader : Reader
+        Makes rows of a piece.
+    pieces : list
+    columns : list or None
+        Names of the features.
+    n_features : int
+    labelled : bool
+    identity : str
+        The same for the same rows in the same pieces, as far as that can be told without reading them.
+    left_out : dict of str → str
+        Columns that are no features, and why.
+    """
+
+    reader: Reader
+    pieces: list[Any]
+    columns: list[Any] | None
+    n_features: int
+    labelled: bool
+    identity: str
+    left_out: dict[Any, str] = field(default_factory=dict)
+
+
+def read_parquet(
+    urls: str | Sequence[str],
+    *,
+    label: str | None = None,
+    domain: str | None = None,
+    domain_from_file: bool = False,
+    columns: Sequence[str] | None = None,
+    ignore: Sequence[str] = (),
+    storage_options: dict[str, Any] | None = None,
+    piece_bytes: int = PIECE,
+) -> Parts:
+    """Look at folders of Parquet files; rows are read by workers, when they are needed.
+
+    Parameters
+    ----------
+    urls : str or sequence of str
+        Folders or files on any file system that fsspec knows; one file system for all of them.
+    label, domain : str, optional
+        Columns of the class and of the domain of a row; a folder ``plant=north`` is a column, too.
+    domain_from_file : bool
+        Each file is a domain of its own, called like it.
+    columns : sequence of str, optional
+        The features; without it all columns of numbers that are not named here otherwise.
+    ignore : sequence of str
+        Columns to leave out.
+    storage_options : dict, optional
+        For the file system: credentials, endpoints.
+    piece_bytes : int
+        Row groups of a file are taken together up to so many bytes, uncompressed.
+
+    Returns
+    -------
+    Parts
+
+    Raises
+    ------
+    InvalidInputError
+        If there is nothing to read, or a column is missing or holds no numbers.
+    """
+    names = [urls] if isinstance(urls, str) else [str(url) for url in urls]
+    if domain is not None and domain_from_file:
+        raise InvalidInputError("the domain is in a column or in the files' names, and not in both")
+    folders = [Folder.open(name, storage_options, piece_bytes) for name in names]
+    first = folders[0]
+    for other in folders[1:]:
+        if other.types != first.types:
+            raise InvalidInputError(f"{other.url} has other columns than {first.url}")
+    apart = [name for name in (label, domain) if name is not None]
+    for name in (*apart, *ignore, *(columns or ())):
+        if name not in first.types:
+            raise InvalidInputError(
+                f"there is no column {name!r} in {first.url}; columns are: {', '.join(first.types)}"
+            )
+    left_out = {
+        name: f"holds {kind}"
+        for name, kind in first.types.items()
+        if kind != "number" and name not in apart and name not in ignore
+    }
+    chosen = list(columns or [n for n in first.numbers if n not in apart and n not in ignore])
+    wrong = [name for name in chosen if name in left_out]
+    if wrong or not chosen:
+        what = f"column {wrong[0]!r} {left_out[wrong[0]]}" if wrong else "there is no column of numbers"
+        raise InvalidInputError(f"{what} in {first.url}: features are numbers")
+    pieces = [piece for folder in folders for piece in folder.pieces]
+    reader = ParquetReader(replace(first, pieces=[], types={}), chosen, label, domain, domain_from_file)
+    told = repr(
+        ([(p.path, p.groups, p.n_rows) for p in pieces], chosen, label, domain, domain_from_file)
+    )
+    return Parts(reader, pieces, chosen, len(chosen), label is not None, _digest(told), left_out)
+
+
+def from_frame(
+    frame: Any,
+    *,
+    label: Any = None,
+    domain: Any = None,
+    columns: Sequence[Any] | None = None,
+    ignore: Sequence[Any] = (),
+) -> Parts:
+    """Take the partitions of a Dask data frame.
+
+    Parameters
+    ----------
+    frame : dask.dataframe.DataFrame
+    label, domain : column, optional
+        Of the class and of the domain of a row.
+    columns : sequence, optional
+        The features; without it all columns of numbers that are not named here otherwise.
+    ignore : sequence
+        Columns to leave out.
+
+    Returns
+    -------
+    Parts
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no Dask frame, or a column is missing or holds no numbers.
+    """
+    import pandas as pd
+    from dask.base import tokenize
+
+    if not hasattr(frame, "to_delayed") or not hasattr(frame, "dtypes"):
+        raise InvalidInputError(f"expected a Dask data frame, got a {type(frame).__name__}")
+    apart = [name for name in (label, domain) if name is not None]
+    for name in (*apart, *ignore, *(columns or ())):
+        if name not in frame.columns:
+            known = ", ".join(map(str, frame.columns))
+            raise InvalidInputError(f"there is no column {name!r}; columns are: {known}")
+    numbers = {name: pd.api.types.is_numeric_dtype(kind) for name, kind in frame.dtypes.items()}
+    free = [name for name in frame.columns if name not in apart and name not in ignore]
+    left_out = {name: "holds no numbers" for name in free if not numbers[name]}
+    chosen = list(columns or [name for name in free if numbers[name]])
+    if not chosen or any(name in left_out for name in chosen):
+        raise InvalidInputError("features must be columns of numbers; others: " + ", ".join(left_out))
+    kept = frame[[*chosen, *apart]]
+    told = repr((tokenize(kept), chosen, label, domain))
+    return Parts(
+        FrameReader(chosen, label, domain), kept.to_delayed(), chosen, len(chosen), label is not None,
+        _digest(told), left_out,
+    )  # fmt: skip
+
+
+def from_arrays(X: Any, y: Any = None, sample_domain: Any = None) -> Parts:
+    """Take the blocks of Dask arrays.
+
+    Parameters
+    ----------
+    X : dask.array.Array of shape (n_samples, n_features)
+    y : dask.array.Array of shape (n_samples,), optional
+        The class of each row.
+    sample_domain : dask.array.Array of shape (n_samples,), optional
+        The domain of each row.
+
+    Returns
+    -------
+    Parts
+
+    Raises
+    ------
+    InvalidInputError
+        If they are no Dask arrays of such shapes.
+    """
+    from dask.base import tokenize
+
+    if not hasattr(X, "numblocks") or X.ndim != 2:
+        raise InvalidInputError(f"X must be a Dask array of rows and columns, got {type(X).__name__}")
+    X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+    beside: list[list[Any]] = []
+    for name, column in (("y", y), ("sample_domain", sample_domain)):
+        if column is None:
+            beside.append([None] * X.numblocks[0])
+            continue
+        if not hasattr(column, "numblocks") or column.ndim != 1:
+            raise InvalidInputError(f"{name} must be a Dask array of one column, got {column!r}")
+        if column.shape[0] != X.shape[0]:  # also if neither is known
+            raise InvalidInputError(
+                f"X has {X.shape[0]} rows, {name} {column.shape[0]}: with unknown numbers of rows, call "
+                "compute_chunk_sizes() first"
+            )
+        same = column if column.chunks[0] == X.chunks[0] else column.rechunk((X.chunks[0],))
+        beside.append(same.to_delayed().ravel().tolist())
+    pieces = list(zip(X.to_delayed().ravel().tolist(), *beside, strict=True))
+    told = repr(tokenize(X, y, sample_domain))
+    return Parts(ArrayReader(), pieces, None, int(X.shape[1]), y is not None, _digest(told))
+
+
+def _digest(words: str) -> str:
+    return hashlib.sha256(words.encode()).hexdigest()[:16]

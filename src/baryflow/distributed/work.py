@@ -1,0 +1,155 @@
+"""Work on pieces: a task for each, merged as a tree, that can be taken up again after a kill."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from baryflow.distributed.store import Store
+from baryflow.estimators.rehearsal import Progress
+from baryflow.exceptions import BaryflowError
+
+#: Results that are merged by one task.
+_WIDTH = 8
+#: Seconds between two looks at how far the work is.
+_LOOK = 0.5
+
+
+@dataclass(frozen=True)
+class Work:
+    """Where tasks are done, and where their results are kept meanwhile.
+
+    Attributes
+    ----------
+    client : distributed.Client, optional
+        Without it, whatever Dask uses by default.
+    store : Store, optional
+        Results of pieces are kept there until all is done.
+    progress : callable, optional
+        Called as ``progress(done, total, what)``.
+    """
+
+    client: Any = None
+    store: Store | None = None
+    progress: Progress | None = None
+
+    def over(
+        self,
+        name: str,
+        kind: type[Any],
+        pieces: Sequence[Any],
+        task: Callable[..., Any],
+        merge: Callable[[list[Any]], Any],
+        *known: Any,
+    ) -> Any:
+        """Return a task that gives the merged results of all pieces.
+
+        The tree depends on the number of pieces only: sums are made in the same order, however tasks
+        are scheduled.
+
+        Parameters
+        ----------
+        name : str
+            What is done; tasks and files are called so.
+        kind : type
+            Of the results, a dataclass.
+        pieces : sequence
+        task : callable
+            Called with a piece, its number, and what is known.
+        merge : callable
+            Called with a list of results.
+        *known : Delayed
+            What all tasks need beside.
+
+        Returns
+        -------
+        dask.delayed.Delayed
+        """
+        from dask.delayed import delayed
+
+        folder = None if self.store is None else self.store / name
+        done = set() if folder is None else set(folder.names())
+        step, join = delayed(_kept, name=name), delayed(merge, name=f"merge-{name}", pure=False)
+        results = [
+            step(folder, f"{number:06d}.bary" in done, kind, task, piece, number, *known)
+            for number, piece in enumerate(pieces)
+        ]
+        while len(results) > 1:
+            results = [join(results[start : start + _WIDTH]) for start in range(0, len(results), _WIDTH)]
+        return results[0]
+
+    def compute(self, task: Any, what: str) -> Any:
+        """Return the result of a task.
+
+        Parameters
+        ----------
+        task : dask.delayed.Delayed
+        what : str
+            Told to those who watch.
+
+        Returns
+        -------
+        object
+
+        Raises
+        ------
+        BaryflowError
+            If workers died of it again and again.
+        """
+        from dask.base import compute
+        from distributed import get_client
+        from distributed.scheduler import KilledWorker
+
+        client = self.client
+        with suppress(ValueError):  # there is none
+            client = client or get_client()
+        if client is None:
+            return compute(task)[0]  # type: ignore[no-untyped-call]
+        future = client.compute(task)
+        try:
+            self._watch(client, future, len(dict(task.__dask_graph__())), what)
+            return future.result()
+        except KilledWorker as error:
+            raise BaryflowError(
+                f"{what}: workers died over one piece again and again, most likely for want of memory: "
+                "give them more, or make pieces smaller (piece_bytes, or smaller partitions)"
+            ) from error
+        finally:
+            future.cancel()
+
+    def _watch(self, client: Any, future: Any, total: int, what: str) -> None:
+        if self.progress is None:
+            return
+        while not future.done():
+            time.sleep(_LOOK)
+            left = client.run_on_scheduler(_count_waiting)
+            self.progress(max(0, total - left), total, what)
+
+
+def _kept(
+    folder: Store | None, done: bool, kind: type[Any], task: Callable[..., Any], piece: Any, number: int,
+    *known: Any,
+) -> Any:  # fmt: skip
+    """Do a task, unless its result is there already."""
+    name = f"{number:06d}.bary"
+    if folder is not None and done:
+        found = folder.load(kind, name)
+        if found is not None:
+            return found
+    result = task(piece, number, *known)
+    if folder is not None:
+        folder.keep(result, name)
+    return result
+
+
+def _count_waiting(dask_scheduler: Any) -> int:
+    """Return how many tasks are not done yet; runs on the scheduler."""
+    states = ("waiting", "queued", "processing", "no-worker")
+    return sum(
+        prefix.states.get(state, 0)
+        for prefix in dask_scheduler.task_prefixes.values()
+        for state in states
+    )
