@@ -8,20 +8,16 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dask.delayed import delayed
 
-from baryflow.core.discriminant import Scatter
 from baryflow.distributed.census import Census, Roll, merge_censuses, take_census
 from baryflow.distributed.learning import Plan, learn_sources
 from baryflow.distributed.parts import Parts
-from baryflow.distributed.passes import add_scatters, complete_scatter, measure_piece
 from baryflow.distributed.store import Store
 from baryflow.distributed.work import Work
 from baryflow.estimators.learned import Learned
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.estimators.parameters import manner_of, source_options, switches
 from baryflow.estimators.rehearsal import Progress
-from baryflow.estimators.sources import Outlook, SourceOptions, needs_scatter
 from baryflow.estimators.threads import one_thread
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import as_count
@@ -92,15 +88,9 @@ def look_through(work: Work, parts: Parts) -> Census:
     """Take the first look at all rows."""
     if not parts.pieces:
         raise InvalidInputError("there is no row to learn from: expected at least one partition")
-    found = None if work.store is None else work.store.load(Census, "census.bary")
-    if found is None:
-        task = partial(_take_census, parts.reader, parts.n_features)
-        found = work.compute(
-            work.over("census", Census, parts.pieces, task, merge_censuses), "counting rows"
-        )
-        if work.store is not None:
-            work.store.keep(found, "census.bary")
-    return found  # type: ignore[no-any-return]
+    task = partial(_take_census, parts.reader, parts.n_features)
+    counted = work.over("census", Census, parts.pieces, task, merge_censuses)
+    return work.compute(counted, "counting rows")  # type: ignore[no-any-return]
 
 
 def warn_of_rows(census: Census) -> None:
@@ -124,14 +114,13 @@ def finish(
     manner_of(model, len(roll.classes))  # refuses what cannot be before the long work
     learned = None if work.store is None else work.store.load(Learned, "learned.bary")
     if learned is None:
-        scatter = _find_scatter(work, parts, roll, options)
-        outlook = Outlook.of(roll.table, scatter, view=options.view)
-        plan = Plan(roll.table, outlook, options, switches(model), model.predictor, model.rehearse)
-        learned = work.compute(learn_sources(work, parts, roll, plan, sample_rows), "learning")
+        plan = Plan(
+            roll, options, switches(model), model.predictor, rehearsing=model.rehearse,
+            sample_rows=sample_rows,
+        )  # fmt: skip
+        learned = work.compute(learn_sources(work, parts, plan), "learning")
         if work.store is not None:
             work.store.keep(learned, "learned.bary")
-            for name in ("census", "scatter", "described"):
-                (work.store / name).remove()
     columns = parts.n_features if parts.columns is None else parts.columns
     return model.adopt(learned, roll.classes, roll.sources, columns)
 
@@ -155,30 +144,6 @@ def _open(
     return Store(checkpoint, options or {}) / hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
-# -- the second look -------------------------------------------------------------------------------
-
-
-def _find_scatter(work: Work, parts: Parts, roll: Roll, options: SourceOptions) -> Scatter | None:
-    if not needs_scatter(parts.n_features, options):
-        return None
-    found = None if work.store is None else work.store.load(Scatter, "scatter.bary")
-    if found is None:
-        task = partial(_measure, parts.reader)
-        known = delayed(roll, traverse=False)
-        found = work.compute(
-            work.over("scatter", Scatter, parts.pieces, task, add_scatters, known), "measuring classes"
-        )
-        found = complete_scatter(found, roll.table)
-        if work.store is not None:
-            work.store.keep(found, "scatter.bary")
-    return found
-
-
 @one_thread  # bits depend on it
-def _take_census(reader: Any, n_features: int, piece: Any, number: int) -> Census:  # noqa: ARG001
+def _take_census(reader: Any, n_features: int, piece: Any) -> Census:
     return take_census(reader, piece, n_features)
-
-
-@one_thread
-def _measure(reader: Any, piece: Any, number: int, roll: Roll) -> Scatter:  # noqa: ARG001
-    return measure_piece(reader, piece, roll)

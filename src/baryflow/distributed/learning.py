@@ -1,4 +1,4 @@
-"""The third look at rows in partitions, and learning from what it gives, by workers."""
+"""The second and the third look at rows in partitions, and learning from what they give, by workers."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import numpy as np
 from dask.delayed import delayed
 
 from baryflow.core.mixture import Mixture
-from baryflow.core.reduction import reduce_components
 from baryflow.distributed.census import Roll
 from baryflow.distributed.parts import Parts
 from baryflow.distributed.passes import (
-    FINENESS,
-    Components,
-    Described,
-    concatenate,
-    describe_piece,
+    Mixtures,
+    Second,
+    Sums,
+    add_sums,
+    complete_scatter,
     fractions,
-    merge_components,
+    look_again,
+    merge_second,
+    sum_up,
 )
 from baryflow.distributed.work import Work
 from baryflow.estimators.adaptation import EVEN, Options
@@ -47,37 +48,51 @@ from baryflow.estimators.sources import (
     build_model,
     fit_own,
     fit_pooled,
+    mix_sources,
+    needs_scatter,
 )
 from baryflow.estimators.threads import one_thread
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How the model is learned from what the looks have given."""
+    """How the model is learned, with what the first look has given."""
 
-    table: SourceTable
-    outlook: Outlook
+    roll: Roll
     options: SourceOptions
     switches: Options
     predictor: str
     rehearsing: bool
+    sample_rows: int
+
+    @property
+    def table(self) -> SourceTable:
+        """Sources in numbers."""
+        return self.roll.table
 
 
-def learn_sources(work: Work, parts: Parts, roll: Roll, plan: Plan, sample_rows: int) -> Any:
-    """Return a task that gives what the sources teach; all of it is done by workers."""
-    m, options = plan.options.components_per_class, plan.options
-    task = partial(_describe, parts.reader, n_components=m, n_rows=sample_rows, seed=options.seed)
-    # One node each in the graph, however many tasks need them.
-    known, shared = delayed((roll, plan.outlook), traverse=False), delayed(plan, traverse=False)
-    merge = partial(_merge, most=FINENESS * m)
-    whole = work.over("described", Described, parts.pieces, task, merge, known)
-    rows, even = delayed(_weighted)(whole, shared), delayed(_even)(whole, shared)
-    basis = delayed(_basis)(rows, shared)
-    parameters = (rows, shared, basis)
+def learn_sources(work: Work, parts: Parts, plan: Plan) -> Any:
+    """Return a task that gives what the sources teach; all of it is done by workers.
+
+    The second look gives the view and a sample. Mixtures start from the sample and take one step of EM
+    with all rows, the third look; the classifiers and the rehearsal learn from the sample meanwhile.
+    """
+    shared = delayed(plan, traverse=False)  # one node of the graph, however many tasks need it
+    second = work.over(
+        "second", Second, parts.pieces, partial(_look_again, parts.reader), merge_second, shared
+    )
+    outlook = delayed(_outlook)(second, shared)
+    rows, even = delayed(_weighted)(second, shared), delayed(_even)(second, shared)
+    start = delayed(_start)(rows, outlook, shared)
+    third = work.over(
+        "third", Sums, parts.pieces, partial(_sum_up, parts.reader), add_sums, outlook, start, shared
+    )
+    basis = delayed(_basis)(rows, outlook)
     model = delayed(_build)(
-        delayed(_mix)(whole, shared, sample_rows),
-        delayed(_fit_pooled)(*parameters),
-        delayed(_fit_own)(*parameters),
+        delayed(_mix)(rows, outlook, start, third, shared),
+        delayed(_fit_pooled)(rows, basis, shared),
+        delayed(_fit_own)(rows, basis, shared),
+        outlook,
         shared,
     )
     return delayed(_finish)(model, _rehearse(even, plan), even)
@@ -101,82 +116,81 @@ def _rehearse(even: Any, plan: Plan) -> Any:
     return delayed(_decide)(found, last, n_sources, n_classes, weights)
 
 
-@one_thread
-def _describe(
-    reader: Any, piece: Any, number: int, known: tuple[Roll, Outlook], **options: Any
-) -> Described:
-    return describe_piece(reader, piece, number, *known, **options)
+@one_thread  # bits depend on it
+def _look_again(reader: Any, piece: Any, plan: Plan) -> Second:
+    seed, n_rows = plan.options.seed, plan.sample_rows
+    return look_again(reader, piece, plan.roll, n_rows=n_rows, seed=seed)
 
 
 @one_thread
-def _merge(some: list[Described], most: int) -> Described:
-    return Described(
-        merge_components([one.components for one in some], most),
-        concatenate([one.sample for one in some]),
-    )
-
-
-def _weighted(whole: Described, plan: Plan) -> LabelledRows:
-    return whole.sample.labelled(plan.table)
-
-
-def _even(whole: Described, plan: Plan) -> LabelledRows:
-    return whole.sample.labelled(plan.table, evenly=True)
+def _sum_up(
+    reader: Any,
+    piece: Any,
+    outlook: Outlook,
+    start: Mixtures,
+    plan: Plan,
+) -> Sums:
+    return sum_up(reader, piece, plan.roll, outlook, start)
 
 
 @one_thread
-def _basis(rows: LabelledRows, plan: Plan) -> Any:
-    return plan.outlook.basis(rows)
+def _outlook(second: Second, plan: Plan) -> Outlook:
+    scatter = None
+    if needs_scatter(len(plan.table.centre), plan.options):
+        scatter = complete_scatter(second.scatter, plan.table)
+    return Outlook.of(plan.table, scatter, view=plan.options.view)
+
+
+def _weighted(second: Second, plan: Plan) -> LabelledRows:
+    return second.sample.labelled(plan.table)
+
+
+def _even(second: Second, plan: Plan) -> LabelledRows:
+    return second.sample.labelled(plan.table, evenly=True)
 
 
 @one_thread
-def _fit_pooled(rows: LabelledRows, plan: Plan, basis: Any) -> Any:
+def _basis(rows: LabelledRows, outlook: Outlook) -> Any:
+    return outlook.basis(rows)
+
+
+@one_thread
+def _fit_pooled(rows: LabelledRows, basis: Any, plan: Plan) -> Any:
     return fit_pooled(rows, plan.table, plan.options, basis)
 
 
 @one_thread
-def _fit_own(rows: LabelledRows, plan: Plan, basis: Any) -> Any:
+def _fit_own(rows: LabelledRows, basis: Any, plan: Plan) -> Any:
     return fit_own(rows, plan.table, plan.options, basis)
 
 
 @one_thread
+def _start(rows: LabelledRows, outlook: Outlook, plan: Plan) -> Mixtures:
+    """Return mixtures of the sampled rows of cells of which there are more."""
+    options, table = plan.options, plan.table
+    found = {}
+    for number, c in np.argwhere(fractions(table, plan.sample_rows) < 1.0).tolist():
+        V = outlook.see(rows.rows[number][rows.codes[number] == c], number)
+        cell = number * table.n_classes + c
+        found[cell] = mix_class(V, outlook.unit, options.components_per_class, options.seed)
+    return Mixtures.of(found, options.components_per_class, len(outlook.unit))
+
+
+@one_thread
 def _mix(
-    whole: Described, plan: Plan, sample_rows: int
+    rows: LabelledRows, outlook: Outlook, start: Mixtures, third: Sums, plan: Plan
 ) -> tuple[list[list[Mixture | None]], list[Mixture]]:
-    """Return the mixture of every class of every source, and of every class on the whole.
-
-    A class of which all rows of a source are in the sample is described as in memory.
-    """
-    table, outlook, m = plan.table, plan.outlook, plan.options.components_per_class
-    merged = whole.components.mixtures(m)
-    sample = whole.sample.labelled(table)
-    seen = [outlook.see(X, number) for number, X in enumerate(sample.rows)]
-    complete = fractions(table, sample_rows) >= 1.0
-
-    def describe(V: Any) -> Mixture:
-        return mix_class(V, outlook.unit, m, plan.options.seed)
-
-    def one(source: int, c: int) -> Mixture | None:
-        if not complete[source, c]:
-            return merged[source * table.n_classes + c]
-        rows = seen[source][sample.codes[source] == c]
-        return describe(rows) if len(rows) else None
-
-    parts = [[one(source, c) for c in range(table.n_classes)] for source in range(len(seen))]
-    together = []
-    for c in range(table.n_classes):
-        if complete[:, c].all():
-            together.append(describe(np.concatenate(seen)[sample.labels == c]))
-        else:
-            found = [(0, part[c]) for part in parts if part[c] is not None]
-            every = Components.of(found, len(outlook.unit))  # type: ignore[arg-type]
-            together.append(reduce_components(every.masses, every.means, every.stds, m, std_floor=0.0))
+    """Return the mixture of every class of every source, and of every class on the whole."""
+    parts, together = mix_sources(rows, outlook, plan.options)
+    n_classes = plan.table.n_classes
+    for cell, mixture in third.improve(start, outlook.unit).items():
+        parts[cell // n_classes][cell % n_classes] = mixture
     return parts, together
 
 
 @one_thread
-def _build(mixtures: Any, pooled: Any, own: Any, plan: Plan) -> SourceModel:
-    return build_model(plan.outlook, *mixtures, pooled=pooled, own=own, options=plan.options)
+def _build(mixtures: Any, pooled: Any, own: Any, outlook: Outlook, plan: Plan) -> SourceModel:
+    return build_model(outlook, *mixtures, pooled=pooled, own=own, options=plan.options)
 
 
 @one_thread

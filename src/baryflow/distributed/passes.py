@@ -1,8 +1,7 @@
-"""The second and the third look at all rows: how classes spread, mixtures of them, and a sample."""
+"""The second and the third look at all rows: how classes spread and a sample, then mixtures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -11,137 +10,36 @@ from typing import Any
 import numpy as np
 
 from baryflow.core.discriminant import Scatter
-from baryflow.core.em import Reference, distinct_rows, fit_rows
 from baryflow.core.mixture import Mixture
-from baryflow.core.reduction import reduce_components
 from baryflow.distributed.blocks import Reader
 from baryflow.distributed.census import Roll
+from baryflow.distributed.draws import as_shares, draw
 from baryflow.estimators.source_table import SourceTable
 from baryflow.estimators.sources import LabelledRows, Outlook
 from baryflow.validation import Floats, Integers
 
-#: Components of a cell in summaries of many pieces, for each component that it gets in the end.
-FINENESS = 4
-#: Rows for each component, and steps of EM for the mixture of a cell in one piece.
-_ROWS_PER_COMPONENT, _STEPS = 5, 20
-#: A component's std is at least this part of the usual spread within a class.
-_FLOOR = 1e-2
 #: Of every class of every source at least so many rows are in the sample, if there are so many.
 LEAST = 200
 #: Rows of a class that are kept of a source, however rare the class is there, where sources play.
 _FEW = 20
+#: A component's std is at least this part of the usual spread within a class.
+_FLOOR = 1e-2
 
 
-# -- how classes spread ----------------------------------------------------------------------------
-
-
-def measure_piece(reader: Reader, piece: Any, roll: Roll) -> Scatter:
-    """Return how the rows of a piece spread around the classes of their sources."""
-    table, unknown = roll.table, np.zeros(0)  # classes are known from the census
-    d = len(table.centre)
-    found = [Scatter(0, np.zeros((d, d)), 0.0, unknown, unknown)]
-    for block in reader.blocks(piece):
-        X, codes, whose = roll.place(block)
-        residuals = (X - table.means[whose, codes]) / table.spreads[whose]
-        lengths = np.vecdot(residuals, residuals)
-        found.append(
-            Scatter(len(X), residuals.T @ residuals, float(lengths @ lengths), unknown, unknown)
-        )
-    return add_scatters(found)
-
-
-def add_scatters(some: list[Scatter]) -> Scatter:
-    """Return the sum; the order is that of the list."""
-    return reduce(add, some)
-
-
-def complete_scatter(scatter: Scatter, table: SourceTable) -> Scatter:
-    """Return the scatter with what the table knows of the classes."""
-    steps = (table.means - table.source_means[:, None]) / table.spreads[:, None]
-    sums = np.einsum("lc,lcd->cd", table.counts, steps)
-    return Scatter(scatter.n_rows, scatter.within, scatter.fourth, table.counts.sum(axis=0), sums)
-
-
-# -- mixtures --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Components:
-    """Gaussians in the coordinates of the mixtures, each of a class of a source.
-
-    Attributes
-    ----------
-    cells : array of shape (n,)
-        source · n_classes + class, in rising order.
-    masses : array of shape (n,)
-    means, stds : array of shape (n, p)
-    """
-
-    cells: Integers
-    masses: Floats
-    means: Floats
-    stds: Floats
-
-    @classmethod
-    def none(cls, p: int) -> Components:
-        """Return no components."""
-        return cls(np.zeros(0, dtype=np.intp), np.zeros(0), np.zeros((0, p)), np.zeros((0, p)))
-
-    @classmethod
-    def of(cls, mixtures: list[tuple[int, Mixture]], p: int) -> Components:
-        """Return the components of the mixtures of some cells, which come in rising order."""
-        if not mixtures:
-            return cls.none(p)
-        return cls(
-            np.concatenate([np.full(m.n_components, cell) for cell, m in mixtures]).astype(np.intp),
-            np.concatenate([m.mass * m.weights for _, m in mixtures]),
-            np.concatenate([m.means for _, m in mixtures]),
-            np.concatenate([m.stds for _, m in mixtures]),
-        )
-
-    def __iter__(self) -> Iterator[tuple[int, slice]]:
-        """Yield every cell and where its components stand."""
-        cells, starts, counts = np.unique(self.cells, return_index=True, return_counts=True)
-        for cell, start, n in zip(cells.tolist(), starts.tolist(), counts.tolist(), strict=True):
-            yield cell, slice(start, start + n)
-
-    def reduced(self, most: int) -> Components:
-        """Return at most so many components for each cell."""
-        p = self.means.shape[1]
-        return Components.of([(cell, self._mixture(some, most)) for cell, some in self], p)
-
-    def mixtures(self, most: int) -> dict[int, Mixture]:
-        """Return the mixture of each cell."""
-        return {cell: self._mixture(some, most) for cell, some in self}
-
-    def _mixture(self, some: slice, most: int) -> Mixture:
-        return reduce_components(
-            self.masses[some], self.means[some], self.stds[some], most, std_floor=0.0
-        )
-
-
-def merge_components(some: list[Components], most: int) -> Components:
-    """Return all components, those of each cell merged into at most so many."""
-    cells = np.concatenate([one.cells for one in some])
-    order = np.argsort(cells, kind="stable")
-    together = Components(
-        cells[order],
-        np.concatenate([one.masses for one in some])[order],
-        np.concatenate([one.means for one in some])[order],
-        np.concatenate([one.stds for one in some])[order],
-    )
-    return together.reduced(most)
-
-
-# -- the sample ------------------------------------------------------------------------------------
+# -- a sample, and how classes spread ----------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Complete rows drawn from all, and the cell of each."""
+    """Complete rows drawn from all in their order, and the cell of each."""
 
     cells: Integers
     X: Floats
+
+    @classmethod
+    def none(cls, n_features: int) -> Sample:
+        """Return no rows."""
+        return cls(np.zeros(0, np.intp), np.zeros((0, n_features)))
 
     def labelled(self, table: SourceTable, *, evenly: bool = False) -> LabelledRows:
         """Return the rows by source, each standing for as many as were left out on its behalf.
@@ -180,81 +78,152 @@ def fractions(table: SourceTable, n_rows: int) -> Floats:
     return np.asarray(np.minimum(1.0, np.maximum(even, LEAST / counts)))
 
 
-def concatenate(some: list[Sample]) -> Sample:
-    """Return all rows."""
-    return Sample(np.concatenate([s.cells for s in some]), np.concatenate([s.X for s in some]))
-
-
-# -- both at once ----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
-class Described:
-    """What the third look gives: mixtures of cells that are too large for the sample, and the sample."""
+class Second:
+    """What the second look gives."""
 
-    components: Components
+    scatter: Scatter  # around the classes of the sources, which are known from the census
     sample: Sample
 
 
-def describe_piece(
-    reader: Reader,
-    piece: Any,
-    number: int,
-    roll: Roll,
-    outlook: Outlook,
-    *,
-    n_components: int,
-    n_rows: int,
-    seed: int,
-) -> Described:
-    """Return mixtures of the cells of a piece, and its part of the sample.
+def look_again(reader: Reader, piece: Any, roll: Roll, *, n_rows: int, seed: int) -> Second:
+    """Return how the rows of a piece spread around their classes, and its part of the sample.
 
-    Parameters
-    ----------
-    number : int
-        Of the piece: draws depend on it and the seed, and on nothing else.
-    n_components : int
-        Of each class of each source in the end.
-    n_rows : int
-        Of the sample.
+    `n_rows`, about, are drawn from all rows together; who is drawn depends on the rows and the seed.
     """
-    n_classes = roll.table.n_classes
-    drawn = fractions(roll.table, n_rows)
-    rng = np.random.default_rng([seed, number])
-    cells: list[Integers] = []
-    seen: list[Floats] = []
-    samples = [Sample(np.zeros(0, dtype=np.intp), np.zeros((0, len(roll.table.centre))))]
+    table, unknown = roll.table, np.zeros(0)
+    d, drawn = len(table.centre), fractions(table, n_rows)
+    scatters = [Scatter(0, np.zeros((d, d)), 0.0, unknown, unknown)]
+    samples = [Sample.none(d)]
     for block in reader.blocks(piece):
         X, codes, whose = roll.place(block)
-        mine = whose * n_classes + codes
-        lucky = rng.random(len(X)) < drawn[whose, codes]
-        samples.append(Sample(mine[lucky], X[lucky]))
-        # Cells of which every row is in the sample are described from it.
-        for source in np.unique(whose):
-            some = (whose == source) & (drawn[whose, codes] < 1.0)
-            cells.append(mine[some])
-            seen.append(outlook.see(X[some], int(source)))
-    p = len(outlook.unit)
-    components = Components.none(p)
-    if cells and sum(map(len, cells)):
-        components = _mix(np.concatenate(cells), np.concatenate(seen), outlook.unit, n_components, seed)
-    return Described(components, concatenate(samples))
-
-
-def _mix(cells: Integers, V: Floats, unit: Floats, n_components: int, seed: int) -> Components:
-    found = []
-    for cell in np.unique(cells).tolist():
-        mine = V[cells == cell]
-        k = min(FINENESS * n_components, max(1, len(mine) // _ROWS_PER_COMPONENT))
-        rows, weights = distinct_rows(mine, np.ones(len(mine)))
-        sweep = fit_rows(
-            rows,
-            weights,
-            Reference(mine.mean(axis=0), unit),
-            min_components=k,
-            max_iter=_STEPS,
-            std_floor=_FLOOR,
-            rng=np.random.default_rng(seed),
+        residuals = (X - table.means[whose, codes]) / table.spreads[whose]
+        lengths = np.vecdot(residuals, residuals)
+        scatters.append(
+            Scatter(len(X), residuals.T @ residuals, float(lengths @ lengths), unknown, unknown)
         )
-        found.append((cell, sweep.mixture))
-    return Components.of(found, V.shape[1])
+        lucky = as_shares(draw(block.X, seed)) < drawn[whose, codes]
+        samples.append(Sample((whose * table.n_classes + codes)[lucky], X[lucky]))
+    return merge_second([Second(*both) for both in zip(scatters, samples, strict=True)])
+
+
+def merge_second(some: list[Second]) -> Second:
+    """Return the sums and all rows, in the order of the list."""
+    return Second(
+        reduce(add, (one.scatter for one in some)),
+        Sample(
+            np.concatenate([one.sample.cells for one in some]),
+            np.concatenate([one.sample.X for one in some]),
+        ),
+    )
+
+
+def complete_scatter(scatter: Scatter, table: SourceTable) -> Scatter:
+    """Return the scatter with what the table knows of the classes."""
+    steps = (table.means - table.source_means[:, None]) / table.spreads[:, None]
+    sums = np.einsum("lc,lcd->cd", table.counts, steps)
+    return Scatter(scatter.n_rows, scatter.within, scatter.fourth, table.counts.sum(axis=0), sums)
+
+
+# -- mixtures --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Mixtures:
+    """Mixtures of cells, all with the same number of components; those that are none have no weight.
+
+    Attributes
+    ----------
+    cells : array of shape (n,)
+        source · n_classes + class, in rising order.
+    weights : array of shape (n, m)
+    means, stds : array of shape (n, m, p)
+    """
+
+    cells: Integers
+    weights: Floats
+    means: Floats
+    stds: Floats
+
+    @classmethod
+    def of(cls, found: dict[int, Mixture], m: int, p: int) -> Mixtures:
+        """Put the mixtures of cells side by side."""
+        n = len(found)
+        weights, means, stds = np.zeros((n, m)), np.zeros((n, m, p)), np.ones((n, m, p))
+        for row, cell in enumerate(sorted(found)):
+            mixture = found[cell]
+            k = mixture.n_components
+            weights[row, :k], means[row, :k], stds[row, :k] = (
+                mixture.weights,
+                mixture.means,
+                mixture.stds,
+            )
+        return cls(np.array(sorted(found), dtype=np.intp), weights, means, stds)
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What rows say of the components of mixtures: sums over rows, relative to the means there were."""
+
+    masses: Floats  # (n, m)
+    steps: Floats  # (n, m, p)
+    squares: Floats
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(self.masses + other.masses, self.steps + other.steps, self.squares + other.squares)
+
+    def improve(self, start: Mixtures, unit: Floats) -> dict[int, Mixture]:
+        """Return the mixtures after this step of EM, which is exact: as if all rows were at hand."""
+        found = {}
+        for row, cell in enumerate(start.cells.tolist()):
+            alive = self.masses[row] > 0.0
+            masses = self.masses[row, alive]
+            steps = self.steps[row, alive] / masses[:, None]
+            variances = self.squares[row, alive] / masses[:, None] - np.square(steps)
+            stds = np.sqrt(np.maximum(variances, np.square(_FLOOR * unit)))
+            means = start.means[row, alive] + steps
+            found[cell] = Mixture(masses / masses.sum(), means, stds, mass=float(masses.sum()))
+        return found
+
+
+def sum_up(reader: Reader, piece: Any, roll: Roll, outlook: Outlook, start: Mixtures) -> Sums:
+    """Return what the rows of a piece say of the components of their cells."""
+    nothing = np.zeros_like(start.means)
+    total = Sums(np.zeros_like(start.weights), nothing, nothing)
+    if not len(start.cells):
+        return total  # all rows are in the sample
+    row_of = np.full(roll.table.counts.size, -1)
+    row_of[start.cells] = np.arange(len(start.cells))
+    for block in reader.blocks(piece):
+        X, codes, whose = roll.place(block)
+        rows = row_of[whose * roll.table.n_classes + codes]
+        for source in np.unique(whose).tolist():
+            some = (whose == source) & (rows >= 0)
+            if some.any():
+                total = total + _sum_rows(outlook.see(X[some], source), rows[some], start)
+    return total
+
+
+def _sum_rows(V: Floats, rows: Integers, start: Mixtures) -> Sums:
+    order = np.argsort(rows, kind="stable")
+    V, rows = V[order], rows[order]
+    present, starts = np.unique(rows, return_index=True)
+    steps = V[:, None] - start.means[rows]  # (n, m, p)
+    stds = start.stds[rows]
+    with np.errstate(divide="ignore"):  # no weight, no membership
+        logs = np.log(start.weights)[rows] - np.log(stds).sum(axis=2)
+    logs -= 0.5 * np.square(steps / stds).sum(axis=2)
+    memberships = np.exp(logs - logs.max(axis=1, keepdims=True))
+    memberships /= memberships.sum(axis=1, keepdims=True)
+    found = Sums(np.zeros_like(start.weights), np.zeros_like(start.means), np.zeros_like(start.means))
+    steps *= memberships[:, :, None]
+    found.masses[present] = np.add.reduceat(memberships, starts, axis=0)
+    found.steps[present] = np.add.reduceat(steps, starts, axis=0)
+    steps *= V[:, None] - start.means[rows]
+    found.squares[present] = np.add.reduceat(steps, starts, axis=0)
+    return found
+
+
+def add_sums(some: list[Sums]) -> Sums:
+    """Return the sum; the order is that of the list."""
+    return reduce(add, some)

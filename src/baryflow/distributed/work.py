@@ -10,7 +10,7 @@ from typing import Any
 
 from baryflow.distributed.store import Store
 from baryflow.estimators.rehearsal import Progress
-from baryflow.exceptions import BaryflowError
+from baryflow.exceptions import BaryflowError, FileFormatError
 
 #: Results that are merged by one task.
 _WIDTH = 8
@@ -47,6 +47,8 @@ class Work:
     ) -> Any:
         """Return a task that gives the merged results of all pieces.
 
+        With a store, what was done already is read from there, piece by piece or as a whole.
+
         The tree depends on the number of pieces only: sums are made in the same order, however tasks
         are scheduled.
 
@@ -58,7 +60,7 @@ class Work:
             Of the results, a dataclass.
         pieces : sequence
         task : callable
-            Called with a piece, its number, and what is known.
+            Called with a piece and what is known.
         merge : callable
             Called with a list of results.
         *known : Delayed
@@ -70,7 +72,10 @@ class Work:
         """
         from dask.delayed import delayed
 
-        folder = None if self.store is None else self.store / name
+        store = self.store
+        if store is not None and f"{name}.bary" in store.names():
+            return delayed(_whole, name=name)(store, kind, name)
+        folder = None if store is None else store / name
         done = set() if folder is None else set(folder.names())
         step, join = delayed(_kept, name=name), delayed(merge, name=f"merge-{name}", pure=False)
         results = [
@@ -79,6 +84,8 @@ class Work:
         ]
         while len(results) > 1:
             results = [join(results[start : start + _WIDTH]) for start in range(0, len(results), _WIDTH)]
+        if store is not None:
+            return delayed(_keep, name=f"keep-{name}", pure=False)(store, results[0], name)
         return results[0]
 
     def compute(self, task: Any, what: str) -> Any:
@@ -139,10 +146,26 @@ def _kept(
         found = folder.load(kind, name)
         if found is not None:
             return found
-    result = task(piece, number, *known)
+    result = task(piece, *known)
     if folder is not None:
         folder.keep(result, name)
     return result
+
+
+def _keep(store: Store, result: Any, name: str) -> Any:
+    """Keep what all pieces gave together; what each of them gave is not needed any more."""
+    store.keep(result, f"{name}.bary")
+    (store / name).remove()
+    return result
+
+
+def _whole(store: Store, kind: type[Any], name: str) -> Any:
+    found = store.load(kind, f"{name}.bary")
+    if found is None:
+        raise FileFormatError(
+            f"{store.url}/{name}.bary is damaged: remove it, and the same call makes it again"
+        )
+    return found
 
 
 def _count_waiting(dask_scheduler: Any) -> int:
