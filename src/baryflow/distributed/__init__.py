@@ -5,13 +5,26 @@ ordinary model, and what was adapted elsewhere is an ordinary state.
 """
 
 try:
+    from baryflow.distributed.absorbing import absorb
     from baryflow.distributed.cluster import connect
     from baryflow.distributed.fitting import fit
     from baryflow.distributed.parts import Parts, from_arrays, from_frame, read_parquet
+    from baryflow.distributed.predicting import novelty, predict, predict_proba
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"baryflow.distributed needs Dask ({error.name} is not there): pip install 'baryflow[dask]'",
         name=error.name,
     ) from error
 
-__all__ = ["Parts", "connect", "fit", "from_arrays", "from_frame", "read_parquet"]
+__all__ = [
+    "Parts",
+    "absorb",
+    "connect",
+    "fit",
+    "from_arrays",
+    "from_frame",
+    "novelty",
+    "predict",
+    "predict_proba",
+    "read_parquet",
+]

@@ -106,6 +106,13 @@ class Follower:
             self._update(self.manner.n_steps)
         self._judge(rows, lost)
 
+    def join(self, seen: TargetState, rows: Floats) -> None:
+        """Absorb what was seen of the target elsewhere, and adapt; judge by some of its rows."""
+        self.target.join(seen)
+        self._refined = 0
+        self._update(self.manner.n_steps)
+        self._judge(*self.target.clean(rows))
+
     def take(self, mixture: Mixture) -> None:
         """Take a mixture for all that was seen of the target, and adapt."""
         self.target.take(mixture)

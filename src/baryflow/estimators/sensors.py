@@ -69,6 +69,11 @@ class Tally:
             self.glitches + (gone & ~missing).sum(axis=0),
         )
 
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            self.values + other.values, self.missing + other.missing, self.glitches + other.glitches
+        )
+
     def faults(self, names: Any, stds: Floats, usual: Floats) -> dict[Any, str]:
         """Return what is wrong with each column, by its name or number."""
         found: dict[Any, str] = {}

@@ -71,7 +71,9 @@ class Target:
         """Rows seen, or the sum of their weights."""
         return self.summary.mass
 
-    def clean(self, raw: Floats, *, whole: bool = False, count: bool = False) -> tuple[Floats, Booleans]:
+    def clean(
+        self, raw: Floats, *, whole: bool = False, count: bool = False, usual: Floats | None = None
+    ) -> tuple[Floats, Booleans]:
         """Return rows without glitches and gaps, and which rows were hardly anything else.
 
         Parameters
@@ -83,6 +85,8 @@ class Target:
             Otherwise they become what was seen of the column so far.
         count : bool
             Count values, gaps and glitches, to know of columns that are not as they should be.
+        usual : array of shape (d,), optional
+            What gaps become, if it is known.
         """
         if self.model.classifiers is None:  # mixtures know what to do with gaps
             return raw, np.asarray(np.isnan(raw).all(axis=1))
@@ -96,7 +100,8 @@ class Target:
         lost = gone.all(axis=1) | ((gone & there).sum(axis=1) > 0.5 * there.sum(axis=1))
         if whole:
             return fill_gaps(rows, self.model.centre), np.asarray(lost)
-        usual = self.summary.moments()[0] if self.summary.mass > 0.0 else self.model.centre
+        if usual is None:
+            usual = self.summary.moments()[0] if self.summary.mass > 0.0 else self.model.centre
         return np.where(gone, usual, rows), np.asarray(lost)
 
     def absorb(self, X: Floats, weights: Floats | None = None) -> None:
@@ -119,6 +124,15 @@ class Target:
         if metric is not None and isinstance(self.summary, StreamSummary):
             self.summary.look_through(metric)
         self.absorb(X)
+
+    def join(self, state: TargetState) -> None:
+        """Absorb what was seen of this target elsewhere."""
+        other = Target.from_state(self.model, state)
+        if self.mass > 0.0:
+            self.summary.merge(other.summary)  # type: ignore[arg-type]  # refuses what is of another kind
+        else:
+            self.summary = other.summary
+        self.tally = self.tally + other.tally
 
     def take(self, mixture: Mixture) -> None:
         """Take a mixture for all that was seen."""

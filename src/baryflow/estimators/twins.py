@@ -110,6 +110,12 @@ class HasTwins:
         self.columns_ = self._find_faults()
         self._expose()
 
+    @property
+    def follower(self) -> Follower:
+        """What follows the target, for those who summarise rows elsewhere."""
+        check_is_fitted(self)
+        return self._follower
+
     def target_state(self) -> FollowerState:
         """Return all that was seen of the target, without what the sources taught.
 

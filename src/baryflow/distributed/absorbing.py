@@ -1,0 +1,205 @@
+"""A target in partitions, summarised where its rows are: two looks at them, merged as trees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+from dask.delayed import delayed
+
+from baryflow.core.moments import Moments
+from baryflow.core.summary import StreamSummary
+from baryflow.distributed.draws import draw
+from baryflow.distributed.models import pack, unpack
+from baryflow.distributed.parts import Parts
+from baryflow.distributed.store import Store
+from baryflow.distributed.work import Work
+from baryflow.estimators.follower import FollowerState
+from baryflow.estimators.online_dadil import OnlineDaDiL
+from baryflow.estimators.rehearsal import Progress
+from baryflow.estimators.sensors import Tally, warn
+from baryflow.estimators.source_table import varying
+from baryflow.estimators.target import Target, TargetState
+from baryflow.estimators.threads import one_thread
+from baryflow.exceptions import InvalidInputError
+from baryflow.validation import Floats
+
+#: Rows by which it is judged how far predictions can be relied on.
+_JUDGED = 1024
+
+
+def absorb(
+    model: OnlineDaDiL,
+    parts: Parts,
+    *,
+    checkpoint: str | None = None,
+    storage_options: dict[str, Any] | None = None,
+    client: Any = None,
+    progress: Progress | None = None,
+) -> OnlineDaDiL:
+    """Adapt a fitted model to a target whose rows are in partitions, and stay there.
+
+    Every piece becomes a summary of bounded size, the same that a stream is kept as; summaries are
+    merged as a tree, and the result is adapted to by a worker. The columns' moments are found first, in
+    a look of their own, so that all pieces are seen in the same view.
+
+    Parameters
+    ----------
+    model : OnlineDaDiL
+        Fitted. What it has seen of the target already counts, too.
+    parts : Parts
+        Rows without labels; labels are not looked at.
+    checkpoint, storage_options, client, progress
+        As in :func:`fit`.
+
+    Returns
+    -------
+    OnlineDaDiL
+        A twin of the model that has seen the target; the model itself is not changed.
+
+    Raises
+    ------
+    InvalidInputError
+        If the columns are not those of the model, or it forgets (``half_life``): what came last is not
+        known of partitions.
+    """
+    packed = pack(model)
+    if model.target_mixture != "rows" or model.half_life is not None:
+        raise InvalidInputError(
+            "partitions have no order in which to forget: absorb needs half_life=None and "
+            "target_mixture='rows'"
+        )
+    columns = require_columns(model, parts)
+    if not parts.pieces:
+        raise InvalidInputError("there is no row to absorb: expected at least one partition")
+    store = None
+    if checkpoint is not None:
+        store = Store(checkpoint, storage_options or {}) / f"target-{parts.identity}"
+    work = Work(client, store, progress)
+    base = delayed(packed)
+    looked = work.over(
+        "look", Looked, parts.pieces, partial(_look, parts.reader, columns), _merge_looks, base
+    )
+    summed = work.over(
+        "summary", Summed, parts.pieces, partial(_summarise, parts.reader, columns), _merge_sums,
+        base, looked,
+    )  # fmt: skip
+    state = work.compute(delayed(_adapt)(base, looked, summed), "absorbing the target")
+    adapted = model.twin() if state is None else model.twin(state)
+    warn(model.columns_, adapted.columns_)
+    return adapted
+
+
+def require_columns(model: OnlineDaDiL, parts: Parts) -> list[int] | None:
+    """Return where the columns of a model stand among those of partitions; None: as they are."""
+    names = getattr(model, "feature_names_in_", None)
+    if names is not None and parts.columns is not None:
+        missing = [name for name in names.tolist() if name not in parts.columns]
+        if missing:
+            known = ", ".join(map(str, parts.columns))
+            raise InvalidInputError(
+                f"the model needs a column {missing[0]!r}, which is not there; columns are: {known}"
+            )
+        return [parts.columns.index(name) for name in names.tolist()]
+    if parts.n_features != model.n_features_in_:
+        raise InvalidInputError(
+            f"the model has {model.n_features_in_} columns, the partitions have {parts.n_features}"
+        )
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """What the first look at a target gives."""
+
+    moments: Moments
+    tally: Tally
+
+
+@dataclass(frozen=True, eq=False)
+class Summed:
+    """What the second look gives: a summary, and some rows by which to judge."""
+
+    target: TargetState | None  # None: no row was there
+    lots: Any  # the lowest numbers drawn
+    rows: Floats
+
+
+def _rows(reader: Any, columns: list[int] | None, piece: Any) -> Any:
+    for block in reader.blocks(piece):
+        if len(block.X):
+            yield block.X if columns is None else block.X[:, columns]
+
+
+@one_thread
+def _look(reader: Any, columns: list[int] | None, piece: Any, packed: bytes) -> Looked:
+    model = unpack(packed)
+    limits, d = model.follower.learned.model.of_rows.limits, model.n_features_in_
+    found = [Looked(Moments.none(d), Tally.none(d))]
+    for raw in _rows(reader, columns, piece):
+        rows = limits.screen(raw)
+        found.append(Looked(Moments.of(rows, np.ones(len(rows))), Tally.none(d).plus(raw, rows)))
+    return _merge_looks(found)
+
+
+def _merge_looks(some: list[Looked]) -> Looked:
+    return Looked(
+        reduce(Moments.plus, (one.moments for one in some)),
+        reduce(Tally.__add__, (one.tally for one in some)),
+    )
+
+
+@one_thread
+def _summarise(
+    reader: Any, columns: list[int] | None, piece: Any, packed: bytes, looked: Looked
+) -> Summed:
+    model = unpack(packed)
+    follower = model.follower
+    source, d = follower.learned.model, model.n_features_in_
+    moments = looked.moments
+    usual = np.where(moments.counts > 0.0, moments.means, source.centre)
+    target = Target(source, follower.manner.settings)
+    metric = source.metric(varying(np.sqrt(moments.variances), source.scale))
+    summary = target.summary
+    if not isinstance(summary, StreamSummary):
+        raise InvalidInputError("only a summary of rows can be made of partitions")
+    if metric is not None:
+        summary.look_through(metric)
+    found = [Summed(None, np.zeros(0, np.uint64), np.zeros((0, d)))]
+    for raw in _rows(reader, columns, piece):
+        rows, lost = target.clean(raw, usual=usual)
+        summary.update(rows[~lost], np.ones(int((~lost).sum())), source.pooled_proba(rows[~lost]))
+        found.append(Summed(None, draw(raw, 0), raw))
+        found = [_judged(found)]
+    seen = target.state() if target.mass > 0.0 else None
+    return Summed(seen, found[0].lots, found[0].rows)
+
+
+def _judged(some: list[Summed]) -> Summed:
+    """Return the rows that have drawn the lowest numbers, in their order."""
+    lots, rows = np.concatenate([s.lots for s in some]), np.concatenate([s.rows for s in some])
+    lowest = np.sort(np.argsort(lots, kind="stable")[:_JUDGED])
+    return Summed(None, lots[lowest], rows[lowest])
+
+
+@one_thread
+def _merge_sums(some: list[Summed]) -> Summed:
+    states = [one.target for one in some if one.target is not None]
+    rest = _judged(some)
+    if not states:
+        return Summed(None, rest.lots, rest.rows)
+    summary = StreamSummary.from_state(states[0].summary)  # type: ignore[arg-type]
+    for state in states[1:]:
+        summary.merge(StreamSummary.from_state(state.summary))  # type: ignore[arg-type]
+    return Summed(TargetState(summary.state(), states[0].tally), rest.lots, rest.rows)
+
+
+@one_thread
+def _adapt(packed: bytes, looked: Looked, summed: Summed) -> FollowerState | None:
+    if summed.target is None:
+        return None
+    model = unpack(packed).twin()
+    model.follower.join(TargetState(summed.target.summary, looked.tally), summed.rows)
+    return model.target_state()  # type: ignore[no-any-return]

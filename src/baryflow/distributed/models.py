@@ -1,0 +1,49 @@
+"""Models on their way to workers: as bytes, read once in each process."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from baryflow import container
+from baryflow.estimators.online_dadil import OnlineDaDiL
+from baryflow.exceptions import InvalidInputError
+from baryflow.persistence import open_content
+
+
+def pack(model: Any) -> bytes:
+    """Return a fitted model as bytes, which are the same for the same model.
+
+    Parameters
+    ----------
+    model : OnlineDaDiL
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    InvalidInputError
+        If it is something else.
+    NotFittedError
+        If it was not fitted.
+    """
+    if not isinstance(model, OnlineDaDiL):
+        raise InvalidInputError(f"expected an OnlineDaDiL, got a {type(model).__name__}")
+    return model.to_bytes()
+
+
+@lru_cache(maxsize=4)
+def unpack(packed: bytes) -> Any:
+    """Return the model; it is shared by all tasks of the process, so nobody may change it.
+
+    Parameters
+    ----------
+    packed : bytes
+
+    Returns
+    -------
+    OnlineDaDiL
+    """
+    return open_content(container.from_bytes(packed))
