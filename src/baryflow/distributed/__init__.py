@@ -5,6 +5,7 @@ ordinary model, and what was adapted elsewhere is an ordinary state.
 """
 
 try:
+    from baryflow.distributed.backfill import Summary, follow
     from baryflow.distributed.cluster import connect
     from baryflow.distributed.fitting import fit
     from baryflow.distributed.parts import Parts, from_arrays, from_frame, read_parquet
@@ -14,4 +15,4 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-__all__ = ["Parts", "connect", "fit", "from_arrays", "from_frame", "read_parquet"]
+__all__ = ["Parts", "Summary", "connect", "fit", "follow", "from_arrays", "from_frame", "read_parquet"]
