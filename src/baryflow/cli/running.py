@@ -10,6 +10,7 @@ from typing import Any
 import click
 import numpy as np
 
+from baryflow.cli.clusters import Wish, follow_on_cluster, refuse_alone
 from baryflow.cli.following import Plan, Teller, heed_signals
 from baryflow.cli.words import Interrupted, Line, WholeNumber, keep_inputs, spoken
 from baryflow.estimators.online_dadil import OnlineDaDiL
@@ -84,6 +85,12 @@ class Duration(click.ParamType[float]):
     help="User, password and certificates, as JSON; or BARYFLOW_USERNAME and so on.",
 )  # fmt: skip
 @click.option("--tail", is_flag=True, help="The file grows: wait for more of it.")
+@click.option(
+    "--dask", metavar="ADDRESS|local",
+    help="INPUT is a folder of Parquet files, with --key: follow it on a cluster. -o and --checkpoint "
+    "are folders, too, or URLs such as s3://bucket/folder.",
+)  # fmt: skip
+@click.option("--workers", type=WholeNumber(1), help="Processes for --dask local.  [default: all cores]")
 def run(
     model: Path,
     source: str,
@@ -105,6 +112,8 @@ def run(
     max_age: float | None,
     credentials: str | None,
     tail: bool,
+    dask: str | None,
+    workers: int | None,
 ) -> None:
     """Follow the rows of INPUT with a fitted MODEL: predict each of them, then learn from it.
 
@@ -112,7 +121,15 @@ def run(
     opc.tcp://. Outputs may be such URLs, too. With -o http://HOST:PORT/NAME rows go to a service
     ('baryflow serve') instead, which predicts them.
     """
+    if dask is not None:
+        with spoken():
+            refuse_alone(click.get_current_context())
+            wish = Wish(dask, workers, source, output, checkpoint, key, time, batch, drift)
+            follow_on_cluster(_load(model, time, key)[0], wish)
+        return
     with spoken("interrupted."), contextlib.ExitStack() as stack:
+        if workers is not None:
+            raise InvalidInputError("--workers is for --dask local")
         if save_to is not None and not save_to.endswith(".bary"):
             raise InvalidInputError(f"--save writes a .bary file, got {save_to}")
         keep_inputs([model, source, normal, tags], [output, events, quarantine, save_to])

@@ -6,6 +6,7 @@ ordinary model, and what was adapted elsewhere is an ordinary state.
 
 try:
     from baryflow.distributed.absorbing import absorb
+    from baryflow.distributed.backfill import Summary, follow
     from baryflow.distributed.cluster import connect
     from baryflow.distributed.fitting import fit
     from baryflow.distributed.parts import Parts, from_arrays, from_frame, read_parquet
@@ -18,9 +19,11 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "Parts",
+    "Summary",
     "absorb",
     "connect",
     "fit",
+    "follow",
     "from_arrays",
     "from_frame",
     "novelty",

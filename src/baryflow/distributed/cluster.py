@@ -57,6 +57,7 @@ def connect(address: str, workers: int | None = None) -> Iterator[Any]:
             host="127.0.0.1",
             dashboard_address=None,
             silence_logs=40,
+            preload=["baryflow.distributed.heedless"],
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

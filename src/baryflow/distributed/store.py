@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,31 @@ class Store:
             return []
         files = (entry["name"].rsplit("/", 1)[-1] for entry in found if entry["type"] == "file")
         return sorted(name for name in files if name and not name.startswith("."))
+
+    def is_empty(self) -> bool:
+        """Tell whether there is nothing in it, or no such folder.
+
+        Returns
+        -------
+        bool
+        """
+        system, folder = self._open()
+        system.invalidate_cache()
+        try:
+            return not system.ls(folder, detail=False)
+        except FileNotFoundError:
+            return True
+
+    def drop(self, name: str) -> None:
+        """Remove a file, if it is there.
+
+        Parameters
+        ----------
+        name : str
+        """
+        system, folder = self._open()
+        with contextlib.suppress(FileNotFoundError):
+            system.rm_file(f"{folder}/{name}")
 
     def remove(self) -> None:
         """Remove the folder and all that is in it."""

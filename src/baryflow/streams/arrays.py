@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from baryflow.streams.batches import RAW_LENGTH
 from baryflow.streams.blocks import Block, Selection
 from baryflow.streams.cells import convert_values, first_duplicates, valid_text
 from baryflow.streams.decoding import stack
-from baryflow.validation import LARGEST, Floats
+from baryflow.validation import LARGEST, Floats, Integers
 
 #: Rows of a Parquet file that are unpacked at a time.
 _UNPACKED = 8192
@@ -67,21 +67,8 @@ class ColumnReader(ABC):
             return None
         values = self._take(start, stop)
         self._position = stop
-        converted = [_convert(values[column]) for column in self.chosen]
-
-        def beginning(row: int) -> str:
-            cells = (str(values[column][row]) for column in (*self._texts, *self.chosen))
-            return valid_text(",".join(cells))[:RAW_LENGTH]
-
-        return Block(
-            numbers=stack([numbers for numbers, _ in converted], stop - start),
-            strange=[strange for _, strange in converted],
-            texts=[[_as_text(value) for value in values[column]] for column in self._texts],
-            positions=np.arange(start + 1, stop + 1),
-            rejected=[],
-            beginning=beginning,
-            cursor={"position": stop, "rows": self._total},
-        )
+        cursor = {"position": stop, "rows": self._total}
+        return as_block(values, self.chosen, self._texts, np.arange(start + 1, stop + 1), cursor)
 
     def seek(self, cursor: dict[str, Any]) -> None:
         """Go on after the block that `cursor` is from."""
@@ -97,6 +84,45 @@ class ColumnReader(ABC):
         """Let go of the input."""
 
 
+def as_block(
+    values: dict[str, Any],
+    chosen: Sequence[str],
+    texts: Sequence[str],
+    positions: Integers,
+    cursor: dict[str, Any],
+) -> Block:
+    """Return columns of values as a block.
+
+    Parameters
+    ----------
+    values : dict of str → sequence
+        What each column holds, a value for each row.
+    chosen, texts : sequence of str
+        Columns of numbers, and those that are kept as they are written.
+    positions : array of shape (n,)
+    cursor : dict
+
+    Returns
+    -------
+    Block
+    """
+    converted = [_convert(values[column]) for column in chosen]
+
+    def beginning(row: int) -> str:
+        cells = (str(values[column][row]) for column in (*texts, *chosen))
+        return valid_text(",".join(cells))[:RAW_LENGTH]
+
+    return Block(
+        numbers=stack([numbers for numbers, _ in converted], len(positions)),
+        strange=[strange for _, strange in converted],
+        texts=[[as_text(value) for value in values[column]] for column in texts],
+        positions=positions,
+        rejected=[],
+        beginning=beginning,
+        cursor=cursor,
+    )
+
+
 def _convert(values: Any) -> tuple[Floats, dict[int, str]]:
     if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
         numbers = values.astype(np.float64)
@@ -107,7 +133,17 @@ def _convert(values: Any) -> tuple[Floats, dict[int, str]]:
     return convert_values(values.tolist() if isinstance(values, np.ndarray) else values)
 
 
-def _as_text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """Return a value as it is written; "" if there is none.
+
+    Parameters
+    ----------
+    value : object
+
+    Returns
+    -------
+    str
+    """
     missing = value is None or (isinstance(value, float) and math.isnan(value))
     return "" if missing else valid_text(str(value).strip())
 
@@ -147,16 +183,7 @@ class ParquetReader(ColumnReader):
             missing -= part.num_rows
             parts.append(part)
         table = self._arrow.concat_tables(parts)
-        return {name: self._values(table[name]) for name in table.column_names}
-
-    def _values(self, column: Any) -> Any:
-        types = self._arrow.types
-        kind = column.type
-        if types.is_floating(kind) or (types.is_integer(kind) and not column.null_count):
-            return column.to_numpy()
-        if types.is_decimal(kind):
-            return column.cast(self._arrow.float64()).to_numpy()
-        return column.to_pylist()
+        return {name: arrow_values(table[name]) for name in table.column_names}
 
     def _skip(self, position: int) -> None:
         group = 0
@@ -173,6 +200,28 @@ class ParquetReader(ColumnReader):
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def arrow_values(column: Any) -> Any:
+    """Return what a column of Parquet holds: an array of numbers, or a list of whatever it is.
+
+    Parameters
+    ----------
+    column : pyarrow.Array or pyarrow.ChunkedArray
+
+    Returns
+    -------
+    array or list
+    """
+    arrow = require_parquet()
+    kind = column.type
+    if arrow.types.is_decimal(kind):
+        column, kind = column.cast(arrow.float64()), arrow.float64()
+    if arrow.types.is_floating(kind) or (arrow.types.is_integer(kind) and not column.null_count):
+        # Arrays, other than those in chunks, refuse to be copied unless they are told to.
+        whole = isinstance(column, arrow.ChunkedArray)
+        return column.to_numpy() if whole else column.to_numpy(zero_copy_only=False)
+    return column.to_pylist()
 
 
 class NpzReader(ColumnReader):

@@ -1,0 +1,166 @@
+"""``run --dask``: a folder of Parquet files with the rows of many machines, on many workers."""
+
+from __future__ import annotations
+
+import time as clock
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from baryflow.cli.following import Stop, heed_signals
+from baryflow.cli.words import Interrupted, Line, spoken
+from baryflow.exceptions import InvalidInputError
+
+#: Options of ``run`` that are for one stream in one process, and what to say about them.
+_ALONE = {
+    "events": "events of a folder are not written",
+    "quarantine": "rows that cannot be used are in the folder of predictions, under _quarantine",
+    "save_to": "there are many models: --checkpoint keeps them",
+    "normal": "it is what is normal on one machine",
+    "in_memory": "workers have one group of machines in memory at a time",
+    "wait": "files do not wait",
+    "every": "a file has rows",
+    "tags": "a file has rows",
+    "max_age": "a file has rows",
+    "credentials": "object stores take them from the environment",
+    "tail": "call it again when more files have come",
+}
+#: Letters of the bar.
+_WIDTH = 24
+#: Seconds between two lines in a log.
+_LOG_EVERY = 30.0
+#: Failed machines that are named.
+_NAMED = 5
+#: How Ctrl-C ends it.
+_GO_ON = "interrupted; what is done is kept, call it again to go on"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be done on a cluster.
+
+    Attributes
+    ----------
+    address : str
+        Of a scheduler, or ``"local"``.
+    workers : int or None
+    source, output : str
+    state : str or None
+    key, time : str or None
+    batch : int
+    drift : str
+    """
+
+    address: str
+    workers: int | None
+    source: str
+    output: str
+    state: str | None
+    key: str | None
+    time: str | None
+    batch: int
+    drift: str
+
+
+def refuse_alone(context: click.Context) -> None:
+    """Refuse options that make no sense on a cluster.
+
+    Parameters
+    ----------
+    context : click.Context
+        Of the command.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is one.
+    """
+    options = {option.name: option.opts[-1] for option in context.command.params}
+    for name, reason in _ALONE.items():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise InvalidInputError(f"{options[name]} is not for --dask: {reason}")
+
+
+def follow_on_cluster(model: Any, wish: Wish) -> None:
+    """Follow all machines in a folder, telling how far it is.
+
+    Parameters
+    ----------
+    model : OnlineDaDiL or SignalModel
+    wish : Wish
+
+    Raises
+    ------
+    InvalidInputError
+        If something is missing that a cluster needs.
+    """
+    if wish.key is None:
+        raise InvalidInputError("--dask is for many machines: --key COLUMN says whose a row is")
+    if wish.output == "-":
+        raise InvalidInputError("--dask writes a folder of Parquet files: name it, -o FOLDER")
+    if wish.state is None:
+        raise InvalidInputError("--dask keeps the state of each machine: --checkpoint FOLDER says where")
+    from baryflow.distributed.backfill import follow
+    from baryflow.distributed.cluster import connect
+
+    with heed_signals() as stop, spoken(_GO_ON), Line(log_every=_LOG_EVERY) as line:
+        with connect(wish.address, wish.workers) as client:
+            found = follow(
+                model, wish.source, key=wish.key, output=wish.output, state=wish.state, client=client,
+                batch_size=wish.batch, drift=wish.drift, time=wish.time, progress=Bar(line, stop),
+            )  # fmt: skip
+        used = f"{found.predicted:,} predicted"
+        if found.predicted != found.used:
+            used = f"{found.used:,} in {found.predicted:,} windows predicted"
+        drifts = f"; drift was seen in {found.drifts:,} batches" if found.drifts else ""
+        line.say(
+            f"{found.rows:,} rows of {found.targets:,} machines = {used} + {found.quarantined:,} "
+            f"quarantined{drifts}"
+        )
+        for key in list(found.failed)[:_NAMED]:
+            line.say(f"{key}: {found.failed[key]}")
+    if found.failed:
+        raise click.ClickException(
+            f"{len(found.failed):,} of {found.targets:,} machines are not done: call it again to go on "
+            "with them"
+        )
+
+
+@dataclass
+class Bar:
+    """A bar that shows how far it is, how fast, and how long it takes.
+
+    Attributes
+    ----------
+    line : Line
+    stop : Stop
+        Asked whenever there is something to show: that is a moment at which it can be stopped in order.
+    """
+
+    line: Line
+    stop: Stop
+    _began: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        """Show it."""
+        if self.stop():
+            raise Interrupted(_GO_ON)
+        now = clock.monotonic()
+        # What was done before this call says nothing about how fast it is.
+        start, before = self._began.setdefault(what, (now, done))
+        rate = (done - before) / max(now - start, 1e-9)
+        share = done / max(total, 1)
+        bar = f"{'█' * int(share * _WIDTH):░<{_WIDTH}}"
+        left = f", {_duration((total - done) / rate)} left" if rate and done < total else ""
+        words = f"{what} {bar} {share:.0%}  {done:,} of {total:,} rows  {rate:,.0f}/s{left}"
+        self.line.show(words)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,281 @@
+"""One target of a fleet, epoch by epoch: from a state and rows to predictions and the next state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from baryflow import container
+from baryflow.distributed.arrivals import arrival_name, folder_of
+from baryflow.distributed.store import Store
+from baryflow.distributed.tables import write_predictions, write_quarantine
+from baryflow.estimators.online_dadil import OnlineDaDiL
+from baryflow.exceptions import FileFormatError
+from baryflow.persistence import open_content
+from baryflow.runtime import Followed, Recipe, Rows
+from baryflow.runtime.followed import FollowedState
+from baryflow.streams.batches import Rejected
+
+#: States of a target that are kept: should the last be damaged, there is the one before.
+_KEPT = 2
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Rows of a target so far: ``rows`` is ``used`` and ``quarantined`` together."""
+
+    rows: int = 0
+    used: int = 0
+    predicted: int = 0
+    quarantined: int = 0
+    drifts: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """What is in a state file: all that is known of a target after an epoch."""
+
+    key: str
+    counts: Counts
+    state: FollowedState
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fleet's folder of states was begun with; later calls must want the same.
+
+    Attributes
+    ----------
+    source, output : str
+        Where rows come from, and predictions go to.
+    key : str
+        Column that names the target.
+    time : str or None
+        Column that is repeated beside predictions.
+    columns : list of str
+        Those that the model wants.
+    batch_size : int
+    drift : str
+    epoch_rows : int
+    """
+
+    source: str
+    output: str
+    key: str
+    time: str | None
+    columns: list[str]
+    batch_size: int
+    drift: str
+    epoch_rows: int
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Where everything is that concerns a fleet. It travels to workers; models do not.
+
+    Attributes
+    ----------
+    source, state, output : Store
+    mark : str
+        Of the model: workers that know it need not read it again.
+    """
+
+    source: Store
+    state: Store
+    output: Store
+    mark: str
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What was wanted in the first call."""
+        found = self.state.load(Plan, "plan.bary")
+        if found is None:
+            raise FileFormatError(f"{self.state.url}/plan.bary is missing or damaged: begin anew")
+        return found  # type: ignore[no-any-return]
+
+    def recipe(self) -> Recipe:
+        """Return how targets are followed, reading the model once in each process."""
+        if self.mark not in _RECIPES:
+            content = self.state.read("model.bary")
+            if content is None:
+                raise FileFormatError(f"{self.state.url}/model.bary is missing: begin anew")
+            base = open_content(container.from_bytes(content, name="model.bary"))
+            while len(_RECIPES) >= _MODELS:
+                _RECIPES.pop(next(iter(_RECIPES)), None)
+            _RECIPES[self.mark] = Recipe(base, self.plan.batch_size, self.plan.drift)
+        return _RECIPES[self.mark]
+
+    def states(self, key: str) -> Store:
+        """Return where the states of a target are."""
+        return self.state / "targets" / folder_of(key)
+
+
+#: Models that a process has read, by their marks; no more than it is likely to be asked for at a time.
+_RECIPES: dict[str, Recipe] = {}
+_MODELS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Slice:
+    """Some rows of a target, good and bad: those after row `start` up to row `stop`."""
+
+    rows: Rows
+    rejected: list[Rejected]
+    start: int
+    stop: int
+
+    def split(self, at: int) -> tuple[Slice, Slice]:
+        """Return what is up to a row, and what is after it."""
+        good = int(np.searchsorted(self.rows.positions, at, side="right"))
+        early = [row for row in self.rejected if row.position <= at]
+        late = self.rejected[len(early) :]
+        return (
+            Slice(self.rows.pick(slice(0, good)), early, self.start, at),
+            Slice(self.rows.pick(slice(good, None)), late, at, self.stop),
+        )
+
+
+def join(slices: list[Slice]) -> Slice:
+    """Return slices that follow each other as one.
+
+    Parameters
+    ----------
+    slices : list of Slice
+
+    Returns
+    -------
+    Slice
+    """
+    rows = Rows(
+        np.concatenate([one.rows.values for one in slices]),
+        np.concatenate([one.rows.positions for one in slices]),
+        [time for one in slices for time in one.rows.times],
+        [offset for one in slices for offset in one.rows.offsets],
+    )
+    rejected = [row for one in slices for row in one.rejected]
+    return Slice(rows, rejected, slices[0].start, slices[-1].stop)
+
+
+@dataclass
+class Target:
+    """A target in the hands of a worker.
+
+    Attributes
+    ----------
+    fleet : Fleet
+    key : str
+    epochs : list of (start, stop)
+        In rows of the target.
+    counts : Counts
+        As of the last epoch that is done.
+    done : int
+        Epochs that are.
+    waiting : list of Slice
+        Rows that were read and are not a whole epoch yet.
+    failure : str
+        Why it cannot be gone on with; "" if it can.
+    """
+
+    fleet: Fleet
+    key: str
+    epochs: list[tuple[int, int]]
+    counts: Counts = field(default_factory=Counts)
+    done: int = 0
+    waiting: list[Slice] = field(default_factory=list)
+    failure: str = ""
+
+    def look(self) -> None:
+        """Find out how far it is: a state that can be read is an epoch that is done."""
+        found = self._last()
+        if found is not None:
+            self.done, self.counts = found[0] + 1, found[1].counts
+            if [self.counts.rows] != [stop for _, stop in self.epochs[self.done - 1 : self.done]]:
+                raise FileFormatError("its state is not of these files: give it a folder of its own")
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something is left that can be done."""
+        return not self.failure and self.done < len(self.epochs)
+
+    @property
+    def read(self) -> int:
+        """Rows that need not be read any more."""
+        return self.waiting[-1].stop if self.waiting else self.counts.rows
+
+    def advance(self) -> Iterator[int]:
+        """Do all epochs whose rows are there, yielding the number of each when it is done."""
+        if not self.waiting or self.waiting[-1].stop < self.epochs[self.done][1]:
+            return
+        followed, rest = self._resume(), join(self.waiting)
+        while self.done < len(self.epochs) and self.epochs[self.done][1] <= rest.stop:
+            now, rest = rest.split(self.epochs[self.done][1])
+            self._follow(followed, now)
+            yield self.done - 1
+        self.waiting = [rest] if rest.start < rest.stop else []
+
+    def _follow(self, followed: Followed, some: Slice) -> None:
+        fleet, name = self.fleet, arrival_name(self.done)
+        outcome = followed.take(some.rows)
+        drifts = sum(event.kind == "drift" for event in outcome.events)
+        n_rows, n_bad = some.stop - some.start, len(some.rejected)
+        counts = Counts(n_rows, n_rows - n_bad, len(outcome.records), n_bad, drifts)
+        folder = folder_of(self.key)
+        if outcome.records:
+            labels = _labels(fleet.recipe().model)
+            write_predictions(
+                fleet.output / folder, f"{name}.parquet", self.key, outcome.records, labels
+            )
+        if some.rejected:
+            aside = fleet.output / "_quarantine" / folder
+            write_quarantine(aside, f"{name}.parquet", self.key, some.rejected)
+        # The state comes last: if it is there, so is all that came of the epoch.
+        states = fleet.states(self.key)
+        states.keep(Standing(self.key, self.counts + counts, followed.state()), f"{name}.bary")
+        if self.done >= _KEPT:
+            states.drop(f"{arrival_name(self.done - _KEPT)}.bary")
+        self.done, self.counts = self.done + 1, self.counts + counts
+
+    def _resume(self) -> Followed:
+        recipe = self.fleet.recipe()
+        if not self.done:
+            return recipe.begin()
+        found = self.fleet.states(self.key).load(Standing, f"{arrival_name(self.done - 1)}.bary")
+        if found is None:
+            raise FileFormatError(f"the state of epoch {self.done - 1} is gone: call it again")
+        return recipe.resume(found.state)
+
+    def _last(self) -> tuple[int, Standing] | None:
+        states = self.fleet.states(self.key)
+        for name in reversed(states.names()):
+            if name.endswith(".bary") and (found := states.load(Standing, name)) is not None:
+                return int(name.removesuffix(".bary")), found
+        return None
+
+
+def _labels(model: OnlineDaDiL) -> list[Any]:
+    known = model.classes_.tolist()
+    if model.unknown is None or model.unknown_label is None:
+        return known  # type: ignore[no-any-return]
+    return [*known, model.unknown_label]
+
+
+def fail(target: Target, error: BaseException) -> None:
+    """Give a target up, with the reason; what was done of it stays.
+
+    Parameters
+    ----------
+    target : Target
+    error : BaseException
+    """
+    words = str(error) or type(error).__name__
+    target.failure = (
+        words if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {words}"
+    )
+    target.waiting.clear()

@@ -1,0 +1,248 @@
+"""What has come of a fleet: files in the order of their arrival, and whose rows are in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from baryflow.distributed.parquet import Folder, Piece
+from baryflow.distributed.store import Store
+from baryflow.distributed.tables import write_quarantine
+from baryflow.streams.arrays import as_text
+from baryflow.streams.batches import RAW_LENGTH, Rejected
+from baryflow.streams.cells import valid_text
+from baryflow.validation import Integers
+
+#: Names of folders that say that there is no name; the second is what Hive and Spark write.
+_NOBODY = ("", "__HIVE_DEFAULT_PARTITION__")
+
+
+@dataclass(frozen=True, eq=False)
+class Arrival:
+    """Files that were there when somebody looked, without those that had been there before.
+
+    It is written once and never changed. What is cut by it, epochs, is the same whoever cuts it, also if
+    more files have come since.
+
+    Attributes
+    ----------
+    pieces : list of Piece
+    keys : list of str
+        Targets that have rows in them.
+    rows : array of shape (n_keys,)
+        How many.
+    first : array of shape (n_keys,)
+        The first piece in which each of them is.
+    nameless : int
+        Rows that do not say whose they are.
+    """
+
+    pieces: list[Piece]
+    keys: list[str]
+    rows: Integers
+    first: Integers
+    nameless: int
+
+    @property
+    def files(self) -> dict[str, int]:
+        """Rows of each file."""
+        return count_files(self.pieces)
+
+
+@dataclass(frozen=True, eq=False)
+class Count:
+    """Whose rows are in one piece, and how many."""
+
+    keys: list[str]
+    rows: Integers
+    nameless: int
+
+
+@dataclass
+class Merged:
+    """Whose rows are in several pieces: key → the first of these pieces, and rows."""
+
+    found: dict[str, tuple[int, int]] = field(default_factory=dict)
+    nameless: int = 0
+
+
+@dataclass(frozen=True)
+class Look:
+    """One piece to look through: where it is, and where to write what is found."""
+
+    folder: Folder
+    piece: Piece
+    number: int
+    before: int  # rows of the file in front of it
+    key: str
+    columns: list[str]
+    index: Store
+    output: Store
+
+
+def count_files(pieces: Iterable[Piece]) -> dict[str, int]:
+    """Return the rows of each file."""
+    found: dict[str, int] = {}
+    for piece in pieces:
+        found[piece.path] = found.get(piece.path, 0) + piece.n_rows
+    return found
+
+
+def arrival_name(number: int) -> str:
+    """Return the name of something by its number, so that names sort as numbers do."""
+    return f"{number:06d}"
+
+
+def folder_of(key: str) -> str:
+    """Return the name of a target's folder: any key can be one, and no two have the same."""
+    return f"target={quote(key, safe='')}"
+
+
+def split_keys(column: Any) -> tuple[list[str], Integers]:
+    """Return the different keys of a column as text, and for each row which it is; "" is none."""
+    import pyarrow as pa
+
+    coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    names = [as_text(value) for value in coded.dictionary.to_pylist()]
+    codes = coded.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)
+    return [*names, ""], codes.astype(np.intp)
+
+
+def count(look: Look) -> Merged:
+    """Count the rows of each target in a piece, put aside those of nobody, and keep a note of it.
+
+    Parameters
+    ----------
+    look : Look
+
+    Returns
+    -------
+    Merged
+    """
+    found = look.index.load(Count, f"{arrival_name(look.number)}.bary")
+    if found is None:
+        found = _count(look)
+        look.index.keep(found, f"{arrival_name(look.number)}.bary")
+    rows = found.rows.tolist()
+    return Merged(
+        {key: (look.number, n) for key, n in zip(found.keys, rows, strict=True)}, found.nameless
+    )
+
+
+def _count(look: Look) -> Count:
+    counts, nobody = _tally(look.folder, look.piece, look.key)
+    if nobody:
+        name = f"{look.index.url.rsplit('/', 1)[-1]}-{arrival_name(look.number)}.parquet"
+        write_quarantine(look.output / "_quarantine" / "nobody", name, "", _describe(look, nobody))
+    return Count(list(counts), np.array(list(counts.values()), dtype=np.int64), len(nobody))
+
+
+def _tally(folder: Folder, piece: Piece, key: str) -> tuple[dict[str, int], list[int]]:
+    """Return the rows of each target in a piece, and which are nobody's."""
+    if key in piece.folders:
+        return {}, list(range(piece.n_rows))
+    counts: dict[str, int] = {}
+    nobody: list[int] = []
+    start = 0
+    for batch in folder.batches(piece, [key]):
+        names, codes = split_keys(batch.column(0))
+        for name, n in zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True):
+            if name and n:
+                counts[name] = counts.get(name, 0) + n
+        missing = np.array([not name for name in names])[codes]
+        nobody += (np.flatnonzero(missing) + start).tolist()
+        start += batch.num_rows
+    return counts, nobody
+
+
+def _describe(look: Look, which: list[int]) -> list[Rejected]:
+    """Return rows of nobody as they are put aside; their positions are those in the file."""
+    found: list[Rejected] = []
+    left, start = np.array(which), 0
+    for batch in look.folder.batches(look.piece, look.columns):
+        mine = left[(left >= start) & (left < start + batch.num_rows)]
+        for row, cells in zip(mine.tolist(), batch.take(mine - start).to_pylist(), strict=True):
+            raw = valid_text(",".join(map(str, cells.values())))[:RAW_LENGTH]
+            reason = f"column {look.key!r}, which names the target, is empty in {look.piece.path}."
+            found.append(Rejected(look.before + row + 1, reason, raw))
+        start += batch.num_rows
+    return found
+
+
+def merge(parts: Sequence[Merged]) -> Merged:
+    """Return what several tasks have found together.
+
+    Parameters
+    ----------
+    parts : sequence of Merged
+
+    Returns
+    -------
+    Merged
+    """
+    together = Merged()
+    for part in parts:
+        together.nameless += part.nameless
+        for key, (first, n) in part.found.items():
+            before = together.found.get(key)
+            entry = (first, n) if before is None else (min(first, before[0]), n + before[1])
+            together.found[key] = entry
+    return together
+
+
+def named_by_folder(piece: Piece, key: str) -> bool:
+    """Tell whether the name of a folder says whose the rows of a piece are: none has to be read."""
+    return piece.folders.get(key, "") not in _NOBODY
+
+
+def rows_in(folder: Folder, piece: Piece, number: int, key: str, index: Store) -> dict[str, int]:
+    """Return whose rows are in a piece, as it was counted.
+
+    Parameters
+    ----------
+    folder : Folder
+    piece : Piece
+    number : int
+        In its arrival.
+    key : str
+        The column.
+    index : Store
+        Of its arrival.
+
+    Returns
+    -------
+    dict of str → int
+    """
+    if named_by_folder(piece, key):
+        return {piece.folders[key]: piece.n_rows}
+    found = index.load(Count, f"{arrival_name(number)}.bary")
+    if found is None:  # lost or damaged: it can be counted again
+        return _tally(folder, piece, key)[0]
+    return dict(zip(found.keys, found.rows.tolist(), strict=True))
+
+
+def cut(rows: Iterable[int], size: int) -> Iterator[tuple[int, int]]:
+    """Cut the rows of a target into epochs: a new one begins after so many rows, and with each arrival.
+
+    Parameters
+    ----------
+    rows : iterable of int
+        That came with each arrival.
+    size : int
+        Of an epoch, at most.
+
+    Yields
+    ------
+    start, stop : int
+    """
+    start = 0
+    for n in rows:
+        end = start + n
+        while start < end:
+            stop = min(start + size, end)
+            yield start, stop
+            start = stop

@@ -1,0 +1,135 @@
+"""Who is in files that have come: counted where the files are, merged in a tree."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from baryflow.distributed.advancing import Fleet
+from baryflow.distributed.arrivals import (
+    Arrival,
+    Look,
+    Merged,
+    arrival_name,
+    count,
+    count_files,
+    merge,
+    named_by_folder,
+)
+from baryflow.distributed.cluster import require
+from baryflow.distributed.parquet import Folder, Piece, natural
+from baryflow.exceptions import FileFormatError, InvalidInputError, UnreachableError
+
+#: Parts that one task merges.
+_FAN_IN = 16
+#: Seconds between two looks at how far it is.
+_EVERY = 0.1
+
+Progress = Callable[[int, int, str], None]
+
+
+def list_arrivals(client: Any, fleet: Fleet, folder: Folder, progress: Progress) -> list[Arrival]:
+    """Return all arrivals of a fleet; files that no earlier call has seen are a new one.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    fleet : Fleet
+    folder : Folder
+        As it is now.
+    progress : callable
+        Told how many rows are counted, of how many, and what is done.
+
+    Returns
+    -------
+    list of Arrival
+
+    Raises
+    ------
+    InvalidInputError
+        If a file has changed since it was counted.
+    FileFormatError
+        If what was counted before is damaged.
+    UnreachableError
+        If workers die again and again.
+    """
+    known: list[Arrival] = []
+    while True:
+        name = f"arrivals/{arrival_name(len(known))}.bary"
+        found = fleet.state.load(Arrival, name)
+        if found is None:
+            if fleet.state.read(name) is not None:
+                raise FileFormatError(f"{fleet.state.url}/{name} is damaged: take another copy of it")
+            break
+        known.append(found)
+    before = {path: rows for arrival in known for path, rows in arrival.files.items()}
+    new = [piece for piece in folder.pieces if piece.path not in before]
+    now = count_files(folder.pieces)
+    for path, rows in before.items():
+        if now.get(path, rows) != rows:  # those that are done may be removed
+            raise InvalidInputError(
+                f"{path} had {rows} rows when it was counted, and has {now[path]}: files must stay as "
+                "they are; write new rows to new files"
+            )
+    if new:
+        arrival = _count(client, fleet, folder, new, len(known), progress)
+        fleet.state.keep(arrival, name)
+        known.append(arrival)
+    return known
+
+
+def _count(
+    client: Any, fleet: Fleet, folder: Folder, pieces: Sequence[Piece], number: int, progress: Progress
+) -> Arrival:
+    plan, bare = fleet.plan, Folder(folder.url, folder.options, [], {})
+    index = fleet.state / "index" / arrival_name(number)
+    columns = [name for name in plan.columns if name in folder.types]
+    merged: list[Merged] = []
+    looks: list[Look] = []
+    rows_before: dict[str, int] = {}
+    for place, piece in enumerate(pieces):
+        if named_by_folder(piece, plan.key):
+            merged.append(Merged({piece.folders[plan.key]: (place, piece.n_rows)}))
+        else:
+            before = rows_before.get(piece.path, 0)
+            looks.append(Look(bare, piece, place, before, plan.key, columns, index, fleet.output))
+        rows_before[piece.path] = rows_before.get(piece.path, 0) + piece.n_rows
+    if looks:
+        merged.append(_gather(client, looks, progress))
+    together = merge(merged)
+    keys = sorted(together.found, key=natural)
+    return Arrival(
+        list(pieces),
+        keys,
+        np.array([together.found[key][1] for key in keys], dtype=np.int64),
+        np.array([together.found[key][0] for key in keys], dtype=np.int64),
+        together.nameless,
+    )
+
+
+def _gather(client: Any, looks: Sequence[Look], progress: Progress) -> Merged:
+    """Count in tasks, a piece each. Only keys and their numbers come here, and of each key once."""
+    distributed = require()
+    counts = client.map(count, looks, pure=False)
+    level = counts
+    while len(level) > 1:
+        starts = range(0, len(level), _FAN_IN)
+        level = [client.submit(merge, level[i : i + _FAN_IN], pure=False) for i in starts]
+    total = sum(look.piece.n_rows for look in looks)
+    try:
+        while not level[0].done():
+            done = zip(looks, counts, strict=True)
+            progress(sum(look.piece.n_rows for look, one in done if one.done()), total, "counting rows")
+            time.sleep(_EVERY)
+        found: Merged = level[0].result()
+    except distributed.KilledWorker as error:
+        raise UnreachableError(
+            f"workers died while they counted rows ({error}): give them more memory, or call it again "
+            "to go on"
+        ) from error
+    finally:
+        client.cancel(counts)
+    return found

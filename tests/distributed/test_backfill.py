@@ -1,0 +1,268 @@
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from baryflow.distributed import follow
+from baryflow.distributed.cluster import connect
+from baryflow.exceptions import InvalidInputError
+from tests.distributed import fleets
+
+MODEL = fleets.fit()
+
+
+@pytest.fixture(scope="module")
+def client():
+    with connect("local", 2) as present:
+        yield present
+
+
+def do(client, folder, source, **how):
+    how = {"key": "machine", "time": "when", "batch_size": 16, "epoch_rows": 24} | how
+    return follow(
+        how.pop("model", MODEL),
+        source,
+        output=folder / "out",
+        state=folder / "state",
+        client=client,
+        **how,
+    )
+
+
+@pytest.mark.parametrize("layout", [fleets.by_folder, fleets.mixed])
+def test_each_target_is_followed_as_if_it_were_alone(client, tmp_path, layout):
+    summary = do(client, tmp_path, layout(tmp_path / "in"), drift="tell")
+    assert summary.targets == len(fleets.MACHINES)
+    assert summary.rows == summary.predicted == sum(fleets.ROWS)
+    assert not summary.failed
+    for number, key in enumerate(fleets.MACHINES):
+        expected, _ = fleets.alone(MODEL, fleets.rows_of(number), tmp_path, batch_size=16, drift="tell")
+        assert fleets.read(tmp_path / "out", key) == expected
+    assert max(record["rows_seen"] for record in expected) == 48  # it did learn
+
+
+@pytest.fixture(scope="module")
+def undisturbed(client, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return do(client, folder, fleets.mixed(folder / "in")), folder
+
+
+def test_a_second_call_does_nothing(client, undisturbed):
+    summary, folder = undisturbed
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    assert do(client, folder, folder / "in") == summary
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_the_same_rows_become_the_same_bytes(client, tmp_path, undisturbed):
+    _, folder = undisturbed
+    do(client, tmp_path, fleets.mixed(tmp_path / "in"))
+    assert fleets.content(tmp_path / "out") == fleets.content(folder / "out")
+    assert fleets.content(tmp_path / "state/targets") == fleets.content(folder / "state/targets")
+
+
+def test_only_the_last_two_states_are_kept(undisturbed):
+    _, folder = undisturbed
+    assert [path.name for path in sorted((folder / "state/targets/target=10").iterdir())] == [
+        "000003.bary",
+        "000004.bary",
+    ]
+
+
+def test_it_goes_on_from_what_can_be_read(client, tmp_path):
+    source = fleets.by_folder(tmp_path / "in")
+    do(client, tmp_path, source)
+    whole = fleets.content(tmp_path / "out")
+    states = tmp_path / "state/targets"
+    (states / "target=10/000004.bary").write_bytes(b"cut off")
+    for path in states.glob("target=1/*"):
+        path.write_bytes(path.read_bytes()[:-1])
+    for path in tmp_path.glob("out/target=1*/*"):
+        path.unlink()
+    assert do(client, tmp_path, source).predicted == sum(fleets.ROWS)
+    found = fleets.content(tmp_path / "out")
+    # Of one target the last epoch is done again, of the other all of them, and nothing of the others.
+    assert whole.keys() - found.keys() == {f"target=10/00000{n}.parquet" for n in range(4)}
+    assert all(whole[name] == data for name, data in found.items())
+
+
+@pytest.mark.parametrize("layout", [fleets.by_folder, fleets.mixed])
+def test_more_files_are_gone_on_with(client, tmp_path, layout):
+    first = {key: fleets.rows_of(i) for i, key in enumerate(fleets.MACHINES)}
+    more = {"10": fleets.rows_of(2, 30, skip=100), "new": fleets.rows_of(7, 20)}
+    layout(tmp_path / "in", tables=first)
+    do(client, tmp_path, tmp_path / "in")
+    before = fleets.content(tmp_path / "out")
+    layout(tmp_path / "in", part=4, tables=more)
+    summary = do(client, tmp_path, tmp_path / "in")
+    assert (summary.targets, summary.predicted) == (len(first) + 1, sum(fleets.ROWS) + 50)
+    assert (
+        fleets.read(tmp_path / "out", "10")
+        == fleets.alone(MODEL, fleets.rows_of(2, 130), tmp_path, batch_size=16)[0]
+    )
+    assert before.items() < fleets.content(tmp_path / "out").items()
+
+
+def test_files_that_are_done_may_go_and_others_cost_their_targets_only(client, tmp_path):
+    source = fleets.by_folder(tmp_path / "in", tables={"1": fleets.rows_of(0), "2": fleets.rows_of(1)})
+    do(client, tmp_path, source)
+    fleets.by_folder(
+        source, 2, {"1": fleets.rows_of(0, 30, skip=70), "2": fleets.rows_of(1, 30, skip=33)}
+    )
+    for path in source.glob("*/part-[01].parquet"):
+        path.unlink()
+    (tmp_path / "state/targets/target=2").rename(tmp_path / "lost")
+    summary = do(client, tmp_path, source)
+    assert summary.failed.keys() == {"2"}
+    assert "part-0.parquet" in summary.failed["2"]
+    assert len(fleets.read(tmp_path / "out", "1")) == 100
+
+
+def test_a_file_that_has_changed_is_refused(client, tmp_path):
+    source = fleets.mixed(tmp_path / "in")
+    do(client, tmp_path, source)
+    table = pq.read_table(source / "part-0.parquet")
+    pq.write_table(table.slice(1), source / "part-0.parquet")
+    with pytest.raises(InvalidInputError, match=r"part-0.parquet had \d+ rows .* write new rows to new"):
+        do(client, tmp_path, source)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"model": fleets.fit(1)}, "begun with another model"),
+        ({"batch_size": 8}, "begun with batch_size=16, got 8"),
+        ({"time": None}, "begun with time='when', got None"),
+        ({"drift": "tell"}, "begun with drift='off'"),
+    ],
+)
+def test_another_wish_is_refused(client, undisturbed, how, words):
+    _, folder = undisturbed
+    with pytest.raises(InvalidInputError, match=words):
+        do(client, folder, folder / "in", **how)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"key": "unit"}, "no column 'unit'"),
+        ({"key": "flow"}, "'flow' is a feature of the model, not the key"),
+        ({"time": "heat"}, "'heat' is a feature of the model, not the time"),
+        ({"model": 3}, "expected|must be a fitted OnlineDaDiL"),
+        ({"drift": "panic"}, "drift must be one of"),
+        ({"epoch_rows": 0}, "epoch_rows"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(client, tmp_path, undisturbed, how, words):
+    with pytest.raises(InvalidInputError, match=words):
+        do(client, tmp_path, undisturbed[1] / "in", **how)
+    assert not list(tmp_path.iterdir())
+
+
+def test_folders_are_kept_apart(client, tmp_path, undisturbed):
+    _, folder = undisturbed
+    with pytest.raises(InvalidInputError, match="where rows are read from"):
+        do(client, folder / "in", folder / "in")
+    with pytest.raises(InvalidInputError, match="holds files already"):
+        follow(MODEL, folder / "in", key="machine", output=folder / "out", state=tmp_path, client=client)
+
+
+@pytest.mark.parametrize("layout", [fleets.by_folder, fleets.mixed])
+def test_rows_that_cannot_be_used_are_put_aside_and_the_balance_holds(client, tmp_path, layout):
+    table = fleets.rows_of(0)
+    flow = table["flow"].to_numpy().copy()
+    flow[[3, 30, 31, 69]] = [np.inf, 1e300, -np.inf, np.inf]
+    flow[40] = np.nan  # missing, which a model can live with
+    table = table.set_column(1, "flow", pa.array(flow))
+    source = layout(tmp_path / "in", tables={"1": table, "2": fleets.rows_of(1)})
+    summary = do(client, tmp_path, source)
+    assert (summary.rows, summary.predicted, summary.quarantined) == (103, 99, 4)
+    expected, aside = fleets.alone(MODEL, table, tmp_path, batch_size=16)
+    assert fleets.read(tmp_path / "out", "1") == expected
+    assert fleets.read(tmp_path / "out/_quarantine", "1") == aside
+    assert [row["position"] for row in aside] == [4, 31, 32, 70]
+
+
+def test_rows_of_nobody_are_put_aside(client, tmp_path):
+    source = fleets.mixed(tmp_path / "in", tables={"1": fleets.rows_of(0), "": fleets.rows_of(1, 4)})
+    table = fleets.rows_of(2, 3)
+    pq.write_table(table.append_column("machine", pa.nulls(3, pa.string())), source / "part-9.parquet")
+    summary = do(client, tmp_path, source)
+    assert (summary.rows, summary.predicted, summary.quarantined) == (77, 70, 7)
+    files = sorted((tmp_path / "out/_quarantine/nobody").iterdir())
+    records = [record for file in files for record in pq.ParquetFile(file).read().to_pylist()]
+    assert len(records) == 7
+    assert [record["position"] for record in records[-3:]] == [1, 2, 3]
+    assert "part-9.parquet" in records[-1]["reason"]
+    assert records[-1]["raw"].startswith(str(table["flow"][2]))
+
+
+def test_a_folder_without_a_name_is_nobodys(client, tmp_path):
+    source = fleets.by_folder(
+        tmp_path / "in", tables={"1": fleets.rows_of(0), "__HIVE_DEFAULT_PARTITION__": fleets.rows_of(1)}
+    )
+    summary = do(client, tmp_path, source)
+    assert (summary.targets, summary.predicted, summary.quarantined) == (1, 70, 33)
+
+
+def test_keys_may_be_numbers_and_categories(client, tmp_path):
+    table = fleets.rows_of(0)
+    numbers = pa.array([7, 8] * 35)
+    for name, keys in (("numbers", numbers), ("words", numbers.cast(pa.string()).dictionary_encode())):
+        (tmp_path / name / "in").mkdir(parents=True)
+        pq.write_table(table.append_column("machine", keys), tmp_path / name / "in/a.parquet")
+        assert do(client, tmp_path / name, tmp_path / name / "in").targets == 2
+    assert fleets.content(tmp_path / "numbers/out") == fleets.content(tmp_path / "words/out")
+    assert len(fleets.read(tmp_path / "words/out", "7")) == 35
+
+
+def test_progress_is_told_to_its_end(client, tmp_path):
+    told = []
+    source = fleets.mixed(tmp_path / "in")
+    do(client, tmp_path, source, progress=lambda *words: told.append(words))
+    assert told[-1] == (sum(fleets.ROWS), sum(fleets.ROWS), "following 5 targets")
+    assert all(0 <= done <= total for done, total, _ in told)
+
+
+def test_workers_that_are_killed_cost_nothing_but_time(client, tmp_path):
+    tables = {str(i): fleets.rows_of(i, 600) for i in range(6)}
+    source = fleets.mixed(tmp_path / "in", tables=tables)
+    (tmp_path / "calm").mkdir()
+    do(client, tmp_path / "calm", source)
+    ended = threading.Event()
+    killed = []
+
+    def kill():
+        states = tmp_path / "wild/state/targets"
+        for wanted in (3, 25, 60):  # epochs that are done by then, of 150
+            while not ended.is_set() and _epochs(states) < wanted:
+                time.sleep(0.01)
+            nanny = client.cluster.workers[len(killed) % 2]
+            while not ended.is_set() and (nanny.pid is None or nanny.pid in killed):
+                time.sleep(0.01)
+            if not ended.is_set():
+                killed.append(nanny.pid)
+                os.kill(nanny.pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        summary = do(client, tmp_path / "wild", source)
+    finally:
+        ended.set()
+        killer.join()
+    assert len(set(killed)) == 3
+    assert summary.predicted == 3600
+    assert fleets.content(tmp_path / "wild/out") == fleets.content(tmp_path / "calm/out")
+
+
+def _epochs(states):
+    last = [
+        max((path.stem for path in one.glob("[0-9]*.bary")), default="-1") for one in states.glob("*")
+    ]
+    return sum(int(name) + 1 for name in last)
