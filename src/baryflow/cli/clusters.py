@@ -77,8 +77,26 @@ def refuse_alone(context: click.Context) -> None:
     InvalidInputError
         If there is one.
     """
+    refuse_options(context, _ALONE)
+
+
+def refuse_options(context: click.Context, alone: dict[str, str]) -> None:
+    """Refuse options that were given and are for one process.
+
+    Parameters
+    ----------
+    context : click.Context
+        Of the command.
+    alone : dict of str → str
+        Their names, and what to say about them.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is one.
+    """
     options = {option.name: option.opts[-1] for option in context.command.params}
-    for name, reason in _ALONE.items():
+    for name, reason in alone.items():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise InvalidInputError(f"{options[name]} is not for --dask: {reason}")
 
@@ -137,16 +155,22 @@ class Bar:
     line : Line
     stop : Stop
         Asked whenever there is something to show: that is a moment at which it can be stopped in order.
+    unit : str
+        What is counted.
+    stopped : str
+        Said when it was stopped.
     """
 
     line: Line
     stop: Stop
+    unit: str = "rows"
+    stopped: str = _GO_ON
     _began: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     def __call__(self, done: int, total: int, what: str) -> None:
         """Show it."""
         if self.stop():
-            raise Interrupted(_GO_ON)
+            raise Interrupted(self.stopped)
         now = clock.monotonic()
         # What was done before this call says nothing about how fast it is.
         start, before = self._began.setdefault(what, (now, done))
@@ -154,7 +178,7 @@ class Bar:
         share = done / max(total, 1)
         bar = f"{'█' * int(share * _WIDTH):░<{_WIDTH}}"
         left = f", {_duration((total - done) / rate)} left" if rate and done < total else ""
-        words = f"{what} {bar} {share:.0%}  {done:,} of {total:,} rows  {rate:,.0f}/s{left}"
+        words = f"{what} {bar} {share:.0%}  {done:,} of {total:,} {self.unit}  {rate:,.0f}/s{left}"
         self.line.show(words)
 
 

@@ -25,6 +25,28 @@ _LISTED = 12
 _TRIED = 8
 
 
+class HistoryFile(click.ParamType[Path | str]):
+    """A file that is there; workers of a cluster (--dask) also take folders, and what is elsewhere."""
+
+    name = "file"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path | str:
+        """Return its path, or the URL as it is."""
+        if ctx is not None and ctx.params.get("dask") is not None:
+            return str(value)
+        path = Path(value)
+        if path.is_dir():
+            self.fail(
+                f"{value} is a folder: name its files, or read Parquet with --dask local.", param, ctx
+            )
+        if "://" in str(value):
+            self.fail(f"{value}: what is elsewhere is read by workers, with --dask local.", param, ctx)
+        click.Path(exists=True, dir_okay=False).convert(value, param, ctx)
+        return Path(value)
+
+
 @dataclass(frozen=True)
 class Histories:
     """What was said of labelled files on the command line.
@@ -41,7 +63,7 @@ class Histories:
         Of a network.
     """
 
-    files: tuple[Path, ...]
+    files: tuple[Path | str, ...]
     label: str
     domain: str | None
     domain_from_file: bool
@@ -170,7 +192,7 @@ def of_files(command: Any) -> Any:
 
     existing = click.Path(exists=True, dir_okay=False, path_type=Path)
     options = [
-        click.argument("files", nargs=-1, required=True, type=existing),
+        click.argument("files", nargs=-1, required=True, type=HistoryFile()),
         click.option("--label", required=True, metavar="COLUMN", help="Holds the classes."),
         click.option("--domain", metavar="COLUMN", help="Holds the machine, plant or mode of a row."),
         click.option("--domain-from-file", is_flag=True, help="Each file is a domain of its own."),
@@ -231,9 +253,9 @@ def describe_plan(table: Table, signals: Signals | None = None, *, times: int = 
     """Say what was read, and what is going to be done with it."""
     domains, classes = _counted(table.domain), _counted(table.y)
     lines = [
-        f"{len(table.X):,} rows, {len(table.columns)} columns: {_some(table.columns)}",
-        f"{len(domains)} domains: {_some(domains)}",
-        f"{len(classes)} classes: {_some(classes)}",
+        f"{len(table.X):,} rows, {len(table.columns)} columns: {list_some(table.columns)}",
+        f"{len(domains)} domains: {list_some(domains)}",
+        f"{len(classes)} classes: {list_some(classes)}",
     ]
     lines += [f"left out: {name}: {why}" for name, why in list(table.left_out.items())[:_LISTED]]
     if table.counts.get("rejected"):
@@ -279,6 +301,7 @@ def _counted(names: Any) -> list[str]:
     return [f"{n} ({k:,})" for n, k in zip(*np.unique(names, return_counts=True), strict=True)]
 
 
-def _some(names: list[str]) -> str:
+def list_some(names: list[str]) -> str:
+    """Return some names, and how many more there are."""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return ", ".join(map(str, names[:_LISTED])) + more

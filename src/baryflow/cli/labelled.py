@@ -9,6 +9,7 @@ import click
 import numpy as np
 
 from baryflow.cli.histories import Histories, as_shares, describe_plan, of_files
+from baryflow.cli.partitions import Wish, fit_on_cluster, refuse_alone
 from baryflow.cli.words import Line, OutputFile, WholeNumber, keep_inputs, spoken
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.estimators.plots import new_figure
@@ -28,8 +29,25 @@ _WORTH_TELLING = 0.01
 @click.option("--keep-rows", is_flag=True, help="Keep the rows in the file, to add sources later.")
 @click.option("--seed", type=WholeNumber(0), default=0, show_default=True)
 @click.option("--jobs", type=WholeNumber(1), default=2, show_default=True, help="Processes.")
+@click.option(
+    "--dask", metavar="ADDRESS|local", is_eager=True,
+    help="FILES are folders of Parquet, or URLs such as s3://bucket/folder: learn on a cluster.",
+)  # fmt: skip
+@click.option("--workers", type=WholeNumber(1), help="Processes for --dask local.  [default: all cores]")
+@click.option(
+    "--checkpoint", metavar="FOLDER", help="With --dask: call it again after a kill, it goes on."
+)
 def fit(
-    histories: Histories, usual: tuple[str, ...], output: Path, keep_rows: bool, seed: int, jobs: int
+    histories: Histories,
+    *,
+    usual: tuple[str, ...],
+    output: Path,
+    keep_rows: bool,
+    seed: int,
+    jobs: int,
+    dask: str | None,
+    workers: int | None,
+    checkpoint: str | None,
 ) -> None:
     """Learn labelled histories from FILES (CSV, NDJSON, Parquet, NPZ) into one model.
 
@@ -37,7 +55,15 @@ def fit(
     'baryflow run' follows a new machine with the model. If rows are raw signals (--window), features
     are made of them here as there.
     """
+    if dask is not None:
+        wish = Wish(dask, workers, histories, usual, output, seed, checkpoint)
+        with spoken():
+            refuse_alone(click.get_current_context())
+            fit_on_cluster(wish)
+        return
     with spoken():
+        if workers is not None or checkpoint is not None:
+            raise InvalidInputError("--workers and --checkpoint are for --dask")
         keep_inputs(histories.files, [output])
         histories.check()
         signals = None

@@ -90,6 +90,16 @@ class Census:
             block.rejected,
         )
 
+    @property
+    def unused(self) -> dict[str, int]:
+        """How many rows are not used, by what is wrong with them."""
+        found = {
+            "have no label": self.unlabelled,
+            "have no domain": self.nowhere,
+            "hold infinite values": self.rejected,
+        }
+        return {what: number for what, number in found.items() if number}
+
     def plus(self, other: Census) -> Census:
         """Return that of both sets of rows together."""
         keys = list(zip(self.domains, self.labels, strict=True))

@@ -55,7 +55,7 @@ def connect(address: str, workers: int | None = None) -> Iterator[Any]:
             n_workers=workers or os.cpu_count() or 1,
             threads_per_worker=1,  # the work is numerical: threads get in each other's way
             host="127.0.0.1",
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",  # any port that is free
             silence_logs=40,
             preload=["baryflow.distributed.heedless"],
         ) as cluster,

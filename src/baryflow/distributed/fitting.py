@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -74,74 +75,103 @@ def fit(
     BaryflowError
         If workers died again and again.
     """
-    if not isinstance(model, OnlineDaDiL):
-        raise InvalidInputError(f"expected an OnlineDaDiL, got a {type(model).__name__}")
-    if not parts.labelled:
-        raise InvalidInputError("sources need labels: say which column holds them")
-    work = Work(client, _open(checkpoint, storage_options, model, parts, sample_rows), progress)
-    census = look_through(work, parts)
-    warn_of_rows(census)
-    return finish(model, parts, work, census, as_count(sample_rows, "sample_rows"))
+    job = Fit(model, parts, sample_rows, checkpoint, storage_options, client, progress)
+    census, _ = job.count()
+    for what, number in census.unused.items():
+        warnings.warn(f"{number:,} rows {what} and are not used", UserWarning, stacklevel=2)
+    return job.learn()
 
 
-def look_through(work: Work, parts: Parts) -> Census:
-    """Take the first look at all rows."""
-    if not parts.pieces:
-        raise InvalidInputError("there is no row to learn from: expected at least one partition")
-    task = partial(_take_census, parts.reader, parts.n_features)
-    counted = work.over("census", Census, parts.pieces, task, merge_censuses)
-    return work.compute(counted, "counting rows")  # type: ignore[no-any-return]
+@dataclass
+class Fit:
+    """A fit in two steps, for those who want to know in between who is there.
 
+    Parameters
+    ----------
+    model, parts, sample_rows, checkpoint, storage_options, client, progress
+        As in :func:`fit`.
+    """
 
-def warn_of_rows(census: Census) -> None:
-    """Say which rows are not used."""
-    counts = {
-        "have no label": census.unlabelled,
-        "have no domain": census.nowhere,
-        "hold infinite values": census.rejected,
-    }
-    for what, number in counts.items():
-        if number:
-            warnings.warn(f"{number:,} rows {what} and are not used", UserWarning, stacklevel=3)
+    model: OnlineDaDiL
+    parts: Parts
+    sample_rows: int = SAMPLE_ROWS
+    checkpoint: str | None = None
+    storage_options: dict[str, Any] | None = None
+    client: Any = None
+    progress: Progress | None = None
+    _roll: Roll | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, OnlineDaDiL):
+            raise InvalidInputError(f"expected an OnlineDaDiL, got a {type(self.model).__name__}")
+        if not self.parts.labelled:
+            raise InvalidInputError("sources need labels: say which column holds them")
+        if not self.parts.pieces:
+            raise InvalidInputError("there is no row to learn from: expected at least one partition")
+        self.sample_rows = as_count(self.sample_rows, "sample_rows")
+        if self.checkpoint is not None and not isinstance(self.model.random_state, (int, np.integer)):
+            raise InvalidInputError(
+                "with a checkpoint random_state must be a number: to go on is to draw the same again"
+            )
 
-def finish(
-    model: OnlineDaDiL, parts: Parts, work: Work, census: Census, sample_rows: int
-) -> OnlineDaDiL:
-    """Take the second and the third look, and learn."""
-    roll = Roll.of(census, parts.columns)
-    options = source_options(model, roll.classes, len(roll.sources))
-    manner_of(model, len(roll.classes))  # refuses what cannot be before the long work
-    learned = None if work.store is None else work.store.load(Learned, "learned.bary")
-    if learned is None:
-        plan = Plan(
-            roll, options, switches(model), model.predictor, rehearsing=model.rehearse,
-            sample_rows=sample_rows,
-        )  # fmt: skip
-        learned = work.compute(learn_sources(work, parts, plan), "learning")
-        if work.store is not None:
-            work.store.keep(learned, "learned.bary")
-    columns = parts.n_features if parts.columns is None else parts.columns
-    return model.adopt(learned, roll.classes, roll.sources, columns)
+    def count(self) -> tuple[Census, Roll]:
+        """Take the first look at all rows.
 
+        Returns
+        -------
+        Census, Roll
+            What was counted, and classes and sources in order.
 
-def _open(
-    checkpoint: str | None,
-    options: dict[str, Any] | None,
-    model: OnlineDaDiL,
-    parts: Parts,
-    sample_rows: int,
-) -> Store | None:
-    """Return the place of this very fit among those in a folder."""
-    if checkpoint is None:
-        return None
-    if not isinstance(model.random_state, (int, np.integer)):
-        raise InvalidInputError(
-            "with a checkpoint random_state must be a number: to go on is to draw the same again"
-        )
-    parameters = {name: value for name, value in model.get_params().items() if name != "verbose"}
-    told = repr((parts.identity, sample_rows, sorted(parameters.items())))
-    return Store(checkpoint, options or {}) / hashlib.sha256(told.encode()).hexdigest()[:16]
+        Raises
+        ------
+        InvalidInputError
+            If rows do not fit.
+        """
+        parts, work = self.parts, self._work()
+        task = partial(_take_census, parts.reader, parts.n_features)
+        counted = work.over("census", Census, parts.pieces, task, merge_censuses)
+        census = work.compute(counted, "counting rows")
+        self._roll = Roll.of(census, parts.columns)
+        return census, self._roll
+
+    def learn(self) -> OnlineDaDiL:
+        """Take the second and the third look, and learn.
+
+        Returns
+        -------
+        OnlineDaDiL
+
+        Raises
+        ------
+        InvalidInputError
+            If parameters do not fit.
+        """
+        roll = self._roll or self.count()[1]
+        model, parts = self.model, self.parts
+        options = source_options(model, roll.classes, len(roll.sources))
+        manner_of(model, len(roll.classes))  # refuses what cannot be before the long work
+        parameters = {n: v for n, v in model.get_params().items() if n not in ("verbose", "n_jobs")}
+        work = self._work(repr((self.sample_rows, sorted(parameters.items()))))
+        learned = None if work.store is None else work.store.load(Learned, "learned.bary")
+        if learned is None:
+            plan = Plan(
+                roll, options, switches(model), model.predictor, rehearsing=model.rehearse,
+                sample_rows=self.sample_rows,
+            )  # fmt: skip
+            learned = work.compute(learn_sources(work, parts, plan), "learning")
+            if work.store is not None:
+                work.store.keep(learned, "learned.bary")
+        columns = parts.n_features if parts.columns is None else parts.columns
+        return model.adopt(learned, roll.classes, roll.sources, columns)
+
+    def _work(self, told: str = "") -> Work:
+        """Return where work is done and kept: apart for other parts, and for other parameters."""
+        store = None
+        if self.checkpoint is not None:
+            store = Store(self.checkpoint, self.storage_options or {}) / self.parts.identity
+            if told:
+                store = store / hashlib.sha256(told.encode()).hexdigest()[:16]
+        return Work(self.client, store, self.progress)
 
 
 @one_thread  # bits depend on it
