@@ -34,15 +34,12 @@ class HistoryFile(click.ParamType[Path | str]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Path | str:
         """Return its path, or the URL as it is."""
-        if ctx is not None and ctx.params.get("dask") is not None:
+        if ctx is not None and isinstance(ctx.params.get("dask"), str):
             return str(value)
-        path = Path(value)
-        if path.is_dir():
-            self.fail(
-                f"{value} is a folder: name its files, or read Parquet with --dask local.", param, ctx
-            )
+        if Path(value).is_dir():
+            self.fail(f"{value} is a folder: name its files, or add --dask local.", param, ctx)
         if "://" in str(value):
-            self.fail(f"{value}: what is elsewhere is read by workers, with --dask local.", param, ctx)
+            self.fail(f"{value} is not a file here: add --dask local.", param, ctx)
         click.Path(exists=True, dir_okay=False).convert(value, param, ctx)
         return Path(value)
 

@@ -13,6 +13,7 @@ from baryflow.cli.following import heed_signals
 from baryflow.cli.histories import Histories, as_shares, list_some
 from baryflow.cli.words import Line, spoken
 from baryflow.estimators.online_dadil import OnlineDaDiL
+from baryflow.validation import Floats
 
 if TYPE_CHECKING:  # Dask need not be there
     from baryflow.distributed.census import Census, Roll
