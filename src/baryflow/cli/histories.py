@@ -36,10 +36,12 @@ class HistoryFile(click.ParamType[Path | str]):
         """Return its path, or the URL as it is."""
         if ctx is not None and isinstance(ctx.params.get("dask"), str):
             return str(value)
+        far = any(option.name == "dask" for option in (ctx.command.params if ctx else ()))
+        hint = ", or add --dask local" if far else ""
         if Path(value).is_dir():
-            self.fail(f"{value} is a folder: name its files, or add --dask local.", param, ctx)
+            self.fail(f"{value} is a folder: name its files{hint}.", param, ctx)
         if "://" in str(value):
-            self.fail(f"{value} is not a file here: add --dask local.", param, ctx)
+            self.fail(f"{value} is not a file on this machine: name one{hint}.", param, ctx)
         click.Path(exists=True, dir_okay=False).convert(value, param, ctx)
         return Path(value)
 

@@ -36,9 +36,11 @@ def predict(model: OnlineDaDiL, X: Any) -> Any:
         If it is neither, or the columns are not those of the model.
     """
     packed = delayed(pack(model))
-    if _is_frame(X, model):
+    if hasattr(X, "map_partitions"):
         meta = _series(np.empty(0, model.classes_.dtype))
-        return X.map_partitions(_predict_frame, packed, meta=meta, enforce_metadata=False)
+        return _columns(X, model).map_partitions(
+            _predict_frame, packed, meta=meta, enforce_metadata=False
+        )
     blocks = _array(X, model)
     return blocks.map_blocks(_predict, packed, dtype=model.classes_.dtype, drop_axis=1)
 
@@ -62,9 +64,10 @@ def predict_proba(model: OnlineDaDiL, X: Any) -> Any:
         As :func:`predict`.
     """
     packed = delayed(pack(model))
-    if _is_frame(X, model):
+    if hasattr(X, "map_partitions"):
         meta = _table(np.empty((0, len(model.classes_))), model.classes_.tolist())
-        return X.map_partitions(_proba_frame, packed, meta=meta, enforce_metadata=False)
+        mine = _columns(X, model)
+        return mine.map_partitions(_proba_frame, packed, meta=meta, enforce_metadata=False)
     blocks = _array(X, model)
     chunks = (blocks.chunks[0], (len(model.classes_),))
     return blocks.map_blocks(_proba, packed, dtype=np.float64, chunks=chunks)
@@ -88,15 +91,16 @@ def novelty(model: OnlineDaDiL, X: Any) -> Any:
         As :func:`predict`.
     """
     packed = delayed(pack(model))
-    if _is_frame(X, model):
-        meta = _series(np.empty(0))
-        return X.map_partitions(_novelty_frame, packed, meta=meta, enforce_metadata=False)
+    if hasattr(X, "map_partitions"):
+        meta = _series(np.empty(0), name="novelty")
+        return _columns(X, model).map_partitions(
+            _novelty_frame, packed, meta=meta, enforce_metadata=False
+        )
     return _array(X, model).map_blocks(_novelty, packed, dtype=np.float64, drop_axis=1)
 
 
-def _is_frame(X: Any, model: OnlineDaDiL) -> bool:
-    if not hasattr(X, "map_partitions"):
-        return False
+def _columns(X: Any, model: OnlineDaDiL) -> Any:
+    """Return the columns of a frame that the model wants: others are not even read."""
     names = getattr(model, "feature_names_in_", None)
     missing = [] if names is None else [name for name in names.tolist() if name not in X.columns]
     if missing:
@@ -109,7 +113,7 @@ def _is_frame(X: Any, model: OnlineDaDiL) -> bool:
             f"the model has {model.n_features_in_} columns without names, the frame has "
             f"{len(X.columns)}: select those of the model"
         )
-    return True
+    return X if names is None else X[names.tolist()]
 
 
 def _array(X: Any, model: OnlineDaDiL) -> Any:
@@ -127,11 +131,6 @@ def _array(X: Any, model: OnlineDaDiL) -> Any:
 # -- what workers do -------------------------------------------------------------------------------
 
 
-def _values(frame: Any, model: OnlineDaDiL) -> Any:
-    names = getattr(model, "feature_names_in_", None)
-    return frame if names is None else frame[names.tolist()]
-
-
 def _predict(X: Any, packed: bytes) -> Any:
     return unpack(packed).predict(X) if len(X) else unpack(packed).classes_[:0]
 
@@ -146,16 +145,15 @@ def _novelty(X: Any, packed: bytes) -> Any:
 
 
 def _predict_frame(frame: Any, packed: bytes) -> Any:
-    return _series(_predict(_values(frame, unpack(packed)), packed), frame.index)
+    return _series(_predict(frame, packed), frame.index)
 
 
 def _proba_frame(frame: Any, packed: bytes) -> Any:
-    model = unpack(packed)
-    return _table(_proba(_values(frame, model), packed), model.classes_.tolist(), frame.index)
+    return _table(_proba(frame, packed), unpack(packed).classes_.tolist(), frame.index)
 
 
 def _novelty_frame(frame: Any, packed: bytes) -> Any:
-    return _series(_novelty(_values(frame, unpack(packed)), packed), frame.index, "novelty")
+    return _series(_novelty(frame, packed), frame.index, "novelty")
 
 
 def _series(values: Any, index: Any = None, name: str = LABEL) -> Any:

@@ -74,7 +74,7 @@ class Work:
 
         store = self.store
         if store is not None and f"{name}.bary" in store.names():
-            return delayed(_whole, name=name)(store, kind, name)
+            return delayed(_whole)(store, kind, name)
         folder = None if store is None else store / name
         done = set() if folder is None else set(folder.names())
         step, join = delayed(_kept, name=name), delayed(merge, name=f"merge-{name}", pure=False)
@@ -85,7 +85,7 @@ class Work:
         while len(results) > 1:
             results = [join(results[start : start + _WIDTH]) for start in range(0, len(results), _WIDTH)]
         if store is not None:
-            return delayed(_keep, name=f"keep-{name}", pure=False)(store, results[0], name)
+            return delayed(_keep)(store, results[0], name)
         return results[0]
 
     def compute(self, task: Any, what: str) -> Any:

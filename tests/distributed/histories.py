@@ -1,0 +1,35 @@
+"""Labelled rows of some plants, and the folders they may lie in."""
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from baryflow.datasets import make_domains
+
+P = make_domains(n_sources=3, n_classes=4, n_features=5, n_per_class=300, random_state=1)
+COLUMNS = [f"s{j}" for j in range(5)]
+_ORDER = np.random.default_rng(0).permutation(len(P.X))
+#: In no particular order: every piece has rows of all.
+X, Y, DOMAIN = P.X[_ORDER], P.y[_ORDER], P.domain[_ORDER]
+
+
+def table(X=X, y=Y, domain=DOMAIN):
+    """Return rows as a table; a column of words is no feature."""
+    columns = dict(zip(COLUMNS, X.T, strict=True))
+    names = [f"plant {d}" for d in domain]
+    return pa.table(
+        {**columns, "fault": [f"class {c}" for c in y], "plant": names, "note": ["-"] * len(X)}
+    )
+
+
+def folder(root, rows=None, n_files=4, group=150):
+    """Write rows to files of several row groups."""
+    rows = table() if rows is None else rows
+    root.mkdir(parents=True, exist_ok=True)
+    cuts = np.linspace(0, rows.num_rows, n_files + 1).astype(int)
+    for n, (start, end) in enumerate(pairwise(cuts)):
+        file = root / f"part.{n + 5}.parquet"  # not 007: numbers in names count as such
+        pq.write_table(rows.slice(start, end - start), file, row_group_size=group)
+    return root

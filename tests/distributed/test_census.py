@@ -1,0 +1,162 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baryflow.distributed.blocks import ArrayReader
+from baryflow.distributed.census import Census, Roll, merge_censuses, take_census
+from baryflow.distributed.draws import as_shares, draw
+from baryflow.distributed.passes import complete_scatter, fractions, look_again, merge_second
+from baryflow.estimators.domains import fill_gaps
+from baryflow.estimators.source_table import SourceTable
+from baryflow.estimators.sources import LabelledRows
+from baryflow.exceptions import InvalidInputError
+
+
+def problem(seed, n=400, gaps=0.0, offset=0.0):
+    rng = np.random.default_rng(seed)
+    y, domain = rng.integers(3, size=n), rng.integers(1, 4, size=n)
+    X = rng.normal(size=(n, 4)) * [1.0, 100.0, 1e-3, 5.0] + y[:, None] + offset
+    X[:, 3] = np.where(domain == 2, 7.0, X[:, 3])  # constant in one source
+    X[rng.random(X.shape) < gaps] = np.nan
+    return X, y, domain
+
+
+def cut(n, cuts):
+    edges = sorted({0, n, *(int(c * n) for c in cuts)})
+    return [slice(a, b) for a, b in pairwise(edges)]
+
+
+def count(X, y, domain, pieces):
+    censuses = [take_census(ArrayReader(), (X[s], y[s], domain[s]), X.shape[1]) for s in pieces]
+    return merge_censuses(censuses)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    cuts=st.lists(st.floats(0, 1), max_size=6),
+    gaps=st.sampled_from([0.0, 0.2]),
+    offset=st.sampled_from([0.0, 1e8]),
+)
+def test_what_is_counted_in_pieces_is_what_is_counted_at_once(seed, cuts, gaps, offset):
+    X, y, domain = problem(seed, gaps=gaps, offset=offset)
+    roll = Roll.of(count(X, y, domain, cut(len(X), cuts)))
+    assert roll.classes.tolist() == [0, 1, 2]
+    assert roll.sources == [1, 2, 3]
+    rows = [fill_gaps(X[domain == name]) for name in roll.sources]
+    expected = SourceTable.of(rows, [y[domain == name] for name in roll.sources], 3)
+    np.testing.assert_array_equal(roll.table.counts, expected.counts)
+    for name in (
+        "means",
+        "deviations",
+        "lowest",
+        "highest",
+        "source_means",
+        "source_stds",
+        "centre",
+        "std",
+    ):
+        np.testing.assert_allclose(
+            getattr(roll.table, name),
+            getattr(expected, name),
+            rtol=1e-7,
+            atol=1e-9 * (1 + 1e-4 * offset),  # what rounding does to means so far out
+        )
+
+
+@given(seed=st.integers(0, 10**6), cuts=st.lists(st.floats(0, 1), max_size=4))
+def test_the_second_look_is_that_of_all_rows(seed, cuts):
+    X, y, domain = problem(seed, gaps=0.1)
+    pieces = cut(len(X), cuts)
+    roll = Roll.of(count(X, y, domain, pieces))
+    found = [
+        look_again(ArrayReader(), (X[s], y[s], domain[s]), roll, n_rows=10**6, seed=0) for s in pieces
+    ]
+    second = merge_second(found)
+    rows = [fill_gaps(X[domain == name]) for name in roll.sources]
+    codes = [y[domain == name] for name in roll.sources]
+    expected = LabelledRows(rows, codes).measure(SourceTable.of(rows, codes, 3))
+    scatter = complete_scatter(second.scatter, roll.table)
+    for name in ("n_rows", "within", "fourth", "counts", "sums"):
+        np.testing.assert_allclose(getattr(scatter, name), getattr(expected, name), rtol=1e-8, atol=1e-8)
+    drawn = second.sample.labelled(roll.table)  # all of them, in their order
+    assert drawn.weights is None
+    for mine, theirs, y_mine, y_theirs in zip(drawn.rows, rows, drawn.codes, codes, strict=True):
+        np.testing.assert_allclose(mine, theirs)
+        np.testing.assert_array_equal(y_mine, y_theirs)
+
+
+def test_pieces_may_lack_classes_or_be_empty():
+    X, y, domain = problem(0)
+    order = np.lexsort((y, domain))
+    X, y, domain = X[order], y[order], domain[order]
+    found = count(X, y, domain, [slice(0, 0), slice(0, 10), slice(10, 399), slice(399, None)])
+    assert found.counts.sum() == 400
+    assert len(found.counts) == 9
+    assert count(X, y, domain, [slice(0, 0)]).counts.size == 0
+    with pytest.raises(InvalidInputError, match="no row to learn from"):
+        Roll.of(Census.none(4))
+
+
+def test_a_column_without_any_value_in_a_source_is_named():
+    X, y, domain = problem(0)
+    X[domain == 3, 1] = np.nan
+    with pytest.raises(InvalidInputError, match="source 3 holds no value at all in column 'heat'"):
+        Roll.of(count(X, y, domain, [slice(None)]), ["flow", "heat", "noise", "speed"])
+
+
+def test_names_and_numbers_cannot_both_be_classes():
+    X = np.zeros((2, 4))
+    domain = np.array([1, 1])
+    parts = [(X, np.array(["a", "b"]), domain), (X, np.array([1, 2]), domain)]
+    with pytest.raises(InvalidInputError, match="labels must be all names or all numbers"):
+        Roll.of(merge_censuses([take_census(ArrayReader(), part, 4) for part in parts]))
+
+
+# -- draws -----------------------------------------------------------------------------------------
+
+
+@given(seed=st.integers(0, 2**31 - 1), at=st.integers(0, 500))
+def test_who_is_drawn_does_not_depend_on_the_piece(seed, at):
+    X = problem(3, n=500, gaps=0.1)[0]
+    whole = draw(X, seed)
+    np.testing.assert_array_equal(np.concatenate([draw(X[:at], seed), draw(X[at:], seed)]), whole)
+    np.testing.assert_array_equal(draw(X[::-1], seed)[::-1], whole)
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.random.default_rng(0).normal(size=(50_000, 3)),
+        np.arange(50_000.0)[:, None],
+        np.column_stack([np.zeros(50_000), np.arange(50_000.0) % 2]),  # only two kinds of rows
+        np.full((50_000, 2), np.nan),
+    ],
+)
+def test_draws_are_even_and_know_no_order(X):
+    shares = as_shares(draw(X, 7))
+    assert shares.min() >= 0.0
+    assert shares.max() < 1.0
+    counts = np.histogram(shares, 20, (0.0, 1.0))[0]
+    assert np.abs(counts - 2500).max() < 5 * np.sqrt(2500)
+    assert abs(np.corrcoef(shares[1:], shares[:-1])[0, 1]) < 0.02
+    assert abs(np.corrcoef(shares, as_shares(draw(X, 8)))[0, 1]) < 0.02
+
+
+def test_zeros_and_nans_are_the_same_whatever_their_bits():
+    X = np.array([[0.0, np.nan]])
+    other = np.array([[-0.0, -np.nan]])
+    assert draw(X, 0) == draw(other, 0)
+
+
+def test_rare_classes_are_in_the_sample_and_weights_make_up_for_it():
+    counts = np.array([[90_000.0, 100.0, 5_000.0], [4_900.0, 0.0, 300.0]])
+    nothing = np.zeros((2, 3, 1))
+    table = SourceTable(counts, nothing, nothing + 1.0, np.zeros(1), np.ones(1))
+    share = fractions(table, 10_000)
+    expected = counts * share
+    assert expected[0, 1] == 100.0
+    np.testing.assert_allclose(expected[[0, 1], [2, 0]], counts[[0, 1], [2, 0]] / 10.03, rtol=1e-2)
+    assert expected[1, 2] == pytest.approx(200.0)

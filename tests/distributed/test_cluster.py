@@ -1,0 +1,146 @@
+"""A fit by processes: rows stay there, workers and callers are killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from baryflow import OnlineDaDiL, distributed, load
+from tests.distributed import histories
+
+
+@pytest.fixture(scope="module")
+def client():
+    with distributed.connect("local", 2) as present:
+        yield present
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return str(histories.folder(tmp_path_factory.mktemp("histories"), n_files=6))
+
+
+def read(source, **how):
+    return distributed.read_parquet(source, label="fault", domain="plant", piece_bytes=1, **how)
+
+
+def fit(source, client, **how):
+    model = OnlineDaDiL(keep_sources=False, random_state=0)
+    return distributed.fit(model, read(source), sample_rows=1500, client=client, **how)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(source):
+    import dask
+
+    with dask.config.set(scheduler="synchronous"):
+        return fit(source, None).to_bytes()
+
+
+def test_processes_give_the_bits_that_one_thread_gives(client, source, undisturbed):
+    heard = []
+    model = fit(source, client, progress=lambda *how: heard.append(how))
+    assert model.to_bytes() == undisturbed
+    assert {what for _, _, what in heard} <= {"counting rows", "learning"}
+    assert all(0 <= done <= total for done, total, _ in heard)
+
+
+def test_workers_that_are_killed_do_no_harm(client, source, undisturbed):
+    killed = []
+    done = threading.Event()
+
+    def kill():
+        while not done.is_set() and len(killed) < 3:
+            time.sleep(0.4)
+            pids = [
+                pid for pid in client.run(os.getpid, on_error="ignore").values() if pid not in killed
+            ]
+            if pids and not done.is_set():
+                os.kill(pids[0], signal.SIGKILL)
+                killed.append(pids[0])
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        assert fit(source, client).to_bytes() == undisturbed
+    finally:
+        done.set()
+        thread.join()
+    assert killed
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_a_target_is_absorbed_and_predicted_where_it_is(client, source, tmp_path):
+    import dask.dataframe as dd
+
+    model = fit(source, client)
+    parts = distributed.read_parquet(source, columns=histories.COLUMNS, piece_bytes=1)
+    adapted = distributed.absorb(model, parts, client=client, checkpoint=str(tmp_path))
+    assert adapted.n_samples_seen_ == len(histories.X)
+    assert distributed.absorb(model, parts).to_bytes() == adapted.to_bytes()
+    frame = dd.read_parquet(source)
+    labels = distributed.predict(adapted, frame)
+    right = (labels == frame["fault"]).mean()
+    assert client.compute(right).result() == pytest.approx(
+        (adapted.predict(frame[histories.COLUMNS].compute()) == frame["fault"].compute()).mean()
+    )
+
+
+# -- the command line ------------------------------------------------------------------------------
+
+
+def command(source, output, *more):
+    return [
+        sys.executable, "-m", "baryflow", "fit", source, "--label", "fault", "--domain", "plant",
+        "--dask", "local", "--workers", "1", "-o", str(output), *more,
+    ]  # fmt: skip
+
+
+def call(*arguments):
+    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_a_caller_that_is_killed_goes_on_when_it_is_called_again(source, tmp_path):
+    calm, wild = tmp_path / "calm.bary", tmp_path / "wild.bary"
+    found = subprocess.run(
+        command(source, calm), capture_output=True, text=True, check=False, timeout=120
+    )
+    assert found.returncode == 0, found.stderr
+    assert "3,600 rows in 6 pieces, 5 columns: s0, s1, s2, s3, s4" in found.stderr
+    assert "left out: note: holds text" in found.stderr
+    kept = tmp_path / "kept"
+    arguments = (source, wild, "--checkpoint", str(kept))
+    process = subprocess.Popen(command(*arguments), stderr=subprocess.DEVNULL)
+    while process.poll() is None and not list(kept.glob("*/census.bary")):
+        time.sleep(0.01)
+    process.kill()
+    process.wait(timeout=60)
+    assert not wild.exists()
+    assert call(*arguments).returncode == 0
+    assert load(wild).to_bytes() == load(calm).to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--window", "5"), "--window is not for --dask: workers do not make features"),
+        (("--keep-rows",), "--keep-rows is not for --dask: rows stay where they are"),
+        (("--usual", "nothing=0.5"), "--usual names 'nothing', which is not a class"),
+        (("--domain", "plnt"), "there is no column 'plnt'"),
+    ],
+)
+def test_what_cannot_be_is_said_in_words(source, tmp_path, more, words):
+    found = subprocess.run(
+        command(source, tmp_path / "m.bary", *more),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert found.returncode == 1
+    assert words in found.stderr
+    assert "Traceback" not in found.stderr

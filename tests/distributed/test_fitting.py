@@ -1,0 +1,308 @@
+"""A fit over partitions against one in memory; without a cluster, Dask's threads do the work."""
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+from baryflow import OnlineDaDiL, distributed
+from baryflow.distributed.work import Work
+from baryflow.exceptions import FileFormatError, InvalidInputError
+from tests.distributed import histories
+from tests.distributed.histories import COLUMNS, DOMAIN, P, X, Y
+
+
+def new(**parameters):
+    return OnlineDaDiL(random_state=0, **{"keep_sources": False} | parameters)
+
+
+def arrays(chunk=500, X=X, y=Y, domain=DOMAIN):
+    return distributed.from_arrays(
+        da.from_array(X, chunks=(chunk, -1)),
+        da.from_array(y, chunks=chunk),
+        da.from_array(domain, chunks=chunk),
+    )
+
+
+def after(model):
+    T = P.X_target[:400]
+    if hasattr(model, "feature_names_in_"):
+        T = pd.DataFrame(T, columns=COLUMNS)
+    return model.twin().partial_fit(T).predict_proba(T)
+
+
+@pytest.fixture(scope="module")
+def in_memory():
+    return new().fit(X, Y, sample_domain=DOMAIN)
+
+
+def test_a_set_that_fits_into_the_sample_gives_the_model_of_a_fit_in_memory(in_memory, tmp_path):
+    frame = pd.DataFrame(X, columns=COLUMNS).assign(fault=Y, plant=DOMAIN)
+    from_files = distributed.read_parquet(
+        str(histories.folder(tmp_path)), label="fault", domain="plant", piece_bytes=1
+    )
+    assert len(from_files.pieces) == 24
+    for parts in (
+        arrays(),
+        distributed.from_frame(dd.from_pandas(frame, npartitions=5), label="fault", domain="plant"),
+        from_files,
+    ):
+        model = distributed.fit(new(), parts)
+        np.testing.assert_allclose(after(model), after(in_memory), atol=1e-9)
+        np.testing.assert_allclose(model.decision_.weights, in_memory.decision_.weights, atol=1e-9)
+    assert model.sources_ == ["plant 1", "plant 2", "plant 3"]
+    assert model.classes_.tolist() == [f"class {c}" for c in range(4)]
+    assert model.feature_names_in_.tolist() == COLUMNS
+
+
+def test_gaps_are_filled_as_in_memory():
+    gaps = np.where(np.random.default_rng(1).random(X.shape) < 0.1, np.nan, X)
+    expected = new(rehearse=False).fit(gaps, Y, sample_domain=DOMAIN)
+    found = distributed.fit(new(rehearse=False), arrays(X=gaps))
+    np.testing.assert_allclose(after(found), after(expected), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"view": False},
+        {"predictor": "source"},
+        {"predictor": "map", "rehearse": False},
+        {"class_prior": {0: 0.7}, "n_atoms": 2, "components_per_class": 3},
+    ],
+)
+def test_parameters_mean_what_they_mean_in_memory(parameters):
+    few = slice(0, 600)
+    expected = new(**parameters).fit(X[few], Y[few], sample_domain=DOMAIN[few])
+    found = distributed.fit(new(**parameters), arrays(X=X[few], y=Y[few], domain=DOMAIN[few], chunk=170))
+    np.testing.assert_allclose(after(found), after(expected), atol=1e-9)
+
+
+def nll(model, X, y, domain):
+    """Return the negative log-likelihood of rows in the mixtures of their sources."""
+    known = model.follower.learned.model
+    found = []
+    for number, name in enumerate(model.sources_):
+        rows = X[domain == name]
+        V = known.project(rows, rows.mean(axis=0), rows.std(axis=0))
+        described, p = known.domains[number], known.n_dimensions
+        means, stds = described.points[:, :p], described.points[:, p : 2 * p]
+        logs = -0.5 * np.square((V[:, None] - means) / stds).sum(axis=2) - np.log(stds).sum(axis=1)
+        found.append(np.logaddexp.reduce(logs + np.log(described.weights), axis=1).mean())
+    return -np.mean(found)
+
+
+def test_larger_sets_are_sampled_and_pieces_hardly_matter():
+    at_once = new(rehearse=False).fit(X, Y, sample_domain=DOMAIN)
+    sampled = [
+        distributed.fit(new(rehearse=False), arrays(chunk), sample_rows=600)
+        for chunk in (150, 700, 3600)
+    ]
+    fits = [nll(model, X, Y, DOMAIN) for model in sampled]
+    # The sample is the same in any pieces; sums differ by rounding.
+    np.testing.assert_allclose(fits, fits[0], rtol=1e-6)
+    for model in sampled:
+        np.testing.assert_allclose(after(model), after(sampled[0]), atol=1e-4)
+    # One step of EM with all rows, from a start with 200 of 300 of each class.
+    assert abs(fits[0] / nll(at_once, X, Y, DOMAIN) - 1.0) < 0.02
+    right = [(after(m).argmax(axis=1) == P.y_target[:400]).mean() for m in (sampled[0], at_once)]
+    assert abs(right[0] - right[1]) < 0.02
+
+
+def test_the_same_call_gives_the_same_bits():
+    first, second = (distributed.fit(new(), arrays(), sample_rows=600).to_bytes() for _ in range(2))
+    assert first == second
+    assert (
+        first
+        != distributed.fit(
+            OnlineDaDiL(keep_sources=False, random_state=1), arrays(), sample_rows=600
+        ).to_bytes()
+    )
+
+
+class BrokenError(Exception):
+    """A machine that fails."""
+
+
+class Fragile:
+    """A reader that fails after so many pieces."""
+
+    def __init__(self, reader, most):
+        self.reader, self.left = reader, most
+
+    def blocks(self, piece):
+        self.left -= 1
+        if self.left < 0:
+            raise BrokenError
+        return self.reader.blocks(piece)
+
+
+def test_a_fit_that_breaks_off_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    from dataclasses import replace
+
+    import dask
+
+    parts = arrays(300)
+    n = len(parts.pieces)
+    whole = distributed.fit(new(), parts, sample_rows=600)
+    kept = str(tmp_path / "kept")
+    with dask.config.set(scheduler="synchronous"):
+        for most in (5, n, n - 2, 3):  # in the middle of the first, second, and third look
+            fragile = replace(parts, reader=Fragile(parts.reader, most))
+            with pytest.raises(BrokenError):
+                distributed.fit(new(), fragile, sample_rows=600, checkpoint=kept)
+        fragile = replace(parts, reader=Fragile(parts.reader, n))
+        model = distributed.fit(new(), fragile, sample_rows=600, checkpoint=kept)
+        assert fragile.reader.left > 0  # not all of it was read again
+        nothing = replace(parts, reader=Fragile(parts.reader, 0))
+        again = distributed.fit(new(), nothing, sample_rows=600, checkpoint=kept)
+    assert model.to_bytes() == whole.to_bytes() == again.to_bytes()
+    other = distributed.fit(new(rehearse=False), parts, sample_rows=600, checkpoint=kept)
+    assert other.to_bytes() != model.to_bytes()  # other parameters are another fit
+
+
+def test_a_damaged_piece_is_made_again_and_a_damaged_whole_is_named(tmp_path):
+    work = Work(store=distributed.store.Store(str(tmp_path)))
+    parts = arrays(900)
+    from functools import partial
+
+    from baryflow.distributed.census import Census, merge_censuses
+    from baryflow.distributed.fitting import _take_census
+
+    task = partial(_take_census, parts.reader, parts.n_features)
+
+    def count():
+        return work.compute(work.over("census", Census, parts.pieces, task, merge_censuses), "x").counts
+
+    first = count()
+    content = (tmp_path / "census.bary").read_bytes()
+    (tmp_path / "census.bary").unlink()
+    (tmp_path / "census").mkdir()
+    (tmp_path / "census/000001.bary").write_bytes(content[:100])
+    np.testing.assert_array_equal(count(), first)
+    (tmp_path / "census.bary").write_bytes(content[:-9])
+    with pytest.raises(FileFormatError, match=r"census\.bary is damaged: remove it"):
+        count()
+
+
+def test_rows_that_are_not_used_are_told(tmp_path):
+    rows = histories.table()
+    labels = [None if n < 7 else label for n, label in enumerate(rows["fault"].to_pylist())]
+    rows = rows.set_column(rows.column_names.index("fault"), "fault", [labels])
+    parts = distributed.read_parquet(
+        str(histories.folder(tmp_path, rows)), label="fault", domain="plant"
+    )
+    with pytest.warns(UserWarning, match="7 rows have no label and are not used"):
+        distributed.fit(new(rehearse=False), parts)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: distributed.fit("model", arrays()), "expected an OnlineDaDiL, got a str"),
+        (lambda: distributed.fit(new(), distributed.from_arrays(da.zeros((9, 2)))), "need labels"),
+        (lambda: distributed.fit(new(n_atoms=9), arrays()), "n_atoms is 9"),
+        (lambda: distributed.fit(new(n_steps=0), arrays()), "n_steps"),
+        (lambda: distributed.fit(new(), arrays(), sample_rows=0), "sample_rows"),
+        (
+            lambda: distributed.fit(OnlineDaDiL(), arrays(), checkpoint="/nowhere"),
+            "random_state must be a number",
+        ),
+        (lambda: distributed.from_arrays(X), "X must be a Dask array"),
+        (lambda: distributed.from_arrays(da.zeros((9, 2)), da.zeros(8)), "X has 9 rows, y 8"),
+        (lambda: distributed.from_arrays(da.zeros((9, 2)), np.zeros(9)), "y must be a Dask array"),
+        (lambda: distributed.from_frame(pd.DataFrame()), "expected a Dask data frame"),
+    ],
+)
+def test_errors_say_what_was_expected(call, words):
+    with pytest.raises(InvalidInputError, match=words):
+        call()
+
+
+def test_a_model_fitted_before_stays_what_it_was_if_a_fit_fails(in_memory):
+    model = new(rehearse=False).fit(X[:600], Y[:600], sample_domain=DOMAIN[:600])
+    before = model.to_bytes()
+    with pytest.raises(InvalidInputError):
+        distributed.fit(model.set_params(n_atoms=9), arrays())
+    assert model.set_params(n_atoms=None).to_bytes() == before
+
+
+# -- a target --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk", [100, 1200])
+def test_a_target_in_partitions_is_known_as_well_as_a_stream(in_memory, chunk):
+    T, y = P.X_target, P.y_target
+    parts = distributed.from_arrays(da.from_array(T, chunks=(chunk, -1)))
+    found = distributed.absorb(in_memory, parts)
+    stream = in_memory.twin()
+    for start in range(0, len(T), 100):
+        stream.partial_fit(T[start : start + 100])
+    assert found.n_samples_seen_ == stream.n_samples_seen_ == len(T)
+    assert found.score(T, y) > stream.score(T, y) - 0.02
+    assert found.reliability_ == pytest.approx(stream.reliability_, abs=0.1)
+    ours, theirs = (m.compare_columns() for m in (found, stream))
+    np.testing.assert_allclose(ours.target_means, theirs.target_means, rtol=1e-9)
+    assert in_memory.n_samples_seen_ == 0
+    again = distributed.absorb(in_memory, parts)
+    assert again.to_bytes() == found.to_bytes()
+
+
+def test_a_target_goes_on_from_what_was_seen_of_it(in_memory):
+    T = P.X_target
+    begun = in_memory.twin().partial_fit(T[:300])
+    rest = distributed.from_arrays(da.from_array(T[300:], chunks=(250, -1)))
+    assert distributed.absorb(begun, rest).n_samples_seen_ == len(T)
+
+
+def test_bad_sensors_of_a_target_in_partitions_are_named(in_memory):
+    T = P.X_target.copy()
+    T[:, 1] = np.nan
+    T[5, 0] = 1e9
+    with pytest.warns(UserWarning, match="column 0: 1 of .* far outside.*column 1: no value at all"):
+        found = distributed.absorb(
+            in_memory, distributed.from_arrays(da.from_array(T, chunks=(300, -1)))
+        )
+    assert list(found.columns_) == [0, 1]
+
+
+def test_what_cannot_be_absorbed_is_refused(in_memory):
+    parts = distributed.from_arrays(da.zeros((9, 2)))
+    with pytest.raises(InvalidInputError, match="the model has 5 columns, the partitions have 2"):
+        distributed.absorb(in_memory, parts)
+    forgetful = new(half_life=100.0, rehearse=False).fit(X[:600], Y[:600], sample_domain=DOMAIN[:600])
+    with pytest.raises(InvalidInputError, match="no order in which to forget"):
+        distributed.absorb(forgetful, parts)
+
+
+# -- predictions -----------------------------------------------------------------------------------
+
+
+def test_predictions_are_made_block_by_block(in_memory):
+    model = in_memory.twin().partial_fit(P.X_target)
+    T = P.X_target[:500]
+    blocks = da.from_array(T, chunks=(200, 2))
+    np.testing.assert_array_equal(distributed.predict(model, blocks).compute(), model.predict(T))
+    found = distributed.predict_proba(model, blocks)
+    assert found.chunks == ((200, 200, 100), (4,))
+    np.testing.assert_array_equal(found.compute(), model.predict_proba(T))
+    np.testing.assert_array_equal(distributed.novelty(model, blocks).compute(), model.novelty(T))
+
+
+def test_predictions_of_a_frame_keep_its_index(tmp_path):
+    parts = distributed.read_parquet(str(histories.folder(tmp_path)), label="fault", domain="plant")
+    model = distributed.fit(new(rehearse=False), parts)
+    frame = pd.DataFrame(P.X_target[:90], columns=COLUMNS, index=np.arange(90) * 10)
+    turned = dd.from_pandas(frame[COLUMNS[::-1]].assign(note="-"), npartitions=3)
+    labels = distributed.predict(model, turned).compute()
+    assert labels.name == "label"
+    assert labels.to_dict() == dict(zip(frame.index, model.predict(frame).tolist(), strict=True))
+    shares = distributed.predict_proba(model, turned).compute()
+    assert shares.columns.tolist() == model.classes_.tolist()
+    np.testing.assert_array_equal(shares, model.predict_proba(frame))
+    np.testing.assert_array_equal(distributed.novelty(model, turned).compute(), model.novelty(frame))
+    with pytest.raises(InvalidInputError, match="the model needs a column 's0'"):
+        distributed.predict(model, turned.drop(columns="s0"))
+    with pytest.raises(InvalidInputError, match="expected a Dask array"):
+        distributed.predict(model, P.X_target)

@@ -1,0 +1,97 @@
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from baryflow.distributed.parquet import Folder, natural
+from baryflow.distributed.parts import read_parquet
+from baryflow.exceptions import InvalidInputError
+from tests.distributed import histories
+
+
+def test_pieces_are_row_groups_in_the_order_of_numbers_in_names(tmp_path):
+    rows = histories.table()
+    root = histories.folder(tmp_path / "in", n_files=12)
+    (root / "_SUCCESS").touch()
+    (root / "notes.txt").write_text("no data")
+    found = Folder.open(str(root), size=1)
+    assert found.n_rows == rows.num_rows
+    assert len(found.pieces) == 24  # 300 rows in groups of 150
+    read = [batch for piece in found.pieces for batch in found.batches(piece, ["s0"])]
+    np.testing.assert_array_equal(pa.Table.from_batches(read)["s0"], rows["s0"])
+    assert [piece.path.rsplit(".", 2)[1] for piece in found.pieces[::2]] == [
+        str(n + 5) for n in range(12)
+    ]
+
+
+def test_small_row_groups_are_taken_together(tmp_path):
+    assert len(Folder.open(str(histories.folder(tmp_path / "in"))).pieces) == 4
+
+
+def test_names_are_sorted_as_people_do():
+    names = ["a/part-10", "a/part-9", "a/b", "a/part-09b", "b-1"]
+    assert sorted(names, key=natural) == ["a/b", "a/part-9", "a/part-09b", "a/part-10", "b-1"]
+
+
+def test_folders_name_columns_too(tmp_path):
+    rows = histories.table().drop_columns(["plant"])
+    histories.folder(tmp_path / "plant=a%20b", rows.slice(0, 300), n_files=2)
+    histories.folder(tmp_path / "plant=7", rows.slice(300, 100), n_files=1)
+    parts = read_parquet(str(tmp_path), label="fault", domain="plant")
+    blocks = [block for piece in parts.pieces for block in parts.reader.blocks(piece)]
+    assert {name for block in blocks for name in block.domains} == {"a b", 7}
+    assert parts.columns == histories.COLUMNS
+    assert parts.left_out == {"note": "holds text"}
+
+
+def test_each_file_can_be_a_domain(tmp_path):
+    root = histories.folder(tmp_path, histories.table().drop_columns(["plant"]), n_files=2)
+    parts = read_parquet(str(root), label="fault", domain_from_file=True)
+    assert [next(iter(parts.reader.blocks(piece))).domains for piece in parts.pieces] == [
+        ["part.5"],
+        ["part.6"],
+    ]
+
+
+def test_rows_that_cannot_be_used_are_counted(tmp_path):
+    rows = {
+        "s0": [1.0, None, np.inf, 4.0, 5.0],
+        "on": [True, False, None, True, True],
+        "fault": ["a", "a", "b", None, "b"],
+        "plant": pa.array(["x", "x", "x", "x", None]).dictionary_encode(),
+    }
+    pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
+    parts = read_parquet(str(tmp_path / "rows.parquet"), label="fault", domain="plant")
+    (block,) = parts.reader.blocks(parts.pieces[0])
+    np.testing.assert_array_equal(block.X, [[1.0, 1.0], [np.nan, 0.0]])
+    assert (block.unlabelled, block.nowhere, block.rejected) == (1, 1, 1)
+    assert [block.labels[code] for code in block.codes] == ["a", "a"]
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"label": "falt"}, "there is no column 'falt'.*columns are: s0"),
+        ({"label": "fault", "domain": "plant", "domain_from_file": True}, "not in both"),
+        ({"columns": ["note"]}, "column 'note' holds text"),
+        ({"columns": ["s0"], "ignore": ["gone"]}, "no column 'gone'"),
+        ({"ignore": histories.COLUMNS}, "there is no column of numbers"),
+    ],
+)
+def test_errors_say_what_is_there(tmp_path, how, words):
+    with pytest.raises(InvalidInputError, match=words):
+        read_parquet(str(histories.folder(tmp_path)), **how)
+
+
+def test_files_that_differ_or_are_damaged_are_named(tmp_path):
+    histories.folder(tmp_path, n_files=2)
+    pq.write_table(histories.table().drop_columns(["s3"]), tmp_path / "part.9.parquet")
+    with pytest.raises(InvalidInputError, match=r"part\.9\.parquet lacks the column 's3'"):
+        read_parquet(str(tmp_path))
+    (tmp_path / "part.9.parquet").write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(InvalidInputError, match=r"part\.9\.parquet cannot be read as Parquet"):
+        read_parquet(str(tmp_path))
+    with pytest.raises(InvalidInputError, match="no Parquet file"):
+        read_parquet(str(tmp_path / "nowhere"))
+    with pytest.raises(InvalidInputError, match="cannot open"):
+        read_parquet("nonsense://bucket/folder")
