@@ -11,6 +11,8 @@ from baryflow.exceptions import InvalidInputError
 
 #: Seconds in which a scheduler must answer.
 _PATIENCE = 10.0
+#: A worker that died has so long to come back, on a machine that is busy: else it would be given up.
+_RESTART = "10 minutes"
 
 
 @contextmanager
@@ -37,6 +39,8 @@ def connect(address: str, workers: int | None = None) -> Iterator[Any]:
         If Dask is not there: ``pip install 'baryflow[dask]'``.
     """
     distributed = require()
+    import dask
+
     if address != "local":
         if workers is not None:
             raise InvalidInputError("the number of workers is for 'local': a cluster has those it has")
@@ -51,6 +55,7 @@ def connect(address: str, workers: int | None = None) -> Iterator[Any]:
             yield client
         return
     with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": _RESTART}),
         distributed.LocalCluster(
             n_workers=workers or os.cpu_count() or 1,
             threads_per_worker=1,  # the work is numerical: threads get in each other's way

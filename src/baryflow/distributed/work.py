@@ -14,8 +14,8 @@ from baryflow.exceptions import BaryflowError, FileFormatError
 
 #: Results that are merged by one task.
 _WIDTH = 8
-#: Seconds between two looks at how far the work is.
-_LOOK = 0.5
+#: Seconds between two looks at how far the work is, and at who works.
+_LOOK, _PATIENCE = 0.5, 120.0
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,22 @@ class Work:
             future.cancel()
 
     def _watch(self, client: Any, future: Any, total: int, what: str) -> None:
-        if self.progress is None:
-            return
+        """Wait, telling how far it is, as long as there is anybody who works."""
+        from distributed import wait
+
+        alone = time.monotonic()
         while not future.done():
-            time.sleep(_LOOK)
-            left = client.run_on_scheduler(_count_waiting)
-            self.progress(max(0, total - left), total, what)
+            with suppress(TimeoutError):
+                wait(future, timeout=_LOOK)  # type: ignore[no-untyped-call]
+            if self.progress is not None:
+                left = client.run_on_scheduler(_count_waiting)
+                self.progress(max(0, total - left), total, what)
+            if time.monotonic() - alone > _PATIENCE:
+                if not client.scheduler_info(n_workers=1)["workers"]:
+                    raise BaryflowError(
+                        f"{what}: the cluster has no worker any more; start some, and call it again"
+                    )
+                alone = time.monotonic()
 
 
 def _kept(
