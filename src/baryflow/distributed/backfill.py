@@ -74,8 +74,8 @@ def follow(
     """Follow every target in a folder of Parquet files: predict each row, then learn from it.
 
     Each target has a twin of the model, and its predictions are those of ``baryflow run`` on its rows
-    alone, bit for bit. They are in ``output/target=…/000000.parquet`` and so on, rows that cannot be
-    used in ``output/_quarantine``.
+    alone, bit for bit; positions count its own rows. They are in ``output/target=…/000000.parquet`` and
+    so on, rows that cannot be used in ``output/_quarantine``.
 
     Work is cut into epochs of a target. A state is written after each, and whatever is killed, workers
     or the caller, the same call goes on from there; in the end the files are the same. When more files
@@ -161,7 +161,7 @@ class _Backfill:
     def run(self, folder: Folder) -> Summary:
         known = list_arrivals(self.client, self.errand, folder, self.progress)
         n_workers = max(1, sum(self.client.nthreads().values()))
-        shared = self.errand.plan.key not in folder.pieces[0].folders
+        shared = any(self.errand.plan.key not in piece.folders for piece in folder.pieces)
         n_groups = n_workers * (_GROUPS_SHARED if shared else _GROUPS)
         plan, topic = self.errand.plan, f"baryflow-{uuid4().hex}"
         dealt = deal(known, n_groups, len(plan.columns), plan.epoch_rows)
