@@ -214,6 +214,7 @@ class Target:
         if not self.waiting or self.waiting[-1].stop < self.epochs[self.done][1]:
             return
         followed, rest = self._resume(), join(self.waiting)
+        _, rest = rest.split(min(max(rest.start, self.counts.rows), rest.stop))
         while self.done < len(self.epochs) and self.epochs[self.done][1] <= rest.stop:
             now, rest = rest.split(self.epochs[self.done][1])
             self._follow(followed, now)
@@ -248,7 +249,12 @@ class Target:
             return recipe.begin()
         found = self.errand.states(self.key).load(Standing, f"{numbered(self.done - 1)}.bary")
         if found is None:
-            raise FileFormatError(f"the state of epoch {self.done - 1} is gone: call it again")
+            # Somebody who was given up for dead is still at it, and ahead: its states are as good.
+            before, last = self.done, self._last()
+            if last is None or last[0] < before:
+                raise FileFormatError(f"the state of epoch {before - 1} is gone: call it again")
+            self.done, found = last[0] + 1, last[1]
+            self.counts = found.counts
         return recipe.resume(found.state)
 
     def _last(self) -> tuple[int, Standing] | None:
