@@ -51,6 +51,7 @@ HEADER = ("what", "targets", "rows", "seconds", "cpu_seconds", "rows_per_second"
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 BATCH, BATCHES, COLUMNS = 32, 20, [f"x{j}" for j in range(8)]
 PLAIN, COMPUTING = "plain loop", "plain loop, only computing"
+SHARED = "shared files: count whose rows they are"
 SEED = 0
 
 
@@ -119,7 +120,14 @@ def measure_workers(model, source, folder, n_rows, n_targets, n_workers):
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
         cpu += sum(client.run(time.process_time).values()) - before
     assert found.predicted == n_rows, found
-    yield line(f"{n_workers} workers", n_targets, n_rows, seconds, cpu, n_workers)
+    yield line(
+        "1 worker" if n_workers == 1 else f"{n_workers} workers",
+        n_targets,
+        n_rows,
+        seconds,
+        cpu,
+        n_workers,
+    )
 
 
 def measure_shared(source, folder, n_rows, n_targets):
@@ -142,18 +150,17 @@ def measure_shared(source, folder, n_rows, n_targets):
         for batch in opened.batches(piece, ["machine"]):
             names, codes = split_keys(batch.column(0))
             np.bincount(codes, minlength=len(names))
-    yield line(
-        "shared files: count whose rows they are", n_targets, n_rows, time.perf_counter() - start, "", 1
-    )
+    yield line(SHARED, n_targets, n_rows, time.perf_counter() - start, "", 1)
     plan = Plan(str(shared), "", "machine", None, COLUMNS, BATCH, "off", 2048)
-    mine = {path.parent.name[8:]: Target(None, path.parent.name[8:], []) for path in paths[::6]}
-    start, seen = time.perf_counter(), dict.fromkeys(mine, 0)
-    for piece in opened.pieces:
-        for target, some in slices(opened, piece, plan, mine, seen):
-            target.waiting.append(some)
-    assert set(seen.values()) == {size}
-    seconds = time.perf_counter() - start
-    yield line("shared files: read for a sixth of the targets", n_targets, n_rows, seconds, "", 1)
+    for words, every in (("a sixth", 6), ("a hundredth", 100)):
+        mine = {path.parent.name[8:]: Target(None, path.parent.name[8:], []) for path in paths[::every]}
+        start, seen = time.perf_counter(), dict.fromkeys(mine, 0)
+        for piece in opened.pieces:
+            for target, some in slices(opened, piece, plan, mine, seen):
+                target.waiting.append(some)
+        assert set(seen.values()) == {size}
+        seconds = time.perf_counter() - start
+        yield line(f"shared files: read for {words} of the targets", n_targets, n_rows, seconds, "", 1)
 
 
 def command(model, source, folder):
@@ -235,10 +242,10 @@ def main(arguments=None):
         model = prepare(source, n)
         parts = {
             PLAIN: lambda: measure_plain(model, source, folder, n_rows, n),
-            "1 workers": lambda: measure_workers(model, source, folder, n_rows, n, 1),
             "2 workers": lambda: measure_workers(model, source, folder, n_rows, n, 2),
-            "shared files: count whose rows they are": lambda: measure_shared(source, folder, n_rows, n),
             "kills": lambda: measure_kills(model, folder, min(n, options.kill_targets)),
+            SHARED: lambda: measure_shared(source, folder, n_rows, n),
+            "1 worker": lambda: measure_workers(model, source, folder, n_rows, n, 1),
         }
         for part, measure in parts.items():
             if part not in known:
@@ -247,12 +254,14 @@ def main(arguments=None):
                     print(*found, sep="  ", flush=True)
                     if full:
                         write(known)
-    share = {name: float(known[name][6]) / float(known[PLAIN][6]) for name in ("1 workers", "2 workers")}
-    print(
-        *(f"{name}: {value:.2f} of the plain loop per core (bar: 0.80)" for name, value in share.items())
-    )
-    same = str(known["kills"][7]).endswith("same bytes")
-    return 0 if min(share.values()) >= 0.8 and same else 1
+    good = str(known["kills"][7]).endswith("same bytes")
+    for name in ("1 worker", "2 workers"):
+        share = float(known[name][6]) / float(known[PLAIN][6])
+        # Where others use the machine, too, the time of the processors says more than that of the clock.
+        work = float(known[PLAIN][4]) / float(known[name][4])
+        print(f"{name}: per core {share:.2f} of the plain loop, {work:.2f} by processor time; bar: 0.80")
+        good &= share >= 0.8
+    return 0 if good else 1
 
 
 def write(known):

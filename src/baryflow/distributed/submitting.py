@@ -71,8 +71,9 @@ def complete(
                         continue
                 yield number, outcome
     finally:
-        with contextlib.suppress(Exception):  # what went wrong before matters more
-            client.cancel(list(under_way))
+        if under_way:
+            with contextlib.suppress(Exception):  # what went wrong before matters more
+                client.cancel(list(under_way))
 
 
 def _wait(distributed: Any, futures: list[Any]) -> list[Any]:
