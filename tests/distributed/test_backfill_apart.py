@@ -5,16 +5,19 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from moto.server import ThreadedMotoServer
 
+from baryflow import load
+from baryflow.cli import clusters, main
 from baryflow.distributed import follow
 from baryflow.distributed.cluster import connect
 from tests.distributed import fleets
 
-KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
 TABLES = {str(i): fleets.rows_of(i, 600) for i in range(4)}
 
 
@@ -33,8 +36,10 @@ def command(model, source, folder, *more):
     ]  # fmt: skip
 
 
-def call(*arguments):
-    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False, timeout=120)
+@pytest.fixture(scope="module")
+def client():
+    with connect("local", 1) as present:
+        yield present
 
 
 def start_and(number, arguments, states, n_states):
@@ -49,12 +54,13 @@ def start_and(number, arguments, states, n_states):
     return process.returncode, words
 
 
-def test_a_caller_that_is_stopped_or_killed_can_be_called_again(model, tmp_path):
+def test_a_caller_that_is_stopped_or_killed_can_be_called_again(client, model, tmp_path):
     source = fleets.by_folder(tmp_path / "in", tables=TABLES)
     calm, wild = tmp_path / "calm", tmp_path / "wild"
-    undisturbed = call(model, source, calm)
-    assert undisturbed.returncode == 0, undisturbed.stderr
-    assert "2,400 rows of 4 machines = 2,400 predicted + 0 quarantined" in undisturbed.stderr
+    follow(
+        load(model), source, key="machine", time="when", drift="tell", output=calm / "out",
+        state=calm / "state", client=client,
+    )  # fmt: skip
     code, words = start_and(signal.SIGINT, (model, source, wild), wild / "state/targets", 1)
     assert (code, words.splitlines()) == (
         130,
@@ -64,7 +70,13 @@ def test_a_caller_that_is_stopped_or_killed_can_be_called_again(model, tmp_path)
     assert code == -signal.SIGKILL
     done = fleets.content(wild / "state/targets")
     assert 3 <= len(done) < len(fleets.content(calm / "state/targets"))
-    assert call(model, source, wild).returncode == 0
+    last = subprocess.run(
+        command(model, source, wild), capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (last.returncode, last.stderr.splitlines()) == (
+        0,
+        ["2,400 rows of 4 machines = 2,400 predicted + 0 quarantined"],
+    )
     for name in ("out", "state/targets"):
         assert fleets.content(wild / name) == fleets.content(calm / name)
     assert done.items() <= fleets.content(wild / "state/targets").items()
@@ -73,27 +85,44 @@ def test_a_caller_that_is_stopped_or_killed_can_be_called_again(model, tmp_path)
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("--tail",), "--tail is not for --dask: call it again when more files have come"),
-        (("--save", "m.bary"), "--save is not for --dask: there are many models"),
-        (("--dask", "tcp://127.0.0.1:1"), "the number of workers is for 'local'"),
+        (["--tail"], "--tail is not for --dask: call it again when more files have come"),
+        (["--save", "m.bary"], "--save is not for --dask: there are many models"),
+        (["--dask", "tcp://127.0.0.1:1"], "the number of workers is for 'local'"),
+        (["--key", "flow"], "'flow' is a feature of the model"),
+        (["-o", "-"], "name it, -o FOLDER"),
     ],
 )
 def test_what_makes_no_sense_on_a_cluster_is_refused(model, tmp_path, more, words):
-    found = call(model, tmp_path, tmp_path, *more)
-    assert found.returncode == 1
-    assert words in found.stderr
+    found = CliRunner().invoke(main, [*command(model, tmp_path, tmp_path)[3:], *more])
+    assert found.exit_code == 1
+    assert words in found.output
+    assert not list(tmp_path.iterdir())
 
 
-def test_an_object_store_holds_all_of_it(tmp_path, monkeypatch):
+def test_workers_are_for_a_cluster(model, tmp_path):
+    found = CliRunner().invoke(main, ["run", str(model), "rows.csv", "--workers", "2"])
+    assert "--workers is for --dask local" in found.output
+
+
+def test_how_far_it_is_and_how_long_it_takes(monkeypatch):
+    shown, now = [], iter([0.0, 10.0, 20.0])
+    monkeypatch.setattr(clusters.clock, "monotonic", lambda: next(now))
+    bar = clusters.Bar(SimpleNamespace(show=shown.append), lambda: False)
+    for done in (500, 1000, 2000):
+        bar(done, 2000, "following 3 targets")
+    assert shown[1].startswith("following 3 targets ████████████░░░░░░░░░░░░ 50%  1,000 of 2,000 rows")
+    assert shown[1].endswith("50/s, 20 s left")  # what was done before it began does not count
+    assert shown[2].endswith("75/s")
+
+
+def test_an_object_store_holds_all_of_it(client, tmp_path):
     import s3fs
 
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
         host, port = server.get_host_and_port()
-        options = {"endpoint_url": f"http://{host}:{port}"}
+        options = {"key": "key", "secret": "secret", "endpoint_url": f"http://{host}:{port}"}
         store = s3fs.S3FileSystem(**options)
         store.mkdir("plant")
         store.put(str(fleets.by_folder(tmp_path / "in")), "plant/", recursive=True)
@@ -103,16 +132,15 @@ def test_an_object_store_holds_all_of_it(tmp_path, monkeypatch):
             "state": "s3://plant/state",
             "storage_options": options,
         }
-        with connect("local", 1) as client:
-            follow(
-                fleets.fit(), tmp_path / "in", output=tmp_path / "out", state=tmp_path / "state",
-                client=client, **here,
-            )  # fmt: skip
-            first = follow(fleets.fit(), "s3://plant/in", client=client, **there)
-            # What is lost is done again, from the state before.
-            store.rm("plant/state/targets/target=10/000004.bary")
-            store.rm("plant/out/target=10/000004.parquet")
-            assert follow(fleets.fit(), "s3://plant/in", client=client, **there) == first
+        follow(
+            fleets.fit(), tmp_path / "in", output=tmp_path / "out", state=tmp_path / "state",
+            client=client, **here,
+        )  # fmt: skip
+        first = follow(fleets.fit(), "s3://plant/in", client=client, **there)
+        # What is lost is done again, from the state before.
+        store.rm("plant/state/targets/target=10/000004.bary")
+        store.rm("plant/out/target=10/000004.parquet")
+        assert follow(fleets.fit(), "s3://plant/in", client=client, **there) == first
         store.get("plant/out/", str(tmp_path / "fetched"), recursive=True)
     finally:
         server.stop()

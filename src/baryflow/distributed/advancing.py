@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from baryflow import container
-from baryflow.distributed.arrivals import arrival_name, folder_of
+from baryflow.distributed.arrivals import folder_of, numbered
 from baryflow.distributed.store import Store
 from baryflow.distributed.tables import write_predictions, write_quarantine
 from baryflow.estimators.online_dadil import OnlineDaDiL
@@ -77,7 +77,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Fleet:
+class Errand:
     """Where everything is that concerns a fleet. It travels to workers; models do not.
 
     Attributes
@@ -169,7 +169,7 @@ class Target:
 
     Attributes
     ----------
-    fleet : Fleet
+    errand : Errand
     key : str
     epochs : list of (start, stop)
         In rows of the target.
@@ -183,7 +183,7 @@ class Target:
         Why it cannot be gone on with; "" if it can.
     """
 
-    fleet: Fleet
+    errand: Errand
     key: str
     epochs: list[tuple[int, int]]
     counts: Counts = field(default_factory=Counts)
@@ -214,6 +214,7 @@ class Target:
         if not self.waiting or self.waiting[-1].stop < self.epochs[self.done][1]:
             return
         followed, rest = self._resume(), join(self.waiting)
+        _, rest = rest.split(min(max(rest.start, self.counts.rows), rest.stop))
         while self.done < len(self.epochs) and self.epochs[self.done][1] <= rest.stop:
             now, rest = rest.split(self.epochs[self.done][1])
             self._follow(followed, now)
@@ -221,38 +222,43 @@ class Target:
         self.waiting = [rest] if rest.start < rest.stop else []
 
     def _follow(self, followed: Followed, some: Slice) -> None:
-        fleet, name = self.fleet, arrival_name(self.done)
+        errand, name = self.errand, numbered(self.done)
         outcome = followed.take(some.rows)
         drifts = sum(event.kind == "drift" for event in outcome.events)
         n_rows, n_bad = some.stop - some.start, len(some.rejected)
         counts = Counts(n_rows, n_rows - n_bad, len(outcome.records), n_bad, drifts)
         folder = folder_of(self.key)
         if outcome.records:
-            labels = _labels(fleet.recipe().model)
+            labels = _labels(errand.recipe().model)
             write_predictions(
-                fleet.output / folder, f"{name}.parquet", self.key, outcome.records, labels
+                errand.output / folder, f"{name}.parquet", self.key, outcome.records, labels
             )
         if some.rejected:
-            aside = fleet.output / "_quarantine" / folder
+            aside = errand.output / "_quarantine" / folder
             write_quarantine(aside, f"{name}.parquet", self.key, some.rejected)
         # The state comes last: if it is there, so is all that came of the epoch.
-        states = fleet.states(self.key)
+        states = errand.states(self.key)
         states.keep(Standing(self.key, self.counts + counts, followed.state()), f"{name}.bary")
         if self.done >= _KEPT:
-            states.drop(f"{arrival_name(self.done - _KEPT)}.bary")
+            states.drop(f"{numbered(self.done - _KEPT)}.bary")
         self.done, self.counts = self.done + 1, self.counts + counts
 
     def _resume(self) -> Followed:
-        recipe = self.fleet.recipe()
+        recipe = self.errand.recipe()
         if not self.done:
             return recipe.begin()
-        found = self.fleet.states(self.key).load(Standing, f"{arrival_name(self.done - 1)}.bary")
+        found = self.errand.states(self.key).load(Standing, f"{numbered(self.done - 1)}.bary")
         if found is None:
-            raise FileFormatError(f"the state of epoch {self.done - 1} is gone: call it again")
+            # Somebody who was given up for dead is still at it, and ahead: its states are as good.
+            before, last = self.done, self._last()
+            if last is None or last[0] < before:
+                raise FileFormatError(f"the state of epoch {before - 1} is gone: call it again")
+            self.done, found = last[0] + 1, last[1]
+            self.counts = found.counts
         return recipe.resume(found.state)
 
     def _last(self) -> tuple[int, Standing] | None:
-        states = self.fleet.states(self.key)
+        states = self.errand.states(self.key)
         for name in reversed(states.names()):
             if name.endswith(".bary") and (found := states.load(Standing, name)) is not None:
                 return int(name.removesuffix(".bary")), found

@@ -92,7 +92,7 @@ def count_files(pieces: Iterable[Piece]) -> dict[str, int]:
     return found
 
 
-def arrival_name(number: int) -> str:
+def numbered(number: int) -> str:
     """Return the name of something by its number, so that names sort as numbers do."""
     return f"{number:06d}"
 
@@ -123,10 +123,10 @@ def count(look: Look) -> Merged:
     -------
     Merged
     """
-    found = look.index.load(Count, f"{arrival_name(look.number)}.bary")
+    found = look.index.load(Count, f"{numbered(look.number)}.bary")
     if found is None:
         found = _count(look)
-        look.index.keep(found, f"{arrival_name(look.number)}.bary")
+        look.index.keep(found, f"{numbered(look.number)}.bary")
     rows = found.rows.tolist()
     return Merged(
         {key: (look.number, n) for key, n in zip(found.keys, rows, strict=True)}, found.nameless
@@ -136,7 +136,7 @@ def count(look: Look) -> Merged:
 def _count(look: Look) -> Count:
     counts, nobody = _tally(look.folder, look.piece, look.key)
     if nobody:
-        name = f"{look.index.url.rsplit('/', 1)[-1]}-{arrival_name(look.number)}.parquet"
+        name = f"{look.index.url.rsplit('/', 1)[-1]}-{numbered(look.number)}.parquet"
         write_quarantine(look.output / "_quarantine" / "nobody", name, "", _describe(look, nobody))
     return Count(list(counts), np.array(list(counts.values()), dtype=np.int64), len(nobody))
 
@@ -219,7 +219,7 @@ def rows_in(folder: Folder, piece: Piece, number: int, key: str, index: Store) -
     """
     if named_by_folder(piece, key):
         return {piece.folders[key]: piece.n_rows}
-    found = index.load(Count, f"{arrival_name(number)}.bary")
+    found = index.load(Count, f"{numbered(number)}.bary")
     if found is None:  # lost or damaged: it can be counted again
         return _tally(folder, piece, key)[0]
     return dict(zip(found.keys, found.rows.tolist(), strict=True))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from baryflow.distributed.advancing import Counts, Fleet, Plan
+from baryflow.distributed.advancing import Counts, Errand, Plan
 from baryflow.distributed.cluster import connect, require
 from baryflow.distributed.grouping import Group, count_done, deal, follow_group
 from baryflow.distributed.indexing import Progress, list_arrivals
@@ -74,8 +74,8 @@ def follow(
     """Follow every target in a folder of Parquet files: predict each row, then learn from it.
 
     Each target has a twin of the model, and its predictions are those of ``baryflow run`` on its rows
-    alone, bit for bit. They are in ``output/target=…/000000.parquet`` and so on, rows that cannot be
-    used in ``output/_quarantine``.
+    alone, bit for bit; positions count its own rows. They are in ``output/target=…/000000.parquet`` and
+    so on, rows that cannot be used in ``output/_quarantine``.
 
     Work is cut into epochs of a target. A state is written after each, and whatever is killed, workers
     or the caller, the same call goes on from there; in the end the files are the same. When more files
@@ -141,9 +141,9 @@ def follow(
         folder.url, places[1].url, key, time, _columns(model, folder, key, time),
         as_count(batch_size, "batch_size"), drift, as_count(epoch_rows, "epoch_rows"),
     )  # fmt: skip
-    fleet = _begin(plan, model.to_bytes(), Store(folder.url, folder.options), *places)
+    errand = _begin(plan, model.to_bytes(), Store(folder.url, folder.options), *places)
     with _client(client) as present:
-        return _Backfill(present, fleet, progress or (lambda *_: None)).run(folder)
+        return _Backfill(present, errand, progress or (lambda *_: None)).run(folder)
 
 
 _DRIFT = ("off", "tell", "forget", "restart")
@@ -154,18 +154,18 @@ class _Backfill:
     """One call."""
 
     client: Any
-    fleet: Fleet
+    errand: Errand
     progress: Progress
     done: dict[int, int] = field(default_factory=dict)  # rows of each group
 
     def run(self, folder: Folder) -> Summary:
-        known = list_arrivals(self.client, self.fleet, folder, self.progress)
+        known = list_arrivals(self.client, self.errand, folder, self.progress)
         n_workers = max(1, sum(self.client.nthreads().values()))
-        shared = self.fleet.plan.key not in folder.pieces[0].folders
+        shared = any(self.errand.plan.key not in piece.folders for piece in folder.pieces)
         n_groups = n_workers * (_GROUPS_SHARED if shared else _GROUPS)
-        plan, topic = self.fleet.plan, f"baryflow-{uuid4().hex}"
+        plan, topic = self.errand.plan, f"baryflow-{uuid4().hex}"
         dealt = deal(known, n_groups, len(plan.columns), plan.epoch_rows)
-        groups = [Group(n, self.fleet, keys, len(known), topic) for n, keys in enumerate(dealt)]
+        groups = [Group(n, self.errand, keys, len(known), topic) for n, keys in enumerate(dealt)]
         nameless = sum(arrival.nameless for arrival in known)
         total = sum(int(arrival.rows.sum()) for arrival in known)
         what = f"following {sum(map(len, dealt)):,} targets"
@@ -247,7 +247,7 @@ def _columns(model: OnlineDaDiL | SignalModel, folder: Folder, key: str, time: s
     return chosen
 
 
-def _begin(plan: Plan, model: bytes, source: Store, state: Store, output: Store) -> Fleet:
+def _begin(plan: Plan, model: bytes, source: Store, state: Store, output: Store) -> Errand:
     """Write down what is wanted, or check that it is what was wanted before."""
     before = state.load(Plan, "plan.bary")
     if before is None:
@@ -273,7 +273,7 @@ def _begin(plan: Plan, model: bytes, source: Store, state: Store, output: Store)
             f"{state.url} was begun with another model than the one given: give that one "
             f"({state.url}/model.bary), or name another folder for states"
         )
-    return Fleet(source, state, output, sha256(model + repr(plan).encode()).hexdigest())
+    return Errand(source, state, output, sha256(model + repr(plan).encode()).hexdigest())
 
 
 @contextlib.contextmanager

@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from baryflow.distributed.advancing import Counts, Fleet, Target, fail
-from baryflow.distributed.arrivals import Arrival, arrival_name, cut, rows_in
+from baryflow.distributed.advancing import Counts, Errand, Target, fail
+from baryflow.distributed.arrivals import Arrival, cut, numbered, rows_in
 from baryflow.distributed.parquet import Folder, Piece
 from baryflow.distributed.slicing import slices
 from baryflow.exceptions import FileFormatError
@@ -25,7 +25,7 @@ class Group:
     Attributes
     ----------
     number : int
-    fleet : Fleet
+    errand : Errand
     keys : list of str
     n_arrivals : int
         Those that count: files that came later are for a later call.
@@ -34,7 +34,7 @@ class Group:
     """
 
     number: int
-    fleet: Fleet
+    errand: Errand
     keys: list[str]
     n_arrivals: int
     topic: str = ""
@@ -95,11 +95,11 @@ def follow_group(group: Group) -> Report:
     Report
     """
     tell = _Teller(group)
-    arrivals = [_load(group.fleet, number) for number in range(group.n_arrivals)]
+    arrivals = [_load(group.errand, number) for number in range(group.n_arrivals)]
     targets = _open(group, arrivals)
     tell(sum(target.counts.rows for target in targets.values()))
     if any(target.has_work for target in targets.values()):
-        course = _Course(group.fleet, targets, tell, dict.fromkeys(targets, 0))
+        course = _Course(group.errand, targets, tell, dict.fromkeys(targets, 0))
         for number, arrival in enumerate(arrivals):
             course.walk(number, arrival)
     report = Report()
@@ -123,7 +123,7 @@ def count_done(group: Group) -> int:
     -------
     int
     """
-    names = (group.fleet.states(key).names() for key in group.keys)
+    names = (group.errand.states(key).names() for key in group.keys)
     return sum(1 + int(some[-1].removesuffix(".bary")) for some in names if some)
 
 
@@ -142,19 +142,21 @@ class _Teller:
         distributed.get_worker().log_event(self._group.topic, (self._group.number, rows))
 
 
-def _load(fleet: Fleet, number: int) -> Arrival:
-    found = fleet.state.load(Arrival, f"arrivals/{arrival_name(number)}.bary")
+def _load(errand: Errand, number: int) -> Arrival:
+    found = errand.state.load(Arrival, f"arrivals/{numbered(number)}.bary")
     if found is None:
-        raise FileFormatError(f"{fleet.state.url} lacks its list of files, or it is damaged: begin anew")
+        raise FileFormatError(
+            f"{errand.state.url} lacks its list of files, or it is damaged: begin anew"
+        )
     return found  # type: ignore[no-any-return]
 
 
 def _open(group: Group, arrivals: Sequence[Arrival]) -> dict[str, Target]:
     counts = [dict(zip(one.keys, one.rows.tolist(), strict=True)) for one in arrivals]
-    size = group.fleet.plan.epoch_rows
+    size = group.errand.plan.epoch_rows
     targets = {}
     for key in group.keys:
-        target = Target(group.fleet, key, list(cut((some.get(key, 0) for some in counts), size)))
+        target = Target(group.errand, key, list(cut((some.get(key, 0) for some in counts), size)))
         try:
             target.look()
         except Exception as error:  # one target must not cost the others
@@ -167,15 +169,15 @@ def _open(group: Group, arrivals: Sequence[Arrival]) -> dict[str, Target]:
 class _Course:
     """A walk through all files of a fleet, in the order in which they came."""
 
-    fleet: Fleet
+    errand: Errand
     targets: dict[str, Target]
     tell: _Teller
     seen: dict[str, int]
 
     def walk(self, number: int, arrival: Arrival) -> None:
         """Read the files of an arrival, as far as somebody needs their rows."""
-        plan, index = self.fleet.plan, self.fleet.state / "index" / arrival_name(number)
-        folder = Folder(plan.source, self.fleet.source.options, [], {})
+        plan, index = self.errand.plan, self.errand.state / "index" / numbered(number)
+        folder = Folder(plan.source, self.errand.source.options, [], {})
         for place, piece in enumerate(arrival.pieces):
             counted = rows_in(folder, piece, place, plan.key, index)
             ends = {key: self.seen[key] + n for key, n in counted.items() if key in self.targets}
@@ -190,7 +192,7 @@ class _Course:
 
     def _read(self, folder: Folder, piece: Piece, needed: dict[str, Target]) -> None:
         try:
-            for target, some in slices(folder, piece, self.fleet.plan, needed, self.seen):
+            for target, some in slices(folder, piece, self.errand.plan, needed, self.seen):
                 if target.has_work:
                     target.waiting.append(some)
                     self._advance(target)

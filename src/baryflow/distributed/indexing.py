@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from baryflow.distributed.advancing import Fleet
+from baryflow.distributed.advancing import Errand
 from baryflow.distributed.arrivals import (
     Arrival,
     Look,
     Merged,
-    arrival_name,
     count,
     count_files,
     merge,
     named_by_folder,
+    numbered,
 )
 from baryflow.distributed.cluster import require
 from baryflow.distributed.parquet import Folder, Piece, natural
@@ -31,13 +31,13 @@ _EVERY = 0.1
 Progress = Callable[[int, int, str], None]
 
 
-def list_arrivals(client: Any, fleet: Fleet, folder: Folder, progress: Progress) -> list[Arrival]:
+def list_arrivals(client: Any, errand: Errand, folder: Folder, progress: Progress) -> list[Arrival]:
     """Return all arrivals of a fleet; files that no earlier call has seen are a new one.
 
     Parameters
     ----------
     client : distributed.Client
-    fleet : Fleet
+    errand : Errand
     folder : Folder
         As it is now.
     progress : callable
@@ -58,11 +58,11 @@ def list_arrivals(client: Any, fleet: Fleet, folder: Folder, progress: Progress)
     """
     known: list[Arrival] = []
     while True:
-        name = f"arrivals/{arrival_name(len(known))}.bary"
-        found = fleet.state.load(Arrival, name)
+        name = f"arrivals/{numbered(len(known))}.bary"
+        found = errand.state.load(Arrival, name)
         if found is None:
-            if fleet.state.read(name) is not None:
-                raise FileFormatError(f"{fleet.state.url}/{name} is damaged: take another copy of it")
+            if errand.state.read(name) is not None:
+                raise FileFormatError(f"{errand.state.url}/{name} is damaged: take another copy of it")
             break
         known.append(found)
     before = {path: rows for arrival in known for path, rows in arrival.files.items()}
@@ -75,17 +75,17 @@ def list_arrivals(client: Any, fleet: Fleet, folder: Folder, progress: Progress)
                 "they are; write new rows to new files"
             )
     if new:
-        arrival = _count(client, fleet, folder, new, len(known), progress)
-        fleet.state.keep(arrival, name)
+        arrival = _count(client, errand, folder, new, len(known), progress)
+        errand.state.keep(arrival, name)
         known.append(arrival)
     return known
 
 
 def _count(
-    client: Any, fleet: Fleet, folder: Folder, pieces: Sequence[Piece], number: int, progress: Progress
+    client: Any, errand: Errand, folder: Folder, pieces: Sequence[Piece], number: int, progress: Progress
 ) -> Arrival:
-    plan, bare = fleet.plan, Folder(folder.url, folder.options, [], {})
-    index = fleet.state / "index" / arrival_name(number)
+    plan, bare = errand.plan, Folder(folder.url, folder.options, [], {})
+    index = errand.state / "index" / numbered(number)
     columns = [name for name in plan.columns if name in folder.types]
     merged: list[Merged] = []
     looks: list[Look] = []
@@ -95,7 +95,7 @@ def _count(
             merged.append(Merged({piece.folders[plan.key]: (place, piece.n_rows)}))
         else:
             before = rows_before.get(piece.path, 0)
-            looks.append(Look(bare, piece, place, before, plan.key, columns, index, fleet.output))
+            looks.append(Look(bare, piece, place, before, plan.key, columns, index, errand.output))
         rows_before[piece.path] = rows_before.get(piece.path, 0) + piece.n_rows
     if looks:
         merged.append(_gather(client, looks, progress))

@@ -12,6 +12,9 @@ from baryflow.exceptions import UnreachableError
 
 #: Seconds after which the caller is heard again while tasks are under way.
 _EVERY = 0.25
+#: Times in a row that Dask may give a task up without that it has got on: perhaps it was only waiting at
+#: a worker that died of something else.
+_PATIENCE = 3
 
 
 def complete(
@@ -25,7 +28,8 @@ def complete(
     """Do all jobs; a worker that dies costs what it did since it last wrote something down.
 
     Dask gives a task up once a few workers died while they had it. Long tasks on machines that come and
-    go are not to blame for that: they are submitted again as long as they get on.
+    go are not to blame for that: they are submitted again as long as they get on,
+    and a few times if they do not.
 
     Parameters
     ----------
@@ -50,6 +54,7 @@ def complete(
     """
     distributed = require()
     before: dict[int, int] = {}
+    in_vain: dict[int, int] = {}
 
     def submit(number: int) -> Any:
         name = f"{work.__name__}-{number}-{uuid4().hex}"
@@ -65,14 +70,16 @@ def complete(
                 outcome = _outcome(future)
                 if isinstance(outcome, distributed.KilledWorker):
                     now = progress(jobs[number])
-                    if now > before.get(number, -1):
-                        before[number] = now
+                    got_on = now > before.get(number, 0)
+                    before[number], in_vain[number] = now, 0 if got_on else in_vain.get(number, 0) + 1
+                    if in_vain[number] <= _PATIENCE:
                         under_way[submit(number)] = number
                         continue
                 yield number, outcome
     finally:
-        with contextlib.suppress(Exception):  # what went wrong before matters more
-            client.cancel(list(under_way))
+        if under_way:
+            with contextlib.suppress(Exception):  # what went wrong before matters more
+                client.cancel(list(under_way))
 
 
 def _wait(distributed: Any, futures: list[Any]) -> list[Any]:

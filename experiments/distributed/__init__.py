@@ -1,0 +1,1 @@
+"""On several processes: figures of ``baryflow.distributed``."""

@@ -1,0 +1,112 @@
+import numpy as np
+import pytest
+from distributed import KilledWorker
+
+from baryflow.distributed import submitting
+from baryflow.distributed.arrivals import Arrival, cut
+from baryflow.distributed.grouping import deal
+from baryflow.exceptions import UnreachableError
+
+
+def arrival(rows, first):
+    keys = [f"m{i}" for i in range(len(rows))]
+    return Arrival([], keys, np.array(rows), np.array(first), 0)
+
+
+def test_an_epoch_ends_when_it_is_full_and_with_its_arrival():
+    assert list(cut([250, 0, 30], 100)) == [(0, 100), (100, 200), (200, 250), (250, 280)]
+    # What came before stays cut as it was.
+    assert list(cut([250], 100)) == list(cut([250, 0, 30], 100))[:3]
+
+
+def test_groups_have_about_equally_many_rows():
+    rows = np.random.default_rng(0).integers(1, 1000, size=200)
+    found = deal([arrival(rows, [0] * 200)], 8, 10, 2048)
+    assert sorted(key for keys in found for key in keys) == sorted(f"m{i}" for i in range(200))
+    shares = [sum(rows[int(key[1:])] for key in keys) / rows.sum() for keys in found]
+    assert len(found) == 8
+    assert max(shares) < 1.15 / 8
+
+
+def test_targets_of_one_file_stay_together():
+    assert deal([arrival([1] * 6, [2, 0, 1, 2, 1, 0])], 3, 10, 2048) == [
+        ["m1", "m5"], ["m2", "m4"], ["m0", "m3"]
+    ]  # fmt: skip
+
+
+def test_one_large_target_does_not_leave_the_others_without_groups():
+    found = deal([arrival([10_000, *[1] * 99], range(100))], 4, 10, 2048)
+    assert found[0] == ["m0"]
+
+
+def test_rows_that_wait_fit_into_memory():
+    found = deal([arrival([1] * 100, [0] * 100)], 1, 1000, 2048)
+    assert max(map(len, found)) * 1000 * 2048 * 8 <= 128 << 20
+
+
+class Future:
+    def __init__(self, outcome):
+        self.outcome = outcome
+        self.status = "error" if isinstance(outcome, Exception) else "finished"
+        self.status = "lost" if outcome == "lost" else self.status
+
+    def result(self):
+        return self.outcome
+
+    exception = result
+
+
+class Client:
+    """Gives each job the next of its outcomes."""
+
+    def __init__(self, *outcomes):
+        self.outcomes, self.submitted, self.cancelled = list(outcomes), 0, []
+
+    def submit(self, *_, **__):
+        self.submitted += 1
+        return Future(self.outcomes.pop(0))
+
+    def cancel(self, futures):
+        self.cancelled += futures
+
+
+@pytest.fixture
+def killed():
+    return KilledWorker("task", None, 1)
+
+
+@pytest.fixture(autouse=True)
+def all_done(monkeypatch):
+    monkeypatch.setattr(submitting, "_wait", lambda _, futures: futures[:1])
+
+
+def work(job):
+    raise NotImplementedError
+
+
+def test_what_gets_on_is_submitted_again_however_often_workers_die(killed):
+    client, done = Client(*[killed] * 9, "done"), iter([0, 0, 0, 1, 1, 1, 1, 2, 2])
+    assert list(submitting.complete(client, work, ["job"], progress=lambda _: next(done))) == [
+        (0, "done")
+    ]
+    assert client.submitted == 10
+
+
+def test_what_kills_its_workers_is_given_up(killed):
+    client = Client(*[killed] * 9)
+    assert list(submitting.complete(client, work, ["job"], progress=lambda _: 3)) == [(0, killed)]
+    assert client.submitted == 5  # it had got on before the first time, and never since
+
+
+def test_an_error_does_not_cost_the_other_jobs():
+    error = OSError("gone")
+    client = Client(error, "done")
+    found = dict(submitting.complete(client, work, ["a", "b"], progress=lambda _: 0))
+    assert found == {0: error, 1: "done"}
+
+
+def test_a_scheduler_that_is_gone_is_told_of_and_the_rest_is_cancelled():
+    client = Client("lost", "done")
+    with pytest.raises(UnreachableError, match="call it again"):
+        list(submitting.complete(client, work, ["a", "b"], progress=lambda _: 0))
+    assert [future.outcome for future in client.cancelled] == ["done"]
