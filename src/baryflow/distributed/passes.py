@@ -8,6 +8,7 @@ from operator import add
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from baryflow.core.discriminant import Scatter
 from baryflow.core.mixture import Mixture
@@ -31,15 +32,16 @@ _FLOOR = 1e-2
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Complete rows drawn from all in their order, and the cell of each."""
+    """Complete rows drawn from all, the cell of each, and the lot that it has drawn."""
 
     cells: Integers
+    lots: NDArray[np.uint64]
     X: Floats
 
     @classmethod
     def none(cls, n_features: int) -> Sample:
         """Return no rows."""
-        return cls(np.zeros(0, np.intp), np.zeros((0, n_features)))
+        return cls(np.zeros(0, np.intp), np.zeros(0, np.uint64), np.zeros((0, n_features)))
 
     def labelled(self, table: SourceTable, *, evenly: bool = False) -> LabelledRows:
         """Return the rows by source, each standing for as many as were left out on its behalf.
@@ -48,27 +50,33 @@ class Sample:
         that every source has its own mix.
         """
         n_sources, n_classes = table.counts.shape
-        drawn = np.bincount(self.cells, minlength=n_sources * n_classes)
+        complete = len(self.cells) == table.counts.sum()
+        # All rows stay in their order, as in memory. That of a sample is of no account, and the same in
+        # any pieces and any order of rows.
+        order = slice(None) if complete else np.argsort(self.lots, kind="stable")
+        cells, X = self.cells[order], self.X[order]
+        drawn = np.bincount(cells, minlength=n_sources * n_classes)
         standing = table.counts.ravel() / np.maximum(drawn, 1)
-        keep = self._thinned(drawn, standing, n_classes) if evenly else slice(None)
-        cells, X = self.cells[keep], self.X[keep]
+        if evenly:
+            keep = _thin(cells, drawn, standing, n_classes)
+            cells, X = cells[keep], X[keep]
         order = np.argsort(cells // n_classes, kind="stable")
         cells, X = cells[order], X[order]
         ends = np.cumsum(np.bincount(cells // n_classes, minlength=n_sources))[:-1]
         weights = None
-        if not evenly and len(cells) < table.counts.sum():
+        if not (evenly or complete):
             weights = standing[cells] * (len(cells) / standing[cells].sum())
         return LabelledRows(np.split(X, ends), np.split(cells % n_classes, ends), weights)
 
-    def _thinned(self, drawn: Integers, standing: Floats, n_classes: int) -> Any:
-        """Tell which rows to keep, so that all rows of a source stand for about as many."""
-        most = standing.reshape(-1, n_classes).max(axis=1).repeat(n_classes)
-        share = np.maximum(standing / most, np.minimum(1.0, _FEW / np.maximum(drawn, 1)))
-        number = np.empty(len(self.cells))
-        order = np.argsort(self.cells, kind="stable")
-        starts = np.cumsum(drawn) - drawn
-        number[order] = np.arange(len(order)) - starts[self.cells[order]]
-        return np.floor((number + 1) * share[self.cells]) > np.floor(number * share[self.cells])
+
+def _thin(cells: Integers, drawn: Integers, standing: Floats, n_classes: int) -> Any:
+    """Tell which rows to keep, so that all rows of a source stand for about as many."""
+    most = standing.reshape(-1, n_classes).max(axis=1).repeat(n_classes)
+    share = np.maximum(standing / most, np.minimum(1.0, _FEW / np.maximum(drawn, 1)))
+    number = np.empty(len(cells))  # of each row among those of its cell
+    order = np.argsort(cells, kind="stable")
+    number[order] = np.arange(len(order)) - (np.cumsum(drawn) - drawn)[cells[order]]
+    return np.floor((number + 1) * share[cells]) > np.floor(number * share[cells])
 
 
 def fractions(table: SourceTable, n_rows: int) -> Floats:
@@ -102,8 +110,10 @@ def look_again(reader: Reader, piece: Any, roll: Roll, *, n_rows: int, seed: int
         scatters.append(
             Scatter(len(X), residuals.T @ residuals, float(lengths @ lengths), unknown, unknown)
         )
-        lucky = as_shares(draw(block.X, seed)) < drawn[whose, codes]
-        samples.append(Sample((whose * table.n_classes + codes)[lucky], X[lucky]))
+        lots = draw(block.X, seed)
+        lucky = as_shares(lots) < drawn[whose, codes]
+        cells = whose * table.n_classes + codes
+        samples.append(Sample(cells[lucky], lots[lucky], X[lucky]))
     return merge_second([Second(*both) for both in zip(scatters, samples, strict=True)])
 
 
@@ -113,6 +123,7 @@ def merge_second(some: list[Second]) -> Second:
         reduce(add, (one.scatter for one in some)),
         Sample(
             np.concatenate([one.sample.cells for one in some]),
+            np.concatenate([one.sample.lots for one in some]),
             np.concatenate([one.sample.X for one in some]),
         ),
     )
