@@ -11,7 +11,8 @@ Parquet file of its own:
   target. The cluster is up before the clock starts; listing the files is in the time.
 
 Then the same rows lie in files in which all targets take turns: what it costs to count and to read them.
-At last workers are killed (SIGKILL) three times and the caller once, at a reduced size.
+Loop and worker also take turns, forty targets each time, for machines that are not idle. At last
+workers are killed (SIGKILL) three times and the caller once, at a reduced size.
 
 A line is written to ``results/fleet.csv`` as soon as it is measured; lines that are there are not
 measured again, unless it is called with ``--again``.
@@ -30,6 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +53,7 @@ HEADER = ("what", "targets", "rows", "seconds", "cpu_seconds", "rows_per_second"
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 BATCH, BATCHES, COLUMNS = 32, 20, [f"x{j}" for j in range(8)]
 PLAIN, COMPUTING = "plain loop", "plain loop, only computing"
+TURNS = "in turns, 1 worker and the plain loop"
 SHARED = "shared files: count whose rows they are"
 SEED = 0
 
@@ -109,8 +112,8 @@ def measure_plain(model, source, folder, n_rows, n_targets):
     yield line(COMPUTING, n_targets, n_rows, computing, "", 1)
 
 
-def measure_workers(model, source, folder, n_rows, n_targets, n_workers):
-    with connect("local", n_workers) as client:
+def measure_workers(model, source, folder, n_rows, n_targets, n_workers, given=None):
+    with connect("local", n_workers) if given is None else nullcontext(given) as client:
         before = sum(client.run(time.process_time).values())
         start, cpu = time.perf_counter(), time.process_time()
         found = follow(
@@ -128,6 +131,30 @@ def measure_workers(model, source, folder, n_rows, n_targets, n_workers):
         cpu,
         n_workers,
     )
+
+
+def measure_turns(model, folder, rounds=5, n_targets=40):
+    """Take turns, the loop and one worker, so that both meet whatever else the machine is doing."""
+    n_rows, shares, times = n_targets * BATCH * BATCHES, [], []
+    some = folder / "some"
+    some.mkdir()
+    for path in sorted((folder / "in").iterdir())[:n_targets]:
+        shutil.copytree(path, some / path.name)
+    with connect("local", 1) as client:
+        for turn in range(rounds + 1):
+            loop = next(measure_plain(model, some, folder / f"turn{turn}", n_rows, n_targets))
+            dask = next(
+                measure_workers(model, some, folder / f"turn{turn}", n_rows, n_targets, 1, client)
+            )
+            if turn:  # the first time everything is imported
+                shares.append(dask[6] / loop[6])
+                times.append(loop[4] / dask[4])
+    words = (
+        f"per core {np.median(shares):.2f} of the plain loop by the clock ({min(shares):.2f} to "
+        f"{max(shares):.2f}), {np.median(times):.2f} by processor time ({min(times):.2f} to "
+        f"{max(times):.2f})"
+    )
+    yield (TURNS, n_targets, n_rows * rounds, "", "", "", "", words)
 
 
 def measure_shared(source, folder, n_rows, n_targets):
@@ -243,6 +270,7 @@ def main(arguments=None):
         parts = {
             PLAIN: lambda: measure_plain(model, source, folder, n_rows, n),
             "2 workers": lambda: measure_workers(model, source, folder, n_rows, n, 2),
+            TURNS: lambda: measure_turns(model, folder, n_targets=min(n, 40)),
             "kills": lambda: measure_kills(model, folder, min(n, options.kill_targets)),
             SHARED: lambda: measure_shared(source, folder, n_rows, n),
             "1 worker": lambda: measure_workers(model, source, folder, n_rows, n, 1),
