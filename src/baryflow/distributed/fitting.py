@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from baryflow.distributed.census import Census, Roll, merge_censuses, take_census
-from baryflow.distributed.learning import Plan, learn_sources
 from baryflow.distributed.parts import Parts
+from baryflow.distributed.sources import Plan, learn_sources
 from baryflow.distributed.store import Store
 from baryflow.distributed.work import Work
 from baryflow.estimators.learned import Learned

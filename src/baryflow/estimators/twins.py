@@ -46,7 +46,17 @@ class HasTwins:
         -------
         object of this class
             Itself.
+
+        Raises
+        ------
+        InvalidInputError
+            If parameters are out of their range, or the parts do not fit together.
         """
+        if len(classes) != learned.model.n_classes or len(sources) != len(learned.model.domains):
+            raise InvalidInputError(
+                f"what was learned is of {learned.model.n_classes} classes and "
+                f"{len(learned.model.domains)} sources, got {len(classes)} and {len(sources)}"
+            )
         with self._unless_it_fails():
             vars(self).update(n_features_in_=columns if isinstance(columns, int) else len(columns))
             self.__dict__.pop("feature_names_in_", None)
