@@ -9,10 +9,10 @@ import sklearn.exceptions
 
 import baryflow
 import baryflow.exceptions
-from baryflow import datasets, drift, features, metrics, model_selection, page
+from baryflow import datasets, distributed, drift, features, metrics, model_selection, page
 
 #: Where users find names.
-DOORS = (baryflow, datasets, drift, features, metrics, model_selection, page)
+DOORS = (baryflow, datasets, distributed, drift, features, metrics, model_selection, page)
 #: Where the callables live that are held to it: all that is ours.
 HELD = (
     "baryflow.core",
@@ -21,6 +21,7 @@ HELD = (
     "baryflow.model_selection",
     "baryflow.metrics",
     "baryflow.datasets",
+    "baryflow.distributed",
     "baryflow.page",
     "baryflow.drift",
     "baryflow.features",
