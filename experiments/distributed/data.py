@@ -82,7 +82,11 @@ class Problem:
         """Return all of it: rows, classes, sources."""
         found = list(self.chunks(n_rows))
         sources = np.concatenate([np.full(len(y), source) for _, y, source in found])
-        return np.concatenate([X for X, _, _ in found]), np.concatenate([y for _, y, _ in found]), sources
+        return (
+            np.concatenate([X for X, _, _ in found]),
+            np.concatenate([y for _, y, _ in found]),
+            sources,
+        )
 
     def held_out(self, n_rows):
         """Return as many rows again, which no file holds."""
