@@ -20,9 +20,7 @@ from scipy.special import log_softmax
 
 from baryflow import OnlineDaDiL
 from baryflow.distributed import connect, fit
-from baryflow.distributed.census import Roll
-from baryflow.distributed.fitting import look_through
-from baryflow.distributed.work import Work
+from baryflow.distributed.fitting import Fit
 from baryflow.estimators.linear import STEPS, LinearClassifier
 from experiments.distributed.client import new_model, read
 from experiments.distributed.data import FOLDER, Problem, load, save
@@ -83,7 +81,7 @@ def _sum_piece(reader, roll, own, piece, coefficients):
 def fit_exactly(client, parts, content):
     """Return a model like the given one, with exact classifiers, and what they took."""
     began = time.perf_counter()
-    roll = Roll.of(look_through(Work(client), parts))
+    roll = Fit(new_model(), parts, client=client).count()[1]
     fits = [ExactFit(client, parts, roll, own) for own in (False, True)]
     pooled, own = (one.fit() for one in fits)
     seconds = time.perf_counter() - began

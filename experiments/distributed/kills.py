@@ -1,9 +1,9 @@
 """Workers and the client killed in the middle, other workers, other pieces: what changes of the model?
 
-``python -m experiments.distributed.kills [PART ...]`` runs the parts named, or all, and writes a CSV each:
+``python -m experiments.distributed.kills [PART ...]`` runs the parts named, or all; each writes a CSV.
 
-``kills``   a worker gets SIGKILL in each of three stages, then the client with its whole cluster, once, in
-            the middle of the second stage; the same call again goes on. The same bits?
+``kills``   a worker gets SIGKILL in each of three stages; then, in another run, the client in the middle
+            of the second one, and the same call again goes on. The same bits?
 ``order``   one, two and three workers, and workers that are stopped at random moments. The same bits?
 ``pieces``  the same rows in row groups cut otherwise, and shuffled. How far is the held-out NLL?
 """
@@ -89,13 +89,13 @@ def fit(folder, workers):
 
 def kills(folder):
     rows = PROBLEM.write(folder, ROWS)
-    undisturbed, _ = fit(rows, 2)
+    calm, _ = fit(rows, 2)
     with Watched(2) as cluster:
         killer = Killer(cluster)
         killer.start()
         disturbed, _ = cluster.fit(rows, *PIECES)
     table = [
-        {"what": "undisturbed", "kills": 0, "seconds": undisturbed["seconds"], "bits": undisturbed["bits"]},
+        {"what": "undisturbed", "kills": 0, "seconds": calm["seconds"], "bits": calm["bits"]},
         {
             "what": f"workers killed: {', '.join(killer.kills)}", "kills": disturbed["workers_lost"],
             "seconds": disturbed["seconds"], "bits": disturbed["bits"],
@@ -103,7 +103,7 @@ def kills(folder):
         kill_client(rows),
     ]  # fmt: skip
     for row in table:
-        row["same_bits"] = row["bits"] == undisturbed["bits"]
+        row["same_bits"] = row["bits"] == calm["bits"]
     save("kills", table)
     return all(row["same_bits"] for row in table) and disturbed["workers_lost"] >= len(STAGES)
 
@@ -112,8 +112,9 @@ def kill_client(rows):
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         command = [
-            sys.executable, "-m", "experiments.distributed.client", "local", str(rows), str(place / "model"),
-            "--workers", "2", "--checkpoint", str(place / "checkpoint"), *map(str, PIECES),
+            sys.executable, "-m", "experiments.distributed.client", "local", str(rows),
+            str(place / "model"), "--workers", "2", "--checkpoint", str(place / "checkpoint"),
+            *map(str, PIECES),
         ]  # fmt: skip
         first = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
         while len(done := list(place.glob("checkpoint/**/second/*.bary"))) < 8:

@@ -1,9 +1,9 @@
 """Mixtures of classes from partitions: merged from mixtures of the pieces, or one step from a sample?
 
-``python -m experiments.distributed.merging`` writes ``results/merging.csv``: the negative log-likelihood of
-all rows of a class of a source, the mean over classes and sources, in three data sets of ``make_domains``
-with 4,000 rows a class and source. In the view classes have little structure, so one component is the
-bar to be under, and two components fitted to all rows in memory are what can be had.
+``python -m experiments.distributed.merging`` writes ``results/merging.csv``: the negative log-likelihood
+of all rows of a class of a source, the mean over classes and sources, in three data sets of
+``make_domains`` with 4,000 rows a class and source. In the view classes have little structure, so one
+component is the bar to be under, and two components of all rows in memory are what can be had.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SAMPLES, STEPS = (100, 200, 300, 1000), (0, 1, 2, 5)
 
 
 def cells_of(seed):
-    """Return the rows of every class of every source in the view, and the usual spread within a class."""
+    """Return the rows of every class of every source in the view, and the spread that is usual."""
     p = make_domains(n_per_class=N_PER_CLASS, random_state=seed)
     model = OnlineDaDiL(random_state=0, rehearse=False).fit(p.X, p.y, sample_domain=p.domain)
     learned = model._follower.learned.model

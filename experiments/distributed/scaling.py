@@ -1,7 +1,7 @@
 """One worker, then two, with the same rows: how many times as fast, and where does the time go?
 
-``python -m experiments.distributed.scaling`` writes ``results/scaling.csv``. The better of two runs each;
-the machine should have nothing else to do.
+``python -m experiments.distributed.scaling`` writes ``results/scaling.csv``: the better of two runs
+each. The machine should have nothing else to do.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What reaches the client with 1 ×, 4 × and 16 × the rows: every byte on the wire, both ways.
 
-``python -m experiments.distributed.traffic`` writes ``results/traffic.csv``. Pieces are of the same size,
-so there are more of them with more rows. Beside each fit stands a client that does nothing for as long:
-what it gets are signs of life. What is left is the result, and must not depend on the rows.
+``python -m experiments.distributed.traffic`` writes ``results/traffic.csv``. Pieces are of the same
+size, so there are more of them with more rows. Beside each fit stands a client that does nothing for as
+long: what it gets are signs of life. What is left is the result, and must not depend on the rows.
 """
 
 from __future__ import annotations

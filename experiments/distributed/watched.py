@@ -90,8 +90,8 @@ class Watched:
 
     def __enter__(self):
         self.cluster = LocalCluster(
-            n_workers=self.workers, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0",
-            silence_logs=40, memory_limit=self.memory_limit,
+            n_workers=self.workers, threads_per_worker=1, host="127.0.0.1",
+            dashboard_address="127.0.0.1:0", silence_logs=40, memory_limit=self.memory_limit,
         )  # fmt: skip
         self.wire = Wire(int(self.cluster.scheduler_address.rsplit(":", 1)[1])).__enter__()
         self.memory = Memory(self.cluster)
