@@ -142,11 +142,11 @@ def _outlook(second: Second, plan: Plan) -> Outlook:
 
 
 def _weighted(second: Second, plan: Plan) -> LabelledRows:
-    return second.sample.labelled(plan.table)
+    return second.sample.in_order(plan.table).labelled(plan.table)
 
 
 def _even(second: Second, plan: Plan) -> LabelledRows:
-    return second.sample.labelled(plan.table, evenly=True)
+    return second.sample.in_order(plan.table).labelled(plan.table, evenly=True)
 
 
 @one_thread

@@ -8,6 +8,7 @@ from operator import add
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from baryflow.core.discriminant import Scatter
 from baryflow.core.mixture import Mixture
@@ -31,15 +32,27 @@ _FLOOR = 1e-2
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Complete rows drawn from all in their order, and the cell of each."""
+    """Complete rows drawn from all in their order, the cell of each and the number it was drawn by."""
 
     cells: Integers
     X: Floats
+    numbers: NDArray[np.uint64]
 
     @classmethod
     def none(cls, n_features: int) -> Sample:
         """Return no rows."""
-        return cls(np.zeros(0, np.intp), np.zeros((0, n_features)))
+        return cls(np.zeros(0, np.intp), np.zeros((0, n_features)), np.zeros(0, np.uint64))
+
+    def in_order(self, table: SourceTable) -> Sample:
+        """Return the rows in an order of their own, if they are not all there are.
+
+        Sources that play targets are thinned out by position: what comes of it must not depend on how
+        rows were shuffled over the pieces. All rows stay as they are, as they would in memory.
+        """
+        if len(self.cells) == table.counts.sum():
+            return self
+        order = np.lexsort((self.cells, self.numbers))
+        return Sample(self.cells[order], self.X[order], self.numbers[order])
 
     def labelled(self, table: SourceTable, *, evenly: bool = False) -> LabelledRows:
         """Return the rows by source, each standing for as many as were left out on its behalf.
@@ -102,8 +115,9 @@ def look_again(reader: Reader, piece: Any, roll: Roll, *, n_rows: int, seed: int
         scatters.append(
             Scatter(len(X), residuals.T @ residuals, float(lengths @ lengths), unknown, unknown)
         )
-        lucky = as_shares(draw(block.X, seed)) < drawn[whose, codes]
-        samples.append(Sample((whose * table.n_classes + codes)[lucky], X[lucky]))
+        numbers = draw(block.X, seed)
+        lucky = as_shares(numbers) < drawn[whose, codes]
+        samples.append(Sample((whose * table.n_classes + codes)[lucky], X[lucky], numbers[lucky]))
     return merge_second([Second(*both) for both in zip(scatters, samples, strict=True)])
 
 
@@ -114,6 +128,7 @@ def merge_second(some: list[Second]) -> Second:
         Sample(
             np.concatenate([one.sample.cells for one in some]),
             np.concatenate([one.sample.X for one in some]),
+            np.concatenate([one.sample.numbers for one in some]),
         ),
     )
 
