@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -74,18 +75,24 @@ class Work:
 
         store = self.store
         if store is not None and f"{name}.bary" in store.names():
-            return delayed(_whole)(store, kind, name)
+            return delayed(_whole)(store, kind, name, dask_key_name=_key(name))
         folder = None if store is None else store / name
         done = set() if folder is None else set(folder.names())
-        step, join = delayed(_kept, name=name), delayed(merge, name=f"merge-{name}", pure=False)
+        step, join = delayed(_kept), delayed(merge)
         results = [
-            step(folder, f"{number:06d}.bary" in done, kind, task, piece, number, *known)
+            step(
+                folder, f"{number:06d}.bary" in done, kind, task, piece, number, *known,
+                dask_key_name=_key(name),
+            )
             for number, piece in enumerate(pieces)
-        ]
+        ]  # fmt: skip
         while len(results) > 1:
-            results = [join(results[start : start + _WIDTH]) for start in range(0, len(results), _WIDTH)]
+            results = [
+                join(results[start : start + _WIDTH], dask_key_name=_key(f"merge-{name}"))
+                for start in range(0, len(results), _WIDTH)
+            ]
         if store is not None:
-            return delayed(_keep)(store, results[0], name)
+            return delayed(_keep)(store, results[0], name, dask_key_name=_key(f"keep-{name}"))
         return results[0]
 
     def compute(self, task: Any, what: str) -> Any:
@@ -144,6 +151,11 @@ class Work:
                         f"{what}: the cluster has no worker any more; start some, and call it again"
                     )
                 alone = time.monotonic()
+
+
+def _key(name: str) -> str:
+    """Return a new name for a task, by which those who watch a cluster know what it does."""
+    return f"{name}-{uuid.uuid4().hex}"
 
 
 def _kept(

@@ -1,0 +1,203 @@
+"""What a fit costs, as a small model: constants from the smallest set, checked on the others.
+
+``python -m experiments.distributed.cost`` writes two tables. ``results/rates.csv``: seconds that a look
+at a row takes, and one merge of eight results, with few and with many columns, in one process.
+``results/cost.csv``: the seconds of whole fits of 0.25, 1 and 4 million rows (64 columns, 29 classes, 6
+sources) with one and with two workers, what the model says, and what it says of 10⁹ rows on 100 workers.
+All constants come from the fit of the smallest set with one worker, and from tasks that do nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from distributed import Client
+
+from baryflow.core.mixture import Mixture
+from baryflow.distributed.census import Roll, merge_censuses, take_census
+from baryflow.distributed.passes import (
+    Mixtures,
+    add_sums,
+    complete_scatter,
+    look_again,
+    merge_second,
+    sum_up,
+)
+from baryflow.estimators.sources import Outlook
+from experiments.distributed.client import read
+from experiments.distributed.data import FOLDER, Problem, save
+from experiments.distributed.watched import Watched
+
+LOOKS = ("census", "second", "third")
+SIZES, COLUMNS, CLASSES, SOURCES = (250_000, 1_000_000, 4_000_000), 64, 29, 6
+SAMPLE, WIDTH, PIECE = 50_000, 8, 32 << 20
+#: Learning that is done beside the third look; all else comes after it, or before.
+BESIDE = (
+    "start", "mix", "fit_pooled", "fit_own", "cast", "choose", "decide", "learn_play", "perform",
+)  # fmt: skip
+BEYOND = (1_000_000_000, 100)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds, measured."""
+
+    row: dict[str, float]  # of each look
+    merge: dict[str, float]  # of eight results of each look, at most
+    learning: dict[str, float]  # of tasks that learn from the sample: their sum, by name
+    start: float  # before the first and after the last task
+    task: float  # of the scheduler, for any task
+
+    def predict(self, rows, workers, pieces):
+        """Return the seconds of a fit.
+
+        Looks are shared by all workers, a piece at a time; merges run along, but for the last of every
+        level. Beside the third look the classifiers are learned and sources play targets: that takes as
+        long as its longest chain, or all of it, shared. What is left is done by one worker.
+        """
+        per_piece = {name: rate * rows / pieces for name, rate in self.row.items()}
+        rounds, levels = math.ceil(pieces / workers), max(1, math.ceil(math.log(pieces, WIDTH)))
+        merges = pieces / (WIDTH - 1)
+        scheduling = self.task * (pieces + merges)
+
+        def look(name):
+            merging = self.merge[name] * (levels + merges / workers)
+            return max(rounds * per_piece[name] + merging, scheduling)
+
+        turns = math.ceil(SOURCES / workers) / SOURCES
+        rehearsal = sum(self.learning[name] for name in ("cast", "choose", "decide"))
+        rehearsal += turns * sum(self.learning[name] for name in ("learn_play", "perform"))
+        mixtures = self.learning["start"] + look("third") + self.learning["mix"]
+        chains = (mixtures, self.learning["fit_pooled"], self.learning["fit_own"], rehearsal)
+        beside = sum(self.learning[name] for name in BESIDE)
+        shared = (beside + pieces * per_piece["third"]) / workers
+        last = sum(self.learning.values()) - beside
+        return self.start + look("census") + look("second") + max(*chains, shared) + last
+
+
+# -- one process -----------------------------------------------------------------------------------
+
+
+def clock(work, repeats=3):
+    """Return the best of some times, and the result."""
+    best, found = math.inf, None
+    for _ in range(repeats):
+        began = time.perf_counter()
+        found = work()
+        best = min(best, time.perf_counter() - began)
+    return best, found
+
+
+def rates(folder, columns):
+    """Measure the looks at one piece, and merges of what they give."""
+    problem = Problem(SOURCES, CLASSES, columns)
+    parts = read(problem.write(folder, SOURCES * 16_384))
+    piece, n = parts.pieces[0], parts.pieces[0].n_rows
+    census = [take_census(parts.reader, one, columns) for one in parts.pieces]
+    roll = Roll.of(merge_censuses(census))
+    again = partial(look_again, parts.reader, roll=roll, n_rows=SAMPLE, seed=0)
+    second = merge_second([again(one) for one in parts.pieces])
+    outlook = Outlook.of(roll.table, complete_scatter(second.scatter, roll.table), view=True)
+    start = _some_mixtures(len(outlook.unit))
+    took = {
+        "census": clock(lambda: take_census(parts.reader, piece, columns)),
+        "second": clock(lambda: again(piece)),
+        "third": clock(lambda: sum_up(parts.reader, piece, roll, outlook, start)),
+    }
+    merges = {"census": merge_censuses, "second": merge_second, "third": add_sums}
+    return [
+        {
+            "look": name,
+            "columns": columns,
+            "seconds_a_row": took[name][0] / n,
+            "nanoseconds_a_value": 1e9 * took[name][0] / n / columns,
+            "seconds_a_merge": clock(lambda name=name: merges[name]([took[name][1]] * WIDTH))[0],
+        }
+        for name in LOOKS
+    ]
+
+
+def _some_mixtures(p):
+    rng = np.random.default_rng(0)
+    cells = range(SOURCES * CLASSES)
+    even = np.full(2, 0.5)
+    found = {cell: Mixture(even, rng.standard_normal((2, p)), np.ones((2, p))) for cell in cells}
+    return Mixtures.of(found, 2, p)
+
+
+# -- whole fits --------------------------------------------------------------------------------------
+
+
+def idle_task(number):
+    return number
+
+
+def measure(folder, workers):
+    """Return the wall-clock seconds of a fit, what tasks took by name, and seconds of an empty task."""
+    with Watched(workers) as cluster:
+        figures, _ = cluster.fit(folder)
+        stages = cluster.stages()
+        with Client(cluster.cluster) as client:
+            began = time.perf_counter()
+            client.gather(client.map(idle_task, range(3000)))
+            task = (time.perf_counter() - began) / 3000
+    return figures["seconds"], stages, task
+
+
+def calibrate(seconds, stages, task, rows, merges):
+    """Return the constants that a fit with one worker shows."""
+    learning = {n: s for n, s in stages.items() if n not in LOOKS and not n.startswith("merge-")}
+    learning.pop("idle_task", None)
+    return Costs(
+        row={name: stages[name] / rows for name in LOOKS},
+        merge=merges,
+        learning=learning,
+        start=max(0.0, seconds - sum(stages.values())),
+        task=task,
+    )
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", default=FOLDER)
+    parser.add_argument("--repeats", type=int, default=2, help="fits of each kind: the best one counts")
+    options = parser.parse_args(arguments)
+    micro = [row for columns in (16, 64, 256) for row in rates(options.folder, columns)]
+    save("rates", micro)
+    merges = {row["look"]: row["seconds_a_merge"] for row in micro if row["columns"] == COLUMNS}
+    problem, costs, table = Problem(SOURCES, CLASSES, COLUMNS), None, []
+    for rows in SIZES:
+        folder = problem.write(options.folder, rows)
+        pieces = len(read(folder).pieces)
+        for workers in (1, 2):
+            runs = [measure(folder, workers) for _ in range(options.repeats)]
+            best = min(runs, key=lambda run: run[0])
+            costs = costs or calibrate(*best, rows, merges)
+            said = costs.predict(rows, workers, pieces)
+            table.append(_line(rows, workers, pieces, said, best[0]))
+            save("cost", table)
+    rows, workers = BEYOND
+    pieces = math.ceil(rows * 8 * (COLUMNS + 2) / PIECE)
+    table.append(_line(rows, workers, pieces, costs.predict(rows, workers, pieces), None))
+    save("cost", table)
+    return 0
+
+
+def _line(rows, workers, pieces, said, seconds):
+    return {
+        "rows": rows, "workers": workers, "pieces": pieces, "predicted_seconds": said,
+        "measured_seconds": "" if seconds is None else seconds,
+        "predicted_by_measured": "" if seconds is None else said / seconds,
+        "load_of_the_machine": os.getloadavg()[0],
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""One worker, then two, with the same rows: how many times as fast, and where does the time go?
+
+``python -m experiments.distributed.scaling`` writes ``results/scaling.csv``: the better of two runs
+each. The machine should have nothing else to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from experiments.distributed.data import FOLDER, Problem, save
+from experiments.distributed.watched import Watched
+
+ROWS, REPEATS = 2_400_000, 2
+#: Tasks that are looked at by themselves; all others are small.
+STAGES = {
+    "census": ("census", "merge-census"),
+    "second": ("second", "merge-second"),
+    "third": ("third", "merge-third", "start"),
+    "classifiers": ("fit_pooled", "fit_own"),
+    "rehearsal": ("cast", "learn_play", "choose", "perform", "decide"),
+    "novelty": ("finish",),
+}
+
+
+def share_out(seconds):
+    """Return what each stage took of all seconds that workers computed."""
+    total = sum(seconds.values())
+    return {
+        f"{stage}_share": sum(seconds.get(name, 0.0) for name in names) / total
+        for stage, names in STAGES.items()
+    }
+
+
+def measure(folder, workers):
+    runs = []
+    for _ in range(REPEATS):
+        with Watched(workers) as cluster:
+            figures, _ = cluster.fit(folder)
+            stages = cluster.stages()
+        runs.append((figures["seconds"], sum(stages.values()), figures["bits"], share_out(stages)))
+    return min(runs, key=lambda run: run[0])
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", default=FOLDER)
+    parser.add_argument("--rows", type=int, default=ROWS)
+    options = parser.parse_args(arguments)
+    folder = Problem().write(options.folder, options.rows)
+    table = []
+    for workers in (1, 2):
+        seconds, computed, bits, shares = measure(folder, workers)
+        faster = table[0]["seconds"] / seconds if table else 1.0
+        busy = {"load_of_the_machine": os.getloadavg()[0]}
+        row = {"workers": workers, "rows": options.rows, "seconds": seconds, "times_as_fast": faster}
+        table.append(row | {"computed_seconds": computed, "bits": bits} | shares | busy)
+    save("scaling", table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""What the committed results of the fit over partitions show."""
+
+import numpy as np
+import pytest
+
+from experiments.distributed.data import Problem, load
+
+
+def only(name, **where):
+    return [row for row in load(name) if all(row[key] == value for key, value in where.items())]
+
+
+def test_rows_are_the_same_however_many_are_asked_for_together():
+    problem = Problem(n_sources=2, n_classes=3, n_columns=5)
+    some, more = problem.rows(2 * 20_000), problem.rows(2 * 16_384)
+    np.testing.assert_array_equal(some[0][:16_384], more[0][:16_384])
+    assert set(some[2].tolist()) == {1, 2}
+
+
+def test_files_hold_the_rows(tmp_path):
+    import pyarrow.parquet as pq
+
+    problem = Problem(n_sources=2, n_classes=3, n_columns=5)
+    table = pq.read_table(problem.write(tmp_path, 600))
+    X, y, source = problem.rows(600)
+    np.testing.assert_array_equal(table["sensor_04"].to_numpy(), X[:, 4])
+    np.testing.assert_array_equal(table["state"].to_numpy(), y)
+    np.testing.assert_array_equal(table["plant"].to_numpy(), source)
+
+
+def test_more_rows_than_memory_are_fit_and_stay_away_from_the_client():
+    large = max(only("memory", how="distributed"), key=lambda row: int(row["rows"]))
+    assert float(large["times_the_limits"]) >= 2.0
+    assert int(large["workers_lost"]) == 0
+    assert float(large["to_client_part_of_the_set"]) < 0.001
+
+
+@pytest.mark.parametrize("figure", ["flowing", "end", "refined"])
+def test_it_is_as_good_as_in_memory(figure):
+    here = only("memory", how="in memory")
+    assert here
+    for row in here:
+        (apart,) = only("memory", how="distributed", rows=row["rows"])
+        assert float(apart[figure]) >= float(row[figure]) - 0.01
+
+
+def test_what_reaches_the_client_does_not_depend_on_the_rows():
+    table = load("traffic")
+    assert [int(row["times"]) for row in table] == [1, 4, 16]
+    got = [int(row["to_client_result"]) for row in table]
+    assert max(got) <= 1.01 * min(got)
+
+
+@pytest.mark.parametrize("name", ["kills", "order"])
+def test_bits_are_the_same(name):
+    table = load(name)
+    assert len(table) >= 3
+    assert all(row["same_bits"] == "True" for row in table)
+
+
+def test_three_workers_and_the_client_were_killed():
+    assert [int(row["kills"]) for row in load("kills")] == [0, 3, 1]
+
+
+def test_other_pieces_give_nearly_the_same_likelihood():
+    table = load("pieces")
+    assert len({row["pieces"] for row in table}) == 3
+    for row in table:
+        assert float(row["nll_sources_off"]) < 0.02
+        assert float(row["nll_target_off"]) < 0.02
