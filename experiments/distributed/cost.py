@@ -172,7 +172,7 @@ def main(arguments=None):
     micro = [row for columns in (16, 64, 256) for row in rates(options.folder, columns)]
     save("rates", micro)
     merges = {row["look"]: row["seconds_a_merge"] for row in micro if row["columns"] == COLUMNS}
-    problem, costs, table = Problem(SOURCES, CLASSES, COLUMNS), None, []
+    problem, costs, begun = Problem(SOURCES, CLASSES, COLUMNS), None, False
     for rows in SIZES:
         folder = problem.write(options.folder, rows)
         pieces = len(read(folder).pieces)
@@ -181,12 +181,12 @@ def main(arguments=None):
             best = min(runs, key=lambda run: run[0])
             costs = costs or calibrate(*best, rows, merges)
             said = costs.predict(rows, workers, pieces)
-            table.append(_line(rows, workers, pieces, said, best[0]))
-            save("cost", table)
+            save("cost", [_line(rows, workers, pieces, said, best[0])], append=begun)
+            begun = True
     rows, workers = BEYOND
     pieces = math.ceil(rows * 8 * (COLUMNS + 2) / PIECE)
-    table.append(_line(rows, workers, pieces, costs.predict(rows, workers, pieces), None))
-    save("cost", table)
+    said = costs.predict(rows, workers, pieces)
+    save("cost", [_line(rows, workers, pieces, said, None)], append=True)
     return 0
 
 
