@@ -56,7 +56,7 @@ class Folder:
     """
 
     url: str
-    options: dict[str, Any]
+    options: dict[str, Any] = field(repr=False)  # secrets are not for logs
     pieces: list[Piece]
     types: dict[str, str]
 

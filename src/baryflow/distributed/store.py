@@ -27,7 +27,7 @@ class Store:
     """
 
     url: str
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict, repr=False)  # secrets are not for logs
 
     def __truediv__(self, name: str) -> Store:
         """Return a folder in it."""
