@@ -276,6 +276,32 @@ def test_what_cannot_be_absorbed_is_refused(in_memory):
         distributed.absorb(forgetful, parts)
 
 
+def test_labels_of_a_target_are_not_looked_at_and_rows_left_out_are_told(in_memory):
+    T, known = P.X_target.copy(), np.full(len(P.X_target), np.nan)
+    T[:3, 0] = np.inf
+    parts = distributed.from_arrays(da.from_array(T, chunks=(300, -1)), da.from_array(known, chunks=300))
+    with pytest.warns(UserWarning, match="3 rows hold infinite values and are not used"):
+        found = distributed.absorb(in_memory, parts)
+    assert found.n_samples_seen_ == len(T) - 3
+
+
+def test_columns_that_the_model_does_not_need_cost_no_rows():
+    few = pd.DataFrame(X[:600], columns=COLUMNS)
+    model = new(rehearse=False).fit(few, Y[:600], sample_domain=DOMAIN[:600])
+    frame = pd.DataFrame(P.X_target, columns=COLUMNS).assign(spare=np.inf)[["spare", *COLUMNS[::-1]]]
+    found = distributed.absorb(model, distributed.from_frame(dd.from_pandas(frame, npartitions=3)))
+    assert found.n_samples_seen_ == len(frame)
+    np.testing.assert_allclose(found.compare_columns().target_means, P.X_target.mean(axis=0))
+
+
+def test_what_one_model_saw_of_a_target_is_not_taken_for_what_another_sees(in_memory, tmp_path):
+    parts = distributed.from_arrays(da.from_array(P.X_target, chunks=(400, -1)))
+    distributed.absorb(in_memory, parts, checkpoint=str(tmp_path))
+    other = new(view=False, rehearse=False).fit(X[:600], Y[:600], sample_domain=DOMAIN[:600])
+    found = distributed.absorb(other, parts, checkpoint=str(tmp_path))
+    assert found.to_bytes() == distributed.absorb(other, parts).to_bytes()
+
+
 # -- predictions -----------------------------------------------------------------------------------
 
 

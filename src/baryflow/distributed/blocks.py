@@ -77,6 +77,9 @@ class Reader(Protocol):
     def blocks(self, piece: Any) -> Iterator[Block]:
         """Yield the rows of a piece, some at a time."""
 
+    def rows_only(self, columns: list[Any] | None = None) -> Reader:
+        """Return one that looks at neither labels nor domains, and at these columns only."""
+
 
 @dataclass(frozen=True)
 class ParquetReader:
@@ -106,6 +109,10 @@ class ParquetReader:
             for number, name in enumerate(self.columns):
                 X[:, number] = batch.column(name).to_numpy(zero_copy_only=False)
             yield Block.of(X, self._named(self.label, batch, piece), self._domain(batch, piece))
+
+    def rows_only(self, columns: list[Any] | None = None) -> ParquetReader:
+        """Return one that looks at neither labels nor domains, and at these columns only."""
+        return ParquetReader(self.folder, columns or self.columns)
 
     def _domain(self, batch: Any, piece: Piece) -> tuple[Any, Any] | None:
         if self.domain_from_file:
@@ -138,20 +145,30 @@ class FrameReader:
                 None if self.domain is None else _factorised(part[self.domain]),
             )
 
+    def rows_only(self, columns: list[Any] | None = None) -> FrameReader:
+        """Return one that looks at neither labels nor domains, and at these columns only."""
+        return FrameReader(columns or self.columns)
+
 
 @dataclass(frozen=True)
 class ArrayReader:
     """Takes blocks of Dask arrays: rows, labels or None, domains or None."""
 
+    named: bool = True  # labels and domains are looked at
+
     def blocks(self, piece: Any) -> Iterator[Block]:
         """Yield the rows of a block, some at a time."""
-        X, y, domain = piece
+        X, y, domain = piece if self.named else (piece[0], None, None)
         for some in _slices(len(X), X.shape[1]):
             yield Block.of(
                 np.asarray(X[some], dtype=np.float64),
                 None if y is None else _factorised(y[some]),
                 None if domain is None else _factorised(domain[some]),
             )
+
+    def rows_only(self, columns: list[Any] | None = None) -> ArrayReader:  # noqa: ARG002 - has no names
+        """Return one that looks at neither labels nor domains."""
+        return ArrayReader(named=False)
 
 
 def _slices(n_rows: int, n_columns: int) -> Iterator[slice]:
