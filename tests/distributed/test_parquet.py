@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -95,3 +97,19 @@ def test_files_that_differ_or_are_damaged_are_named(tmp_path):
         read_parquet(str(tmp_path / "nowhere"))
     with pytest.raises(InvalidInputError, match="cannot open"):
         read_parquet("nonsense://bucket/folder")
+
+
+def test_files_that_were_written_again_are_other_parts(tmp_path):
+    root = histories.folder(tmp_path, n_files=2)
+
+    def identity():
+        return read_parquet(str(root), label="fault", domain="plant").identity
+
+    before = identity()
+    assert identity() == before
+    file = root / "part.5.parquet"
+    then = file.stat()
+    rows = pq.read_table(file)
+    pq.write_table(rows.take(np.arange(rows.num_rows)[::-1]), file)  # as many rows as before
+    os.utime(file, ns=(then.st_atime_ns, then.st_mtime_ns + 1_000_000))  # clocks of disks may be coarse
+    assert identity() != before

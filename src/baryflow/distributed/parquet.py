@@ -17,6 +17,11 @@ PIECE = 32 << 20
 _AT_A_TIME = 16 << 20
 #: Files whose ends are looked at in parallel.
 _READERS = 16
+#: By what file systems tell that a file was written again: by its contents, or by the time.
+_MARKS = (
+    "ETag", "etag", "md5Hash", "generation", "checksum",
+    "mtime", "LastModified", "last_modified", "updated", "modified",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,12 +58,15 @@ class Folder:
         In the order of the files' names, numbers in them counting as such.
     types : dict of str → str
         Kind of each column: "number", "text" or "other"; folders' columns are "text".
+    marks : dict of str → str
+        What the file system says of each file; it is another once the file was written again.
     """
 
     url: str
     options: dict[str, Any] = field(repr=False)  # secrets are not for logs
     pieces: list[Piece]
     types: dict[str, str]
+    marks: dict[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def open(cls, url: str, options: dict[str, Any] | None = None, size: int = PIECE) -> Folder:
@@ -90,7 +98,8 @@ class Folder:
             raise InvalidInputError(f"cannot open {url}: {error}") from error
         root = root.rstrip("/")
         system.invalidate_cache()
-        paths = [root] if system.isfile(root) else _find(system, root)
+        found = {root: system.info(root)} if system.isfile(root) else _find(system, root)
+        paths = list(found)
         if not paths:
             raise InvalidInputError(
                 f"there is no Parquet file in {url}: expected a folder with files that end with .parquet"
@@ -107,7 +116,8 @@ class Folder:
             for path, (parts, _), named in zip(paths, ends, folders, strict=True)
             for groups, n_rows in parts
         ]
-        return cls(str(url), dict(options or {}), pieces, types)
+        marks = {path: _mark(about) for path, about in found.items()}
+        return cls(str(url), dict(options or {}), pieces, types, marks)
 
     @property
     def n_rows(self) -> int:
@@ -145,15 +155,22 @@ class Folder:
             )
 
 
-def _find(system: Any, root: str) -> list[str]:
+def _find(system: Any, root: str) -> dict[str, Any]:
+    """Return the files in order, and what the file system says of each."""
+    found = system.find(root, detail=True)
     paths = [
         path
-        for path in system.find(root)
+        for path in found
         if path.endswith((".parquet", ".parq", ".pq"))
         # What begins so is no data: unfinished, or notes of whoever wrote it.
         and not any(part.startswith(("_", ".")) for part in path[len(root) :].split("/") if part)
     ]
-    return sorted(paths, key=natural)
+    return {path: found[path] for path in sorted(paths, key=natural)}
+
+
+def _mark(about: dict[str, Any]) -> str:
+    told = [(name, str(about[name])) for name in _MARKS if about.get(name) is not None]
+    return repr(told or str(about.get("created"))) + f" {about.get('size')} bytes"
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:

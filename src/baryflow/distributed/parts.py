@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from typing import Any
 
 from baryflow.distributed.blocks import ArrayReader, FrameReader, ParquetReader, Reader
@@ -106,9 +107,11 @@ def read_parquet(
         what = f"column {wrong[0]!r} {left_out[wrong[0]]}" if wrong else "there is no column of numbers"
         raise InvalidInputError(f"{what} in {first.url}: features are numbers")
     pieces = [piece for folder in folders for piece in folder.pieces]
-    reader = ParquetReader(replace(first, pieces=[], types={}), chosen, label, domain, domain_from_file)
+    bare = replace(first, pieces=[], types={}, marks={})
+    reader = ParquetReader(bare, chosen, label, domain, domain_from_file)
+    marks = [sorted(folder.marks.items()) for folder in folders]
     told = repr(
-        ([(p.path, p.groups, p.n_rows) for p in pieces], chosen, label, domain, domain_from_file)
+        ([(p.path, p.groups, p.n_rows) for p in pieces], marks, chosen, label, domain, domain_from_file)
     )
     return Parts(reader, pieces, chosen, len(chosen), label is not None, _digest(told), left_out)
 
@@ -211,4 +214,5 @@ def from_arrays(X: Any, y: Any = None, sample_domain: Any = None) -> Parts:
 
 
 def _digest(words: str) -> str:
-    return hashlib.sha256(words.encode()).hexdigest()[:16]
+    # Another version may count otherwise: it begins anew.
+    return hashlib.sha256(f"{version('baryflow')} {words}".encode()).hexdigest()[:16]
