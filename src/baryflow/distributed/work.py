@@ -165,7 +165,8 @@ def _kept(
 def _keep(store: Store, result: Any, name: str) -> Any:
     """Keep what all pieces gave together; what each of them gave is not needed any more."""
     store.keep(result, f"{name}.bary")
-    (store / name).remove()
+    with suppress(OSError):  # somebody who does the same may write there still; it is of no account
+        (store / name).remove()
     return result
 
 
