@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from baryflow.distributed.blocks import ArrayReader
 from baryflow.distributed.census import Census, Roll, merge_censuses, take_census
 from baryflow.distributed.draws import as_shares, draw
-from baryflow.distributed.passes import complete_scatter, fractions, look_again, merge_second
+from baryflow.distributed.passes import Sample, complete_scatter, fractions, look_again, merge_second
 from baryflow.estimators.domains import fill_gaps
 from baryflow.estimators.source_table import SourceTable
 from baryflow.estimators.sources import LabelledRows
@@ -160,3 +160,24 @@ def test_rare_classes_are_in_the_sample_and_weights_make_up_for_it():
     assert expected[0, 1] == 100.0
     np.testing.assert_allclose(expected[[0, 1], [2, 0]], counts[[0, 1], [2, 0]] / 10.03, rtol=1e-2)
     assert expected[1, 2] == pytest.approx(200.0)
+
+
+def test_equal_rows_of_which_nobody_is_drawn_are_in_the_sample_once():
+    counts = np.array([[60.0, 40.0], [0.0, 30.0]])
+    means = np.array([[[1.0], [2.0]], [[0.0], [3.0]]])
+    table = SourceTable(counts, means, np.ones((2, 2, 1)), np.zeros(1), np.ones(1))
+    sample = Sample(np.array([0, 0, 0]), np.arange(3, dtype=np.uint64), np.ones((3, 1)))
+    for evenly in (False, True):
+        found = sample.labelled(table, evenly=evenly)
+        assert [sorted(codes.tolist()) for codes in found.codes] == [[0, 0, 0, 1], [1]]
+        assert found.rows[1].tolist() == [[3.0]]
+    weights = sample.labelled(table).weights
+    np.testing.assert_allclose(np.sort(weights) * 130 / 5, [20.0, 20.0, 20.0, 30.0, 40.0])
+
+
+def test_rows_that_were_not_counted_are_not_taken_for_others():
+    X, y, domain = problem(0)
+    roll = Roll.of(count(X, y, domain, [slice(None)]))
+    for changed in ((X, y + 1, domain), (X, y, domain + 1)):
+        with pytest.raises(InvalidInputError, match="not there when they were counted"):
+            look_again(ArrayReader(), changed, roll, n_rows=10, seed=0)

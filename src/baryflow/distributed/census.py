@@ -208,11 +208,16 @@ class Roll:
         names = [1 if name is None else name for name in block.domains]
         whose = np.array([self._source_numbers.get(name, -1) for name in names], dtype=np.intp)
         codes = np.array([self._class_numbers.get(name, -1) for name in block.labels], dtype=np.intp)
-        sources = whose[block.whose]
+        sources, classes = whose[block.whose], codes[block.codes]
+        if len(sources) and min(sources.min(), classes.min()) < 0:
+            raise InvalidInputError(
+                "rows have a class or a domain that was not there when they were counted: rows must "
+                "stay as they are; call it again, with another checkpoint if there was one"
+            )
         X, missing = block.X, np.isnan(block.X)
         if missing.any():
             X = np.where(missing, self.usual[sources], X)
-        return X, codes[block.codes], sources
+        return X, classes, sources
 
 
 def _in_order(names: list[Any], what: str) -> Any:
