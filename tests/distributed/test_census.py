@@ -115,6 +115,25 @@ def test_names_and_numbers_cannot_both_be_classes():
         Roll.of(merge_censuses([take_census(ArrayReader(), part, 4) for part in parts]))
 
 
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (np.array([0.5, 1.0]), "got 0.5: is it the right column"),
+        (np.array([1.0, np.inf]), "got inf"),
+        (np.array([[1], [2, 3]], dtype=object), "labels and domains must be names or whole numbers"),
+    ],
+)
+def test_what_is_no_class_is_refused(labels, words):
+    with pytest.raises(InvalidInputError, match=words):
+        Roll.of(take_census(ArrayReader(), (np.zeros((2, 4)), labels, None), 4))
+
+
+def test_a_label_for_each_row_is_refused_before_it_fills_the_memory():
+    labels = np.arange(10_001)
+    with pytest.raises(InvalidInputError, match=r"more than 10,000 labels.*right column"):
+        take_census(ArrayReader(), (np.zeros((len(labels), 1)), labels, None), 1)
+
+
 # -- draws -----------------------------------------------------------------------------------------
 
 

@@ -25,6 +25,10 @@ def arrays(chunk=500, X=X, y=Y, domain=DOMAIN):
     )
 
 
+def frame(names, last):
+    return dd.from_pandas(pd.DataFrame({0: [1.0, 2.0], 1: list(last)}).set_axis(names, axis=1))
+
+
 def after(model):
     T = P.X_target[:400]
     if hasattr(model, "feature_names_in_"):
@@ -213,6 +217,9 @@ def test_rows_that_are_not_used_are_told(tmp_path):
         (lambda: distributed.from_arrays(da.zeros((9, 2)), da.zeros(8)), "X has 9 rows, y 8"),
         (lambda: distributed.from_arrays(da.zeros((9, 2)), np.zeros(9)), "y must be a Dask array"),
         (lambda: distributed.from_frame(pd.DataFrame()), "expected a Dask data frame"),
+        (lambda: distributed.from_frame(frame([0, 1], "ab"), columns=[1]), "numbers; others: 1"),
+        (lambda: distributed.from_frame(frame(["a", "a"], [1, 2])), "several columns called 'a'"),
+        (lambda: distributed.from_frame(frame(["a", "b"], [1, 2]), label="a", domain="a"), "two roles"),
     ],
 )
 def test_errors_say_what_was_expected(call, words):

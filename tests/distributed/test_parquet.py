@@ -1,4 +1,6 @@
 import os
+from datetime import date
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +43,7 @@ def test_folders_name_columns_too(tmp_path):
     histories.folder(tmp_path / "plant=7", rows.slice(300, 100), n_files=1)
     parts = read_parquet(str(tmp_path), label="fault", domain="plant")
     blocks = [block for piece in parts.pieces for block in parts.reader.blocks(piece)]
-    assert {name for block in blocks for name in block.domains} == {"a b", 7}
+    assert {name for block in blocks for name in block.domains} == {"a b", "7"}
     assert parts.columns == histories.COLUMNS
     assert parts.left_out == {"note": "holds text"}
 
@@ -53,6 +55,60 @@ def test_each_file_can_be_a_domain(tmp_path):
         ["part.5"],
         ["part.6"],
     ]
+
+
+def test_files_that_are_called_alike_are_domains_of_their_own(tmp_path):
+    rows = histories.table().drop_columns(["plant"])
+    folders = [histories.folder(tmp_path / name, rows, n_files=1) for name in ("north", "south")]
+    parts = read_parquet([str(one) for one in folders], label="fault", domain_from_file=True)
+    assert {name for block in blocks_of(parts) for name in block.domains} == {
+        "north/part.5",
+        "south/part.5",
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [(["1", "20"], {1, 20}), (["01", "1"], {"01", "1"}), (["1", "__HIVE_DEFAULT_PARTITION__"], {1})],
+)
+def test_labels_in_names_of_folders_are_numbers_if_all_are(tmp_path, names, labels):
+    rows = histories.table().drop_columns(["fault"])
+    for name in names:
+        histories.folder(tmp_path / f"fault={name}", rows.slice(0, 10), n_files=1)
+    blocks = blocks_of(read_parquet(str(tmp_path), label="fault", domain="plant"))
+    assert {block.labels[code] for block in blocks for code in block.codes} == labels
+    assert sum(block.unlabelled for block in blocks) == 10 * (2 - len(labels))
+
+
+def blocks_of(parts):
+    return [block for piece in parts.pieces for block in parts.reader.blocks(piece)]
+
+
+def test_labels_and_domains_are_what_files_in_memory_have(tmp_path):
+    big = 2**60
+    columns = {
+        "s0": pa.array([Decimal("1.5"), None, Decimal("3.0"), Decimal("4.0")]),
+        "word": [" ok", "ok ", "NaN", ""],
+        "big": [big, big + 1, None, big + 1],
+        "day": [date(2024, 1, day) for day in (1, 2, 2, 2)],
+        "run": [0, 1, None, -1],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+
+    def read(label, domain):
+        (block,) = blocks_of(read_parquet(str(tmp_path), label=label, domain=domain, columns=["s0"]))
+        labels = [block.labels[code] for code in block.codes]
+        return block.X[:, 0].tolist()[:1], labels, [block.domains[one] for one in block.whose]
+
+    assert read("word", "run") == ([1.5], ["ok", "ok"], ["0", "1"])
+    assert read("big", "day") == ([1.5], [big, big + 1, big + 1], ["2024-01-01"] + ["2024-01-02"] * 2)
+    assert read("day", "run")[1:] == (["2024-01-01"] + ["2024-01-02"] * 2, ["0", "1", "-1"])
+
+
+def test_columns_that_are_called_alike_are_refused(tmp_path):
+    pq.write_table(pa.Table.from_arrays([pa.array([1.0])] * 2, names=["a", "a"]), tmp_path / "a.parquet")
+    with pytest.raises(InvalidInputError, match="several columns called 'a'"):
+        read_parquet(str(tmp_path))
 
 
 def test_rows_that_cannot_be_used_are_counted(tmp_path):
@@ -78,6 +134,8 @@ def test_rows_that_cannot_be_used_are_counted(tmp_path):
         ({"columns": ["note"]}, "column 'note' holds text"),
         ({"columns": ["s0"], "ignore": ["gone"]}, "no column 'gone'"),
         ({"ignore": histories.COLUMNS}, "there is no column of numbers"),
+        ({"label": "fault", "domain": "fault"}, "'fault' has two roles"),
+        ({"label": "s0", "columns": ["s0", "s1"]}, "'s0' has two roles"),
     ],
 )
 def test_errors_say_what_is_there(tmp_path, how, words):

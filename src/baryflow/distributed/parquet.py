@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from baryflow.exceptions import InvalidInputError
 PIECE = 32 << 20
 #: Rows that are decoded at a time take about so many bytes.
 _AT_A_TIME = 16 << 20
+#: Names of folders that say that there is no name; the second is what Hive and Spark write.
+NOTHING = ("", "__HIVE_DEFAULT_PARTITION__")
 #: Files whose ends are looked at in parallel.
 _READERS = 16
 #: By what file systems tell that a file was written again: by its contents, or by the time.
@@ -199,6 +202,9 @@ def _look(system: Any, path: str, size: int) -> tuple[list[tuple[tuple[int, ...]
             end, schema = file.metadata, file.schema_arrow
     except (pa.ArrowException, OSError) as error:
         raise InvalidInputError(f"{path} cannot be read as Parquet: {error}") from error
+    twice = [name for name, times in Counter(schema.names).items() if times > 1]
+    if twice:
+        raise InvalidInputError(f"{path} has several columns called {twice[0]!r}: rename them")
     pieces: list[tuple[list[int], int, int]] = []
     for number in range(end.num_row_groups):
         group = end.row_group(number)
@@ -216,7 +222,8 @@ def _kind(kind: Any) -> str:
 
     if is_.is_dictionary(kind):
         kind = kind.value_type
-    if is_.is_integer(kind) or is_.is_floating(kind) or is_.is_boolean(kind):
+    numbers = (is_.is_integer, is_.is_floating, is_.is_boolean, is_.is_decimal)
+    if any(is_one(kind) for is_one in numbers):
         return "number"
     return "text" if is_.is_string(kind) or is_.is_large_string(kind) else "other"
 
