@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
+from baryflow.distributed.cluster import Attendance, told_if_gone
 from baryflow.distributed.store import Store
 from baryflow.estimators.rehearsal import Progress
 from baryflow.exceptions import BaryflowError, FileFormatError
 
 #: Results that are merged by one task.
 _WIDTH = 8
-#: Seconds between two looks at how far the work is, and at who works.
-_LOOK, _PATIENCE = 0.5, 120.0
+#: Seconds between two looks at how far the work is.
+_LOOK = 0.5
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,20 @@ class Work:
             return delayed(_whole)(store, kind, name)
         folder = None if store is None else store / name
         done = set() if folder is None else set(folder.names())
-        step, join = delayed(_kept, name=name), delayed(merge, name=f"merge-{name}", pure=False)
+        step, join, token = delayed(_kept), delayed(merge), uuid4().hex
         results = [
-            step(folder, f"{number:06d}.bary" in done, kind, task, piece, number, *known)
+            step(
+                folder, f"{number:06d}.bary" in done, kind, task, piece, number, *known,
+                dask_key_name=f"{name}-{token}-{number}",
+            )
             for number, piece in enumerate(pieces)
-        ]
+        ]  # fmt: skip
         while len(results) > 1:
-            results = [join(results[start : start + _WIDTH]) for start in range(0, len(results), _WIDTH)]
+            n = len(results)
+            results = [
+                join(results[start : start + _WIDTH], dask_key_name=f"merge-{name}-{token}-{n}-{start}")
+                for start in range(0, n, _WIDTH)
+            ]
         if store is not None:
             return delayed(_keep)(store, results[0], name)
         return results[0]
@@ -105,6 +113,8 @@ class Work:
         ------
         BaryflowError
             If workers died of it again and again.
+        UnreachableError
+            If the scheduler is gone, or there are no workers.
         """
         from dask.base import compute
         from distributed import get_client
@@ -117,33 +127,30 @@ class Work:
             return compute(task)[0]  # type: ignore[no-untyped-call]
         future = client.compute(task)
         try:
-            self._watch(client, future, len(dict(task.__dask_graph__())), what)
-            return future.result()
+            with told_if_gone():
+                self._watch(client, future, len(dict(task.__dask_graph__())), what)
+                return future.result()
         except KilledWorker as error:
             raise BaryflowError(
                 f"{what}: workers died over one piece again and again, most likely for want of memory: "
                 "give them more, or make pieces smaller (piece_bytes, or smaller partitions)"
             ) from error
         finally:
-            future.cancel()
+            with suppress(Exception):  # what went wrong before matters more
+                future.cancel()
 
     def _watch(self, client: Any, future: Any, total: int, what: str) -> None:
         """Wait, telling how far it is, as long as there is anybody who works."""
         from distributed import wait
 
-        alone = time.monotonic()
+        workers = Attendance(client)
         while not future.done():
             with suppress(TimeoutError):
                 wait(future, timeout=_LOOK)  # type: ignore[no-untyped-call]
             if self.progress is not None:
                 left = client.run_on_scheduler(_count_waiting)
                 self.progress(max(0, total - left), total, what)
-            if time.monotonic() - alone > _PATIENCE:
-                if not client.scheduler_info(n_workers=1)["workers"]:
-                    raise BaryflowError(
-                        f"{what}: the cluster has no worker any more; start some, and call it again"
-                    )
-                alone = time.monotonic()
+            workers.check()
 
 
 def _kept(
