@@ -104,7 +104,10 @@ def split_keys(column: Any) -> tuple[list[str], Integers]:
     import pyarrow as pa
 
     coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    names = [as_text(value) for value in coded.dictionary.to_pylist()]
+    # A whole number beside gaps is a float in some files: 7.0 there is 7 elsewhere.
+    values = coded.dictionary.to_pylist()
+    whole = [isinstance(value, float) and value.is_integer() for value in values]
+    names = [as_text(int(v) if is_whole else v) for v, is_whole in zip(values, whole, strict=True)]
     codes = coded.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)
     return [*names, ""], codes.astype(np.intp)
 
