@@ -1,5 +1,8 @@
 """A fit over partitions against one in memory; without a cluster, Dask's threads do the work."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -7,6 +10,7 @@ import pandas as pd
 import pytest
 
 from baryflow import OnlineDaDiL, distributed
+from baryflow.distributed.models import pack, unpack
 from baryflow.distributed.work import Work
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from tests.distributed import histories
@@ -339,3 +343,28 @@ def test_predictions_of_a_frame_keep_its_index(tmp_path):
         distributed.predict(model, turned.drop(columns="s0"))
     with pytest.raises(InvalidInputError, match="expected a Dask array"):
         distributed.predict(model, P.X_target)
+
+
+@pytest.mark.parametrize(
+    ("labels", "unknown"),
+    [(Y, "new"), (Y, None), (Y > 1, None), (np.array(list("abcd"))[Y], "new kind")],
+)
+def test_answers_are_of_the_kind_that_was_promised(labels, unknown):
+    model = new(rehearse=False, unknown=0.9, unknown_label=unknown)
+    model.fit(X[:600], labels[:600], sample_domain=DOMAIN[:600])
+    rows = np.concatenate([X[:100], X[:100] + 1e3])
+    found = distributed.predict(model, da.from_array(rows, chunks=(100, -1)))
+    assert found.dtype == found.compute().dtype == model.predict(rows).dtype
+    assert len(set(found.compute().tolist()) - set(model.classes_.tolist())) == 1
+
+
+def test_threads_that_ask_at_once_share_one_model(in_memory):
+    packed, n = pack(in_memory.twin().partial_fit(P.X_target[:32])), 8
+    together = threading.Barrier(n)
+
+    def ask(_):
+        together.wait()
+        return unpack(packed)
+
+    with ThreadPoolExecutor(n) as threads:
+        assert len({id(model) for model in threads.map(ask, range(n))}) == 1
