@@ -2,14 +2,17 @@ import os
 from datetime import date
 from decimal import Decimal
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from baryflow.distributed.parquet import Folder, natural
 from baryflow.distributed.parts import read_parquet
-from baryflow.exceptions import InvalidInputError
+from baryflow.distributed.store import Store
+from baryflow.exceptions import InvalidInputError, UnreachableError
 from tests.distributed import histories
 
 
@@ -171,3 +174,31 @@ def test_files_that_were_written_again_are_other_parts(tmp_path):
     pq.write_table(rows.take(np.arange(rows.num_rows)[::-1]), file)  # as many rows as before
     os.utime(file, ns=(then.st_atime_ns, then.st_mtime_ns + 1_000_000))  # clocks of disks may be coarse
     assert identity() != before
+
+
+class Refused(MemoryFileSystem):
+    """A file system that does not let us in, and says so in its own way."""
+
+    class NoPassError(Exception):
+        """Not an OSError."""
+
+    def _refuse(self, *_, **__):
+        raise self.NoPassError("no credentials")
+
+    isfile = cat_file = ls = pipe_file = _refuse
+
+
+def test_a_file_system_that_refuses_us_is_told_in_words():
+    fsspec.register_implementation("refused", Refused, clobber=True)
+    store = Store("refused://bucket", {"secret": "hidden"})
+    for call in (
+        lambda: Folder.open("refused://bucket"),
+        store.names,
+        lambda: store.read("a"),
+        lambda: store.write("a", b""),
+    ):
+        with pytest.raises(UnreachableError, match="cannot get at refused://bucket: no credentials"):
+            call()
+    assert "hidden" not in repr(store)
+    with pytest.raises(InvalidInputError, match="cannot open nonsense"):
+        Store("nonsense://bucket").names()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+from baryflow.distributed.store import open_system, told_if_refused
 from baryflow.exceptions import InvalidInputError
 
 #: Bytes of a piece, uncompressed: row groups of a file are taken together up to this.
@@ -92,16 +93,13 @@ class Folder:
         ------
         InvalidInputError
             If there is no Parquet file, one of them cannot be read, or they differ in their columns.
+        UnreachableError
+            If the file system refuses us, for want of credentials say.
         """
-        import fsspec
-
-        try:
-            system, root = fsspec.core.url_to_fs(str(url), **(options or {}))
-        except (ImportError, ValueError) as error:
-            raise InvalidInputError(f"cannot open {url}: {error}") from error
-        root = root.rstrip("/")
+        system, root = open_system(str(url), options or {})
         system.invalidate_cache()
-        found = {root: system.info(root)} if system.isfile(root) else _find(system, root)
+        with told_if_refused(str(url)):
+            found = {root: system.info(root)} if system.isfile(root) else _find(system, root)
         paths = list(found)
         if not paths:
             raise InvalidInputError(
@@ -145,10 +143,9 @@ class Folder:
         ------
         pyarrow.RecordBatch
         """
-        import fsspec
         import pyarrow.parquet as pq
 
-        system, _ = fsspec.core.url_to_fs(self.url, **self.options)
+        system, _ = open_system(self.url, self.options)
         wanted = [name for name in columns if name not in piece.folders]
         size = max(256, _AT_A_TIME // (8 * max(1, len(wanted))))
         with system.open(piece.path, "rb") as handle:
