@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from baryflow.distributed.blocks import ArrayReader
 from baryflow.distributed.census import Census, Roll, merge_censuses, take_census
 from baryflow.distributed.draws import as_shares, draw
-from baryflow.distributed.passes import complete_scatter, fractions, look_again, merge_second
+from baryflow.distributed.passes import Sample, complete_scatter, fractions, look_again, merge_second
 from baryflow.estimators.domains import fill_gaps
 from baryflow.estimators.source_table import SourceTable
 from baryflow.estimators.sources import LabelledRows
@@ -115,6 +115,25 @@ def test_names_and_numbers_cannot_both_be_classes():
         Roll.of(merge_censuses([take_census(ArrayReader(), part, 4) for part in parts]))
 
 
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (np.array([0.5, 1.0]), "got 0.5: is it the right column"),
+        (np.array([1.0, np.inf]), "got inf"),
+        (np.array([[1], [2, 3]], dtype=object), "labels and domains must be names or whole numbers"),
+    ],
+)
+def test_what_is_no_class_is_refused(labels, words):
+    with pytest.raises(InvalidInputError, match=words):
+        Roll.of(take_census(ArrayReader(), (np.zeros((2, 4)), labels, None), 4))
+
+
+def test_a_label_for_each_row_is_refused_before_it_fills_the_memory():
+    labels = np.arange(10_001)
+    with pytest.raises(InvalidInputError, match=r"more than 10,000 labels.*right column"):
+        take_census(ArrayReader(), (np.zeros((len(labels), 1)), labels, None), 1)
+
+
 # -- draws -----------------------------------------------------------------------------------------
 
 
@@ -160,3 +179,24 @@ def test_rare_classes_are_in_the_sample_and_weights_make_up_for_it():
     assert expected[0, 1] == 100.0
     np.testing.assert_allclose(expected[[0, 1], [2, 0]], counts[[0, 1], [2, 0]] / 10.03, rtol=1e-2)
     assert expected[1, 2] == pytest.approx(200.0)
+
+
+def test_equal_rows_of_which_nobody_is_drawn_are_in_the_sample_once():
+    counts = np.array([[60.0, 40.0], [0.0, 30.0]])
+    means = np.array([[[1.0], [2.0]], [[0.0], [3.0]]])
+    table = SourceTable(counts, means, np.ones((2, 2, 1)), np.zeros(1), np.ones(1))
+    sample = Sample(np.array([0, 0, 0]), np.arange(3, dtype=np.uint64), np.ones((3, 1)))
+    for evenly in (False, True):
+        found = sample.labelled(table, evenly=evenly)
+        assert [sorted(codes.tolist()) for codes in found.codes] == [[0, 0, 0, 1], [1]]
+        assert found.rows[1].tolist() == [[3.0]]
+    weights = sample.labelled(table).weights
+    np.testing.assert_allclose(np.sort(weights) * 130 / 5, [20.0, 20.0, 20.0, 30.0, 40.0])
+
+
+def test_rows_that_were_not_counted_are_not_taken_for_others():
+    X, y, domain = problem(0)
+    roll = Roll.of(count(X, y, domain, [slice(None)]))
+    for changed in ((X, y + 1, domain), (X, y, domain + 1)):
+        with pytest.raises(InvalidInputError, match="not there when they were counted"):
+            look_again(ArrayReader(), changed, roll, n_rows=10, seed=0)

@@ -6,10 +6,15 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
+import distributed as dask_distributed
 import pytest
 
 from baryflow import OnlineDaDiL, distributed, load
+from baryflow.distributed import cluster
+from baryflow.distributed.work import Work
+from baryflow.exceptions import UnreachableError
 from tests.distributed import histories
 
 
@@ -88,6 +93,53 @@ def test_a_target_is_absorbed_and_predicted_where_it_is(client, source, tmp_path
     assert client.compute(right).result() == pytest.approx(
         (adapted.predict(frame[histories.COLUMNS].compute()) == frame["fault"].compute()).mean()
     )
+
+
+class Nobody:
+    """A client of a cluster whose workers have gone."""
+
+    def __init__(self, *counts):
+        self.counts = list(counts)
+
+    def nthreads(self):
+        return {"worker": 1} if self.counts.pop(0) else {}
+
+
+def test_a_cluster_without_workers_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(cluster, "_LOOK", 0.0)
+    workers = cluster.Attendance(Nobody(1, 0, 1))
+    for _ in range(3):
+        workers.check()  # workers may come back
+    monkeypatch.setattr(cluster, "_ALONE", -1.0)
+    with pytest.raises(UnreachableError, match="no worker: start some"):
+        cluster.Attendance(Nobody(0)).check()
+
+
+class GoneFuture:
+    """A future of a scheduler that is gone, and a client that was closed."""
+
+    def done(self):
+        return True
+
+    def result(self):
+        raise dask_distributed.client.FutureCancelledError("key", "gone")
+
+    def cancel(self):
+        raise dask_distributed.client.ClosedClientError("closed")
+
+
+def test_a_scheduler_that_is_gone_is_told_in_words():
+    from dask.delayed import delayed
+
+    client = SimpleNamespace(compute=lambda _: GoneFuture())
+    with pytest.raises(UnreachableError, match="scheduler is gone"):
+        Work(client).compute(delayed(1), "counting")
+
+
+def test_tasks_are_called_after_what_they_do():
+    graph = Work().over("census", int, range(20), abs, sum).__dask_graph__()
+    assert {name.split("-")[0] for name in graph} == {"census", "merge"}
+    assert sum(name.startswith("merge-census-") for name in graph) == 4
 
 
 # -- the command line ------------------------------------------------------------------------------

@@ -1,5 +1,8 @@
 """A fit over partitions against one in memory; without a cluster, Dask's threads do the work."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -7,6 +10,7 @@ import pandas as pd
 import pytest
 
 from baryflow import OnlineDaDiL, distributed
+from baryflow.distributed.models import pack, unpack
 from baryflow.distributed.work import Work
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from tests.distributed import histories
@@ -23,6 +27,10 @@ def arrays(chunk=500, X=X, y=Y, domain=DOMAIN):
         da.from_array(y, chunks=chunk),
         da.from_array(domain, chunks=chunk),
     )
+
+
+def frame(names, last):
+    return dd.from_pandas(pd.DataFrame({0: [1.0, 2.0], 1: list(last)}).set_axis(names, axis=1))
 
 
 def after(model):
@@ -213,6 +221,9 @@ def test_rows_that_are_not_used_are_told(tmp_path):
         (lambda: distributed.from_arrays(da.zeros((9, 2)), da.zeros(8)), "X has 9 rows, y 8"),
         (lambda: distributed.from_arrays(da.zeros((9, 2)), np.zeros(9)), "y must be a Dask array"),
         (lambda: distributed.from_frame(pd.DataFrame()), "expected a Dask data frame"),
+        (lambda: distributed.from_frame(frame([0, 1], "ab"), columns=[1]), "numbers; others: 1"),
+        (lambda: distributed.from_frame(frame(["a", "a"], [1, 2])), "several columns called 'a'"),
+        (lambda: distributed.from_frame(frame(["a", "b"], [1, 2]), label="a", domain="a"), "two roles"),
     ],
 )
 def test_errors_say_what_was_expected(call, words):
@@ -276,6 +287,32 @@ def test_what_cannot_be_absorbed_is_refused(in_memory):
         distributed.absorb(forgetful, parts)
 
 
+def test_labels_of_a_target_are_not_looked_at_and_rows_left_out_are_told(in_memory):
+    T, known = P.X_target.copy(), np.full(len(P.X_target), np.nan)
+    T[:3, 0] = np.inf
+    parts = distributed.from_arrays(da.from_array(T, chunks=(300, -1)), da.from_array(known, chunks=300))
+    with pytest.warns(UserWarning, match="3 rows hold infinite values and are not used"):
+        found = distributed.absorb(in_memory, parts)
+    assert found.n_samples_seen_ == len(T) - 3
+
+
+def test_columns_that_the_model_does_not_need_cost_no_rows():
+    few = pd.DataFrame(X[:600], columns=COLUMNS)
+    model = new(rehearse=False).fit(few, Y[:600], sample_domain=DOMAIN[:600])
+    frame = pd.DataFrame(P.X_target, columns=COLUMNS).assign(spare=np.inf)[["spare", *COLUMNS[::-1]]]
+    found = distributed.absorb(model, distributed.from_frame(dd.from_pandas(frame, npartitions=3)))
+    assert found.n_samples_seen_ == len(frame)
+    np.testing.assert_allclose(found.compare_columns().target_means, P.X_target.mean(axis=0))
+
+
+def test_what_one_model_saw_of_a_target_is_not_taken_for_what_another_sees(in_memory, tmp_path):
+    parts = distributed.from_arrays(da.from_array(P.X_target, chunks=(400, -1)))
+    distributed.absorb(in_memory, parts, checkpoint=str(tmp_path))
+    other = new(view=False, rehearse=False).fit(X[:600], Y[:600], sample_domain=DOMAIN[:600])
+    found = distributed.absorb(other, parts, checkpoint=str(tmp_path))
+    assert found.to_bytes() == distributed.absorb(other, parts).to_bytes()
+
+
 # -- predictions -----------------------------------------------------------------------------------
 
 
@@ -306,3 +343,28 @@ def test_predictions_of_a_frame_keep_its_index(tmp_path):
         distributed.predict(model, turned.drop(columns="s0"))
     with pytest.raises(InvalidInputError, match="expected a Dask array"):
         distributed.predict(model, P.X_target)
+
+
+@pytest.mark.parametrize(
+    ("labels", "unknown"),
+    [(Y, "new"), (Y, None), (Y > 1, None), (np.array(list("abcd"))[Y], "new kind")],
+)
+def test_answers_are_of_the_kind_that_was_promised(labels, unknown):
+    model = new(rehearse=False, unknown=0.9, unknown_label=unknown)
+    model.fit(X[:600], labels[:600], sample_domain=DOMAIN[:600])
+    rows = np.concatenate([X[:100], X[:100] + 1e3])
+    found = distributed.predict(model, da.from_array(rows, chunks=(100, -1)))
+    assert found.dtype == found.compute().dtype == model.predict(rows).dtype
+    assert len(set(found.compute().tolist()) - set(model.classes_.tolist())) == 1
+
+
+def test_threads_that_ask_at_once_share_one_model(in_memory):
+    packed, n = pack(in_memory.twin().partial_fit(P.X_target[:32])), 8
+    together = threading.Barrier(n)
+
+    def ask(_):
+        together.wait()
+        return unpack(packed)
+
+    with ThreadPoolExecutor(n) as threads:
+        assert len({id(model) for model in threads.map(ask, range(n))}) == 1

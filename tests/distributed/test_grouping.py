@@ -1,9 +1,10 @@
 import numpy as np
+import pyarrow as pa
 import pytest
 from distributed import KilledWorker
 
 from baryflow.distributed import submitting
-from baryflow.distributed.arrivals import Arrival, cut
+from baryflow.distributed.arrivals import Arrival, cut, split_keys
 from baryflow.distributed.grouping import deal
 from baryflow.exceptions import UnreachableError
 
@@ -110,3 +111,10 @@ def test_a_scheduler_that_is_gone_is_told_of_and_the_rest_is_cancelled():
     with pytest.raises(UnreachableError, match="call it again"):
         list(submitting.complete(client, work, ["a", "b"], progress=lambda _: 0))
     assert [future.outcome for future in client.cancelled] == ["done"]
+
+
+def test_a_key_is_the_same_in_files_with_gaps_and_without():
+    for column in (pa.array([7, 8, 7]), pa.array([7.0, 8.0, 7.0, None]), pa.array(["7", " 8", "7 "])):
+        names, codes = split_keys(column)
+        assert [names[code] for code in codes[:3]] == ["7", "8", "7"]
+    assert split_keys(pa.array([7.5]))[0][0] == "7.5"

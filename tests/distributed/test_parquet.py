@@ -1,11 +1,18 @@
+import os
+from datetime import date
+from decimal import Decimal
+
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from baryflow.distributed.parquet import Folder, natural
 from baryflow.distributed.parts import read_parquet
-from baryflow.exceptions import InvalidInputError
+from baryflow.distributed.store import Store
+from baryflow.exceptions import InvalidInputError, UnreachableError
 from tests.distributed import histories
 
 
@@ -39,7 +46,7 @@ def test_folders_name_columns_too(tmp_path):
     histories.folder(tmp_path / "plant=7", rows.slice(300, 100), n_files=1)
     parts = read_parquet(str(tmp_path), label="fault", domain="plant")
     blocks = [block for piece in parts.pieces for block in parts.reader.blocks(piece)]
-    assert {name for block in blocks for name in block.domains} == {"a b", 7}
+    assert {name for block in blocks for name in block.domains} == {"a b", "7"}
     assert parts.columns == histories.COLUMNS
     assert parts.left_out == {"note": "holds text"}
 
@@ -51,6 +58,60 @@ def test_each_file_can_be_a_domain(tmp_path):
         ["part.5"],
         ["part.6"],
     ]
+
+
+def test_files_that_are_called_alike_are_domains_of_their_own(tmp_path):
+    rows = histories.table().drop_columns(["plant"])
+    folders = [histories.folder(tmp_path / name, rows, n_files=1) for name in ("north", "south")]
+    parts = read_parquet([str(one) for one in folders], label="fault", domain_from_file=True)
+    assert {name for block in blocks_of(parts) for name in block.domains} == {
+        "north/part.5",
+        "south/part.5",
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [(["1", "20"], {1, 20}), (["01", "1"], {"01", "1"}), (["1", "__HIVE_DEFAULT_PARTITION__"], {1})],
+)
+def test_labels_in_names_of_folders_are_numbers_if_all_are(tmp_path, names, labels):
+    rows = histories.table().drop_columns(["fault"])
+    for name in names:
+        histories.folder(tmp_path / f"fault={name}", rows.slice(0, 10), n_files=1)
+    blocks = blocks_of(read_parquet(str(tmp_path), label="fault", domain="plant"))
+    assert {block.labels[code] for block in blocks for code in block.codes} == labels
+    assert sum(block.unlabelled for block in blocks) == 10 * (2 - len(labels))
+
+
+def blocks_of(parts):
+    return [block for piece in parts.pieces for block in parts.reader.blocks(piece)]
+
+
+def test_labels_and_domains_are_what_files_in_memory_have(tmp_path):
+    big = 2**60
+    columns = {
+        "s0": pa.array([Decimal("1.5"), None, Decimal("3.0"), Decimal("4.0")]),
+        "word": [" ok", "ok ", "NaN", ""],
+        "big": [big, big + 1, None, big + 1],
+        "day": [date(2024, 1, day) for day in (1, 2, 2, 2)],
+        "run": [0, 1, None, -1],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+
+    def read(label, domain):
+        (block,) = blocks_of(read_parquet(str(tmp_path), label=label, domain=domain, columns=["s0"]))
+        labels = [block.labels[code] for code in block.codes]
+        return block.X[:, 0].tolist()[:1], labels, [block.domains[one] for one in block.whose]
+
+    assert read("word", "run") == ([1.5], ["ok", "ok"], ["0", "1"])
+    assert read("big", "day") == ([1.5], [big, big + 1, big + 1], ["2024-01-01"] + ["2024-01-02"] * 2)
+    assert read("day", "run")[1:] == (["2024-01-01"] + ["2024-01-02"] * 2, ["0", "1", "-1"])
+
+
+def test_columns_that_are_called_alike_are_refused(tmp_path):
+    pq.write_table(pa.Table.from_arrays([pa.array([1.0])] * 2, names=["a", "a"]), tmp_path / "a.parquet")
+    with pytest.raises(InvalidInputError, match="several columns called 'a'"):
+        read_parquet(str(tmp_path))
 
 
 def test_rows_that_cannot_be_used_are_counted(tmp_path):
@@ -76,6 +137,8 @@ def test_rows_that_cannot_be_used_are_counted(tmp_path):
         ({"columns": ["note"]}, "column 'note' holds text"),
         ({"columns": ["s0"], "ignore": ["gone"]}, "no column 'gone'"),
         ({"ignore": histories.COLUMNS}, "there is no column of numbers"),
+        ({"label": "fault", "domain": "fault"}, "'fault' has two roles"),
+        ({"label": "s0", "columns": ["s0", "s1"]}, "'s0' has two roles"),
     ],
 )
 def test_errors_say_what_is_there(tmp_path, how, words):
@@ -95,3 +158,47 @@ def test_files_that_differ_or_are_damaged_are_named(tmp_path):
         read_parquet(str(tmp_path / "nowhere"))
     with pytest.raises(InvalidInputError, match="cannot open"):
         read_parquet("nonsense://bucket/folder")
+
+
+def test_files_that_were_written_again_are_other_parts(tmp_path):
+    root = histories.folder(tmp_path, n_files=2)
+
+    def identity():
+        return read_parquet(str(root), label="fault", domain="plant").identity
+
+    before = identity()
+    assert identity() == before
+    file = root / "part.5.parquet"
+    then = file.stat()
+    rows = pq.read_table(file)
+    pq.write_table(rows.take(np.arange(rows.num_rows)[::-1]), file)  # as many rows as before
+    os.utime(file, ns=(then.st_atime_ns, then.st_mtime_ns + 1_000_000))  # clocks of disks may be coarse
+    assert identity() != before
+
+
+class Refused(MemoryFileSystem):
+    """A file system that does not let us in, and says so in its own way."""
+
+    class NoPassError(Exception):
+        """Not an OSError."""
+
+    def _refuse(self, *_, **__):
+        raise self.NoPassError("no credentials")
+
+    isfile = cat_file = ls = pipe_file = _refuse
+
+
+def test_a_file_system_that_refuses_us_is_told_in_words():
+    fsspec.register_implementation("refused", Refused, clobber=True)
+    store = Store("refused://bucket", {"secret": "hidden"})
+    for call in (
+        lambda: Folder.open("refused://bucket"),
+        store.names,
+        lambda: store.read("a"),
+        lambda: store.write("a", b""),
+    ):
+        with pytest.raises(UnreachableError, match="cannot get at refused://bucket: no credentials"):
+            call()
+    assert "hidden" not in repr(store)
+    with pytest.raises(InvalidInputError, match="cannot open nonsense"):
+        Store("nonsense://bucket").names()

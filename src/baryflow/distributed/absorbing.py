@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import warnings
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
@@ -11,6 +13,7 @@ from dask.delayed import delayed
 
 from baryflow.core.moments import Moments
 from baryflow.core.summary import StreamSummary
+from baryflow.distributed.blocks import Reader
 from baryflow.distributed.draws import draw
 from baryflow.distributed.models import pack, unpack
 from baryflow.distributed.parts import Parts
@@ -71,29 +74,31 @@ def absorb(
             "partitions have no order in which to forget: absorb needs half_life=None and "
             "target_mixture='rows'"
         )
-    columns = require_columns(model, parts)
+    reader = parts.reader.rows_only(_require_columns(model, parts))
     if not parts.pieces:
         raise InvalidInputError("there is no row to absorb: expected at least one partition")
     store = None
     if checkpoint is not None:
-        store = Store(checkpoint, storage_options or {}) / f"target-{parts.identity}"
+        # What is kept of rows was seen with the model's limits and in its view.
+        seen_by = hashlib.sha256(packed).hexdigest()[:16]
+        store = Store(checkpoint, storage_options or {}) / f"target-{parts.identity}-{seen_by}"
     work = Work(client, store, progress)
     base = delayed(packed)
-    looked = work.over(
-        "look", Looked, parts.pieces, partial(_look, parts.reader, columns), _merge_looks, base
-    )
+    looked = work.over("look", Looked, parts.pieces, partial(_look, reader), _merge_looks, base)
     summed = work.over(
-        "summary", Summed, parts.pieces, partial(_summarise, parts.reader, columns), _merge_sums,
-        base, looked,
-    )  # fmt: skip
-    state = work.compute(delayed(_adapt)(base, looked, summed), "absorbing the target")
+        "summary", Summed, parts.pieces, partial(_summarise, reader), _merge_sums, base, looked
+    )
+    state, rejected = work.compute(delayed(_adapt)(base, looked, summed), "absorbing the target")
+    if rejected:
+        told = f"{rejected:,} rows hold infinite values and are not used"
+        warnings.warn(told, UserWarning, stacklevel=2)
     adapted = model.twin() if state is None else model.twin(state)
     warn(model.columns_, adapted.columns_)
     return adapted
 
 
-def require_columns(model: OnlineDaDiL, parts: Parts) -> list[int] | None:
-    """Return where the columns of a model stand among those of partitions; None: as they are."""
+def _require_columns(model: OnlineDaDiL, parts: Parts) -> list[Any] | None:
+    """Return the names of a model's columns; None: those of the partitions, as they are."""
     names = getattr(model, "feature_names_in_", None)
     if names is not None and parts.columns is not None:
         missing = [name for name in names.tolist() if name not in parts.columns]
@@ -102,7 +107,7 @@ def require_columns(model: OnlineDaDiL, parts: Parts) -> list[int] | None:
             raise InvalidInputError(
                 f"the model needs a column {missing[0]!r}, which is not there; columns are: {known}"
             )
-        return [parts.columns.index(name) for name in names.tolist()]
+        return names.tolist()  # type: ignore[no-any-return]
     if parts.n_features != model.n_features_in_:
         raise InvalidInputError(
             f"the model has {model.n_features_in_} columns, the partitions have {parts.n_features}"
@@ -116,6 +121,7 @@ class Looked:
 
     moments: Moments
     tally: Tally
+    rejected: int  # rows with infinite values
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,20 +133,15 @@ class Summed:
     rows: Floats
 
 
-def _rows(reader: Any, columns: list[int] | None, piece: Any) -> Any:
-    for block in reader.blocks(piece):
-        if len(block.X):
-            yield block.X if columns is None else block.X[:, columns]
-
-
 @one_thread
-def _look(reader: Any, columns: list[int] | None, piece: Any, packed: bytes) -> Looked:
+def _look(reader: Reader, piece: Any, packed: bytes) -> Looked:
     model = unpack(packed)
     limits, d = model.follower.learned.model.of_rows.limits, model.n_features_in_
-    found = [Looked(Moments.none(d), Tally.none(d))]
-    for raw in _rows(reader, columns, piece):
-        rows = limits.screen(raw)
-        found.append(Looked(Moments.of(rows, np.ones(len(rows))), Tally.none(d).plus(raw, rows)))
+    found = [Looked(Moments.none(d), Tally.none(d), 0)]
+    for block in reader.blocks(piece):
+        rows = limits.screen(block.X)
+        moments = Moments.of(rows, np.ones(len(rows)))
+        found.append(Looked(moments, Tally.none(d).plus(block.X, rows), block.rejected))
     return _merge_looks(found)
 
 
@@ -148,13 +149,12 @@ def _merge_looks(some: list[Looked]) -> Looked:
     return Looked(
         reduce(Moments.plus, (one.moments for one in some)),
         reduce(Tally.__add__, (one.tally for one in some)),
+        sum(one.rejected for one in some),
     )
 
 
 @one_thread
-def _summarise(
-    reader: Any, columns: list[int] | None, piece: Any, packed: bytes, looked: Looked
-) -> Summed:
+def _summarise(reader: Reader, piece: Any, packed: bytes, looked: Looked) -> Summed:
     model = unpack(packed)
     follower = model.follower
     source, d = follower.learned.model, model.n_features_in_
@@ -168,10 +168,12 @@ def _summarise(
     if metric is not None:
         summary.look_through(metric)
     found = [Summed(None, np.zeros(0, np.uint64), np.zeros((0, d)))]
-    for raw in _rows(reader, columns, piece):
-        rows, lost = target.clean(raw, usual=usual)
+    for block in reader.blocks(piece):
+        if not len(block.X):
+            continue
+        rows, lost = target.clean(block.X, usual=usual)
         summary.update(rows[~lost], np.ones(int((~lost).sum())), source.pooled_proba(rows[~lost]))
-        found.append(Summed(None, draw(raw, 0), raw))
+        found.append(Summed(None, draw(block.X, 0), block.X))
         found = [_judged(found)]
     seen = target.state() if target.mass > 0.0 else None
     return Summed(seen, found[0].lots, found[0].rows)
@@ -197,9 +199,9 @@ def _merge_sums(some: list[Summed]) -> Summed:
 
 
 @one_thread
-def _adapt(packed: bytes, looked: Looked, summed: Summed) -> FollowerState | None:
+def _adapt(packed: bytes, looked: Looked, summed: Summed) -> tuple[FollowerState | None, int]:
     if summed.target is None:
-        return None
+        return None, looked.rejected
     model = unpack(packed).twin()
     model.follower.join(TargetState(summed.target.summary, looked.tally), summed.rows)
-    return model.target_state()  # type: ignore[no-any-return]
+    return model.target_state(), looked.rejected

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from baryflow import container
 from baryflow.distributed.arrivals import folder_of, numbered
+from baryflow.distributed.models import READING
 from baryflow.distributed.store import Store
 from baryflow.distributed.tables import write_predictions, write_quarantine
-from baryflow.estimators.online_dadil import OnlineDaDiL
+from baryflow.estimators.unknown import list_answers
 from baryflow.exceptions import FileFormatError
 from baryflow.persistence import open_content
 from baryflow.runtime import Followed, Recipe, Rows
@@ -102,15 +102,16 @@ class Errand:
 
     def recipe(self) -> Recipe:
         """Return how targets are followed, reading the model once in each process."""
-        if self.mark not in _RECIPES:
-            content = self.state.read("model.bary")
-            if content is None:
-                raise FileFormatError(f"{self.state.url}/model.bary is missing: begin anew")
-            base = open_content(container.from_bytes(content, name="model.bary"))
-            while len(_RECIPES) >= _MODELS:
-                _RECIPES.pop(next(iter(_RECIPES)), None)
-            _RECIPES[self.mark] = Recipe(base, self.plan.batch_size, self.plan.drift)
-        return _RECIPES[self.mark]
+        with READING:
+            if self.mark not in _RECIPES:
+                content = self.state.read("model.bary")
+                if content is None:
+                    raise FileFormatError(f"{self.state.url}/model.bary is missing: begin anew")
+                base = open_content(container.from_bytes(content, name="model.bary"))
+                while len(_RECIPES) >= _MODELS:
+                    _RECIPES.pop(next(iter(_RECIPES)), None)
+                _RECIPES[self.mark] = Recipe(base, self.plan.batch_size, self.plan.drift)
+            return _RECIPES[self.mark]
 
     def states(self, key: str) -> Store:
         """Return where the states of a target are."""
@@ -229,7 +230,7 @@ class Target:
         counts = Counts(n_rows, n_rows - n_bad, len(outcome.records), n_bad, drifts)
         folder = folder_of(self.key)
         if outcome.records:
-            labels = _labels(errand.recipe().model)
+            labels = list_answers(errand.recipe().model).tolist()
             write_predictions(
                 errand.output / folder, f"{name}.parquet", self.key, outcome.records, labels
             )
@@ -263,13 +264,6 @@ class Target:
             if name.endswith(".bary") and (found := states.load(Standing, name)) is not None:
                 return int(name.removesuffix(".bary")), found
         return None
-
-
-def _labels(model: OnlineDaDiL) -> list[Any]:
-    known = model.classes_.tolist()
-    if model.unknown is None or model.unknown_label is None:
-        return known  # type: ignore[no-any-return]
-    return [*known, model.unknown_label]
 
 
 def fail(target: Target, error: BaseException) -> None:

@@ -9,16 +9,13 @@ from urllib.parse import quote
 
 import numpy as np
 
-from baryflow.distributed.parquet import Folder, Piece
+from baryflow.distributed.parquet import NOTHING, Folder, Piece
 from baryflow.distributed.store import Store
 from baryflow.distributed.tables import write_quarantine
 from baryflow.streams.arrays import as_text
 from baryflow.streams.batches import RAW_LENGTH, Rejected
 from baryflow.streams.cells import valid_text
 from baryflow.validation import Integers
-
-#: Names of folders that say that there is no name; the second is what Hive and Spark write.
-_NOBODY = ("", "__HIVE_DEFAULT_PARTITION__")
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +104,10 @@ def split_keys(column: Any) -> tuple[list[str], Integers]:
     import pyarrow as pa
 
     coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    names = [as_text(value) for value in coded.dictionary.to_pylist()]
+    # A whole number beside gaps is a float in some files: 7.0 there is 7 elsewhere.
+    values = coded.dictionary.to_pylist()
+    whole = [isinstance(value, float) and value.is_integer() for value in values]
+    names = [as_text(int(v) if is_whole else v) for v, is_whole in zip(values, whole, strict=True)]
     codes = coded.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)
     return [*names, ""], codes.astype(np.intp)
 
@@ -196,7 +196,7 @@ def merge(parts: Sequence[Merged]) -> Merged:
 
 def named_by_folder(piece: Piece, key: str) -> bool:
     """Tell whether the name of a folder says whose the rows of a piece are: none has to be read."""
-    return piece.folders.get(key, "") not in _NOBODY
+    return piece.folders.get(key, "") not in NOTHING
 
 
 def rows_in(folder: Folder, piece: Piece, number: int, key: str, index: Store) -> dict[str, int]:

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from baryflow.distributed.advancing import Counts, Errand, Plan
-from baryflow.distributed.cluster import connect, require
+from baryflow.distributed.cluster import connect, require, told_if_gone
 from baryflow.distributed.grouping import Group, count_done, deal, follow_group
 from baryflow.distributed.indexing import Progress, list_arrivals
 from baryflow.distributed.parquet import Folder
@@ -118,7 +118,7 @@ def follow(
     InvalidInputError
         If columns are missing, or `state` was begun with another model or other settings.
     UnreachableError
-        If the scheduler is gone, or workers die again and again.
+        If the scheduler is gone, there are no workers, or they die again and again.
     ModuleNotFoundError
         If Dask is not there: ``pip install 'baryflow[dask]'``.
     """
@@ -142,7 +142,7 @@ def follow(
         as_count(batch_size, "batch_size"), drift, as_count(epoch_rows, "epoch_rows"),
     )  # fmt: skip
     errand = _begin(plan, model.to_bytes(), Store(folder.url, folder.options), *places)
-    with _client(client) as present:
+    with _client(client) as present, told_if_gone():
         return _Backfill(present, errand, progress or (lambda *_: None)).run(folder)
 
 
@@ -185,7 +185,7 @@ class _Backfill:
                     failed |= outcome.failed
                     self.done[number] = outcome.counts.rows
         finally:
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(Exception):  # what went wrong before matters more
                 self.client.unsubscribe_topic(topic)
         listen()
         return Summary(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from decimal import Decimal
 from typing import Any, Protocol
 
 import numpy as np
 
-from baryflow.distributed.parquet import Folder, Piece
+from baryflow.distributed.parquet import NOTHING, Folder, Piece
+from baryflow.exceptions import InvalidInputError
+from baryflow.streams.arrays import as_text
+from baryflow.streams.tables import UNLABELLED
 from baryflow.validation import Booleans, Floats, Integers
 
 #: Bytes of rows that are looked at together.
@@ -60,9 +64,9 @@ class Block:
             X, codes, whose = X[used], codes[used], whose[used]
         return cls(
             X,
-            [_plain(name) for name in labels],
+            labels,
             np.asarray(codes, dtype=np.intp),
-            [_plain(name) for name in domains],
+            domains,
             np.asarray(whose, dtype=np.intp),
             used,
             int(unlabelled.sum()),
@@ -77,6 +81,9 @@ class Reader(Protocol):
     def blocks(self, piece: Any) -> Iterator[Block]:
         """Yield the rows of a piece, some at a time."""
 
+    def rows_only(self, columns: list[Any] | None = None) -> Reader:
+        """Return one that looks at neither labels nor domains, and at these columns only."""
+
 
 @dataclass(frozen=True)
 class ParquetReader:
@@ -89,14 +96,16 @@ class ParquetReader:
     columns : list of str
         Features.
     label, domain : str, optional
-    domain_from_file : bool
+        Domains are text, and so are labels in the names of folders.
+    whole : bool
+        Labels in the names of folders are whole numbers, all of them.
     """
 
     folder: Folder
     columns: list[str]
     label: str | None = None
     domain: str | None = None
-    domain_from_file: bool = False
+    whole: bool = False
 
     def blocks(self, piece: Piece) -> Iterator[Block]:
         """Yield the rows of a piece, some at a time."""
@@ -105,19 +114,26 @@ class ParquetReader:
             X = np.empty((batch.num_rows, len(self.columns)))
             for number, name in enumerate(self.columns):
                 X[:, number] = batch.column(name).to_numpy(zero_copy_only=False)
-            yield Block.of(X, self._named(self.label, batch, piece), self._domain(batch, piece))
+            label = self._named(self.label, batch, piece, _as_label)
+            yield Block.of(X, label, self._named(self.domain, batch, piece, _as_domain))
 
-    def _domain(self, batch: Any, piece: Piece) -> tuple[Any, Any] | None:
-        if self.domain_from_file:
-            return _all_one(batch.num_rows, PurePosixPath(piece.path).stem)
-        return self._named(self.domain, batch, piece)
+    def rows_only(self, columns: list[Any] | None = None) -> ParquetReader:
+        """Return one that looks at neither labels nor domains, and at these columns only."""
+        return ParquetReader(self.folder, columns or self.columns)
 
-    def _named(self, column: str | None, batch: Any, piece: Piece) -> tuple[Any, Any] | None:
+    def _named(
+        self, column: str | None, batch: Any, piece: Piece, rename: Callable[[Any], Any]
+    ) -> tuple[Any, Any] | None:
         if column is None:
             return None
-        if column in piece.folders:
-            return _all_one(batch.num_rows, piece.folders[column])
-        return _factorised(batch.column(column).to_pandas())
+        if column not in piece.folders:
+            # Numbers beside gaps stay whole: as floats, large ones would be taken for each other.
+            return _factorised(batch.column(column).to_pandas(integer_object_nulls=True), rename)
+        name = piece.folders[column]
+        if name in NOTHING:
+            return np.full(batch.num_rows, -1), []
+        whole = self.whole and column == self.label
+        return np.zeros(batch.num_rows, dtype=np.intp), [int(name) if whole else name]
 
 
 @dataclass(frozen=True)
@@ -138,14 +154,20 @@ class FrameReader:
                 None if self.domain is None else _factorised(part[self.domain]),
             )
 
+    def rows_only(self, columns: list[Any] | None = None) -> FrameReader:
+        """Return one that looks at neither labels nor domains, and at these columns only."""
+        return FrameReader(columns or self.columns)
+
 
 @dataclass(frozen=True)
 class ArrayReader:
     """Takes blocks of Dask arrays: rows, labels or None, domains or None."""
 
+    named: bool = True  # labels and domains are looked at
+
     def blocks(self, piece: Any) -> Iterator[Block]:
         """Yield the rows of a block, some at a time."""
-        X, y, domain = piece
+        X, y, domain = piece if self.named else (piece[0], None, None)
         for some in _slices(len(X), X.shape[1]):
             yield Block.of(
                 np.asarray(X[some], dtype=np.float64),
@@ -153,26 +175,50 @@ class ArrayReader:
                 None if domain is None else _factorised(domain[some]),
             )
 
+    def rows_only(self, columns: list[Any] | None = None) -> ArrayReader:  # noqa: ARG002 - has no names
+        """Return one that looks at neither labels nor domains."""
+        return ArrayReader(named=False)
+
 
 def _slices(n_rows: int, n_columns: int) -> Iterator[slice]:
     size = max(256, _AT_A_TIME // (8 * max(1, n_columns)))
     return (slice(start, start + size) for start in range(0, n_rows, size))
 
 
-def _all_one(n: int, name: str) -> tuple[Any, Any]:
-    return np.zeros(n, dtype=np.intp), [int(name) if name.lstrip("-").isdecimal() else name]
+def _plain(name: Any) -> Any:
+    """Return a name as a string or a number that prints as people write it: 3, not 3.0."""
+    name = name.item() if isinstance(name, np.generic) else name
+    if isinstance(name, float | Decimal):
+        return int(name) if math.isfinite(name) and name == int(name) else float(name)
+    return name if isinstance(name, str | int) else str(name)  # dates, say
 
 
-def _factorised(values: Any) -> tuple[Any, Any]:
+def _as_label(name: Any) -> Any:
+    """Return the name of a class as files in memory have it; None if there is none."""
+    plain = _plain(name)
+    if not isinstance(plain, str):
+        return plain
+    text = as_text(plain)
+    return None if text.casefold() in UNLABELLED else text
+
+
+def _as_domain(name: Any) -> str | None:
+    """Return the name of a domain as files in memory have it: as text; None if there is none."""
+    return as_text(_plain(name)) or None
+
+
+def _factorised(values: Any, rename: Callable[[Any], Any] = _plain) -> tuple[Any, Any]:
     """Return the number of each value, -1 for a missing one, and what the numbers mean."""
     import pandas as pd
 
-    codes, names = pd.factorize(values)
-    return codes, names.tolist()
-
-
-def _plain(name: Any) -> Any:
-    """Return a name as a string or a number that prints as people write it: 3, not 3.0."""
-    if isinstance(name, float) and name.is_integer():
-        return int(name)
-    return name.item() if isinstance(name, np.generic) else name
+    try:
+        codes, found = pd.factorize(values)
+    except TypeError as error:  # lists, say
+        raise InvalidInputError(
+            f"labels and domains must be names or whole numbers ({error}): is it the right column?"
+        ) from error
+    names = [rename(name) for name in found.tolist()]
+    # Two ways to write a name, with blanks around it say, are one.
+    known = [name for name in dict.fromkeys(names) if name is not None]
+    places = {name: place for place, name in enumerate(known)}
+    return np.array([*(places.get(name, -1) for name in names), -1])[codes], known

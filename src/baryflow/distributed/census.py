@@ -15,6 +15,9 @@ from baryflow.estimators.source_table import SourceTable
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers
 
+#: Classes, and domains, at most.
+_MOST = 10_000
+
 
 @dataclass(frozen=True, eq=False)
 class Census:
@@ -106,6 +109,7 @@ class Census:
         place = {key: number for number, key in enumerate(keys)}
         for key in zip(other.domains, other.labels, strict=True):
             place.setdefault(key, len(place))
+        _refuse_many(place)
         mine = self._spread_out(np.arange(len(keys)), len(place))
         theirs = [place[key] for key in zip(other.domains, other.labels, strict=True)]
         places = np.array(theirs, dtype=np.intp)
@@ -208,18 +212,40 @@ class Roll:
         names = [1 if name is None else name for name in block.domains]
         whose = np.array([self._source_numbers.get(name, -1) for name in names], dtype=np.intp)
         codes = np.array([self._class_numbers.get(name, -1) for name in block.labels], dtype=np.intp)
-        sources = whose[block.whose]
+        sources, classes = whose[block.whose], codes[block.codes]
+        if len(sources) and min(sources.min(), classes.min()) < 0:
+            raise InvalidInputError(
+                "rows have a class or a domain that was not there when they were counted: rows must "
+                "stay as they are; call it again, with another checkpoint if there was one"
+            )
         X, missing = block.X, np.isnan(block.X)
         if missing.any():
             X = np.where(missing, self.usual[sources], X)
-        return X, codes[block.codes], sources
+        return X, classes, sources
 
 
 def _in_order(names: list[Any], what: str) -> Any:
     kinds = {isinstance(name, str) for name in names}
     if len(kinds) > 1:
         raise InvalidInputError(f"the {what}s must be all names or all numbers, and not both")
-    return np.unique(np.array(names))
+    found = np.unique(np.array(names))
+    if found.dtype.kind == "f":
+        odd = next((name for name in found.tolist() if not name.is_integer()), found[0])
+        raise InvalidInputError(
+            f"the {what}s must be names or whole numbers, got {odd:g}: is it the right column?"
+        )
+    return found
+
+
+def _refuse_many(cells: dict[tuple[Any, Any], int]) -> None:
+    """Refuse what is no class or domain: a number of its own for each row would fill the memory."""
+    if len(cells) <= _MOST:
+        return
+    for what, names in zip(("domain", "label"), zip(*cells, strict=True), strict=True):
+        if len(set(names)) > _MOST:
+            raise InvalidInputError(
+                f"there are more than {_MOST:,} {what}s, {names[0]!r} for one: is it the right column?"
+            )
 
 
 def _find_empty(census: Census, whose: Integers, n_sources: int) -> tuple[int, int] | None:

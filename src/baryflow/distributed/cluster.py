@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from baryflow.exceptions import InvalidInputError
+from baryflow.exceptions import InvalidInputError, UnreachableError
 
 #: Seconds in which a scheduler must answer.
 _PATIENCE = 10.0
 #: A worker that died has so long to come back, on a machine that is busy: else it would be given up.
 _RESTART = "10 minutes"
+#: Seconds between two looks at who works, and for how long there may be nobody.
+_LOOK, _ALONE = 10.0, 120.0
 
 
 @contextmanager
@@ -67,6 +70,59 @@ def connect(address: str, workers: int | None = None) -> Iterator[Any]:
         distributed.Client(cluster) as client,
     ):
         yield client
+
+
+@contextmanager
+def told_if_gone() -> Iterator[None]:
+    """Say in words that the scheduler is gone, of which Dask tells in several ways.
+
+    Raises
+    ------
+    UnreachableError
+        If it is.
+    """
+    distributed = require()
+    lost = (
+        distributed.CancelledError, distributed.client.ClosedClientError,
+        distributed.comm.CommClosedError,
+    )  # fmt: skip
+    try:
+        yield
+    except lost as error:
+        raise UnreachableError(
+            "the Dask scheduler is gone, or has forgotten the work: start it, and call it again; it "
+            "goes on from what was kept"
+        ) from error
+
+
+class Attendance:
+    """Sees to it that nobody waits for a cluster without workers for ever.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._asked = self._seen = time.monotonic()
+
+    def check(self) -> None:
+        """Ask who is there, unless that was asked a moment ago.
+
+        Raises
+        ------
+        UnreachableError
+            If nobody has been there for long: workers that died may come back.
+        """
+        now = time.monotonic()
+        if now - self._asked < _LOOK:
+            return
+        self._asked = now
+        if self._client.nthreads():
+            self._seen = now
+        elif now - self._seen > _ALONE:
+            raise UnreachableError("the cluster has no worker: start some, and call it again to go on")
 
 
 def require() -> Any:

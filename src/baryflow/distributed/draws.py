@@ -19,7 +19,8 @@ def draw(X: Floats, seed: int) -> _Words:
     """Return a number for every row, as if drawn at random from all 64-bit numbers.
 
     Rows that are equal get different numbers, if they stand in the same block: a value that occurs a
-    million times is drawn as often as it should be, and not always or never.
+    million times is drawn as often as it should be, and not always or never. In different blocks the
+    first of them get the same number: which copies are drawn does depend on the pieces.
 
     Parameters
     ----------

@@ -74,6 +74,8 @@ def fit(
         If rows or parameters do not fit; the message says what to do.
     BaryflowError
         If workers died again and again.
+    UnreachableError
+        If the scheduler is gone, or there are no workers.
     """
     job = Fit(model, parts, sample_rows, checkpoint, storage_options, client, progress)
     census, _ = job.count()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from baryflow.distributed.arrivals import (
     named_by_folder,
     numbered,
 )
-from baryflow.distributed.cluster import require
+from baryflow.distributed.cluster import Attendance, require
 from baryflow.distributed.parquet import Folder, Piece, natural
 from baryflow.exceptions import FileFormatError, InvalidInputError, UnreachableError
 
@@ -119,10 +120,12 @@ def _gather(client: Any, looks: Sequence[Look], progress: Progress) -> Merged:
         starts = range(0, len(level), _FAN_IN)
         level = [client.submit(merge, level[i : i + _FAN_IN], pure=False) for i in starts]
     total = sum(look.piece.n_rows for look in looks)
+    workers = Attendance(client)
     try:
         while not level[0].done():
             done = zip(looks, counts, strict=True)
             progress(sum(look.piece.n_rows for look, one in done if one.done()), total, "counting rows")
+            workers.check()
             time.sleep(_EVERY)
         found: Merged = level[0].result()
     except distributed.KilledWorker as error:
@@ -131,5 +134,6 @@ def _gather(client: Any, looks: Sequence[Look], progress: Progress) -> Merged:
             "to go on"
         ) from error
     finally:
-        client.cancel(counts)
+        with contextlib.suppress(Exception):  # what went wrong before matters more
+            client.cancel(counts)
     return found

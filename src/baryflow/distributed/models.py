@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 from baryflow import container
@@ -34,7 +35,11 @@ def pack(model: Any) -> bytes:
     return model.to_bytes()
 
 
-@lru_cache(maxsize=4)
+#: Threads of a worker ask for a model at the same time; one of them reads it. Beside being done once, it
+#: silences warnings, which is a matter of the whole process.
+READING = Lock()
+
+
 def unpack(packed: bytes) -> Any:
     """Return the model; it is shared by all tasks of the process, so nobody may change it.
 
@@ -46,4 +51,10 @@ def unpack(packed: bytes) -> Any:
     -------
     OnlineDaDiL
     """
+    with READING:
+        return _open(packed)
+
+
+@lru_cache(maxsize=4)
+def _open(packed: bytes) -> Any:
     return open_content(container.from_bytes(packed))

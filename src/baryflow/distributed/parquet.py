@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+from baryflow.distributed.store import open_system, told_if_refused
 from baryflow.exceptions import InvalidInputError
 
 #: Bytes of a piece, uncompressed: row groups of a file are taken together up to this.
 PIECE = 32 << 20
 #: Rows that are decoded at a time take about so many bytes.
 _AT_A_TIME = 16 << 20
+#: Names of folders that say that there is no name; the second is what Hive and Spark write.
+NOTHING = ("", "__HIVE_DEFAULT_PARTITION__")
 #: Files whose ends are looked at in parallel.
 _READERS = 16
+#: By what file systems tell that a file was written again: by its contents, or by the time.
+_MARKS = (
+    "ETag", "etag", "md5Hash", "generation", "checksum",
+    "mtime", "LastModified", "last_modified", "updated", "modified",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,12 +62,15 @@ class Folder:
         In the order of the files' names, numbers in them counting as such.
     types : dict of str → str
         Kind of each column: "number", "text" or "other"; folders' columns are "text".
+    marks : dict of str → str
+        What the file system says of each file; it is another once the file was written again.
     """
 
     url: str
-    options: dict[str, Any]
+    options: dict[str, Any] = field(repr=False)  # secrets are not for logs
     pieces: list[Piece]
     types: dict[str, str]
+    marks: dict[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def open(cls, url: str, options: dict[str, Any] | None = None, size: int = PIECE) -> Folder:
@@ -81,16 +93,14 @@ class Folder:
         ------
         InvalidInputError
             If there is no Parquet file, one of them cannot be read, or they differ in their columns.
+        UnreachableError
+            If the file system refuses us, for want of credentials say.
         """
-        import fsspec
-
-        try:
-            system, root = fsspec.core.url_to_fs(str(url), **(options or {}))
-        except (ImportError, ValueError) as error:
-            raise InvalidInputError(f"cannot open {url}: {error}") from error
-        root = root.rstrip("/")
+        system, root = open_system(str(url), options or {})
         system.invalidate_cache()
-        paths = [root] if system.isfile(root) else _find(system, root)
+        with told_if_refused(str(url)):
+            found = {root: system.info(root)} if system.isfile(root) else _find(system, root)
+        paths = list(found)
         if not paths:
             raise InvalidInputError(
                 f"there is no Parquet file in {url}: expected a folder with files that end with .parquet"
@@ -107,7 +117,8 @@ class Folder:
             for path, (parts, _), named in zip(paths, ends, folders, strict=True)
             for groups, n_rows in parts
         ]
-        return cls(str(url), dict(options or {}), pieces, types)
+        marks = {path: _mark(about) for path, about in found.items()}
+        return cls(str(url), dict(options or {}), pieces, types, marks)
 
     @property
     def n_rows(self) -> int:
@@ -132,10 +143,9 @@ class Folder:
         ------
         pyarrow.RecordBatch
         """
-        import fsspec
         import pyarrow.parquet as pq
 
-        system, _ = fsspec.core.url_to_fs(self.url, **self.options)
+        system, _ = open_system(self.url, self.options)
         wanted = [name for name in columns if name not in piece.folders]
         size = max(256, _AT_A_TIME // (8 * max(1, len(wanted))))
         with system.open(piece.path, "rb") as handle:
@@ -145,15 +155,22 @@ class Folder:
             )
 
 
-def _find(system: Any, root: str) -> list[str]:
+def _find(system: Any, root: str) -> dict[str, Any]:
+    """Return the files in order, and what the file system says of each."""
+    found = system.find(root, detail=True)
     paths = [
         path
-        for path in system.find(root)
+        for path in found
         if path.endswith((".parquet", ".parq", ".pq"))
         # What begins so is no data: unfinished, or notes of whoever wrote it.
         and not any(part.startswith(("_", ".")) for part in path[len(root) :].split("/") if part)
     ]
-    return sorted(paths, key=natural)
+    return {path: found[path] for path in sorted(paths, key=natural)}
+
+
+def _mark(about: dict[str, Any]) -> str:
+    told = [(name, str(about[name])) for name in _MARKS if about.get(name) is not None]
+    return repr(told or str(about.get("created"))) + f" {about.get('size')} bytes"
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
@@ -182,6 +199,9 @@ def _look(system: Any, path: str, size: int) -> tuple[list[tuple[tuple[int, ...]
             end, schema = file.metadata, file.schema_arrow
     except (pa.ArrowException, OSError) as error:
         raise InvalidInputError(f"{path} cannot be read as Parquet: {error}") from error
+    twice = [name for name, times in Counter(schema.names).items() if times > 1]
+    if twice:
+        raise InvalidInputError(f"{path} has several columns called {twice[0]!r}: rename them")
     pieces: list[tuple[list[int], int, int]] = []
     for number in range(end.num_row_groups):
         group = end.row_group(number)
@@ -199,7 +219,8 @@ def _kind(kind: Any) -> str:
 
     if is_.is_dictionary(kind):
         kind = kind.value_type
-    if is_.is_integer(kind) or is_.is_floating(kind) or is_.is_boolean(kind):
+    numbers = (is_.is_integer, is_.is_floating, is_.is_boolean, is_.is_decimal)
+    if any(is_one(kind) for is_one in numbers):
         return "number"
     return "text" if is_.is_string(kind) or is_.is_large_string(kind) else "other"
 

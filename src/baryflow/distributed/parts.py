@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import PurePosixPath
 from typing import Any
 
 from baryflow.distributed.blocks import ArrayReader, FrameReader, ParquetReader, Reader
-from baryflow.distributed.parquet import PIECE, Folder
+from baryflow.distributed.parquet import NOTHING, PIECE, Folder
 from baryflow.exceptions import InvalidInputError
+from baryflow.streams.tables import WHOLE
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,9 @@ def read_parquet(
         Folders or files on any file system that fsspec knows; one file system for all of them.
     label, domain : str, optional
         Columns of the class and of the domain of a row; a folder ``plant=north`` is a column, too.
+        Domains are text, whatever the column holds.
     domain_from_file : bool
-        Each file is a domain of its own, called like it.
+        Each file is a domain of its own, called like it; after its folder, too, if two are called alike.
     columns : sequence of str, optional
         The features; without it all columns of numbers that are not named here otherwise.
     ignore : sequence of str
@@ -81,20 +86,16 @@ def read_parquet(
     InvalidInputError
         If there is nothing to read, or a column is missing or holds no numbers.
     """
-    names = [urls] if isinstance(urls, str) else [str(url) for url in urls]
+    places = [urls] if isinstance(urls, str) else [str(url) for url in urls]
     if domain is not None and domain_from_file:
         raise InvalidInputError("the domain is in a column or in the files' names, and not in both")
-    folders = [Folder.open(name, storage_options, piece_bytes) for name in names]
+    folders = [Folder.open(name, storage_options, piece_bytes) for name in places]
     first = folders[0]
     for other in folders[1:]:
         if other.types != first.types:
             raise InvalidInputError(f"{other.url} has other columns than {first.url}")
     apart = [name for name in (label, domain) if name is not None]
-    for name in (*apart, *ignore, *(columns or ())):
-        if name not in first.types:
-            raise InvalidInputError(
-                f"there is no column {name!r} in {first.url}; columns are: {', '.join(first.types)}"
-            )
+    _require(list(first.types), apart, ignore, columns or (), f" in {first.url}")
     left_out = {
         name: f"holds {kind}"
         for name, kind in first.types.items()
@@ -106,9 +107,16 @@ def read_parquet(
         what = f"column {wrong[0]!r} {left_out[wrong[0]]}" if wrong else "there is no column of numbers"
         raise InvalidInputError(f"{what} in {first.url}: features are numbers")
     pieces = [piece for folder in folders for piece in folder.pieces]
-    reader = ParquetReader(replace(first, pieces=[], types={}), chosen, label, domain, domain_from_file)
+    bare = replace(first, pieces=[], types={}, marks={})
+    if domain_from_file:
+        names = _name_files([path for folder in folders for path in folder.marks])
+        pieces = [replace(p, folders={**p.folders, _FILE: names[p.path]}) for p in pieces]
+    reader = ParquetReader(
+        bare, chosen, label, _FILE if domain_from_file else domain, whole=_are_whole(pieces, label)
+    )
+    marks = [sorted(folder.marks.items()) for folder in folders]
     told = repr(
-        ([(p.path, p.groups, p.n_rows) for p in pieces], chosen, label, domain, domain_from_file)
+        ([(p.path, p.groups, p.n_rows) for p in pieces], marks, chosen, label, domain, domain_from_file)
     )
     return Parts(reader, pieces, chosen, len(chosen), label is not None, _digest(told), left_out)
 
@@ -148,16 +156,18 @@ def from_frame(
     if not hasattr(frame, "to_delayed") or not hasattr(frame, "dtypes"):
         raise InvalidInputError(f"expected a Dask data frame, got a {type(frame).__name__}")
     apart = [name for name in (label, domain) if name is not None]
-    for name in (*apart, *ignore, *(columns or ())):
-        if name not in frame.columns:
-            known = ", ".join(map(str, frame.columns))
-            raise InvalidInputError(f"there is no column {name!r}; columns are: {known}")
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()].tolist()[0]
+        raise InvalidInputError(f"there are several columns called {twice!r}: rename them")
+    _require(frame.columns.tolist(), apart, ignore, columns or (), "")
     numbers = {name: pd.api.types.is_numeric_dtype(kind) for name, kind in frame.dtypes.items()}
     free = [name for name in frame.columns if name not in apart and name not in ignore]
     left_out = {name: "holds no numbers" for name in free if not numbers[name]}
     chosen = list(columns or [name for name in free if numbers[name]])
     if not chosen or any(name in left_out for name in chosen):
-        raise InvalidInputError("features must be columns of numbers; others: " + ", ".join(left_out))
+        raise InvalidInputError(
+            "features must be columns of numbers; others: " + ", ".join(map(str, left_out))
+        )
     kept = frame[[*chosen, *apart]]
     told = repr((tokenize(kept), chosen, label, domain))
     return Parts(
@@ -210,5 +220,41 @@ def from_arrays(X: Any, y: Any = None, sample_domain: Any = None) -> Parts:
     return Parts(ArrayReader(), pieces, None, int(X.shape[1]), y is not None, _digest(told))
 
 
+#: The column in which names of files are, as if they were names of folders.
+_FILE = "<name of the file>"
+
+
+def _name_files(paths: list[str]) -> dict[str, str]:
+    """Return a name for each file: no two are the same."""
+    ways = (lambda p: p.stem, lambda p: f"{p.parent.name}/{p.stem}", str)
+    found: dict[str, str] = {}
+    for way in ways:
+        left = {path: way(PurePosixPath(path)) for path in paths if path not in found}
+        often = Counter(left.values())
+        found |= {path: name for path, name in left.items() if often[name] == 1 or way is str}
+    return found
+
+
+def _are_whole(pieces: Sequence[Any], column: str | None) -> bool:
+    """Tell whether all names of folders for a column are whole numbers."""
+    names = {piece.folders[column] for piece in pieces if column in piece.folders} - {*NOTHING}
+    return bool(names) and all(WHOLE.fullmatch(name) and "." not in name for name in names)
+
+
+def _require(known: Sequence[Any], apart: Sequence[Any], ignore: Any, chosen: Any, where: str) -> None:
+    """Refuse names of columns that are not there, or have two roles."""
+    for name in (*apart, *ignore, *chosen):
+        if name not in known:
+            names = ", ".join(map(str, known))
+            raise InvalidInputError(f"there is no column {name!r}{where}; columns are: {names}")
+    for name in apart:
+        if name in chosen or apart.count(name) > 1:
+            raise InvalidInputError(
+                f"column {name!r} has two roles: expected the label, the domain and the features to be "
+                "different columns"
+            )
+
+
 def _digest(words: str) -> str:
-    return hashlib.sha256(words.encode()).hexdigest()[:16]
+    # Another version may count otherwise: it begins anew.
+    return hashlib.sha256(f"{version('baryflow')} {words}".encode()).hexdigest()[:16]

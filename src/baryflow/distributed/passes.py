@@ -53,8 +53,9 @@ class Sample:
         complete = len(self.cells) == table.counts.sum()
         # All rows stay in their order, as in memory. That of a sample is of no account, and the same in
         # any pieces and any order of rows.
-        order = slice(None) if complete else np.argsort(self.lots, kind="stable")
-        cells, X = self.cells[order], self.X[order]
+        sample = self if complete else self._without_gaps(table)
+        order = slice(None) if complete else np.argsort(sample.lots, kind="stable")
+        cells, X = sample.cells[order], sample.X[order]
         drawn = np.bincount(cells, minlength=n_sources * n_classes)
         standing = table.counts.ravel() / np.maximum(drawn, 1)
         if evenly:
@@ -67,6 +68,20 @@ class Sample:
         if not (evenly or complete):
             weights = standing[cells] * (len(cells) / standing[cells].sum())
         return LabelledRows(np.split(X, ends), np.split(cells % n_classes, ends), weights)
+
+    def _without_gaps(self, table: SourceTable) -> Sample:
+        """Let the mean stand for cells of which nobody was drawn.
+
+        Equal rows in many pieces all draw the same lot: their mean is what they are.
+        """
+        drawn = np.bincount(self.cells, minlength=table.counts.size)
+        gaps = np.flatnonzero((drawn == 0) & (table.counts.ravel() > 0.0))
+        means = table.means.reshape(-1, self.X.shape[1])[gaps]
+        return Sample(
+            np.concatenate([self.cells, gaps]),
+            np.concatenate([self.lots, draw(means, 0)]),
+            np.concatenate([self.X, means]),
+        )
 
 
 def _thin(cells: Integers, drawn: Integers, standing: Floats, n_classes: int) -> Any:

@@ -9,6 +9,7 @@ from dask.delayed import delayed
 
 from baryflow.distributed.models import pack, unpack
 from baryflow.estimators.online_dadil import OnlineDaDiL
+from baryflow.estimators.unknown import list_answers
 from baryflow.exceptions import InvalidInputError
 
 #: Name of the column of classes in a frame.
@@ -35,14 +36,14 @@ def predict(model: OnlineDaDiL, X: Any) -> Any:
     InvalidInputError
         If it is neither, or the columns are not those of the model.
     """
-    packed = delayed(pack(model))
+    packed, kind = delayed(pack(model)), list_answers(model).dtype
     if hasattr(X, "map_partitions"):
-        meta = _series(np.empty(0, model.classes_.dtype))
+        meta = _series(np.empty(0, kind))
         return _columns(X, model).map_partitions(
             _predict_frame, packed, meta=meta, enforce_metadata=False
         )
     blocks = _array(X, model)
-    return blocks.map_blocks(_predict, packed, dtype=model.classes_.dtype, drop_axis=1)
+    return blocks.map_blocks(_predict, packed, dtype=kind, drop_axis=1)
 
 
 def predict_proba(model: OnlineDaDiL, X: Any) -> Any:
@@ -132,7 +133,7 @@ def _array(X: Any, model: OnlineDaDiL) -> Any:
 
 
 def _predict(X: Any, packed: bytes) -> Any:
-    return unpack(packed).predict(X) if len(X) else unpack(packed).classes_[:0]
+    return unpack(packed).predict(X) if len(X) else list_answers(unpack(packed))[:0]
 
 
 def _proba(X: Any, packed: bytes) -> Any:

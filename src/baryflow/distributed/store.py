@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from baryflow import codec, container
-from baryflow.exceptions import FileFormatError
+from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputError, UnreachableError
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Store:
     """
 
     url: str
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict, repr=False)  # secrets are not for logs
 
     def __truediv__(self, name: str) -> Store:
         """Return a folder in it."""
@@ -46,7 +47,8 @@ class Store:
         """
         system, folder = self._open()
         try:
-            return bytes(system.cat_file(f"{folder}/{name}"))
+            with told_if_refused(self.url):
+                return bytes(system.cat_file(f"{folder}/{name}"))
         except FileNotFoundError:
             return None
 
@@ -64,7 +66,8 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True)
             container.write_bytes(path, content)
         else:  # object stores show an object once it is complete
-            system.pipe_file(f"{folder}/{name}", content)
+            with told_if_refused(self.url):
+                system.pipe_file(f"{folder}/{name}", content)
 
     def names(self) -> list[str]:
         """Return the names of the files in it, sorted; folders in it are left out.
@@ -76,7 +79,8 @@ class Store:
         system, folder = self._open()
         system.invalidate_cache()
         try:
-            found = system.ls(folder, detail=True)
+            with told_if_refused(self.url):
+                found = system.ls(folder, detail=True)
         except FileNotFoundError:
             return []
         files = (entry["name"].rsplit("/", 1)[-1] for entry in found if entry["type"] == "file")
@@ -146,10 +150,55 @@ class Store:
         self.write(name, container.to_bytes(type(value).__name__, *codec.encode(value)))
 
     def _open(self) -> tuple[Any, str]:
-        import fsspec
+        return open_system(self.url, self.options)
 
-        system, folder = fsspec.core.url_to_fs(self.url, **self.options)
-        return system, folder.rstrip("/")
+
+def open_system(url: str, options: dict[str, Any]) -> tuple[Any, str]:
+    """Return the file system of a URL, and the path on it.
+
+    Parameters
+    ----------
+    url : str
+    options : dict
+        For the file system.
+
+    Returns
+    -------
+    fsspec.AbstractFileSystem, str
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no such file system, or what it needs is not installed.
+    """
+    import fsspec
+
+    try:
+        system, path = fsspec.core.url_to_fs(url, **options)
+    except (ImportError, ValueError) as error:
+        raise InvalidInputError(f"cannot open {url}: {error}") from error
+    return system, path.rstrip("/")
+
+
+@contextlib.contextmanager
+def told_if_refused(url: str) -> Iterator[None]:
+    """Say in words what a file system has against us: each has exceptions of its own.
+
+    Parameters
+    ----------
+    url : str
+
+    Raises
+    ------
+    UnreachableError
+        If it was something else than an OSError, which says enough.
+    """
+    try:
+        yield
+    except (OSError, BaryflowError):
+        raise
+    except Exception as error:
+        raise UnreachableError(f"cannot get at {url}: {error}") from error
 
 
 def _is_local(system: Any) -> bool:

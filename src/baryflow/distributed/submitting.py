@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
-from baryflow.distributed.cluster import require
+from baryflow.distributed.cluster import Attendance, require
 from baryflow.exceptions import UnreachableError
 
 #: Seconds after which the caller is heard again while tasks are under way.
@@ -50,9 +50,10 @@ def complete(
     Raises
     ------
     UnreachableError
-        If the scheduler is gone.
+        If the scheduler is gone, or there are no workers.
     """
     distributed = require()
+    workers = Attendance(client)
     before: dict[int, int] = {}
     in_vain: dict[int, int] = {}
 
@@ -65,6 +66,7 @@ def complete(
         while under_way:
             done = _wait(distributed, list(under_way))
             listen()
+            workers.check()
             for future in done:
                 number = under_way.pop(future)
                 outcome = _outcome(future)

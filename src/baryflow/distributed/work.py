@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
+from baryflow.distributed.cluster import Attendance, told_if_gone
 from baryflow.distributed.store import Store
 from baryflow.estimators.rehearsal import Progress
 from baryflow.exceptions import BaryflowError, FileFormatError
 
 #: Results that are merged by one task.
 _WIDTH = 8
-#: Seconds between two looks at how far the work is, and at who works.
-_LOOK, _PATIENCE = 0.5, 120.0
+#: Seconds between two looks at how far the work is.
+_LOOK = 0.5
 
 
 @dataclass(frozen=True)
@@ -75,24 +75,25 @@ class Work:
 
         store = self.store
         if store is not None and f"{name}.bary" in store.names():
-            return delayed(_whole)(store, kind, name, dask_key_name=_key(name))
+            return delayed(_whole)(store, kind, name)
         folder = None if store is None else store / name
         done = set() if folder is None else set(folder.names())
-        step, join = delayed(_kept), delayed(merge)
+        step, join, token = delayed(_kept), delayed(merge), uuid4().hex
         results = [
             step(
                 folder, f"{number:06d}.bary" in done, kind, task, piece, number, *known,
-                dask_key_name=_key(name),
+                dask_key_name=f"{name}-{token}-{number}",
             )
             for number, piece in enumerate(pieces)
         ]  # fmt: skip
         while len(results) > 1:
+            n = len(results)
             results = [
-                join(results[start : start + _WIDTH], dask_key_name=_key(f"merge-{name}"))
-                for start in range(0, len(results), _WIDTH)
+                join(results[start : start + _WIDTH], dask_key_name=f"merge-{name}-{token}-{n}-{start}")
+                for start in range(0, n, _WIDTH)
             ]
         if store is not None:
-            return delayed(_keep)(store, results[0], name, dask_key_name=_key(f"keep-{name}"))
+            return delayed(_keep)(store, results[0], name, dask_key_name=f"keep-{name}-{token}")
         return results[0]
 
     def compute(self, task: Any, what: str) -> Any:
@@ -112,6 +113,8 @@ class Work:
         ------
         BaryflowError
             If workers died of it again and again.
+        UnreachableError
+            If the scheduler is gone, or there are no workers.
         """
         from dask.base import compute
         from distributed import get_client
@@ -124,38 +127,30 @@ class Work:
             return compute(task)[0]  # type: ignore[no-untyped-call]
         future = client.compute(task)
         try:
-            self._watch(client, future, len(dict(task.__dask_graph__())), what)
-            return future.result()
+            with told_if_gone():
+                self._watch(client, future, len(dict(task.__dask_graph__())), what)
+                return future.result()
         except KilledWorker as error:
             raise BaryflowError(
                 f"{what}: workers died over one piece again and again, most likely for want of memory: "
                 "give them more, or make pieces smaller (piece_bytes, or smaller partitions)"
             ) from error
         finally:
-            future.cancel()
+            with suppress(Exception):  # what went wrong before matters more
+                future.cancel()
 
     def _watch(self, client: Any, future: Any, total: int, what: str) -> None:
         """Wait, telling how far it is, as long as there is anybody who works."""
         from distributed import wait
 
-        alone = time.monotonic()
+        workers = Attendance(client)
         while not future.done():
             with suppress(TimeoutError):
                 wait(future, timeout=_LOOK)  # type: ignore[no-untyped-call]
             if self.progress is not None:
                 left = client.run_on_scheduler(_count_waiting)
                 self.progress(max(0, total - left), total, what)
-            if time.monotonic() - alone > _PATIENCE:
-                if not client.scheduler_info(n_workers=1)["workers"]:
-                    raise BaryflowError(
-                        f"{what}: the cluster has no worker any more; start some, and call it again"
-                    )
-                alone = time.monotonic()
-
-
-def _key(name: str) -> str:
-    """Return a new name for a task, by which those who watch a cluster know what it does."""
-    return f"{name}-{uuid.uuid4().hex}"
+            workers.check()
 
 
 def _kept(
@@ -177,7 +172,8 @@ def _kept(
 def _keep(store: Store, result: Any, name: str) -> Any:
     """Keep what all pieces gave together; what each of them gave is not needed any more."""
     store.keep(result, f"{name}.bary")
-    (store / name).remove()
+    with suppress(OSError):  # somebody who does the same may write there still; it is of no account
+        (store / name).remove()
     return result
 
 

@@ -48,6 +48,15 @@ def check_unknown(novelty: float | None) -> None:
         as_real(novelty, "unknown", low=0.0, high=1.0)
 
 
+def list_answers(model: Any) -> Any:
+    """Return all that a fitted model can answer, as its answers are: classes, and the unknown if any."""
+    classes = model.classes_
+    if model.unknown is None:
+        return classes
+    novel = np.arange(len(classes) + 1) == len(classes)
+    return mark_unknown(np.append(classes, classes[:1]), novel, model.unknown_label, classes)
+
+
 def mark_unknown(labels: Any, novel: Booleans, unknown_label: Any, classes: Any) -> Any:
     """Return labels in which novel rows have the label of the unknown.
 

@@ -28,9 +28,9 @@ TEXT_SHARE = 0.1
 KEPT = 100
 _BLOCK = 4096
 #: A row without a label. Fewer words than for numbers: "none" and "bad" may be classes.
-_UNLABELLED = frozenset(["", "nan", "na", "n/a", "#n/a", "null", "<na>"])
+UNLABELLED = frozenset(["", "nan", "na", "n/a", "#n/a", "null", "<na>"])
 #: Whole numbers, also as floats; what begins with a zero is a code.
-_WHOLE = re.compile(r"-?(0|[1-9]\d{0,15})(\.0+)?")
+WHOLE = re.compile(r"-?(0|[1-9]\d{0,15})(\.0+)?")
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,7 +280,7 @@ class _Heap:
                 rejected += column.rejected
                 for rows in column.rows:
                     good[rows] = False
-        labelled = np.array([one.casefold() not in _UNLABELLED for one in self._labels], dtype=bool)
+        labelled = np.array([one.casefold() not in UNLABELLED for one in self._labels], dtype=bool)
         used = good & labelled
         counts = {
             "files": n_files,
@@ -326,6 +326,6 @@ def _pick(values: list[str], used: Booleans) -> list[str]:
 def _as_labels(labels: NDArray[Any]) -> NDArray[Any]:
     """Return labels as whole numbers, if all of them are."""
     kinds = np.unique(labels).tolist()
-    if not all(_WHOLE.fullmatch(kind) for kind in kinds):
+    if not all(WHOLE.fullmatch(kind) for kind in kinds):
         return labels
     return np.array([int(one.partition(".")[0]) for one in labels.tolist()])
