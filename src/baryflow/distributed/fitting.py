@@ -42,9 +42,9 @@ def fit(
     Three looks at all rows: counts and moments of every class of every source; how classes spread, for
     the view; and one step of EM for the mixtures of every class of every source. All of it is made of
     small sums, merged as a tree. Where mixtures start, what the classifiers learn, and whether to adapt
-    comes from a sample of about `sample_rows` that never leaves the workers: the same part of every class
-    of every source, and at least 200 rows of each. Sets that are smaller than the sample give the model
-    that ``model.fit`` gives, up to rounding.
+    comes from a sample of about `sample_rows` that never leaves the workers: the same part of every
+    class of every source, and at least 200 rows of each. Sets that are smaller than the sample give the
+    model that ``model.fit`` gives, up to rounding.
 
     Parameters
     ----------
