@@ -14,7 +14,7 @@ from baryflow.cli.words import Interrupted, Line, spoken
 from baryflow.exceptions import InvalidInputError
 
 #: Options of ``run`` that are for one stream in one process, and what to say about them.
-_ALONE = {
+ALONE = {
     "events": "events of a folder are not written",
     "quarantine": "rows that cannot be used are in the folder of predictions, under _quarantine",
     "save_to": "there are many models: --checkpoint keeps them",
@@ -62,22 +62,6 @@ class Wish:
     time: str | None
     batch: int
     drift: str
-
-
-def refuse_alone(context: click.Context) -> None:
-    """Refuse options that make no sense on a cluster.
-
-    Parameters
-    ----------
-    context : click.Context
-        Of the command.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is one.
-    """
-    refuse_options(context, _ALONE)
 
 
 def refuse_options(context: click.Context, alone: dict[str, str]) -> None:

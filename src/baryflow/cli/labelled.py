@@ -8,8 +8,9 @@ from typing import Any
 import click
 import numpy as np
 
+from baryflow.cli.clusters import refuse_options
 from baryflow.cli.histories import Histories, as_shares, describe_plan, of_files
-from baryflow.cli.partitions import Wish, fit_on_cluster, refuse_alone
+from baryflow.cli.partitions import ALONE, Wish, fit_on_cluster
 from baryflow.cli.words import Line, OutputFile, WholeNumber, keep_inputs, spoken
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.estimators.plots import new_figure
@@ -58,7 +59,7 @@ def fit(
     if dask is not None:
         wish = Wish(dask, workers, histories, usual, output, seed, checkpoint)
         with spoken():
-            refuse_alone(click.get_current_context())
+            refuse_options(click.get_current_context(), ALONE)
             fit_on_cluster(wish)
         return
     with spoken():

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from baryflow.cli.clusters import Bar, refuse_options
+from baryflow.cli.clusters import Bar
 from baryflow.cli.following import heed_signals
 from baryflow.cli.histories import Histories, as_shares, list_some
 from baryflow.cli.words import Line, spoken
@@ -20,7 +18,7 @@ if TYPE_CHECKING:  # Dask need not be there
     from baryflow.distributed.parts import Parts
 
 #: Options of ``fit`` that are for one machine, and what to say about them.
-_ALONE = {
+ALONE = {
     "window": "workers do not make features of raw signals: make them first",
     "step": "workers do not make features of raw signals: make them first",
     "normal": "workers do not make features of raw signals: make them first",
@@ -55,22 +53,6 @@ class Wish:
     output: Path
     seed: int
     checkpoint: str | None
-
-
-def refuse_alone(context: click.Context) -> None:
-    """Refuse options that make no sense on a cluster.
-
-    Parameters
-    ----------
-    context : click.Context
-        Of the command.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is one.
-    """
-    refuse_options(context, _ALONE)
 
 
 def fit_on_cluster(wish: Wish) -> None:

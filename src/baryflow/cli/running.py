@@ -10,7 +10,7 @@ from typing import Any
 import click
 import numpy as np
 
-from baryflow.cli.clusters import Wish, follow_on_cluster, refuse_alone
+from baryflow.cli.clusters import ALONE, Wish, follow_on_cluster, refuse_options
 from baryflow.cli.following import Plan, Teller, heed_signals
 from baryflow.cli.words import Interrupted, Line, WholeNumber, keep_inputs, spoken
 from baryflow.estimators.online_dadil import OnlineDaDiL
@@ -123,7 +123,7 @@ def run(
     """
     if dask is not None:
         with spoken():
-            refuse_alone(click.get_current_context())
+            refuse_options(click.get_current_context(), ALONE)
             wish = Wish(dask, workers, source, output, checkpoint, key, time, batch, drift)
             follow_on_cluster(_load(model, time, key)[0], wish)
         return
