@@ -68,3 +68,24 @@ def test_other_pieces_give_nearly_the_same_likelihood():
     for row in table:
         assert float(row["nll_sources_off"]) < 0.02
         assert float(row["nll_target_off"]) < 0.02
+
+
+def test_two_workers_are_faster_than_one_and_give_the_same_bits():
+    one, two = load("scaling")
+    assert (one["workers"], two["workers"]) == ("1", "2")
+    assert float(two["times_as_fast"]) >= 1.6
+    assert one["bits"] == two["bits"]
+
+
+def test_the_cost_model_holds_at_the_sizes_it_was_not_made_from():
+    checked = [row for row in load("cost") if int(row["rows"]) in (1_000_000, 4_000_000)]
+    assert len(checked) == 4
+    assert all(0.75 <= float(row["predicted_by_measured"]) <= 1.33 for row in checked)
+
+
+def test_a_fleet_costs_little_more_than_a_plain_loop():
+    found = {row["what"]: row for row in load("fleet")}
+    loop, workers = found["plain loop"], found["2 workers"]
+    assert loop["targets"] == workers["targets"] == "2000"
+    assert float(workers["per_core"]) >= 0.8 * float(loop["per_core"])
+    assert found["kills"]["result"].endswith("same bytes")
