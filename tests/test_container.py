@@ -2,6 +2,8 @@ import json
 import os
 import random
 import struct
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -188,6 +190,55 @@ def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
         baryflow.load(saved).with_labels(None).save(saved)
     assert saved.read_bytes() == before
     assert [p.name for p in saved.parent.iterdir()] == ["m.bary"]
+
+
+def killed_while_writing(path):
+    """Write a file in a process that is killed before the file has its name."""
+    script = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from baryflow import container\n"
+        "Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "container.write_bytes(sys.argv[1], b'half')\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script, path], check=False).returncode == -9
+
+
+def test_what_a_killed_writer_left_is_swept_away_and_nothing_else(saved):
+    before = saved.read_bytes()
+    (saved.parent / ".hidden").write_bytes(b"of somebody")
+    killed_while_writing(saved)
+    names = {path.name for path in saved.parent.iterdir()}
+    assert names > {"m.bary", ".hidden"}  # something is left, and says what it is
+    assert all(
+        name.startswith(".m.bary.") and name.endswith(".unfinished")
+        for name in names - {"m.bary", ".hidden"}
+    )
+    container.sweep(saved.parent)
+    assert {path.name for path in saved.parent.iterdir()} == {"m.bary", ".hidden"}
+    assert saved.read_bytes() == before
+    container.sweep(saved.parent / "nowhere")
+
+
+def test_a_writer_who_is_taken_for_dead_writes_again(tmp_path, monkeypatch):
+    sweeps, chmod = iter(range(2)), Path.chmod
+
+    def interrupted(path, mode):
+        if next(sweeps, None) is not None:
+            container.sweep(tmp_path)
+        chmod(path, mode)
+
+    monkeypatch.setattr(Path, "chmod", interrupted)
+    container.write_bytes(tmp_path / "a", b"whole")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"whole")]
+
+
+def test_a_writer_who_is_swept_away_for_ever_says_so(tmp_path, monkeypatch):
+    chmod = Path.chmod
+    monkeypatch.setattr(Path, "chmod", lambda path, mode: (container.sweep(tmp_path), chmod(path, mode)))
+    with pytest.raises(FileNotFoundError, match=r"cannot write .*a: No such file"):
+        container.write_bytes(tmp_path / "a", b"whole")
+    assert not list(tmp_path.iterdir())
 
 
 def test_saved_files_have_ordinary_permissions(saved):

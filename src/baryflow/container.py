@@ -13,6 +13,7 @@ import json
 import os
 import struct
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -29,6 +30,10 @@ _KEY = "baryflow"
 _LENGTH = struct.Struct("<Q")
 #: Stands for the checksum while it is computed.
 _BLANK = "0" * 64
+#: How the names of files end while they are written. They begin with a dot: readers pass over them.
+_UNFINISHED = ".unfinished"
+#: How often a file is begun that somebody sweeps away: each does so once, when it begins.
+_TRIES = 4
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 Values = dict[str, Any]
@@ -101,8 +106,29 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     _sync_folder(target.parent)
 
 
+def sweep(folder: str | os.PathLike[str]) -> None:
+    """Remove what writers who were killed have left in a folder, if there is one.
+
+    A writer who is still at it does not mind: it writes again.
+    """
+    with suppress(FileNotFoundError):
+        for path in Path(folder).glob(f".*{_UNFINISHED}"):
+            path.unlink(missing_ok=True)
+
+
 def _replace(target: Path, content: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    for tries in range(_TRIES, 0, -1):
+        try:
+            _write_and_rename(target, content)
+        except FileNotFoundError:  # swept away by somebody who took this writer for dead
+            if tries == 1:
+                raise
+        else:
+            return
+
+
+def _write_and_rename(target: Path, content: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(_UNFINISHED, f".{target.name}.", target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)

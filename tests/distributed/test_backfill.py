@@ -115,6 +115,22 @@ def test_more_files_are_gone_on_with(client, tmp_path, layout):
     assert before.items() < fleets.content(tmp_path / "out").items()
 
 
+def test_what_a_killed_worker_left_half_written_goes(client, tmp_path):
+    do(client, tmp_path, fleets.mixed(tmp_path / "in"))
+    places = (
+        "state",
+        "state/arrivals",
+        "state/targets/target=10",
+        "out/target=10",
+        "out/_quarantine/nobody",
+    )
+    for place in places:
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        (tmp_path / place / ".000009.bary.k3x_9aqe.unfinished").write_bytes(b"half")
+    do(client, tmp_path, fleets.mixed(tmp_path / "in", 3, {"10": fleets.rows_of(2, 30, skip=100)}))
+    assert not list(tmp_path.rglob(".*"))
+
+
 def test_files_that_are_done_may_go_and_others_cost_their_targets_only(client, tmp_path):
     source = fleets.by_folder(tmp_path / "in", tables={"1": fleets.rows_of(0), "2": fleets.rows_of(1)})
     do(client, tmp_path, source)

@@ -69,3 +69,10 @@ def test_turned_again_and_again_old_journals_go(reopen, tmp_path):
         checkpoint.append(batch(n))
     assert len(list(tmp_path.glob("snapshot-*"))) == 2
     assert len(list(tmp_path.glob("journal-*"))) == 3
+
+
+def test_what_a_killed_run_left_half_written_goes(reopen, tmp_path):
+    begin(reopen())
+    (tmp_path / ".snapshot-00000002.bary.k3x_9aqe.unfinished").write_bytes(b"half")
+    recover(reopen())
+    assert not list(tmp_path.glob(".*"))

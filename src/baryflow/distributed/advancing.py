@@ -199,6 +199,9 @@ class Target:
             self.done, self.counts = found[0] + 1, found[1].counts
             if [self.counts.rows] != [stop for _, stop in self.epochs[self.done - 1 : self.done]]:
                 raise FileFormatError("its state is not of these files: give it a folder of its own")
+        if self.has_work:
+            for store in self._stores():
+                store.sweep()
 
     @property
     def has_work(self) -> bool:
@@ -228,21 +231,22 @@ class Target:
         drifts = sum(event.kind == "drift" for event in outcome.events)
         n_rows, n_bad = some.stop - some.start, len(some.rejected)
         counts = Counts(n_rows, n_rows - n_bad, len(outcome.records), n_bad, drifts)
-        folder = folder_of(self.key)
+        states, predictions, aside = self._stores()
         if outcome.records:
             labels = list_answers(errand.recipe().model).tolist()
-            write_predictions(
-                errand.output / folder, f"{name}.parquet", self.key, outcome.records, labels
-            )
+            write_predictions(predictions, f"{name}.parquet", self.key, outcome.records, labels)
         if some.rejected:
-            aside = errand.output / "_quarantine" / folder
             write_quarantine(aside, f"{name}.parquet", self.key, some.rejected)
         # The state comes last: if it is there, so is all that came of the epoch.
-        states = errand.states(self.key)
         states.keep(Standing(self.key, self.counts + counts, followed.state()), f"{name}.bary")
         if self.done >= _KEPT:
             states.drop(f"{numbered(self.done - _KEPT)}.bary")
         self.done, self.counts = self.done + 1, self.counts + counts
+
+    def _stores(self) -> tuple[Store, Store, Store]:
+        """Return where its states are, its predictions, and its rows that could not be used."""
+        errand, folder = self.errand, folder_of(self.key)
+        return errand.states(self.key), errand.output / folder, errand.output / "_quarantine" / folder
 
     def _resume(self) -> Followed:
         recipe = self.errand.recipe()

@@ -76,10 +76,18 @@ def list_arrivals(client: Any, errand: Errand, folder: Folder, progress: Progres
                 "they are; write new rows to new files"
             )
     if new:
+        _sweep(errand, len(known))
         arrival = _count(client, errand, folder, new, len(known), progress)
         errand.state.keep(arrival, name)
         known.append(arrival)
     return known
+
+
+def _sweep(errand: Errand, number: int) -> None:
+    """Remove what a call that was killed while it counted has left."""
+    state, nobody = errand.state, errand.output / "_quarantine" / "nobody"
+    for store in (state, state / "arrivals", state / "index" / numbered(number), nobody):
+        store.sweep()
 
 
 def _count(

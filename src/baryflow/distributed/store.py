@@ -111,6 +111,12 @@ class Store:
         with contextlib.suppress(FileNotFoundError):
             system.rm_file(f"{folder}/{name}")
 
+    def sweep(self) -> None:
+        """Remove what writers who were killed have left; in object stores they leave nothing."""
+        system, folder = self._open()
+        if _is_local(system):
+            container.sweep(folder)
+
     def remove(self) -> None:
         """Remove the folder and all that is in it."""
         system, folder = self._open()

@@ -76,6 +76,7 @@ class Checkpoint:
             raise InvalidInputError(f"a checkpoint is a folder, but {folder} is a file: name another")
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(self.folder / "lock", patience)
+        container.sweep(self.folder)
         self._number = 0
         self._taken = 0  # batches of the present journal that the model has learned from
         self._journal: Journal | None = None

@@ -119,6 +119,7 @@ def simulate(
     tell = progress or (lambda _: None)
     shards = [Shard(mode, -1) for mode in plan.modes if plan.commissioning]
     shards += [Shard(mode, run) for run in range(plan.runs) for mode in plan.modes]
+    container.sweep(folder)
     missing = [shard for shard in shards if not shard.path(folder).is_file()]
     open_manifest(folder, plan, complete=not missing)
     for mode in plan.modes:
