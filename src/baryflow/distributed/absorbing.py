@@ -15,7 +15,7 @@ from baryflow.core.moments import Moments
 from baryflow.core.summary import StreamSummary
 from baryflow.distributed.blocks import Reader
 from baryflow.distributed.draws import draw
-from baryflow.distributed.models import pack, unpack
+from baryflow.distributed.models import pack, require_columns, unpack
 from baryflow.distributed.parts import Parts
 from baryflow.distributed.store import Store
 from baryflow.distributed.work import Work
@@ -74,7 +74,7 @@ def absorb(
             "partitions have no order in which to forget: absorb needs half_life=None and "
             "target_mixture='rows'"
         )
-    reader = parts.reader.rows_only(_require_columns(model, parts))
+    reader = parts.reader.rows_only(require_columns(model, parts.columns, parts.n_features))
     if not parts.pieces:
         raise InvalidInputError("there is no row to absorb: expected at least one partition")
     store = None
@@ -95,24 +95,6 @@ def absorb(
     adapted = model.twin() if state is None else model.twin(state)
     warn(model.columns_, adapted.columns_)
     return adapted
-
-
-def _require_columns(model: OnlineDaDiL, parts: Parts) -> list[Any] | None:
-    """Return the names of a model's columns; None: those of the partitions, as they are."""
-    names = getattr(model, "feature_names_in_", None)
-    if names is not None and parts.columns is not None:
-        missing = [name for name in names.tolist() if name not in parts.columns]
-        if missing:
-            known = ", ".join(map(str, parts.columns))
-            raise InvalidInputError(
-                f"the model needs a column {missing[0]!r}, which is not there; columns are: {known}"
-            )
-        return names.tolist()  # type: ignore[no-any-return]
-    if parts.n_features != model.n_features_in_:
-        raise InvalidInputError(
-            f"the model has {model.n_features_in_} columns, the partitions have {parts.n_features}"
-        )
-    return None
 
 
 @dataclass(frozen=True, eq=False)

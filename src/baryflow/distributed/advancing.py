@@ -10,7 +10,7 @@ import numpy as np
 
 from baryflow import container
 from baryflow.distributed.arrivals import folder_of, numbered
-from baryflow.distributed.models import READING
+from baryflow.distributed.models import remember
 from baryflow.distributed.store import Store
 from baryflow.distributed.tables import write_predictions, write_quarantine
 from baryflow.estimators.unknown import list_answers
@@ -102,25 +102,18 @@ class Errand:
 
     def recipe(self) -> Recipe:
         """Return how targets are followed, reading the model once in each process."""
-        with READING:
-            if self.mark not in _RECIPES:
-                content = self.state.read("model.bary")
-                if content is None:
-                    raise FileFormatError(f"{self.state.url}/model.bary is missing: begin anew")
-                base = open_content(container.from_bytes(content, name="model.bary"))
-                while len(_RECIPES) >= _MODELS:
-                    _RECIPES.pop(next(iter(_RECIPES)), None)
-                _RECIPES[self.mark] = Recipe(base, self.plan.batch_size, self.plan.drift)
-            return _RECIPES[self.mark]
+        return remember(self.mark, self._read_recipe)  # type: ignore[no-any-return]
+
+    def _read_recipe(self) -> Recipe:
+        content = self.state.read("model.bary")
+        if content is None:
+            raise FileFormatError(f"{self.state.url}/model.bary is missing: begin anew")
+        base = open_content(container.from_bytes(content, name="model.bary"))
+        return Recipe(base, self.plan.batch_size, self.plan.drift)
 
     def states(self, key: str) -> Store:
         """Return where the states of a target are."""
         return self.state / "targets" / folder_of(key)
-
-
-#: Models that a process has read, by their marks; no more than it is likely to be asked for at a time.
-_RECIPES: dict[str, Recipe] = {}
-_MODELS = 4
 
 
 @dataclass(frozen=True, eq=False)

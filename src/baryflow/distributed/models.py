@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable, Hashable, Sequence
 from threading import Lock
 from typing import Any
 
@@ -10,6 +10,13 @@ from baryflow import container
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.persistence import open_content
+
+#: What a process has read, the last of it last; no more than it is likely to be asked for at a time.
+_KEPT: dict[Hashable, Any] = {}
+_MOST = 4
+#: Threads of a worker ask for a model at the same time; one of them reads it. Beside being done once, it
+#: silences warnings, which is a matter of the whole process.
+_READING = Lock()
 
 
 def pack(model: Any) -> bytes:
@@ -35,11 +42,6 @@ def pack(model: Any) -> bytes:
     return model.to_bytes()
 
 
-#: Threads of a worker ask for a model at the same time; one of them reads it. Beside being done once, it
-#: silences warnings, which is a matter of the whole process.
-READING = Lock()
-
-
 def unpack(packed: bytes) -> Any:
     """Return the model; it is shared by all tasks of the process, so nobody may change it.
 
@@ -51,10 +53,64 @@ def unpack(packed: bytes) -> Any:
     -------
     OnlineDaDiL
     """
-    with READING:
-        return _open(packed)
+    return remember(packed, lambda: open_content(container.from_bytes(packed)))
 
 
-@lru_cache(maxsize=4)
-def _open(packed: bytes) -> Any:
-    return open_content(container.from_bytes(packed))
+def remember(mark: Hashable, read: Callable[[], Any]) -> Any:
+    """Return what this process has read under a mark before, or read it now.
+
+    Parameters
+    ----------
+    mark : hashable
+    read : callable
+
+    Returns
+    -------
+    object
+    """
+    with _READING:
+        found = _KEPT.pop(mark, None)
+        if found is None:
+            found = read()
+        while len(_KEPT) >= _MOST:
+            del _KEPT[next(iter(_KEPT))]
+        _KEPT[mark] = found
+        return found
+
+
+def require_columns(model: OnlineDaDiL, names: Sequence[Any] | None, width: int) -> list[Any] | None:
+    """Return the columns that a model wants by name; None: all of them, as they are.
+
+    Parameters
+    ----------
+    model : OnlineDaDiL
+    names : sequence or None
+        Columns that are there, if they have names.
+    width : int
+        How many there are.
+
+    Returns
+    -------
+    list or None
+
+    Raises
+    ------
+    InvalidInputError
+        If one is not there, or it is not known which are meant.
+    """
+    known = getattr(model, "feature_names_in_", None)
+    if known is None or names is None:
+        if width != model.n_features_in_:
+            named = "" if known is not None else " without names"
+            raise InvalidInputError(
+                f"the model has {model.n_features_in_} columns{named}, but there are {width}: select "
+                "those of the model"
+            )
+        return None
+    missing = [name for name in known.tolist() if name not in names]
+    if missing:
+        there = ", ".join(map(str, names))
+        raise InvalidInputError(
+            f"the model needs a column {missing[0]!r}, which is not there; columns are: {there}"
+        )
+    return known.tolist()  # type: ignore[no-any-return]

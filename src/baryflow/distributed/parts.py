@@ -94,18 +94,10 @@ def read_parquet(
     for other in folders[1:]:
         if other.types != first.types:
             raise InvalidInputError(f"{other.url} has other columns than {first.url}")
-    apart = [name for name in (label, domain) if name is not None]
-    _require(list(first.types), apart, ignore, columns or (), f" in {first.url}")
-    left_out = {
-        name: f"holds {kind}"
-        for name, kind in first.types.items()
-        if kind != "number" and name not in apart and name not in ignore
-    }
-    chosen = list(columns or [n for n in first.numbers if n not in apart and n not in ignore])
-    wrong = [name for name in chosen if name in left_out]
-    if wrong or not chosen:
-        what = f"column {wrong[0]!r} {left_out[wrong[0]]}" if wrong else "there is no column of numbers"
-        raise InvalidInputError(f"{what} in {first.url}: features are numbers")
+    others = {name: f"holds {kind}" for name, kind in first.types.items() if kind != "number"}
+    chosen, left_out = _Roles(label, domain, columns, ignore).choose(
+        list(first.types), others, f" in {first.url}"
+    )
     pieces = [piece for folder in folders for piece in folder.pieces]
     bare = replace(first, pieces=[], types={}, marks={})
     if domain_from_file:
@@ -155,20 +147,14 @@ def from_frame(
 
     if not hasattr(frame, "to_delayed") or not hasattr(frame, "dtypes"):
         raise InvalidInputError(f"expected a Dask data frame, got a {type(frame).__name__}")
-    apart = [name for name in (label, domain) if name is not None]
     if not frame.columns.is_unique:
         twice = frame.columns[frame.columns.duplicated()].tolist()[0]
         raise InvalidInputError(f"there are several columns called {twice!r}: rename them")
-    _require(frame.columns.tolist(), apart, ignore, columns or (), "")
-    numbers = {name: pd.api.types.is_numeric_dtype(kind) for name, kind in frame.dtypes.items()}
-    free = [name for name in frame.columns if name not in apart and name not in ignore]
-    left_out = {name: "holds no numbers" for name in free if not numbers[name]}
-    chosen = list(columns or [name for name in free if numbers[name]])
-    if not chosen or any(name in left_out for name in chosen):
-        raise InvalidInputError(
-            "features must be columns of numbers; others: " + ", ".join(map(str, left_out))
-        )
-    kept = frame[[*chosen, *apart]]
+    is_number = pd.api.types.is_numeric_dtype
+    others = {name: f"holds {kind}" for name, kind in frame.dtypes.items() if not is_number(kind)}
+    roles = _Roles(label, domain, columns, ignore)
+    chosen, left_out = roles.choose(frame.columns.tolist(), others, "")
+    kept = frame[[*chosen, *roles.apart]]
     told = repr((tokenize(kept), chosen, label, domain))
     return Parts(
         FrameReader(chosen, label, domain), kept.to_delayed(), chosen, len(chosen), label is not None,
@@ -241,18 +227,45 @@ def _are_whole(pieces: Sequence[Any], column: str | None) -> bool:
     return bool(names) and all(WHOLE.fullmatch(name) and "." not in name for name in names)
 
 
-def _require(known: Sequence[Any], apart: Sequence[Any], ignore: Any, chosen: Any, where: str) -> None:
-    """Refuse names of columns that are not there, or have two roles."""
-    for name in (*apart, *ignore, *chosen):
-        if name not in known:
-            names = ", ".join(map(str, known))
-            raise InvalidInputError(f"there is no column {name!r}{where}; columns are: {names}")
-    for name in apart:
-        if name in chosen or apart.count(name) > 1:
-            raise InvalidInputError(
-                f"column {name!r} has two roles: expected the label, the domain and the features to be "
-                "different columns"
+@dataclass(frozen=True)
+class _Roles:
+    """Which columns are what, as far as it was said."""
+
+    label: Any
+    domain: Any
+    features: Sequence[Any] | None
+    ignore: Sequence[Any]
+
+    @property
+    def apart(self) -> list[Any]:
+        """Columns beside the features."""
+        return [name for name in (self.label, self.domain) if name is not None]
+
+    def choose(
+        self, known: Sequence[Any], others: dict[Any, str], where: str
+    ) -> tuple[list[Any], dict[Any, str]]:
+        """Return the features, and columns that are left out for what they hold: no numbers."""
+        apart, wanted = self.apart, list(self.features or ())
+        for name in (*apart, *self.ignore, *wanted):
+            if name not in known:
+                names = ", ".join(map(str, known))
+                raise InvalidInputError(f"there is no column {name!r}{where}; columns are: {names}")
+        for name in apart:
+            if name in wanted or apart.count(name) > 1:
+                raise InvalidInputError(
+                    f"column {name!r} has two roles: expected the label, the domain and the features to "
+                    "be different columns"
+                )
+        free = [name for name in known if name not in apart and name not in self.ignore]
+        left_out = {name: others[name] for name in free if name in others}
+        chosen = wanted or [name for name in free if name not in others]
+        wrong = [name for name in chosen if name in others]
+        if wrong or not chosen:
+            what = (
+                f"column {wrong[0]!r} {others[wrong[0]]}" if wrong else "there is no column of numbers"
             )
+            raise InvalidInputError(f"{what}{where}: features are numbers")
+        return chosen, left_out
 
 
 def _digest(words: str) -> str:

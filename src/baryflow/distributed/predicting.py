@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from dask.delayed import delayed
 
-from baryflow.distributed.models import pack, unpack
+from baryflow.distributed.models import pack, require_columns, unpack
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.estimators.unknown import list_answers
 from baryflow.exceptions import InvalidInputError
@@ -36,14 +37,7 @@ def predict(model: OnlineDaDiL, X: Any) -> Any:
     InvalidInputError
         If it is neither, or the columns are not those of the model.
     """
-    packed, kind = delayed(pack(model)), list_answers(model).dtype
-    if hasattr(X, "map_partitions"):
-        meta = _series(np.empty(0, kind))
-        return _columns(X, model).map_partitions(
-            _predict_frame, packed, meta=meta, enforce_metadata=False
-        )
-    blocks = _array(X, model)
-    return blocks.map_blocks(_predict, packed, dtype=kind, drop_axis=1)
+    return _map(model, X, _Question("predict", LABEL, list_answers(model)[:0]))
 
 
 def predict_proba(model: OnlineDaDiL, X: Any) -> Any:
@@ -64,14 +58,8 @@ def predict_proba(model: OnlineDaDiL, X: Any) -> Any:
     InvalidInputError
         As :func:`predict`.
     """
-    packed = delayed(pack(model))
-    if hasattr(X, "map_partitions"):
-        meta = _table(np.empty((0, len(model.classes_))), model.classes_.tolist())
-        mine = _columns(X, model)
-        return mine.map_partitions(_proba_frame, packed, meta=meta, enforce_metadata=False)
-    blocks = _array(X, model)
-    chunks = (blocks.chunks[0], (len(model.classes_),))
-    return blocks.map_blocks(_proba, packed, dtype=np.float64, chunks=chunks)
+    nothing = np.empty((0, len(model.classes_)))
+    return _map(model, X, _Question("predict_proba", model.classes_.tolist(), nothing))
 
 
 def novelty(model: OnlineDaDiL, X: Any) -> Any:
@@ -91,79 +79,47 @@ def novelty(model: OnlineDaDiL, X: Any) -> Any:
     InvalidInputError
         As :func:`predict`.
     """
-    packed = delayed(pack(model))
+    return _map(model, X, _Question("novelty", "novelty", np.empty(0)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Question:
+    """What is asked of a model: a method, what its answers are called, and an answer about no row."""
+
+    method: str
+    names: Any
+    nothing: Any
+
+    def __call__(self, rows: Any, packed: bytes) -> Any:
+        """Ask; this is what workers do."""
+        return getattr(unpack(packed), self.method)(rows) if len(rows) else self.nothing
+
+    def of_frame(self, frame: Any, packed: bytes) -> Any:
+        """Ask about the rows of a frame."""
+        return self.label(self(frame, packed), frame.index)
+
+    def label(self, answers: Any, index: Any = None) -> Any:
+        """Return answers as a column of a frame, or several."""
+        import pandas as pd
+
+        if answers.ndim == 1:
+            return pd.Series(answers, index=index, name=self.names)
+        return pd.DataFrame(answers, index=index, columns=self.names)
+
+
+def _map(model: OnlineDaDiL, X: Any, question: _Question) -> Any:
+    """Ask about every block of rows; what comes is in the same blocks."""
+    packed, nothing = delayed(pack(model)), question.nothing
     if hasattr(X, "map_partitions"):
-        meta = _series(np.empty(0), name="novelty")
-        return _columns(X, model).map_partitions(
-            _novelty_frame, packed, meta=meta, enforce_metadata=False
-        )
-    return _array(X, model).map_blocks(_novelty, packed, dtype=np.float64, drop_axis=1)
-
-
-def _columns(X: Any, model: OnlineDaDiL) -> Any:
-    """Return the columns of a frame that the model wants: others are not even read."""
-    names = getattr(model, "feature_names_in_", None)
-    missing = [] if names is None else [name for name in names.tolist() if name not in X.columns]
-    if missing:
-        known = ", ".join(map(str, X.columns))
-        raise InvalidInputError(
-            f"the model needs a column {missing[0]!r}, which is not there; columns are: {known}"
-        )
-    if names is None and len(X.columns) != model.n_features_in_:
-        raise InvalidInputError(
-            f"the model has {model.n_features_in_} columns without names, the frame has "
-            f"{len(X.columns)}: select those of the model"
-        )
-    return X if names is None else X[names.tolist()]
-
-
-def _array(X: Any, model: OnlineDaDiL) -> Any:
+        names = require_columns(model, X.columns, len(X.columns))
+        mine = X if names is None else X[names]  # other columns are not even read
+        meta = question.label(nothing)
+        return mine.map_partitions(question.of_frame, packed, meta=meta, enforce_metadata=False)
     if not hasattr(X, "map_blocks") or X.ndim != 2:
         raise InvalidInputError(
             f"expected a Dask array of rows and columns, or a Dask frame, got a {type(X).__name__}"
         )
-    if X.shape[1] != model.n_features_in_:
-        raise InvalidInputError(
-            f"the model has {model.n_features_in_} columns, the array has {X.shape[1]}"
-        )
-    return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
-
-
-# -- what workers do -------------------------------------------------------------------------------
-
-
-def _predict(X: Any, packed: bytes) -> Any:
-    return unpack(packed).predict(X) if len(X) else list_answers(unpack(packed))[:0]
-
-
-def _proba(X: Any, packed: bytes) -> Any:
-    model = unpack(packed)
-    return model.predict_proba(X) if len(X) else np.empty((0, len(model.classes_)))
-
-
-def _novelty(X: Any, packed: bytes) -> Any:
-    return unpack(packed).novelty(X) if len(X) else np.empty(0)
-
-
-def _predict_frame(frame: Any, packed: bytes) -> Any:
-    return _series(_predict(frame, packed), frame.index)
-
-
-def _proba_frame(frame: Any, packed: bytes) -> Any:
-    return _table(_proba(frame, packed), unpack(packed).classes_.tolist(), frame.index)
-
-
-def _novelty_frame(frame: Any, packed: bytes) -> Any:
-    return _series(_novelty(frame, packed), frame.index, "novelty")
-
-
-def _series(values: Any, index: Any = None, name: str = LABEL) -> Any:
-    import pandas as pd
-
-    return pd.Series(values, index=index, name=name)
-
-
-def _table(values: Any, columns: list[Any], index: Any = None) -> Any:
-    import pandas as pd
-
-    return pd.DataFrame(values, index=index, columns=columns)
+    require_columns(model, None, X.shape[1])
+    blocks = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+    shape = {"drop_axis": 1} if nothing.ndim == 1 else {"chunks": (blocks.chunks[0], nothing.shape[1:])}
+    return blocks.map_blocks(question, packed, dtype=nothing.dtype, **shape)
