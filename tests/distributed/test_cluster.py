@@ -13,9 +13,10 @@ import pytest
 
 from baryflow import OnlineDaDiL, distributed, load
 from baryflow.distributed import cluster
-from baryflow.distributed.work import Work
+from baryflow.distributed.work import Work, count_waiting
 from baryflow.exceptions import UnreachableError
 from tests.distributed import histories
+from tests.runtime.test_growing import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,30 @@ def test_processes_give_the_bits_that_one_thread_gives(client, source, undisturb
     assert model.to_bytes() == undisturbed
     assert {what for _, _, what in heard} <= {"counting rows", "learning"}
     assert all(0 <= done <= total for done, total, _ in heard)
+
+
+def test_what_others_do_there_does_not_count(client):
+    from dask.delayed import delayed
+
+    held = dask_distributed.Event(client=client)
+    # Nobody has such a thing: these wait for ever, as work of others may.
+    others = client.map(abs, range(7), resources={"telescope": 1}, pure=False)
+    first = delayed(lambda event: event.wait())(held)
+    total = delayed(sum)([delayed(int)(delayed(pow)(first, n)) for n in range(1, 4)])
+    future = client.compute(total)
+    try:
+
+        def left():
+            return client.run_on_scheduler(count_waiting, root=future.key)
+
+        wait_for(lambda: left() == 1 + 3 + 3 + 1)
+        held.set()
+        assert future.result(timeout=20) == 3
+        assert left() == 0
+        assert client.run_on_scheduler(count_waiting, root="nothing") is None
+    finally:
+        held.set()
+        client.cancel(others)
 
 
 def test_workers_that_are_killed_do_no_harm(client, source, undisturbed):

@@ -17,6 +17,8 @@ from baryflow.exceptions import BaryflowError, FileFormatError
 _WIDTH = 8
 #: Seconds between two looks at how far the work is.
 _LOOK = 0.5
+#: States of a task that has to be done still.
+_UNFINISHED = ("released", "waiting", "queued", "processing", "no-worker")
 
 
 @dataclass(frozen=True)
@@ -148,8 +150,8 @@ class Work:
             with suppress(TimeoutError):
                 wait(future, timeout=_LOOK)  # type: ignore[no-untyped-call]
             if self.progress is not None:
-                left = client.run_on_scheduler(_count_waiting)
-                self.progress(max(0, total - left), total, what)
+                left = client.run_on_scheduler(count_waiting, root=future.key)
+                self.progress(0 if left is None else max(0, total - left), total, what)
             workers.check()
 
 
@@ -186,11 +188,29 @@ def _whole(store: Store, kind: type[Any], name: str) -> Any:
     return found
 
 
-def _count_waiting(dask_scheduler: Any) -> int:
-    """Return how many tasks are not done yet; runs on the scheduler."""
-    states = ("waiting", "queued", "processing", "no-worker")
-    return sum(
-        prefix.states.get(state, 0)
-        for prefix in dask_scheduler.task_prefixes.values()
-        for state in states
-    )
+def count_waiting(dask_scheduler: Any, root: Any) -> int | None:
+    """Return how many tasks have to be done for one, itself included; runs on the scheduler.
+
+    Others may have work there, too, which does not count.
+
+    Parameters
+    ----------
+    dask_scheduler : distributed.Scheduler
+    root : key
+        Of the task.
+
+    Returns
+    -------
+    int or None
+        None if it is not known: it has not come yet, or has been forgotten.
+    """
+    task = dask_scheduler.tasks.get(root)
+    if task is None:
+        return None
+    found = {task} if task.state in _UNFINISHED else set()
+    left = [*found]
+    while left:
+        new = set(left.pop().waiting_on or ()) - found
+        found |= new
+        left += new
+    return len(found)
