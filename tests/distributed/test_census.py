@@ -181,6 +181,14 @@ def test_rare_classes_are_in_the_sample_and_weights_make_up_for_it():
     assert expected[1, 2] == pytest.approx(200.0)
 
 
+@pytest.mark.parametrize(("n_sources", "least"), [(10, 200.0), (100, 100.0), (2000, 20.0)])
+def test_many_sources_do_not_make_the_sample_too_large_for_a_worker(n_sources, least):
+    counts = np.full((n_sources, 4), 1000.0)
+    nothing = np.zeros((n_sources, 4, 1))
+    table = SourceTable(counts, nothing, nothing + 1.0, np.zeros(1), np.ones(1))
+    np.testing.assert_allclose(counts * fractions(table, 10_000), max(least, 2500.0 / n_sources))
+
+
 def test_equal_rows_of_which_nobody_is_drawn_are_in_the_sample_once():
     counts = np.array([[60.0, 40.0], [0.0, 30.0]])
     means = np.array([[[1.0], [2.0]], [[0.0], [3.0]]])

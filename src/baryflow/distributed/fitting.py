@@ -43,8 +43,9 @@ def fit(
     the view; and one step of EM for the mixtures of every class of every source. All of it is made of
     small sums, merged as a tree. Where mixtures start, what the classifiers learn, and whether to adapt
     comes from a sample of about `sample_rows` that never leaves the workers: the same part of every
-    class of every source, and at least 200 rows of each. Sets that are smaller than the sample give the
-    model that ``model.fit`` gives, up to rounding.
+    class of every source, and at least 200 rows of each (fewer where that were more than four times
+    `sample_rows`, but 20). Sets that are smaller than the sample give the model that ``model.fit``
+    gives, up to rounding.
 
     Parameters
     ----------

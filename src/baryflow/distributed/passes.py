@@ -19,9 +19,12 @@ from baryflow.estimators.source_table import SourceTable
 from baryflow.estimators.sources import LabelledRows, Outlook
 from baryflow.validation import Floats, Integers
 
-#: Of every class of every source at least so many rows are in the sample, if there are so many.
+#: Of every class of every source at least so many rows are in the sample, if there are so many ...
 LEAST = 200
-#: Rows of a class that are kept of a source, however rare the class is there, where sources play.
+#: ... unless this would make the sample so many times as large as was asked for: the memory of a worker
+#: must do, however many sources there are.
+_AT_MOST = 4
+#: Rows of a class that are kept of a source, however rare the class is there.
 _FEW = 20
 #: A component's std is at least this part of the usual spread within a class.
 _FLOOR = 1e-2
@@ -98,7 +101,8 @@ def fractions(table: SourceTable, n_rows: int) -> Floats:
     """Return which part of every class of every source is drawn into a sample of about `n_rows`."""
     counts = np.maximum(table.counts, 1.0)
     even = n_rows / table.counts.sum()
-    return np.asarray(np.minimum(1.0, np.maximum(even, LEAST / counts)))
+    least = np.clip(_AT_MOST * n_rows / np.count_nonzero(table.counts), _FEW, LEAST)
+    return np.asarray(np.minimum(1.0, np.maximum(even, least / counts)))
 
 
 @dataclass(frozen=True, eq=False)
