@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from baryflow.cli.following import Stop, heed_signals
-from baryflow.cli.words import Interrupted, Line, spoken
+from baryflow.cli.words import Interrupted, Line, spoken, warnings_said
 from baryflow.exceptions import InvalidInputError
 
 #: Options of ``run`` that are for one stream in one process, and what to say about them.
@@ -111,7 +111,7 @@ def follow_on_cluster(model: Any, wish: Wish) -> None:
     from baryflow.distributed.cluster import connect
 
     with heed_signals() as stop, spoken(_GO_ON), Line(log_every=_LOG_EVERY) as line:
-        with connect(wish.address, wish.workers) as client:
+        with warnings_said(line), connect(wish.address, wish.workers) as client:
             found = follow(
                 model, wish.source, key=wish.key, output=wish.output, state=wish.state, client=client,
                 batch_size=wish.batch, drift=wish.drift, time=wish.time, events=wish.events,

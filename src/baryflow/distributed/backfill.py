@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -81,8 +81,9 @@ def follow(
     Work is cut into epochs of a target. A state is written after each, and whatever is killed, workers
     or the caller, the same call goes on from there; in the end the files are the same. When more files
     have come, the same call takes them, too: those that come later are later rows. Files that were read
-    must not change; they may be removed once their targets are done. Two callers must not work on one
-    folder of states at the same time with different files.
+    must not change: rows are not followed twice, so a file that was written again is warned of, and
+    refused if it has more or fewer rows. They may be removed once their targets are done. Two callers
+    must not work on one folder of states at the same time with different files.
 
     Parameters
     ----------
@@ -137,7 +138,7 @@ def follow(
     options = storage_options or {}
     places = [_place(one, options) for one in (state, output, events) if one is not None]
     if isinstance(source, Folder):
-        folder = Folder(_place(source.url, {}).url, source.options, source.pieces, source.types)
+        folder = replace(source, url=_place(source.url, {}).url)
     else:
         place = _place(source, options)
         folder = Folder.open(place.url, place.options)
