@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.runtime import Outputs, Recipe, Runner
-from baryflow.streams import open_source
+from baryflow.streams import open_sink, open_source
 
 COLUMNS = ["flow", "speed", "heat", "noise"]
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
@@ -84,6 +84,26 @@ def alone(model, table, folder, **how):
     runner.close()
     source.close()
     return list(outputs.predictions), list(outputs.quarantine)
+
+
+def events_alone(model, table, folder, key, **how):
+    """Return the lines of events that a runner with keys writes about one machine, which has no end."""
+    path = folder / "alone.parquet"
+    pq.write_table(table.append_column("machine", pa.array([key] * table.num_rows)), path)
+    source = open_source(path, columns=COLUMNS, time="when", key="machine")
+    sink = open_sink(folder / "alone.ndjson")
+    runner = Runner(Recipe(model, **how), source, Outputs(events=sink), keyed=True)
+    while (batch := source.read(1024)) is not None:
+        runner.handle(batch)
+    for one in (runner, source, sink):
+        one.close()
+    return (folder / "alone.ndjson").read_text().splitlines()
+
+
+def events(folder, key):
+    """Return the lines of events in the folder of a machine."""
+    files = sorted((folder / f"target={quote(key, safe='')}").glob("*.ndjson"))
+    return [line for file in files for line in file.read_text().splitlines()]
 
 
 def read(folder, key):

@@ -116,18 +116,21 @@ def test_more_files_are_gone_on_with(client, tmp_path, layout):
 
 
 def test_what_a_killed_worker_left_half_written_goes(client, tmp_path):
-    do(client, tmp_path, fleets.mixed(tmp_path / "in"))
+    events = tmp_path / "events"
+    do(client, tmp_path, fleets.mixed(tmp_path / "in"), events=events)
     places = (
         "state",
         "state/arrivals",
         "state/targets/target=10",
         "out/target=10",
         "out/_quarantine/nobody",
+        "events/target=10",
     )
     for place in places:
         (tmp_path / place).mkdir(parents=True, exist_ok=True)
         (tmp_path / place / ".000009.bary.k3x_9aqe.unfinished").write_bytes(b"half")
-    do(client, tmp_path, fleets.mixed(tmp_path / "in", 3, {"10": fleets.rows_of(2, 30, skip=100)}))
+    more = fleets.mixed(tmp_path / "in", 3, {"10": fleets.rows_of(2, 30, skip=100)})
+    do(client, tmp_path, more, events=events)
     assert not list(tmp_path.rglob(".*"))
 
 
@@ -162,6 +165,7 @@ def test_a_file_that_has_changed_is_refused(client, tmp_path):
         ({"batch_size": 8}, "begun with batch_size=16, got 8"),
         ({"time": None}, "begun with time='when', got None"),
         ({"drift": "tell"}, "begun with drift='off'"),
+        ({"events": "elsewhere"}, "begun with events=None, got '.*elsewhere'"),
     ],
 )
 def test_another_wish_is_refused(client, undisturbed, how, words):
@@ -258,7 +262,7 @@ def test_workers_that_are_killed_cost_nothing_but_time(client, tmp_path, monkeyp
     tables = {str(i): fleets.rows_of(i, 300) for i in range(6)}
     source = fleets.mixed(tmp_path / "in", tables=tables)
     (tmp_path / "calm").mkdir()
-    do(client, tmp_path / "calm", source)
+    do(client, tmp_path / "calm", source, drift="tell", events=tmp_path / "calm/events")
     ended = threading.Event()
     killed = []
 
@@ -277,13 +281,15 @@ def test_workers_that_are_killed_cost_nothing_but_time(client, tmp_path, monkeyp
     killer = threading.Thread(target=kill)
     killer.start()
     try:
-        summary = do(client, tmp_path / "wild", source)
+        summary = do(client, tmp_path / "wild", source, drift="tell", events=tmp_path / "wild/events")
     finally:
         ended.set()
         killer.join()
     assert len(set(killed)) == 3
     assert summary.predicted == 1800
-    assert fleets.content(tmp_path / "wild/out") == fleets.content(tmp_path / "calm/out")
+    for name in ("out", "events"):
+        assert fleets.content(tmp_path / "wild" / name) == fleets.content(tmp_path / "calm" / name)
+    assert len(fleets.events(tmp_path / "wild/events", "5")) >= 18  # a batch of 16 rows, each
 
 
 def _epochs(states):

@@ -32,7 +32,7 @@ def command(model, source, folder, *more):
     return [
         sys.executable, "-m", "baryflow", "run", str(model), str(source), "--dask", "local",
         "--workers", "1", "--key", "machine", "--time", "when", "-o", str(folder / "out"),
-        "--checkpoint", str(folder / "state"), *more,
+        "--checkpoint", str(folder / "state"), "--events", str(folder / "events"), *more,
     ]  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def test_a_caller_that_is_stopped_or_killed_can_be_called_again(client, model, t
     calm, wild = tmp_path / "calm", tmp_path / "wild"
     follow(
         load(model), source, key="machine", time="when", drift="tell", output=calm / "out",
-        state=calm / "state", client=client,
+        state=calm / "state", events=calm / "events", client=client,
     )  # fmt: skip
     code, words = start_and(signal.SIGINT, (model, source, wild), wild / "state/targets", 1)
     assert (code, words.splitlines()) == (
@@ -77,7 +77,7 @@ def test_a_caller_that_is_stopped_or_killed_can_be_called_again(client, model, t
         0,
         ["2,400 rows of 4 machines = 2,400 predicted + 0 quarantined"],
     )
-    for name in ("out", "state/targets"):
+    for name in ("out", "events", "state/targets"):
         assert fleets.content(wild / name) == fleets.content(calm / name)
     assert done.items() <= fleets.content(wild / "state/targets").items()
 
@@ -90,6 +90,7 @@ def test_a_caller_that_is_stopped_or_killed_can_be_called_again(client, model, t
         (["--dask", "tcp://127.0.0.1:1"], "the number of workers is for 'local'"),
         (["--key", "flow"], "'flow' is a feature of the model"),
         (["-o", "-"], "name it, -o FOLDER"),
+        (["--events", "-"], "name it, --events FOLDER"),
     ],
 )
 def test_what_makes_no_sense_on_a_cluster_is_refused(model, tmp_path, more, words):
@@ -131,11 +132,12 @@ def test_an_object_store_holds_all_of_it(client, tmp_path):
         there = here | {
             "output": "s3://plant/out",
             "state": "s3://plant/state",
+            "events": "s3://plant/events",
             "storage_options": options,
         }
         follow(
             fleets.fit(), tmp_path / "in", output=tmp_path / "out", state=tmp_path / "state",
-            client=client, **here,
+            events=tmp_path / "events", client=client, **here,
         )  # fmt: skip
         first = follow(fleets.fit(), "s3://plant/in", client=client, **there)
         # What is lost is done again, from the state before.
@@ -143,8 +145,10 @@ def test_an_object_store_holds_all_of_it(client, tmp_path):
         store.rm("plant/out/target=10/000004.parquet")
         assert follow(fleets.fit(), "s3://plant/in", client=client, **there) == first
         store.get("plant/out/", str(tmp_path / "fetched"), recursive=True)
+        store.get("plant/events/", str(tmp_path / "told"), recursive=True)
     finally:
         server.stop()
     assert first.predicted == sum(fleets.ROWS)
     assert fleets.content(tmp_path / "fetched") == fleets.content(tmp_path / "out")
+    assert fleets.content(tmp_path / "told") == fleets.content(tmp_path / "events")
     assert pq.read_table(tmp_path / "fetched").num_rows == first.predicted

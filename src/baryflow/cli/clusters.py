@@ -10,12 +10,11 @@ import click
 from click.core import ParameterSource
 
 from baryflow.cli.following import Stop, heed_signals
-from baryflow.cli.words import Interrupted, Line, spoken
+from baryflow.cli.words import Interrupted, Line, spoken, warnings_said
 from baryflow.exceptions import InvalidInputError
 
 #: Options of ``run`` that are for one stream in one process, and what to say about them.
 ALONE = {
-    "events": "events of a folder are not written",
     "quarantine": "rows that cannot be used are in the folder of predictions, under _quarantine",
     "save_to": "there are many models: --checkpoint keeps them",
     "normal": "it is what is normal on one machine",
@@ -51,6 +50,7 @@ class Wish:
     key, time : str or None
     batch : int
     drift : str
+    events : str or None
     """
 
     address: str
@@ -62,6 +62,7 @@ class Wish:
     time: str | None
     batch: int
     drift: str
+    events: str | None = None
 
 
 def refuse_options(context: click.Context, alone: dict[str, str]) -> None:
@@ -102,16 +103,19 @@ def follow_on_cluster(model: Any, wish: Wish) -> None:
         raise InvalidInputError("--dask is for many machines: --key COLUMN says whose a row is")
     if wish.output == "-":
         raise InvalidInputError("--dask writes a folder of Parquet files: name it, -o FOLDER")
+    if wish.events == "-":
+        raise InvalidInputError("--dask writes a folder of events: name it, --events FOLDER")
     if wish.state is None:
         raise InvalidInputError("--dask keeps the state of each machine: --checkpoint FOLDER says where")
     from baryflow.distributed.backfill import follow
     from baryflow.distributed.cluster import connect
 
     with heed_signals() as stop, spoken(_GO_ON), Line(log_every=_LOG_EVERY) as line:
-        with connect(wish.address, wish.workers) as client:
+        with warnings_said(line), connect(wish.address, wish.workers) as client:
             found = follow(
                 model, wish.source, key=wish.key, output=wish.output, state=wish.state, client=client,
-                batch_size=wish.batch, drift=wish.drift, time=wish.time, progress=Bar(line, stop),
+                batch_size=wish.batch, drift=wish.drift, time=wish.time, events=wish.events,
+                progress=Bar(line, stop),
             )  # fmt: skip
         used = f"{found.predicted:,} predicted"
         if found.predicted != found.used:

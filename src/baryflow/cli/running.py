@@ -87,8 +87,8 @@ class Duration(click.ParamType[float]):
 @click.option("--tail", is_flag=True, help="The file grows: wait for more of it.")
 @click.option(
     "--dask", metavar="ADDRESS|local",
-    help="INPUT is a folder of Parquet files, with --key: follow it on a cluster. -o and --checkpoint "
-    "are folders, too, or URLs such as s3://bucket/folder.",
+    help="INPUT is a folder of Parquet files, with --key: follow it on a cluster. -o, --events and "
+    "--checkpoint are folders, too, or URLs such as s3://bucket/folder.",
 )  # fmt: skip
 @click.option("--workers", type=WholeNumber(1), help="Processes for --dask local.  [default: all cores]")
 def run(
@@ -124,7 +124,7 @@ def run(
     if dask is not None:
         with spoken():
             refuse_options(click.get_current_context(), ALONE)
-            wish = Wish(dask, workers, source, output, checkpoint, key, time, batch, drift)
+            wish = Wish(dask, workers, source, output, checkpoint, key, time, batch, drift, events)
             follow_on_cluster(_load(model, time, key)[0], wish)
         return
     with spoken("interrupted."), contextlib.ExitStack() as stack:

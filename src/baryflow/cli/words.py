@@ -6,11 +6,12 @@ import math
 import os
 import shutil
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import IO, Any, Self
+from typing import IO, Any, Self, TextIO
 
 import click
 
@@ -52,6 +53,31 @@ class Line:
     def __exit__(self, *_: object) -> None:
         if self._shown:
             click.echo(err=True)
+
+
+@contextmanager
+def warnings_said(shown: Line) -> Iterator[None]:
+    """Say warnings that are for users as lines that stay, without where in the code they come from."""
+    before = warnings.showwarning
+
+    def say(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if issubclass(category, UserWarning):
+            shown.say(f"warning: {message}")
+        else:
+            before(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = say
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
 
 
 class WholeNumber(click.ParamType[int]):

@@ -12,11 +12,12 @@ from baryflow import container
 from baryflow.distributed.arrivals import folder_of, numbered
 from baryflow.distributed.models import remember
 from baryflow.distributed.store import Store
-from baryflow.distributed.tables import write_predictions, write_quarantine
+from baryflow.distributed.tables import write_events, write_predictions, write_quarantine
 from baryflow.estimators.unknown import list_answers
 from baryflow.exceptions import FileFormatError
 from baryflow.persistence import open_content
-from baryflow.runtime import Followed, Recipe, Rows
+from baryflow.runtime import Event, Followed, Recipe, Rows
+from baryflow.runtime.events import tell_rejected
 from baryflow.runtime.followed import FollowedState
 from baryflow.streams.batches import Rejected
 
@@ -64,6 +65,8 @@ class Plan:
     batch_size : int
     drift : str
     epoch_rows : int
+    events : str or None
+        Where events go to, if they are wanted.
     """
 
     source: str
@@ -74,6 +77,7 @@ class Plan:
     batch_size: int
     drift: str
     epoch_rows: int
+    events: str | None = None
 
 
 @dataclass(frozen=True)
@@ -85,12 +89,15 @@ class Errand:
     source, state, output : Store
     mark : str
         Of the model: workers that know it need not read it again.
+    events : Store or None
+        None: nobody wants them.
     """
 
     source: Store
     state: Store
     output: Store
     mark: str
+    events: Store | None = None
 
     @cached_property
     def plan(self) -> Plan:
@@ -194,7 +201,8 @@ class Target:
                 raise FileFormatError("its state is not of these files: give it a folder of its own")
         if self.has_work:
             for store in self._stores():
-                store.sweep()
+                if store is not None:
+                    store.sweep()
 
     @property
     def has_work(self) -> bool:
@@ -220,26 +228,37 @@ class Target:
 
     def _follow(self, followed: Followed, some: Slice) -> None:
         errand, name = self.errand, numbered(self.done)
-        outcome = followed.take(some.rows)
+        with READING:  # warnings become events, and Python catches those of all threads together
+            outcome = followed.take(some.rows)
         drifts = sum(event.kind == "drift" for event in outcome.events)
         n_rows, n_bad = some.stop - some.start, len(some.rejected)
         counts = Counts(n_rows, n_rows - n_bad, len(outcome.records), n_bad, drifts)
-        states, predictions, aside = self._stores()
+        states, predictions, aside, told = self._stores()
         if outcome.records:
             labels = list_answers(errand.recipe().model).tolist()
             write_predictions(predictions, f"{name}.parquet", self.key, outcome.records, labels)
         if some.rejected:
             write_quarantine(aside, f"{name}.parquet", self.key, some.rejected)
+        if told is not None and (events := self._name_events(outcome.events, some.rejected)):
+            write_events(told, f"{name}.ndjson", events)
         # The state comes last: if it is there, so is all that came of the epoch.
         states.keep(Standing(self.key, self.counts + counts, followed.state()), f"{name}.bary")
         if self.done >= _KEPT:
             states.drop(f"{numbered(self.done - _KEPT)}.bary")
         self.done, self.counts = self.done + 1, self.counts + counts
 
-    def _stores(self) -> tuple[Store, Store, Store]:
-        """Return where its states are, its predictions, and its rows that could not be used."""
+    def _name_events(self, events: list[Event], rejected: list[Rejected]) -> list[Event]:
+        """Return all that happened in an epoch, in the order of the rows, with its key."""
+        bad = [tell_rejected(row, row.position) for row in rejected]
+        together = sorted([*bad, *events], key=lambda event: event.position)
+        return [event.named(self.key) for event in together]
+
+    def _stores(self) -> tuple[Store, Store, Store, Store | None]:
+        """Return where its states are, its predictions, rows that could not be used, and events."""
         errand, folder = self.errand, folder_of(self.key)
-        return errand.states(self.key), errand.output / folder, errand.output / "_quarantine" / folder
+        output, events = errand.output, errand.events
+        aside, told = output / "_quarantine" / folder, None if events is None else events / folder
+        return errand.states(self.key), output / folder, aside, told
 
     def _resume(self) -> Followed:
         recipe = self.errand.recipe()

@@ -36,6 +36,8 @@ class Arrival:
         The first piece in which each of them is.
     nameless : int
         Rows that do not say whose they are.
+    marks : dict of str → str
+        What the file system said of each file, as in :class:`Folder`.
     """
 
     pieces: list[Piece]
@@ -43,6 +45,7 @@ class Arrival:
     rows: Integers
     first: Integers
     nameless: int
+    marks: dict[str, str] = field(default_factory=dict)
 
     @property
     def files(self) -> dict[str, int]:

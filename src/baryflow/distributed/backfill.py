@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,7 @@ def follow(
     batch_size: int = 32,
     drift: str = "off",
     time: str | None = None,
+    events: str | Path | None = None,
     epoch_rows: int = EPOCH_ROWS,
     storage_options: dict[str, Any] | None = None,
     client: Any = None,
@@ -80,8 +81,9 @@ def follow(
     Work is cut into epochs of a target. A state is written after each, and whatever is killed, workers
     or the caller, the same call goes on from there; in the end the files are the same. When more files
     have come, the same call takes them, too: those that come later are later rows. Files that were read
-    must not change; they may be removed once their targets are done. Two callers must not work on one
-    folder of states at the same time with different files.
+    must not change: rows are not followed twice, so a file that was written again is warned of, and
+    refused if it has more or fewer rows. They may be removed once their targets are done. Two callers
+    must not work on one folder of states at the same time with different files.
 
     Parameters
     ----------
@@ -100,6 +102,10 @@ def follow(
         Whether drift is watched for, and what to do about it.
     time : str, optional
         Column that is repeated beside each prediction.
+    events : str or path, optional
+        Folder for what happened to each target, likewise: when it drifted, what it learned from each
+        batch, columns that are not as they should be, rows that cannot be used. They are lines of NDJSON
+        in ``events/target=…/000000.ndjson`` and so on, as ``baryflow run --events`` writes them.
     epoch_rows : int
         Rows of a target from one state to the next.
     storage_options : dict, optional
@@ -130,9 +136,9 @@ def follow(
     if drift not in _DRIFT:
         raise InvalidInputError(f"drift must be one of {', '.join(_DRIFT)}, got {drift!r}")
     options = storage_options or {}
-    places = [_place(one, options) for one in (state, output)]
+    places = [_place(one, options) for one in (state, output, events) if one is not None]
     if isinstance(source, Folder):
-        folder = Folder(_place(source.url, {}).url, source.options, source.pieces, source.types)
+        folder = replace(source, url=_place(source.url, {}).url)
     else:
         place = _place(source, options)
         folder = Folder.open(place.url, place.options)
@@ -140,6 +146,7 @@ def follow(
     plan = Plan(
         folder.url, places[1].url, key, time, _columns(model, folder, key, time),
         as_count(batch_size, "batch_size"), drift, as_count(epoch_rows, "epoch_rows"),
+        places[2].url if events is not None else None,
     )  # fmt: skip
     errand = _begin(plan, model.to_bytes(), Store(folder.url, folder.options), *places)
     with _client(client) as present, told_if_gone():
@@ -216,10 +223,10 @@ def _keep_apart(source: str, others: list[str]) -> None:
             raise InvalidInputError(
                 f"{one} is in {source}, where rows are read from: name another folder"
             )
-    if others[0] == others[1]:
-        raise InvalidInputError(
-            f"states and predictions need folders of their own, got {others[0]} twice"
-        )
+        if others.count(one) > 1:
+            raise InvalidInputError(
+                f"states, predictions and events need folders of their own, got {one} twice"
+            )
 
 
 def _columns(model: OnlineDaDiL | SignalModel, folder: Folder, key: str, time: str | None) -> list[str]:
@@ -247,15 +254,18 @@ def _columns(model: OnlineDaDiL | SignalModel, folder: Folder, key: str, time: s
     return chosen
 
 
-def _begin(plan: Plan, model: bytes, source: Store, state: Store, output: Store) -> Errand:
+def _begin(
+    plan: Plan, model: bytes, source: Store, state: Store, output: Store, events: Store | None = None
+) -> Errand:
     """Write down what is wanted, or check that it is what was wanted before."""
     before = state.load(Plan, "plan.bary")
     if before is None:
-        if not output.is_empty():
-            raise InvalidInputError(
-                f"{output.url} holds files already, but {state.url} does not know of them: name an "
-                "empty folder for predictions, or the states that belong to these"
-            )
+        for what, store in (("predictions", output), ("events", events)):
+            if store is not None and not store.is_empty():
+                raise InvalidInputError(
+                    f"{store.url} holds files already, but {state.url} does not know of them: name an "
+                    f"empty folder for {what}, or the states that belong to these"
+                )
         state.keep(plan, "plan.bary")
         before = plan
     for one in fields(Plan):
@@ -273,7 +283,8 @@ def _begin(plan: Plan, model: bytes, source: Store, state: Store, output: Store)
             f"{state.url} was begun with another model than the one given: give that one "
             f"({state.url}/model.bary), or name another folder for states"
         )
-    return Errand(source, state, output, sha256(model + repr(plan).encode()).hexdigest())
+    mark = sha256(model + repr(plan).encode()).hexdigest()
+    return Errand(source, state, output, mark, events)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -56,6 +57,11 @@ def list_arrivals(client: Any, errand: Errand, folder: Folder, progress: Progres
         If what was counted before is damaged.
     UnreachableError
         If workers die again and again.
+
+    Warns
+    -----
+    UserWarning
+        If files were written again, with as many rows as before.
     """
     known: list[Arrival] = []
     while True:
@@ -75,12 +81,30 @@ def list_arrivals(client: Any, errand: Errand, folder: Folder, progress: Progres
                 f"{path} had {rows} rows when it was counted, and has {now[path]}: files must stay as "
                 "they are; write new rows to new files"
             )
+    if words := _describe_rewritten(known, folder):
+        # No error: folders that were copied or restored look the same, and are as good.
+        warnings.warn(words, UserWarning, stacklevel=4)  # who called follow
     if new:
         _sweep(errand, len(known))
         arrival = _count(client, errand, folder, new, len(known), progress)
         errand.state.keep(arrival, name)
         known.append(arrival)
     return known
+
+
+def _describe_rewritten(known: Sequence[Arrival], folder: Folder) -> str:
+    """Say which files are not those that were counted, by what the file system tells; "" if none."""
+    before = {path: mark for arrival in known for path, mark in arrival.marks.items()}
+    again = [path for path, now in folder.marks.items() if now and before.get(path, "") not in ("", now)]
+    if not again:
+        return ""
+    files = f"{again[0]} was written again after its rows were counted"
+    if len(again) > 1:
+        files = f"{len(again):,} files were written again after they were counted, first {again[0]}"
+    return (
+        f"{files}: rows that were followed already are not followed again. If there are others now, "
+        "write them to new files; if it is a copy of what was there, all is well"
+    )
 
 
 def _sweep(errand: Errand, number: int) -> None:
@@ -116,6 +140,7 @@ def _count(
         np.array([together.found[key][1] for key in keys], dtype=np.int64),
         np.array([together.found[key][0] for key in keys], dtype=np.int64),
         together.nameless,
+        {path: folder.marks[path] for path in count_files(pieces) if path in folder.marks},
     )
 
 

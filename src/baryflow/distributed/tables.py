@@ -1,4 +1,4 @@
-"""Records as Parquet: the same records are the same bytes."""
+"""Records as Parquet, events as NDJSON: the same records are the same bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from baryflow.distributed.store import Store
+from baryflow.runtime import Event
 from baryflow.streams.batches import Rejected
+from baryflow.streams.sinks import encode_record
 
 
 def write_predictions(
@@ -62,6 +64,19 @@ def write_quarantine(store: Store, name: str, key: str, rejected: Sequence[Rejec
         "raw": pa.array([row.raw for row in rejected], pa.string()),
     }
     store.write(name, _pack(pa.table(columns)))
+
+
+def write_events(store: Store, name: str, events: Sequence[Event]) -> None:
+    """Write what happened, a line each, as ``baryflow run --events`` does.
+
+    Parameters
+    ----------
+    store : Store
+    name : str
+        Of the file.
+    events : sequence of Event
+    """
+    store.write(name, "".join(encode_record(event.record()) for event in events).encode())
 
 
 def _kind(labels: Sequence[Any]) -> Any:

@@ -17,6 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from baryflow.streams.batches import Rejected
+
 
 @dataclass(frozen=True)
 class Event:
@@ -47,3 +49,33 @@ class Event:
         dict
         """
         return {"event": self.kind, "position": self.position, "words": self.words, **self.details}
+
+    def named(self, key: str) -> Event:
+        """Return it with the key of the machine to which it happened.
+
+        Parameters
+        ----------
+        key : str
+
+        Returns
+        -------
+        Event
+        """
+        words = f"{key}: {self.words}" if key else self.words
+        return Event(self.kind, self.position, words, {"key": key, **self.details})
+
+
+def tell_rejected(row: Rejected, position: int) -> Event:
+    """Return the event of a row that could not be used.
+
+    Parameters
+    ----------
+    row : Rejected
+    position : int
+        The last row that was read by then.
+
+    Returns
+    -------
+    Event
+    """
+    return Event("quarantine", position, f"row {row.position}: {row.reason}", {"reason": row.reason})

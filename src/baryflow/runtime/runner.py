@@ -10,7 +10,7 @@ from baryflow import container
 from baryflow.exceptions import InvalidInputError
 from baryflow.persistence import open_content
 from baryflow.runtime.checkpoint import Checkpoint, Standing
-from baryflow.runtime.events import Event
+from baryflow.runtime.events import Event, tell_rejected
 from baryflow.runtime.fleet import Fleet
 from baryflow.runtime.followed import Followed, Outcome, Recipe, by_key
 from baryflow.streams import Batch, Sink, Source
@@ -201,8 +201,7 @@ class Runner:
             if self.outputs.quarantine is not None:
                 record = asdict(row)
                 self.outputs.quarantine.write([record if row.offset else _without(record, "offset")])
-            words = f"row {row.position}: {row.reason}"
-            self._tell(Event("quarantine", totals.position, words, {"reason": row.reason}))
+            self._tell(tell_rejected(row, totals.position))
         totals.quarantined += len(batch.rejected)
         totals.read += len(batch.rejected) + len(batch.rows)
         totals.used += len(batch.rows)
@@ -333,10 +332,7 @@ def _named(outcome: Outcome, key: str, keyed: bool) -> Outcome:
         return outcome
     return Outcome(
         [{"key": key, **record} for record in outcome.records],
-        [
-            Event(e.kind, e.position, f"{key}: {e.words}" if key else e.words, {"key": key, **e.details})
-            for e in outcome.events
-        ],
+        [event.named(key) for event in outcome.events],
     )
 
 

@@ -1,0 +1,121 @@
+"""What happened to each target of a fleet, and when."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from baryflow.distributed import follow
+from baryflow.distributed.advancing import Errand, Plan
+from baryflow.distributed.cluster import connect
+from baryflow.distributed.grouping import Group, follow_group
+from baryflow.distributed.store import Store
+from baryflow.exceptions import InvalidInputError
+from tests.distributed import fleets
+
+MODEL = fleets.fit()
+HOW = {"batch_size": 16, "drift": "tell"}
+
+
+@pytest.fixture(scope="module")
+def client():
+    with connect("local", 1) as present:
+        yield present
+
+
+def do(client, folder, **how):
+    places = {name: folder / name for name in ("output", "state", "events")}
+    how = {"key": "machine", "time": "when", "epoch_rows": 24, **HOW, **places} | how
+    return follow(MODEL, folder / "in", client=client, **how)
+
+
+def changing(number):
+    """Return the rows of a machine with a value that cannot be, which drifts after 400 rows."""
+    table = fleets.rows_of(number, 600)
+    values = np.stack([table[name].to_numpy() for name in fleets.COLUMNS])
+    values[:, 400:] = 3.0 * values[::-1, 400:]
+    values[2, 20 * number] = 1e6
+    return pa.table({"when": table["when"], **dict(zip(fleets.COLUMNS, values, strict=True))})
+
+
+@pytest.mark.parametrize("layout", [fleets.by_folder, fleets.mixed])
+def test_events_are_those_of_a_runner(client, tmp_path, layout):
+    tables = {"1": changing(1), "a/b .": changing(2), "": fleets.rows_of(3), "few": fleets.rows_of(3)}
+    layout(tmp_path / "in", tables=tables)
+    summary = do(client, tmp_path)
+    found = {key: fleets.events(tmp_path / "events", key) for key in ("1", "a/b .")}
+    for key, lines in found.items():
+        assert lines == fleets.events_alone(MODEL, tables[key], tmp_path, key, **HOW)
+    told = [json.loads(line) for lines in found.values() for line in lines]
+    assert {event["event"] for event in told} == {"batch", "drift", "column"}
+    drifts = [event for event in told if event["event"] == "drift"]
+    assert summary.drifts == len(drifts)
+    assert min(event["position"] for event in drifts) > 400
+    # Of five rows nothing is learned, and nothing happened: no file, no folder.
+    assert len(list((tmp_path / "events").iterdir())) == 2
+
+
+def test_rows_that_cannot_be_used_are_told_of_where_they_are(client, tmp_path):
+    table = fleets.rows_of(0)
+    flow = table["flow"].to_numpy().copy()
+    flow[[3, 40, 41]] = np.inf
+    table = table.set_column(1, "flow", pa.array(flow))
+    fleets.mixed(tmp_path / "in", tables={"7": table, "8": fleets.rows_of(1)})
+    do(client, tmp_path)
+    found = [json.loads(line) for line in fleets.events(tmp_path / "events", "7")]
+    told = [(event["event"], event["position"]) for event in found]
+    assert told == [
+        ("quarantine", 4), ("batch", 17), ("batch", 33), ("quarantine", 41), ("quarantine", 42),
+        ("batch", 51), ("batch", 67),
+    ]  # fmt: skip
+    # A runner tells of them as it reads, and does not know whose they are.
+    alone = [json.loads(line) for line in fleets.events_alone(MODEL, table, tmp_path, "7", **HOW)]
+    bad = [event for event in alone if event["event"] == "quarantine"]
+    named = [event | {"key": "7", "words": f"7: {event['words']}"} for event in bad]
+    assert [event for event in found if event["event"] == "quarantine"] == named
+    assert [event for event in found if event not in named] == [e for e in alone if e not in bad]
+
+
+def test_what_is_done_again_becomes_the_same_events(client, tmp_path):
+    fleets.by_folder(tmp_path / "in", tables={"1": fleets.rows_of(0)})
+    do(client, tmp_path, epoch_rows=8)
+    whole = fleets.content(tmp_path / "events")
+    for name in ("state/targets", "events"):
+        for path in (tmp_path / name / "target=1").iterdir():
+            path.unlink()
+    do(client, tmp_path, epoch_rows=8)
+    assert fleets.content(tmp_path / "events") == whole
+    # Every other epoch completes a batch; of those in which nothing happened there is no file.
+    assert list(whole) == [f"target=1/00000{epoch}.ndjson" for epoch in (1, 3, 5, 7)]
+
+
+def test_events_need_a_folder_of_their_own(client, tmp_path):
+    fleets.mixed(tmp_path / "in")
+    with pytest.raises(InvalidInputError, match="where rows are read from"):
+        do(client, tmp_path, events=tmp_path / "in/events")
+    for name in ("output", "state"):
+        with pytest.raises(InvalidInputError, match=f"need folders of their own, got .*{name} twice"):
+            do(client, tmp_path, events=tmp_path / name)
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events/of-others").touch()
+    with pytest.raises(InvalidInputError, match=r"holds files already.* empty folder for events"):
+        do(client, tmp_path)
+    assert not (tmp_path / "state").exists()
+
+
+def test_threads_of_a_worker_do_not_hear_of_columns_of_others(client, tmp_path):
+    tables = {str(number): changing(number) for number in range(1, 5)}
+    fleets.by_folder(tmp_path / "in", tables=tables)
+    do(client, tmp_path)
+    calm = fleets.content(tmp_path / "events")
+    for path in [*tmp_path.glob("state/targets/*/*"), *tmp_path.glob("events/*/*")]:
+        path.unlink()
+    state = Store(str(tmp_path / "state"))
+    stores = [Store(str(tmp_path / name)) for name in ("in", "state", "output")]
+    errand = Errand(*stores, repr(state.load(Plan, "plan.bary")), Store(str(tmp_path / "events")))
+    with ThreadPoolExecutor(len(tables)) as threads:
+        groups = [Group(n, errand, [key], 1) for n, key in enumerate(tables)]
+        assert not any(report.failed for report in threads.map(follow_group, groups))
+    assert fleets.content(tmp_path / "events") == calm
