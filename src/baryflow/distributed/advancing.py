@@ -10,7 +10,7 @@ import numpy as np
 
 from baryflow import container
 from baryflow.distributed.arrivals import folder_of, numbered
-from baryflow.distributed.models import remember
+from baryflow.distributed.models import CATCHING, remember
 from baryflow.distributed.store import Store
 from baryflow.distributed.tables import write_events, write_predictions, write_quarantine
 from baryflow.estimators.unknown import list_answers
@@ -228,7 +228,7 @@ class Target:
 
     def _follow(self, followed: Followed, some: Slice) -> None:
         errand, name = self.errand, numbered(self.done)
-        with READING:  # warnings become events, and Python catches those of all threads together
+        with CATCHING:  # warnings become events, and Python catches those of all threads together
             outcome = followed.take(some.rows)
         drifts = sum(event.kind == "drift" for event in outcome.events)
         n_rows, n_bad = some.stop - some.start, len(some.rejected)

@@ -14,9 +14,9 @@ from baryflow.persistence import open_content
 #: What a process has read, the last of it last; no more than it is likely to be asked for at a time.
 _KEPT: dict[Hashable, Any] = {}
 _MOST = 4
-#: Threads of a worker ask for a model at the same time; one of them reads it. Beside being done once, it
-#: silences warnings, which is a matter of the whole process.
-_READING = Lock()
+#: Held while warnings are caught or silenced, which Python does for all threads of a process together:
+#: while a model is read (by one thread, if several ask for it) and while one is followed.
+CATCHING = Lock()
 
 
 def pack(model: Any) -> bytes:
@@ -68,7 +68,7 @@ def remember(mark: Hashable, read: Callable[[], Any]) -> Any:
     -------
     object
     """
-    with _READING:
+    with CATCHING:
         found = _KEPT.pop(mark, None)
         if found is None:
             found = read()
