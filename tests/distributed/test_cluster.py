@@ -51,7 +51,7 @@ def test_processes_give_the_bits_that_one_thread_gives(client, source, undisturb
     heard = []
     model = fit(source, client, progress=lambda *how: heard.append(how))
     assert model.to_bytes() == undisturbed
-    assert {what for _, _, what in heard} <= {"counting rows", "learning"}
+    assert {what for _, _, what in heard} <= {"counting rows", "sampling rows", "learning"}
     assert all(0 <= done <= total for done, total, _ in heard)
 
 

@@ -17,7 +17,7 @@ from baryflow.distributed.blocks import Reader
 from baryflow.distributed.draws import draw
 from baryflow.distributed.models import pack, require_columns, unpack
 from baryflow.distributed.parts import Parts
-from baryflow.distributed.store import Store
+from baryflow.distributed.store import place
 from baryflow.distributed.work import Work
 from baryflow.estimators.follower import FollowerState
 from baryflow.estimators.online_dadil import OnlineDaDiL
@@ -81,10 +81,11 @@ def absorb(
     if checkpoint is not None:
         # What is kept of rows was seen with the model's limits and in its view.
         seen_by = hashlib.sha256(packed).hexdigest()[:16]
-        store = Store(checkpoint, storage_options or {}) / f"target-{parts.identity}-{seen_by}"
+        store = place(checkpoint, storage_options) / f"target-{parts.identity}-{seen_by}"
     work = Work(client, store, progress)
     base = delayed(packed)
-    looked = work.over("look", Looked, parts.pieces, partial(_look, reader), _merge_looks, base)
+    look = work.over("look", Looked, parts.pieces, partial(_look, reader), _merge_looks, base)
+    looked = work.hold(look, "looking at the target")
     summed = work.over(
         "summary", Summed, parts.pieces, partial(_summarise, reader), _merge_sums, base, looked
     )

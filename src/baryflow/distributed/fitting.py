@@ -12,8 +12,8 @@ import numpy as np
 
 from baryflow.distributed.census import Census, Roll, merge_censuses, take_census
 from baryflow.distributed.parts import Parts
-from baryflow.distributed.sources import Plan, learn_sources
-from baryflow.distributed.store import Store
+from baryflow.distributed.sources import FitPlan, learn_sources
+from baryflow.distributed.store import place
 from baryflow.distributed.work import Work
 from baryflow.estimators.learned import Learned
 from baryflow.estimators.online_dadil import OnlineDaDiL
@@ -56,7 +56,8 @@ def fit(
     sample_rows : int
         Of all rows, about so many teach the classifiers.
     checkpoint : str, optional
-        An fsspec URL: results of pieces are kept there, so that the same call after a kill goes on.
+        A folder that the caller and all workers see, or an fsspec URL: results of pieces are kept there,
+        so that the same call after a kill goes on.
     storage_options : dict, optional
         For the file system of `checkpoint`.
     client : distributed.Client, optional
@@ -154,10 +155,10 @@ class Fit:
         options = source_options(model, roll.classes, len(roll.sources))
         manner_of(model, len(roll.classes))  # refuses what cannot be before the long work
         parameters = {n: v for n, v in model.get_params().items() if n not in ("verbose", "n_jobs")}
-        work = self._work(repr((self.sample_rows, sorted(parameters.items()))))
+        work = self._work(repr(_exactly({**parameters, "sample_rows": self.sample_rows})))
         learned = None if work.store is None else work.store.load(Learned, "learned.bary")
         if learned is None:
-            plan = Plan(
+            plan = FitPlan(
                 roll, options, switches(model), model.predictor, rehearsing=model.rehearse,
                 sample_rows=self.sample_rows,
             )  # fmt: skip
@@ -171,10 +172,19 @@ class Fit:
         """Return where work is done and kept: apart for other parts, and for other parameters."""
         store = None
         if self.checkpoint is not None:
-            store = Store(self.checkpoint, self.storage_options or {}) / self.parts.identity
+            store = place(self.checkpoint, self.storage_options) / self.parts.identity
             if told:
                 store = store / hashlib.sha256(told.encode()).hexdigest()[:16]
         return Work(self.client, store, self.progress)
+
+
+def _exactly(value: Any) -> Any:
+    """Return a parameter as plain values, to the last digit and entry: arrays do not show all."""
+    if isinstance(value, dict):
+        return sorted((repr(_exactly(key)), _exactly(one)) for key, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return [_exactly(one) for one in value]
+    return _exactly(np.asarray(value).tolist()) if hasattr(value, "__array__") else value
 
 
 @one_thread  # bits depend on it

@@ -55,7 +55,7 @@ from baryflow.estimators.threads import one_thread
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class FitPlan:
     """How the model is learned, with what the first look has given."""
 
     roll: Roll
@@ -71,16 +71,18 @@ class Plan:
         return self.roll.table
 
 
-def learn_sources(work: Work, parts: Parts, plan: Plan) -> Any:
+def learn_sources(work: Work, parts: Parts, plan: FitPlan) -> Any:
     """Return a task that gives what the sources teach; all of it is done by workers.
 
-    The second look gives the view and a sample. Mixtures start from the sample and take one step of EM
-    with all rows, the third look; the classifiers and the rehearsal learn from the sample meanwhile.
+    The second look gives the view and a sample, and is taken at once: no rows are kept for the third.
+    Mixtures start from the sample and take one step of EM with all rows, the third look; the classifiers
+    and the rehearsal learn from the sample meanwhile.
     """
     shared = delayed(plan, traverse=False)  # one node of the graph, however many tasks need it
-    second = work.over(
+    looks = work.over(
         "second", Second, parts.pieces, partial(_look_again, parts.reader), merge_second, shared
     )
+    second = work.hold(looks, "sampling rows")
     outlook = delayed(_outlook)(second, shared)
     rows, even = delayed(_weighted)(second, shared), delayed(_even)(second, shared)
     start = delayed(_start)(rows, outlook, shared)
@@ -98,7 +100,7 @@ def learn_sources(work: Work, parts: Parts, plan: Plan) -> Any:
     return delayed(_finish)(model, _rehearse(even, plan), even)
 
 
-def _rehearse(even: Any, plan: Plan) -> Any:
+def _rehearse(even: Any, plan: FitPlan) -> Any:
     """Return a task that decides about adapting, from sources that play targets."""
     weights = weights_of(plan.predictor)
     if plan.predictor == "source":
@@ -117,7 +119,7 @@ def _rehearse(even: Any, plan: Plan) -> Any:
 
 
 @one_thread  # bits depend on it
-def _look_again(reader: Any, piece: Any, plan: Plan) -> Second:
+def _look_again(reader: Any, piece: Any, plan: FitPlan) -> Second:
     seed, n_rows = plan.options.seed, plan.sample_rows
     return look_again(reader, piece, plan.roll, n_rows=n_rows, seed=seed)
 
@@ -128,24 +130,24 @@ def _sum_up(
     piece: Any,
     outlook: Outlook,
     start: Mixtures,
-    plan: Plan,
+    plan: FitPlan,
 ) -> Sums:
     return sum_up(reader, piece, plan.roll, outlook, start)
 
 
 @one_thread
-def _outlook(second: Second, plan: Plan) -> Outlook:
+def _outlook(second: Second, plan: FitPlan) -> Outlook:
     scatter = None
     if needs_scatter(len(plan.table.centre), plan.options):
         scatter = complete_scatter(second.scatter, plan.table)
     return Outlook.of(plan.table, scatter, view=plan.options.view)
 
 
-def _weighted(second: Second, plan: Plan) -> LabelledRows:
+def _weighted(second: Second, plan: FitPlan) -> LabelledRows:
     return second.sample.labelled(plan.table)
 
 
-def _even(second: Second, plan: Plan) -> LabelledRows:
+def _even(second: Second, plan: FitPlan) -> LabelledRows:
     return second.sample.labelled(plan.table, evenly=True)
 
 
@@ -155,17 +157,17 @@ def _basis(rows: LabelledRows, outlook: Outlook) -> Any:
 
 
 @one_thread
-def _fit_pooled(rows: LabelledRows, basis: Any, plan: Plan) -> Any:
+def _fit_pooled(rows: LabelledRows, basis: Any, plan: FitPlan) -> Any:
     return fit_pooled(rows, plan.table, plan.options, basis)
 
 
 @one_thread
-def _fit_own(rows: LabelledRows, basis: Any, plan: Plan) -> Any:
+def _fit_own(rows: LabelledRows, basis: Any, plan: FitPlan) -> Any:
     return fit_own(rows, plan.table, plan.options, basis)
 
 
 @one_thread
-def _start(rows: LabelledRows, outlook: Outlook, plan: Plan) -> Mixtures:
+def _start(rows: LabelledRows, outlook: Outlook, plan: FitPlan) -> Mixtures:
     """Return mixtures of the sampled rows of cells of which there are more."""
     options, table = plan.options, plan.table
     found = {}
@@ -178,7 +180,7 @@ def _start(rows: LabelledRows, outlook: Outlook, plan: Plan) -> Mixtures:
 
 @one_thread
 def _mix(
-    rows: LabelledRows, outlook: Outlook, start: Mixtures, third: Sums, plan: Plan
+    rows: LabelledRows, outlook: Outlook, start: Mixtures, third: Sums, plan: FitPlan
 ) -> tuple[list[list[Mixture | None]], list[Mixture]]:
     """Return the mixture of every class of every source, and of every class on the whole."""
     parts, together = mix_sources(rows, outlook, plan.options)
@@ -189,7 +191,7 @@ def _mix(
 
 
 @one_thread
-def _build(mixtures: Any, pooled: Any, own: Any, outlook: Outlook, plan: Plan) -> SourceModel:
+def _build(mixtures: Any, pooled: Any, own: Any, outlook: Outlook, plan: FitPlan) -> SourceModel:
     return build_model(outlook, *mixtures, pooled=pooled, own=own, options=plan.options)
 
 

@@ -11,6 +11,9 @@ from typing import Any
 from baryflow import codec, container
 from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputError, UnreachableError
 
+#: How often a file is begun in a folder that somebody removes.
+_TRIES = 4
+
 
 @dataclass(frozen=True)
 class Store:
@@ -62,9 +65,7 @@ class Store:
         """
         system, folder = self._open()
         if _is_local(system):
-            path = Path(folder) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            container.write_bytes(path, content)
+            _write_here(Path(folder) / name, content)
         else:  # object stores show an object once it is complete
             with told_if_refused(self.url):
                 system.pipe_file(f"{folder}/{name}", content)
@@ -159,6 +160,25 @@ class Store:
         return open_system(self.url, self.options)
 
 
+def place(where: str | Path, options: dict[str, Any] | None = None) -> Store:
+    """Return a folder so that it means the same to all processes, wherever they were started.
+
+    Parameters
+    ----------
+    where : str or path
+    options : dict, optional
+        For file systems other than this machine's.
+
+    Returns
+    -------
+    Store
+    """
+    url = str(where)
+    if "://" not in url:
+        return Store(str(Path(url).resolve()))
+    return Store(url.rstrip("/"), options or {})
+
+
 def open_system(url: str, options: dict[str, Any]) -> tuple[Any, str]:
     """Return the file system of a URL, and the path on it.
 
@@ -205,6 +225,18 @@ def told_if_refused(url: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise UnreachableError(f"cannot get at {url}: {error}") from error
+
+
+def _write_here(path: Path, content: bytes) -> None:
+    for tries in range(_TRIES, 0, -1):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            container.write_bytes(path, content)
+        except FileNotFoundError:  # somebody who was done with the same work has removed the folder
+            if tries == 1:
+                raise
+        else:
+            return
 
 
 def _is_local(system: Any) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -77,16 +77,15 @@ class Work:
 
         store = self.store
         if store is not None and f"{name}.bary" in store.names():
-            return delayed(_whole)(store, kind, name)
+            return delayed(_load)(store, kind, f"{name}.bary")
         folder = None if store is None else store / name
-        done = set() if folder is None else set(folder.names())
-        step, join, token = delayed(_kept), delayed(merge), uuid4().hex
+        make, join, token = delayed(_load_or_make), delayed(merge), uuid4().hex
         results = [
-            step(
-                folder, f"{number:06d}.bary" in done, kind, task, piece, number, *known,
+            make(
+                folder, kind, f"{number:06d}.bary", task, piece, *known,
                 dask_key_name=f"{name}-{token}-{number}",
             )
-            for number, piece in enumerate(pieces)
+            for number, piece in enumerate(self._spare(folder, kind, pieces))
         ]  # fmt: skip
         while len(results) > 1:
             n = len(results)
@@ -95,8 +94,20 @@ class Work:
                 for start in range(0, n, _WIDTH)
             ]
         if store is not None:
-            return delayed(_keep)(store, results[0], name, dask_key_name=f"keep-{name}-{token}")
+            return delayed(_keep_whole)(store, results[0], name, dask_key_name=f"keep-{name}-{token}")
         return results[0]
+
+    def _spare(self, folder: Store | None, kind: type[Any], pieces: Sequence[Any]) -> list[Any]:
+        """Return pieces, but None for partitions whose results are kept: Dask would make them anew."""
+        kept = [] if folder is None or not any(map(_holds_tasks, pieces)) else folder.names()
+        if not kept:
+            return list(pieces)
+        from dask.delayed import delayed
+
+        look = delayed(_is_readable)
+        found = self.compute(delayed(list)([look(folder, kind, one) for one in kept]), "what is kept")
+        done = {name for name, is_readable in zip(kept, found, strict=True) if is_readable}
+        return [None if f"{n:06d}.bary" in done else piece for n, piece in enumerate(pieces)]
 
     def compute(self, task: Any, what: str) -> Any:
         """Return the result of a task.
@@ -118,28 +129,59 @@ class Work:
         UnreachableError
             If the scheduler is gone, or there are no workers.
         """
-        from dask.base import compute
-        from distributed import get_client
-        from distributed.scheduler import KilledWorker
-
-        client = self.client
-        with suppress(ValueError):  # there is none
-            client = client or get_client()
+        client = self._present()
         if client is None:
+            from dask.base import compute
+
             return compute(task)[0]  # type: ignore[no-untyped-call]
         future = client.compute(task)
-        try:
-            with told_if_gone():
-                self._watch(client, future, len(dict(task.__dask_graph__())), what)
-                return future.result()
-        except KilledWorker as error:
-            raise BaryflowError(
-                f"{what}: workers died over one piece again and again, most likely for want of memory: "
-                "give them more, or make pieces smaller (piece_bytes, or smaller partitions)"
-            ) from error
-        finally:
-            with suppress(Exception):  # what went wrong before matters more
-                future.cancel()
+        with _told(what), _cancelled_in_the_end(future):
+            self._watch(client, future, _size(task), what)
+            return future.result()
+
+    def hold(self, task: Any, what: str) -> Any:
+        """Do a task now, and return it as one that is done: its result stays with the workers.
+
+        Tasks that need the same rows must not be submitted together, or workers keep the rows of the
+        first until the last has had them.
+
+        Parameters
+        ----------
+        task : dask.delayed.Delayed
+        what : str
+            Told to those who watch.
+
+        Returns
+        -------
+        dask.delayed.Delayed
+
+        Raises
+        ------
+        BaryflowError, UnreachableError
+            As :meth:`compute`.
+        """
+        client = self._present()
+        if client is None:
+            from dask.base import persist
+
+            return persist(task)[0]  # type: ignore[no-untyped-call]
+        from distributed import futures_of
+
+        held = client.persist(task)
+        (future,) = futures_of(held)  # type: ignore[no-untyped-call]
+        with _told(what):
+            self._watch(client, future, _size(task), what)
+            if future.status != "finished":
+                future.result()  # raises what went wrong
+        return held
+
+    def _present(self) -> Any:
+        """Return the client that was given, or the one that is there, or None."""
+        from distributed import get_client
+
+        with suppress(ValueError):  # there is none
+            return self.client or get_client()
+        return None
 
     def _watch(self, client: Any, future: Any, total: int, what: str) -> None:
         """Wait, telling how far it is, as long as there is anybody who works."""
@@ -155,37 +197,76 @@ class Work:
             workers.check()
 
 
-def _kept(
-    folder: Store | None, done: bool, kind: type[Any], task: Callable[..., Any], piece: Any, number: int,
-    *known: Any,
-) -> Any:  # fmt: skip
-    """Do a task, unless its result is there already."""
-    name = f"{number:06d}.bary"
-    if folder is not None and done:
-        found = folder.load(kind, name)
-        if found is not None:
-            return found
-    result = task(piece, *known)
-    if folder is not None:
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Say in words what can go wrong with a cluster."""
+    from distributed.scheduler import KilledWorker
+
+    try:
+        with told_if_gone():
+            yield
+    except KilledWorker as error:
+        raise BaryflowError(
+            f"{what}: workers died over one piece again and again, most likely for want of memory: "
+            "give them more, or make pieces smaller (piece_bytes, or smaller partitions)"
+        ) from error
+
+
+@contextmanager
+def _cancelled_in_the_end(future: Any) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        with suppress(Exception):  # what went wrong before matters more
+            future.cancel()
+
+
+def _size(task: Any) -> int:
+    """Return how many tasks there are for one."""
+    return len(dict(task.__dask_graph__()))
+
+
+def _holds_tasks(piece: Any) -> bool:
+    """Tell whether a piece is a partition that Dask has to make, or only the name of one."""
+    from dask.base import is_dask_collection
+
+    parts = piece if isinstance(piece, tuple) else (piece,)
+    return any(is_dask_collection(one) for one in parts)
+
+
+def _load_or_make(
+    folder: Store | None, kind: type[Any], name: str, task: Callable[..., Any], piece: Any, *known: Any
+) -> Any:
+    """Do a task, unless its result is there already: a worker that died may have kept it."""
+    if folder is None:
+        return task(piece, *known)
+    result = folder.load(kind, name)
+    if result is None:
+        result = task(piece, *known)
         folder.keep(result, name)
     return result
 
 
-def _keep(store: Store, result: Any, name: str) -> Any:
+def _is_readable(folder: Store, kind: type[Any], name: str) -> bool:
+    return folder.load(kind, name) is not None
+
+
+def _load(store: Store, kind: type[Any], name: str) -> Any:
+    found = store.load(kind, name)
+    if found is None:
+        raise FileFormatError(
+            f"{store.url}/{name} is damaged, or a worker does not see it: remove it, and the same call "
+            "makes it again, or name a checkpoint that the caller and all workers share"
+        )
+    return found
+
+
+def _keep_whole(store: Store, result: Any, name: str) -> Any:
     """Keep what all pieces gave together; what each of them gave is not needed any more."""
     store.keep(result, f"{name}.bary")
     with suppress(OSError):  # somebody who does the same may write there still; it is of no account
         (store / name).remove()
     return result
-
-
-def _whole(store: Store, kind: type[Any], name: str) -> Any:
-    found = store.load(kind, f"{name}.bary")
-    if found is None:
-        raise FileFormatError(
-            f"{store.url}/{name}.bary is damaged: remove it, and the same call makes it again"
-        )
-    return found
 
 
 def count_waiting(dask_scheduler: Any, root: Any) -> int | None:
