@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from multiprocessing import resource_tracker
 from typing import Any
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
@@ -57,19 +60,34 @@ def connect(address: str, workers: int | None = None) -> Iterator[Any]:
         with client:
             yield client
         return
-    with (
-        dask.config.set({"distributed.deploy.lost-worker-timeout": _RESTART}),
-        distributed.LocalCluster(
-            n_workers=workers or os.cpu_count() or 1,
-            threads_per_worker=1,  # the work is numerical: threads get in each other's way
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",  # any port that is free
-            silence_logs=40,
-            preload=["baryflow.distributed.heedless"],
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        yield client
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": _RESTART}), ExitStack() as opened:
+        with _interrupted_later():
+            cluster = distributed.LocalCluster(
+                n_workers=workers or os.cpu_count() or 1,
+                threads_per_worker=1,  # the work is numerical: threads get in each other's way
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",  # any port that is free
+                silence_logs=logging.CRITICAL,  # what goes wrong in a task is raised to the caller
+            )
+            opened.enter_context(cluster)
+        yield opened.enter_context(distributed.Client(cluster))
+
+
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Let Ctrl-C wait, and processes that are started meanwhile never hear of it.
+
+    A terminal sends it to all of them, but it is for whoever started them, and ends them in order.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # not on this platform
+        yield
+        return
+    resource_tracker.ensure_running()  # or it would be started meanwhile, and end this
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
