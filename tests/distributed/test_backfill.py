@@ -224,9 +224,9 @@ def test_rows_of_nobody_are_put_aside(client, tmp_path):
     files = sorted((tmp_path / "out/_quarantine/nobody").iterdir())
     records = [record for file in files for record in pq.ParquetFile(file).read().to_pylist()]
     assert len(records) == 7
-    assert [record["position"] for record in records[-3:]] == [1, 2, 3]
-    assert "part-9.parquet" in records[-1]["reason"]
-    assert records[-1]["raw"].startswith(str(table["flow"][2]))
+    last = [record for record in records if "part-9.parquet" in record["reason"]]
+    assert [record["position"] for record in last] == [1, 2, 3]
+    assert last[-1]["raw"].startswith(str(table["flow"][2]))
 
 
 def test_a_folder_without_a_name_is_nobodys(client, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
@@ -52,6 +53,10 @@ class Arrival:
         """Rows of each file."""
         return count_files(self.pieces)
 
+    def identify(self, piece: Piece) -> str:
+        """Return what notes of one of its pieces are called."""
+        return identify(piece, self.marks.get(piece.path, ""))
+
 
 @dataclass(frozen=True, eq=False)
 class Count:
@@ -76,6 +81,7 @@ class Look:
 
     folder: Folder
     piece: Piece
+    mark: str  # of its file, as in Folder
     number: int
     before: int  # rows of the file in front of it
     key: str
@@ -95,6 +101,25 @@ def count_files(pieces: Iterable[Piece]) -> dict[str, int]:
 def numbered(number: int) -> str:
     """Return the name of something by its number, so that names sort as numbers do."""
     return f"{number:06d}"
+
+
+def identify(piece: Piece, mark: str) -> str:
+    """Return a name that no other piece has, nor this one once its file was written again.
+
+    A number would not do: it is another as soon as a file has come that sorts before.
+
+    Parameters
+    ----------
+    piece : Piece
+    mark : str
+        Of its file, as in :class:`Folder`.
+
+    Returns
+    -------
+    str
+    """
+    told = (piece.path, tuple(piece.groups), piece.n_rows, mark)
+    return sha256(repr(told).encode()).hexdigest()[:32]
 
 
 def folder_of(key: str) -> str:
@@ -126,10 +151,11 @@ def count(look: Look) -> Merged:
     -------
     Merged
     """
-    found = look.index.load(Count, f"{numbered(look.number)}.bary")
+    name = f"{identify(look.piece, look.mark)}.bary"
+    found = look.index.load(Count, name)
     if found is None:
         found = _count(look)
-        look.index.keep(found, f"{numbered(look.number)}.bary")
+        look.index.keep(found, name)
     rows = found.rows.tolist()
     return Merged(
         {key: (look.number, n) for key, n in zip(found.keys, rows, strict=True)}, found.nameless
@@ -139,7 +165,8 @@ def count(look: Look) -> Merged:
 def _count(look: Look) -> Count:
     counts, nobody = _tally(look.folder, look.piece, look.key)
     if nobody:
-        name = f"{look.index.url.rsplit('/', 1)[-1]}-{numbered(look.number)}.parquet"
+        arrival = look.index.url.rsplit("/", 1)[-1]
+        name = f"{arrival}-{identify(look.piece, look.mark)}.parquet"
         write_quarantine(look.output / "_quarantine" / "nobody", name, "", _describe(look, nobody))
     return Count(list(counts), np.array(list(counts.values()), dtype=np.int64), len(nobody))
 
@@ -202,15 +229,15 @@ def named_by_folder(piece: Piece, key: str) -> bool:
     return piece.folders.get(key, "") not in NOTHING
 
 
-def rows_in(folder: Folder, piece: Piece, number: int, key: str, index: Store) -> dict[str, int]:
+def rows_in(folder: Folder, piece: Piece, name: str, key: str, index: Store) -> dict[str, int]:
     """Return whose rows are in a piece, as it was counted.
 
     Parameters
     ----------
     folder : Folder
     piece : Piece
-    number : int
-        In its arrival.
+    name : str
+        By which it is identified.
     key : str
         The column.
     index : Store
@@ -222,7 +249,7 @@ def rows_in(folder: Folder, piece: Piece, number: int, key: str, index: Store) -
     """
     if named_by_folder(piece, key):
         return {piece.folders[key]: piece.n_rows}
-    found = index.load(Count, f"{numbered(number)}.bary")
+    found = index.load(Count, f"{name}.bary")
     if found is None:  # lost or damaged: it can be counted again
         return _tally(folder, piece, key)[0]
     return dict(zip(found.keys, found.rows.tolist(), strict=True))

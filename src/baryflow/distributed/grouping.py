@@ -178,8 +178,8 @@ class _Course:
         """Read the files of an arrival, as far as somebody needs their rows."""
         plan, index = self.errand.plan, self.errand.state / "index" / numbered(number)
         folder = Folder(plan.source, self.errand.source.options, [], {})
-        for place, piece in enumerate(arrival.pieces):
-            counted = rows_in(folder, piece, place, plan.key, index)
+        for piece in arrival.pieces:
+            counted = rows_in(folder, piece, arrival.identify(piece), plan.key, index)
             ends = {key: self.seen[key] + n for key, n in counted.items() if key in self.targets}
             needed = {
                 key: target

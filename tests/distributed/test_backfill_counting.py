@@ -1,0 +1,82 @@
+"""Whose rows are in which files of a fleet: counted once, and never taken for those of other files."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from baryflow.distributed import follow, indexing
+from baryflow.distributed.cluster import connect
+from tests.distributed import fleets
+
+MODEL = fleets.fit()
+
+
+@pytest.fixture(scope="module")
+def client():
+    with connect("local", 1) as present:
+        yield present
+
+
+def do(client, folder, source, **how):
+    how = {"key": "machine", "batch_size": 16, "epoch_rows": 24} | how
+    return follow(MODEL, source, output=folder / "out", state=folder / "state", client=client, **how)
+
+
+def write(path, number, keys):
+    """Write a file with a row for each key; None is a row of nobody."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = fleets.rows_of(number, len(keys)).append_column("machine", pa.array(keys, pa.string()))
+    pq.write_table(table, path, row_group_size=1000)
+
+
+def nobody(folder):
+    """Return the rows of nobody that were put aside."""
+    files = sorted((folder / "out/_quarantine/nobody").iterdir())
+    return [record for file in files for record in pq.ParquetFile(file).read().to_pylist()]
+
+
+@pytest.fixture
+def interrupted(client, tmp_path, monkeypatch):
+    """A folder whose rows were counted by a call that was stopped before it could write down all."""
+    source = tmp_path / "in"
+    write(source / "2026-02.parquet", 1, ["A"] * 40 + [None] * 3)
+    write(source / "2026-03.parquet", 2, ["B"] * 30 + [None])
+
+    def stop(*given, gather=indexing._gather):
+        gather(*given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(indexing, "_gather", stop)
+        with pytest.raises(KeyboardInterrupt):
+            do(client, tmp_path / "wild", source)
+    assert len(nobody(tmp_path / "wild")) == 4
+    return tmp_path
+
+
+def check_against_calm(client, folder):
+    wild, calm = (do(client, folder / name, folder / "in") for name in ("wild", "calm"))
+    assert wild == calm
+    assert not wild.failed
+    assert fleets.content(folder / "wild/out") == fleets.content(folder / "calm/out")
+    assert len(nobody(folder / "wild")) == wild.rows - wild.predicted
+    return wild
+
+
+def test_files_that_sort_before_those_that_were_counted_take_nothing_from_them(client, interrupted):
+    write(interrupted / "in/2026-01.parquet", 3, ["C"] * 20 + [None] * 2)
+    assert check_against_calm(client, interrupted).predicted == 90
+
+
+def test_a_file_that_was_written_again_before_all_was_counted_is_counted_again(client, interrupted):
+    write(interrupted / "in/2026-02.parquet", 3, [None] * 2 + ["C"] * 41)
+    assert check_against_calm(client, interrupted).predicted == 71
+    assert sorted(row["position"] for row in nobody(interrupted / "wild")) == [1, 2, 31]
+
+
+def test_one_that_counts_late_leaves_nothing_for_good(client, interrupted):
+    check_against_calm(client, interrupted)
+    folder = interrupted / "wild/out/_quarantine/nobody"
+    late = folder / f"000000-{'0' * 32}.parquet"
+    late.write_bytes(next(folder.iterdir()).read_bytes())
+    check_against_calm(client, interrupted)
