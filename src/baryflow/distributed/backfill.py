@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from baryflow import container
 from baryflow.distributed.advancing import Counts, Errand, Plan
 from baryflow.distributed.cluster import connect, require, told_if_gone
 from baryflow.distributed.grouping import Group, count_done, deal, follow_group
@@ -20,6 +21,7 @@ from baryflow.distributed.submitting import complete
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
+from baryflow.persistence import open_content
 from baryflow.streams.blocks import Selection
 from baryflow.validation import as_count
 
@@ -277,14 +279,21 @@ def _begin(
             )
     kept = state.read("model.bary")
     if kept is None:
+        kept = model
         state.write("model.bary", model)
-    elif kept != model:
+    elif kept != model and _write_again(kept, f"{state.url}/model.bary") != model:
         raise InvalidInputError(
             f"{state.url} was begun with another model than the one given: give that one "
             f"({state.url}/model.bary), or name another folder for states"
         )
-    mark = sha256(model + repr(plan).encode()).hexdigest()
+    mark = sha256(kept + repr(plan).encode()).hexdigest()
     return Errand(source, state, output, mark, events)
+
+
+def _write_again(model: bytes, name: str) -> bytes:
+    """Return a model as this release writes it: the same model of an earlier one is other bytes."""
+    content: bytes = open_content(container.from_bytes(model, name=name)).to_bytes()
+    return content
 
 
 @contextlib.contextmanager
