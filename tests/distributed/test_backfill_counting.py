@@ -6,6 +6,7 @@ import pytest
 
 from baryflow.distributed import follow, indexing
 from baryflow.distributed.cluster import connect
+from baryflow.exceptions import InvalidInputError
 from tests.distributed import fleets
 
 MODEL = fleets.fit()
@@ -80,3 +81,13 @@ def test_one_that_counts_late_leaves_nothing_for_good(client, interrupted):
     late = folder / f"000000-{'0' * 32}.parquet"
     late.write_bytes(next(folder.iterdir()).read_bytes())
     check_against_calm(client, interrupted)
+
+
+def test_lists_cannot_name_targets(client, tmp_path):
+    (tmp_path / "in").mkdir()
+    table = fleets.rows_of(0).append_column("machine", pa.array([[1]] * 70))
+    pq.write_table(table, tmp_path / "in/a.parquet")
+    with pytest.raises(InvalidInputError, match=r"a column of list<.*> cannot name targets: expected"):
+        do(client, tmp_path, tmp_path / "in")
+    # Nothing was begun with this key: another one is not refused.
+    assert do(client, tmp_path, tmp_path / "in", key="when").targets == 70

@@ -118,3 +118,11 @@ def test_a_key_is_the_same_in_files_with_gaps_and_without():
         names, codes = split_keys(column)
         assert [names[code] for code in codes[:3]] == ["7", "8", "7"]
     assert split_keys(pa.array([7.5]))[0][0] == "7.5"
+
+
+@pytest.mark.parametrize(("kind", "n"), [(pa.int8(), 128), (pa.uint8(), 256)])
+def test_categories_may_be_as_many_as_their_numbers_can_count(kind, n):
+    words = [f"m{i}" for i in range(n)]
+    column = pa.DictionaryArray.from_arrays(pa.array([*range(n), None], kind), pa.array(words))
+    names, codes = split_keys(column)
+    assert [names[code] for code in codes] == [*words, ""]

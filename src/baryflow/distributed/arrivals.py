@@ -13,6 +13,7 @@ import numpy as np
 from baryflow.distributed.parquet import NOTHING, Folder, Piece
 from baryflow.distributed.store import Store
 from baryflow.distributed.tables import write_quarantine
+from baryflow.exceptions import InvalidInputError
 from baryflow.streams.arrays import as_text
 from baryflow.streams.batches import RAW_LENGTH, Rejected
 from baryflow.streams.cells import valid_text
@@ -131,13 +132,20 @@ def split_keys(column: Any) -> tuple[list[str], Integers]:
     """Return the different keys of a column as text, and for each row which it is; "" is none."""
     import pyarrow as pa
 
-    coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    try:
+        coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    except pa.ArrowNotImplementedError as error:
+        raise InvalidInputError(
+            f"a column of {column.type} cannot name targets: expected text, numbers or times; give "
+            "another column as key"
+        ) from error
     # A whole number beside gaps is a float in some files: 7.0 there is 7 elsewhere.
     values = coded.dictionary.to_pylist()
     whole = [isinstance(value, float) and value.is_integer() for value in values]
     names = [as_text(int(v) if is_whole else v) for v, is_whole in zip(values, whole, strict=True)]
-    codes = coded.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)
-    return [*names, ""], codes.astype(np.intp)
+    # As wide numbers: the number for "none" may be one more than those of the column can count.
+    codes = coded.indices.cast(pa.int64()).fill_null(len(names)).to_numpy(zero_copy_only=False)
+    return [*names, ""], codes.astype(np.intp, copy=False)
 
 
 def count(look: Look) -> Merged:

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from baryflow import container
 from baryflow.distributed.advancing import Counts, Errand, Plan
+from baryflow.distributed.arrivals import split_keys
 from baryflow.distributed.cluster import connect, require, told_if_gone
 from baryflow.distributed.grouping import Group, count_done, deal, follow_group
 from baryflow.distributed.indexing import Progress, list_arrivals
@@ -144,6 +145,7 @@ def follow(
     else:
         place = _place(source, options)
         folder = Folder.open(place.url, place.options)
+    _try_key(folder, key)
     _keep_apart(folder.url, [place.url for place in places])
     plan = Plan(
         folder.url, places[1].url, key, time, _columns(model, folder, key, time),
@@ -254,6 +256,12 @@ def _columns(model: OnlineDaDiL | SignalModel, folder: Folder, key: str, time: s
             f"beside {' and '.join(map(repr, texts))}: fit it on columns with names"
         )
     return chosen
+
+
+def _try_key(folder: Folder, key: str) -> None:
+    """Refuse a column that cannot name targets before anything is written: states remember their key."""
+    if folder.pieces and folder.types.get(key) == "other":  # lists and the like, but times too
+        split_keys(next(folder.batches(folder.pieces[0], [key])).column(0))
 
 
 def _begin(
