@@ -5,7 +5,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from baryflow.distributed import follow, indexing
+from baryflow.distributed.advancing import Standing
+from baryflow.distributed.arrivals import folder_of
 from baryflow.distributed.cluster import connect
+from baryflow.distributed.store import Store
 from baryflow.exceptions import InvalidInputError
 from tests.distributed import fleets
 
@@ -91,3 +94,13 @@ def test_lists_cannot_name_targets(client, tmp_path):
         do(client, tmp_path, tmp_path / "in")
     # Nothing was begun with this key: another one is not refused.
     assert do(client, tmp_path, tmp_path / "in", key="when").targets == 70
+
+
+def test_long_keys_are_followed_and_readable_in_what_comes_out(client, tmp_path):
+    long = ["ü" * 60, "ü" * 61]
+    write(tmp_path / "in/a.parquet", 1, long * 20)
+    summary = do(client, tmp_path, tmp_path / "in")
+    assert (summary.predicted, summary.failed) == (40, {})
+    assert sorted(pq.read_table(tmp_path / "out")["key"].unique().to_pylist()) == long
+    states = Store(str(tmp_path / "state/targets" / folder_of(long[0])))
+    assert states.load(Standing, "000000.bary").key == long[0]

@@ -1,10 +1,12 @@
+from urllib.parse import unquote
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from distributed import KilledWorker
 
 from baryflow.distributed import submitting
-from baryflow.distributed.arrivals import Arrival, cut, split_keys
+from baryflow.distributed.arrivals import Arrival, cut, folder_of, split_keys
 from baryflow.distributed.grouping import deal
 from baryflow.exceptions import UnreachableError
 
@@ -126,3 +128,14 @@ def test_categories_may_be_as_many_as_their_numbers_can_count(kind, n):
     column = pa.DictionaryArray.from_arrays(pa.array([*range(n), None], kind), pa.array(words))
     names, codes = split_keys(column)
     assert [names[code] for code in codes] == [*words, ""]
+
+
+def test_any_key_has_a_folder_of_its_own():
+    short = ["7", "a/b .", "a" * 248]
+    assert [unquote(folder_of(key)) for key in short] == [f"target={key}" for key in short]
+    long = ["a" * 249, "a" * 250, "ü" * 60, "ü" * 61, "😀" * 60, "ü" * 5000]
+    long += [unquote(folder_of(key)).removeprefix("target=") for key in long]  # a name is a key, too
+    names = {folder_of(key) for key in short + long}
+    assert len(names) == len(short + long)
+    assert max(map(len, names)) <= 255
+    assert unquote(folder_of("ü" * 60), errors="strict").startswith("target=üüü")

@@ -19,6 +19,9 @@ from baryflow.streams.batches import RAW_LENGTH, Rejected
 from baryflow.streams.cells import valid_text
 from baryflow.validation import Integers
 
+#: Bytes of a folder's name that file systems allow; a letter beyond ASCII takes six of them or more.
+_LONGEST = 255
+
 
 @dataclass(frozen=True, eq=False)
 class Arrival:
@@ -125,7 +128,15 @@ def identify(piece: Piece, mark: str) -> str:
 
 def folder_of(key: str) -> str:
     """Return the name of a target's folder: any key can be one, and no two have the same."""
-    return f"target={quote(key, safe='')}"
+    name = f"target={quote(key, safe='')}"
+    if len(name) <= _LONGEST:
+        return name
+    # Its beginning, in whole letters, and a digest. What is quoted has no "!": no other key is so named.
+    digest = sha256(key.encode()).hexdigest()
+    beginning = key[:_LONGEST]
+    while len(quote(beginning, safe="")) > _LONGEST - len(f"target=!{digest}"):
+        beginning = beginning[:-1]
+    return f"target={quote(beginning, safe='')}!{digest}"
 
 
 def split_keys(column: Any) -> tuple[list[str], Integers]:
