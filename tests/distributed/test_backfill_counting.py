@@ -5,9 +5,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from baryflow.distributed import follow, indexing
-from baryflow.distributed.advancing import Standing
-from baryflow.distributed.arrivals import folder_of
+from baryflow.distributed.advancing import Errand, Standing
+from baryflow.distributed.arrivals import Count, folder_of
 from baryflow.distributed.cluster import connect
+from baryflow.distributed.grouping import Group, follow_group
 from baryflow.distributed.store import Store
 from baryflow.exceptions import InvalidInputError
 from tests.distributed import fleets
@@ -84,6 +85,33 @@ def test_one_that_counts_late_leaves_nothing_for_good(client, interrupted):
     late = folder / f"000000-{'0' * 32}.parquet"
     late.write_bytes(next(folder.iterdir()).read_bytes())
     check_against_calm(client, interrupted)
+
+
+def test_what_was_done_on_earlier_days_is_not_looked_at_again(client, tmp_path, monkeypatch):
+    source = tmp_path / "in"
+    for day in range(3):
+        for part in range(4):
+            write(source / f"{day}-{part}.parquet", day, ["early" if part < 2 else "late"] * 10)
+        do(client, tmp_path, source)
+    whole = fleets.content(tmp_path / "out")
+    for key in ("early", "late"):
+        (tmp_path / f"state/targets/target={key}/000002.bary").unlink()
+        (tmp_path / f"out/target={key}/000002.parquet").unlink()
+    loaded = []
+
+    def load_told(store, kind, name, load=Store.load):
+        loaded.append((kind, store.url))
+        return load(store, kind, name)
+
+    monkeypatch.setattr(Store, "load", load_told)
+    errand = Errand(*(Store(str(tmp_path / name)) for name in ("in", "state", "out")), mark="by hand")
+    for number, key in enumerate(("early", "late")):
+        follow_group(Group(number, errand, [key], 3))
+        # Of the last day, and of that only what is between the first of its rows and the last.
+        notes = [url.rsplit("/", 1)[1] for kind, url in loaded if kind is Count]
+        assert notes == ["000002"] * 2
+        loaded.clear()
+    assert fleets.content(tmp_path / "out") == whole
 
 
 def test_lists_cannot_name_targets(client, tmp_path):

@@ -178,17 +178,26 @@ class _Course:
         """Read the files of an arrival, as far as somebody needs their rows."""
         plan, index = self.errand.plan, self.errand.state / "index" / numbered(number)
         folder = Folder(plan.source, self.errand.source.options, [], {})
-        for piece in arrival.pieces:
+        found = zip(arrival.keys, arrival.rows.tolist(), arrival.first.tolist(), strict=True)
+        mine = {key: (self.seen[key] + n, first) for key, n, first in found if key in self.targets}
+        ends = {key: end for key, (end, _) in mine.items()}
+        # Not even notes are read of pieces in which there is nobody to follow: in a daily job, those of
+        # all days but the last.
+        start = min((mine[key][1] for key in self._needing(ends)), default=len(arrival.pieces))
+        for piece in arrival.pieces[start:]:
+            if not self._needing(ends):
+                break
             counted = rows_in(folder, piece, arrival.identify(piece), plan.key, index)
-            ends = {key: self.seen[key] + n for key, n in counted.items() if key in self.targets}
-            needed = {
-                key: target
-                for key, end in ends.items()
-                if (target := self.targets[key]).has_work and end > target.read
-            }
-            if needed:
+            now = {key: self.seen[key] + n for key, n in counted.items() if key in self.targets}
+            if needed := self._needing(now):
                 self._read(folder, piece, needed)
-            self.seen.update(ends)
+            self.seen.update(now)
+        self.seen.update(ends)
+
+    def _needing(self, ends: dict[str, int]) -> dict[str, Target]:
+        """Return the targets that need rows before these."""
+        targets = {key: self.targets[key] for key in ends}
+        return {key: one for key, one in targets.items() if one.has_work and ends[key] > one.read}
 
     def _read(self, folder: Folder, piece: Piece, needed: dict[str, Target]) -> None:
         try:
