@@ -14,7 +14,7 @@ from baryflow import container
 from baryflow.distributed.advancing import Counts, Errand, Plan
 from baryflow.distributed.arrivals import split_keys
 from baryflow.distributed.cluster import connect, require, told_if_gone
-from baryflow.distributed.grouping import Group, count_done, deal, follow_group
+from baryflow.distributed.grouping import Group, count_done, deal, follow_group, weigh
 from baryflow.distributed.indexing import Progress, list_arrivals
 from baryflow.distributed.parquet import Folder
 from baryflow.distributed.store import Store
@@ -175,7 +175,7 @@ class _Backfill:
         shared = any(self.errand.plan.key not in piece.folders for piece in folder.pieces)
         n_groups = n_workers * (_GROUPS_SHARED if shared else _GROUPS)
         plan, topic = self.errand.plan, f"baryflow-{uuid4().hex}"
-        dealt = deal(known, n_groups, len(plan.columns), plan.epoch_rows)
+        dealt = deal(known, n_groups, weigh(plan))
         groups = [Group(n, self.errand, keys, len(known), topic) for n, keys in enumerate(dealt)]
         nameless = sum(arrival.nameless for arrival in known)
         total = sum(int(arrival.rows.sum()) for arrival in known)
