@@ -1,14 +1,17 @@
 """Whose rows are in which files of a fleet: counted once, and never taken for those of other files."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from baryflow.distributed import follow, indexing
+from baryflow.distributed import arrivals, follow, indexing
 from baryflow.distributed.advancing import Errand, Standing
-from baryflow.distributed.arrivals import Count, folder_of
+from baryflow.distributed.arrivals import Count, Look, count, folder_of
 from baryflow.distributed.cluster import connect
 from baryflow.distributed.grouping import Group, follow_group
+from baryflow.distributed.parquet import Folder
 from baryflow.distributed.store import Store
 from baryflow.exceptions import InvalidInputError
 from tests.distributed import fleets
@@ -82,7 +85,7 @@ def test_a_file_that_was_written_again_before_all_was_counted_is_counted_again(c
 def test_one_that_counts_late_leaves_nothing_for_good(client, interrupted):
     check_against_calm(client, interrupted)
     folder = interrupted / "wild/out/_quarantine/nobody"
-    late = folder / f"000000-{'0' * 32}.parquet"
+    late = folder / f"000000-{'0' * 32}-000000.parquet"
     late.write_bytes(next(folder.iterdir()).read_bytes())
     check_against_calm(client, interrupted)
 
@@ -112,6 +115,30 @@ def test_what_was_done_on_earlier_days_is_not_looked_at_again(client, tmp_path, 
         assert notes == ["000002"] * 2
         loaded.clear()
     assert fleets.content(tmp_path / "out") == whole
+
+
+@pytest.mark.parametrize("named", ["by a column", "by folders"])
+def test_rows_of_nobody_are_put_aside_some_at_a_time(tmp_path, monkeypatch, named):
+    keys = [None, "7", None] * 30
+    write(tmp_path / "in/a.parquet", 0, keys)
+    folder = Folder.open(str(tmp_path / "in"))
+    (piece,) = folder.pieces
+    if named == "by folders":
+        piece, keys = replace(piece, folders={"machine": ""}), [None] * 90
+    monkeypatch.setattr(arrivals, "_ASIDE", 16)
+    index, output = (Store(str(tmp_path / name)) for name in ("index/000000", "out"))
+    look = Look(folder, piece, "", 0, 100, "machine", fleets.COLUMNS, index, output)
+    expected = [i for i, key in enumerate(keys) if key is None]
+    assert count(look).nameless == len(expected)
+    names = (output / "_quarantine/nobody").names()
+    assert len(names) == -(-len(expected) // 16)
+    assert all(
+        pq.ParquetFile(f"{output.url}/_quarantine/nobody/{n}").metadata.num_rows <= 16 for n in names
+    )
+    rows = nobody(tmp_path)
+    assert [row["position"] for row in rows] == [101 + i for i in expected]
+    cells = fleets.rows_of(0, 90).select(fleets.COLUMNS).to_pylist()
+    assert [row["raw"] for row in rows] == [",".join(map(str, cells[i].values())) for i in expected]
 
 
 def test_lists_cannot_name_targets(client, tmp_path):

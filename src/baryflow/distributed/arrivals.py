@@ -21,6 +21,8 @@ from baryflow.validation import Integers
 
 #: Bytes of a folder's name that file systems allow; a letter beyond ASCII takes six of them or more.
 _LONGEST = 255
+#: Rows of nobody in a file: as Python has them they take more than a kilobyte each.
+_ASIDE = 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,44 +184,49 @@ def count(look: Look) -> Merged:
 
 
 def _count(look: Look) -> Count:
-    counts, nobody = _tally(look.folder, look.piece, look.key)
-    if nobody:
-        arrival = look.index.url.rsplit("/", 1)[-1]
-        name = f"{arrival}-{identify(look.piece, look.mark)}.parquet"
-        write_quarantine(look.output / "_quarantine" / "nobody", name, "", _describe(look, nobody))
-    return Count(list(counts), np.array(list(counts.values()), dtype=np.int64), len(nobody))
+    counts, nameless = _tally(look.folder, look.piece, look.key)
+    if nameless:
+        start = f"{look.index.url.rsplit('/', 1)[-1]}-{identify(look.piece, look.mark)}"
+        for number, some in enumerate(_describe(look)):
+            name = f"{start}-{numbered(number)}.parquet"
+            write_quarantine(look.output / "_quarantine" / "nobody", name, "", some)
+    return Count(list(counts), np.array(list(counts.values()), dtype=np.int64), nameless)
 
 
-def _tally(folder: Folder, piece: Piece, key: str) -> tuple[dict[str, int], list[int]]:
-    """Return the rows of each target in a piece, and which are nobody's."""
+def _tally(folder: Folder, piece: Piece, key: str) -> tuple[dict[str, int], int]:
+    """Return the rows of each target in a piece, and how many are nobody's."""
     if key in piece.folders:
-        return {}, list(range(piece.n_rows))
+        return {}, piece.n_rows
     counts: dict[str, int] = {}
-    nobody: list[int] = []
-    start = 0
     for batch in folder.batches(piece, [key]):
         names, codes = split_keys(batch.column(0))
         for name, n in zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True):
-            if name and n:
+            if n:
                 counts[name] = counts.get(name, 0) + n
-        missing = np.array([not name for name in names])[codes]
-        nobody += (np.flatnonzero(missing) + start).tolist()
-        start += batch.num_rows
-    return counts, nobody
+    nameless = counts.pop("", 0)
+    return counts, nameless
 
 
-def _describe(look: Look, which: list[int]) -> list[Rejected]:
-    """Return rows of nobody as they are put aside; their positions are those in the file."""
-    found: list[Rejected] = []
-    left, start = np.array(which), 0
-    for batch in look.folder.batches(look.piece, look.columns):
-        mine = left[(left >= start) & (left < start + batch.num_rows)]
-        for row, cells in zip(mine.tolist(), batch.take(mine - start).to_pylist(), strict=True):
-            raw = valid_text(",".join(map(str, cells.values())))[:RAW_LENGTH]
-            reason = f"column {look.key!r}, which names the target, is empty in {look.piece.path}."
-            found.append(Rejected(look.before + row + 1, reason, raw))
-        start += batch.num_rows
-    return found
+def _describe(look: Look) -> Iterator[list[Rejected]]:
+    """Yield rows of nobody as they are put aside, some at a time; positions are those in the file."""
+    reason = f"column {look.key!r}, which names the target, is empty in {look.piece.path}."
+    before = look.before
+    for batch in look.folder.batches(look.piece, [look.key, *look.columns]):
+        mine = _find_nameless(batch, look)
+        cells = batch.select([name for name in batch.schema.names if name != look.key])
+        for start in range(0, len(mine), _ASIDE):
+            some = mine[start : start + _ASIDE]
+            rows = zip(some.tolist(), cells.take(some).to_pylist(), strict=True)
+            texts = ((row, valid_text(",".join(map(str, values.values())))) for row, values in rows)
+            yield [Rejected(before + row + 1, reason, text[:RAW_LENGTH]) for row, text in texts]
+        before += batch.num_rows
+
+
+def _find_nameless(batch: Any, look: Look) -> Integers:
+    if look.key in look.piece.folders:
+        return np.arange(batch.num_rows)
+    names, codes = split_keys(batch.column(look.key))
+    return np.flatnonzero(np.array([not name for name in names])[codes])
 
 
 def merge(parts: Sequence[Merged]) -> Merged:

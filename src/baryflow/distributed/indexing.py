@@ -125,7 +125,7 @@ def _drop_strangers(errand: Errand, arrival: Arrival, number: int) -> None:
     if names := [name for name in nobody.names() if name.startswith(start)]:
         mine = {arrival.identify(piece) for piece in arrival.pieces}
         for name in names:
-            if name.removeprefix(start).removesuffix(".parquet") not in mine:
+            if name.removeprefix(start).split("-")[0] not in mine:
                 nobody.drop(name)
 
 
