@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from baryflow.distributed import arrivals, follow, indexing
+from baryflow.distributed import arrivals, backfill, follow, grouping, indexing
 from baryflow.distributed.advancing import Errand, Standing
 from baryflow.distributed.arrivals import Count, Look, count, folder_of
 from baryflow.distributed.cluster import connect
@@ -159,3 +159,22 @@ def test_long_keys_are_followed_and_readable_in_what_comes_out(client, tmp_path)
     assert sorted(pq.read_table(tmp_path / "out")["key"].unique().to_pylist()) == long
     states = Store(str(tmp_path / "state/targets" / folder_of(long[0])))
     assert states.load(Standing, "000000.bary").key == long[0]
+
+
+@pytest.mark.parametrize(("layout", "least"), [(fleets.by_folder, 64), (fleets.mixed, 16)])
+def test_workers_that_come_later_find_work(client, tmp_path, monkeypatch, layout, least):
+    wanted = []
+
+    def deal(known, n, weight):
+        wanted.append(n)
+        return grouping.deal(known, n, weight)
+
+    monkeypatch.setattr(backfill, "deal", deal)
+    source = layout(tmp_path / "in", tables={"1": fleets.rows_of(0), "2": fleets.rows_of(1)})
+    assert do(client, tmp_path, source).predicted == 103
+    assert wanted == [least]  # one worker is there
+
+
+def test_many_workers_have_several_groups_each():
+    assert backfill._count_groups(100, shared=False) == 800
+    assert backfill._count_groups(100, shared=True) == 300

@@ -30,6 +30,9 @@ from baryflow.validation import as_count
 _GROUPS = 8
 #: ... but fewer where targets share files, since every group reads all files in which it has a target.
 _GROUPS_SHARED = 3
+#: Groups at least, so that workers who come later find work. Where files are shared, reading them for
+#: sixteen should cost less than 2 % (0.29 µs a row and group, where following a row takes 300).
+_LEAST, _LEAST_SHARED = 64, 16
 #: Rows of a target from one state to the next: a worker that dies costs so many, a second's work or two.
 EPOCH_ROWS = 2048
 
@@ -171,9 +174,8 @@ class _Backfill:
 
     def run(self, folder: Folder) -> Summary:
         known = list_arrivals(self.client, self.errand, folder, self.progress)
-        n_workers = max(1, sum(self.client.nthreads().values()))
         shared = any(self.errand.plan.key not in piece.folders for piece in folder.pieces)
-        n_groups = n_workers * (_GROUPS_SHARED if shared else _GROUPS)
+        n_groups = _count_groups(sum(self.client.nthreads().values()), shared)
         plan, topic = self.errand.plan, f"baryflow-{uuid4().hex}"
         dealt = deal(known, n_groups, weigh(plan))
         groups = [Group(n, self.errand, keys, len(known), topic) for n, keys in enumerate(dealt)]
@@ -207,6 +209,13 @@ class _Backfill:
     def _hear(self, event: tuple[float, tuple[int, int]]) -> None:
         number, rows = event[1]
         self.done[number] = max(rows, self.done.get(number, 0))
+
+
+def _count_groups(n_workers: int, shared: bool) -> int:
+    """Return how many groups are wanted: workers that are there now may be only the first of many."""
+    if shared:
+        return max(_LEAST_SHARED, _GROUPS_SHARED * n_workers)
+    return max(_LEAST, _GROUPS * n_workers)
 
 
 def _words(error: BaseException) -> str:
