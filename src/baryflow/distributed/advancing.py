@@ -132,6 +132,9 @@ class Slice:
     start: int
     stop: int
 
+    def __len__(self) -> int:
+        return self.stop - self.start
+
     def split(self, at: int) -> tuple[Slice, Slice]:
         """Return what is up to a row, and what is after it."""
         good = int(np.searchsorted(self.rows.positions, at, side="right"))
@@ -214,6 +217,17 @@ class Target:
         """Rows that need not be read any more."""
         return self.waiting[-1].stop if self.waiting else self.counts.rows
 
+    def take(self, some: Slice) -> None:
+        """Keep the next rows until their epoch is complete.
+
+        Small slices are joined: a thousand of one row each would take ten times the memory of one of a
+        thousand. Each is more than twice as large as the one after it, so there are few, and a row is
+        copied few times.
+        """
+        self.waiting.append(some)
+        while len(self.waiting) > 1 and len(self.waiting[-2]) <= 2 * len(self.waiting[-1]):
+            self.waiting[-2:] = [join(self.waiting[-2:])]
+
     def advance(self) -> Iterator[int]:
         """Do all epochs whose rows are there, yielding the number of each when it is done."""
         if not self.waiting or self.waiting[-1].stop < self.epochs[self.done][1]:
@@ -224,14 +238,15 @@ class Target:
             now, rest = rest.split(self.epochs[self.done][1])
             self._follow(followed, now)
             yield self.done - 1
-        self.waiting = [rest] if rest.start < rest.stop else []
+        # A copy: the rest is a view, which would keep all rows that are done in memory.
+        self.waiting = [join([rest])] if len(rest) else []
 
     def _follow(self, followed: Followed, some: Slice) -> None:
         errand, name = self.errand, numbered(self.done)
         with CATCHING:  # warnings become events, and Python catches those of all threads together
             outcome = followed.take(some.rows)
         drifts = sum(event.kind == "drift" for event in outcome.events)
-        n_rows, n_bad = some.stop - some.start, len(some.rejected)
+        n_rows, n_bad = len(some), len(some.rejected)
         counts = Counts(n_rows, n_rows - n_bad, len(outcome.records), n_bad, drifts)
         states, predictions, aside, told = self._stores()
         if outcome.records:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
@@ -12,10 +13,16 @@ import numpy as np
 from baryflow.distributed.parquet import NOTHING, Folder, Piece
 from baryflow.distributed.store import Store
 from baryflow.distributed.tables import write_quarantine
+from baryflow.exceptions import InvalidInputError
 from baryflow.streams.arrays import as_text
 from baryflow.streams.batches import RAW_LENGTH, Rejected
 from baryflow.streams.cells import valid_text
 from baryflow.validation import Integers
+
+#: Bytes of a folder's name that file systems allow; a letter beyond ASCII takes six of them or more.
+_LONGEST = 255
+#: Rows of nobody in a file: as Python has them they take more than a kilobyte each.
+_ASIDE = 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +59,10 @@ class Arrival:
         """Rows of each file."""
         return count_files(self.pieces)
 
+    def identify(self, piece: Piece) -> str:
+        """Return what notes of one of its pieces are called."""
+        return identify(piece, self.marks.get(piece.path, ""))
+
 
 @dataclass(frozen=True, eq=False)
 class Count:
@@ -76,6 +87,7 @@ class Look:
 
     folder: Folder
     piece: Piece
+    mark: str  # of its file, as in Folder
     number: int
     before: int  # rows of the file in front of it
     key: str
@@ -97,22 +109,56 @@ def numbered(number: int) -> str:
     return f"{number:06d}"
 
 
+def identify(piece: Piece, mark: str) -> str:
+    """Return a name that no other piece has, nor this one once its file was written again.
+
+    A number would not do: it is another as soon as a file has come that sorts before.
+
+    Parameters
+    ----------
+    piece : Piece
+    mark : str
+        Of its file, as in :class:`Folder`.
+
+    Returns
+    -------
+    str
+    """
+    told = (piece.path, tuple(piece.groups), piece.n_rows, mark)
+    return sha256(repr(told).encode()).hexdigest()[:32]
+
+
 def folder_of(key: str) -> str:
     """Return the name of a target's folder: any key can be one, and no two have the same."""
-    return f"target={quote(key, safe='')}"
+    name = f"target={quote(key, safe='')}"
+    if len(name) <= _LONGEST:
+        return name
+    # Its beginning, in whole letters, and a digest. What is quoted has no "!": no other key is so named.
+    digest = sha256(key.encode()).hexdigest()
+    beginning = key[:_LONGEST]
+    while len(quote(beginning, safe="")) > _LONGEST - len(f"target=!{digest}"):
+        beginning = beginning[:-1]
+    return f"target={quote(beginning, safe='')}!{digest}"
 
 
 def split_keys(column: Any) -> tuple[list[str], Integers]:
     """Return the different keys of a column as text, and for each row which it is; "" is none."""
     import pyarrow as pa
 
-    coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    try:
+        coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    except pa.ArrowNotImplementedError as error:
+        raise InvalidInputError(
+            f"a column of {column.type} cannot name targets: expected text, numbers or times; give "
+            "another column as key"
+        ) from error
     # A whole number beside gaps is a float in some files: 7.0 there is 7 elsewhere.
     values = coded.dictionary.to_pylist()
     whole = [isinstance(value, float) and value.is_integer() for value in values]
     names = [as_text(int(v) if is_whole else v) for v, is_whole in zip(values, whole, strict=True)]
-    codes = coded.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)
-    return [*names, ""], codes.astype(np.intp)
+    # As wide numbers: the number for "none" may be one more than those of the column can count.
+    codes = coded.indices.cast(pa.int64()).fill_null(len(names)).to_numpy(zero_copy_only=False)
+    return [*names, ""], codes.astype(np.intp, copy=False)
 
 
 def count(look: Look) -> Merged:
@@ -126,10 +172,11 @@ def count(look: Look) -> Merged:
     -------
     Merged
     """
-    found = look.index.load(Count, f"{numbered(look.number)}.bary")
+    name = f"{identify(look.piece, look.mark)}.bary"
+    found = look.index.load(Count, name)
     if found is None:
         found = _count(look)
-        look.index.keep(found, f"{numbered(look.number)}.bary")
+        look.index.keep(found, name)
     rows = found.rows.tolist()
     return Merged(
         {key: (look.number, n) for key, n in zip(found.keys, rows, strict=True)}, found.nameless
@@ -137,43 +184,49 @@ def count(look: Look) -> Merged:
 
 
 def _count(look: Look) -> Count:
-    counts, nobody = _tally(look.folder, look.piece, look.key)
-    if nobody:
-        name = f"{look.index.url.rsplit('/', 1)[-1]}-{numbered(look.number)}.parquet"
-        write_quarantine(look.output / "_quarantine" / "nobody", name, "", _describe(look, nobody))
-    return Count(list(counts), np.array(list(counts.values()), dtype=np.int64), len(nobody))
+    counts, nameless = _tally(look.folder, look.piece, look.key)
+    if nameless:
+        start = f"{look.index.url.rsplit('/', 1)[-1]}-{identify(look.piece, look.mark)}"
+        for number, some in enumerate(_describe(look)):
+            name = f"{start}-{numbered(number)}.parquet"
+            write_quarantine(look.output / "_quarantine" / "nobody", name, "", some)
+    return Count(list(counts), np.array(list(counts.values()), dtype=np.int64), nameless)
 
 
-def _tally(folder: Folder, piece: Piece, key: str) -> tuple[dict[str, int], list[int]]:
-    """Return the rows of each target in a piece, and which are nobody's."""
+def _tally(folder: Folder, piece: Piece, key: str) -> tuple[dict[str, int], int]:
+    """Return the rows of each target in a piece, and how many are nobody's."""
     if key in piece.folders:
-        return {}, list(range(piece.n_rows))
+        return {}, piece.n_rows
     counts: dict[str, int] = {}
-    nobody: list[int] = []
-    start = 0
     for batch in folder.batches(piece, [key]):
         names, codes = split_keys(batch.column(0))
         for name, n in zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True):
-            if name and n:
+            if n:
                 counts[name] = counts.get(name, 0) + n
-        missing = np.array([not name for name in names])[codes]
-        nobody += (np.flatnonzero(missing) + start).tolist()
-        start += batch.num_rows
-    return counts, nobody
+    nameless = counts.pop("", 0)
+    return counts, nameless
 
 
-def _describe(look: Look, which: list[int]) -> list[Rejected]:
-    """Return rows of nobody as they are put aside; their positions are those in the file."""
-    found: list[Rejected] = []
-    left, start = np.array(which), 0
-    for batch in look.folder.batches(look.piece, look.columns):
-        mine = left[(left >= start) & (left < start + batch.num_rows)]
-        for row, cells in zip(mine.tolist(), batch.take(mine - start).to_pylist(), strict=True):
-            raw = valid_text(",".join(map(str, cells.values())))[:RAW_LENGTH]
-            reason = f"column {look.key!r}, which names the target, is empty in {look.piece.path}."
-            found.append(Rejected(look.before + row + 1, reason, raw))
-        start += batch.num_rows
-    return found
+def _describe(look: Look) -> Iterator[list[Rejected]]:
+    """Yield rows of nobody as they are put aside, some at a time; positions are those in the file."""
+    reason = f"column {look.key!r}, which names the target, is empty in {look.piece.path}."
+    before = look.before
+    for batch in look.folder.batches(look.piece, [look.key, *look.columns]):
+        mine = _find_nameless(batch, look)
+        cells = batch.select([name for name in batch.schema.names if name != look.key])
+        for start in range(0, len(mine), _ASIDE):
+            some = mine[start : start + _ASIDE]
+            rows = zip(some.tolist(), cells.take(some).to_pylist(), strict=True)
+            texts = ((row, valid_text(",".join(map(str, values.values())))) for row, values in rows)
+            yield [Rejected(before + row + 1, reason, text[:RAW_LENGTH]) for row, text in texts]
+        before += batch.num_rows
+
+
+def _find_nameless(batch: Any, look: Look) -> Integers:
+    if look.key in look.piece.folders:
+        return np.arange(batch.num_rows)
+    names, codes = split_keys(batch.column(look.key))
+    return np.flatnonzero(np.array([not name for name in names])[codes])
 
 
 def merge(parts: Sequence[Merged]) -> Merged:
@@ -202,15 +255,15 @@ def named_by_folder(piece: Piece, key: str) -> bool:
     return piece.folders.get(key, "") not in NOTHING
 
 
-def rows_in(folder: Folder, piece: Piece, number: int, key: str, index: Store) -> dict[str, int]:
+def rows_in(folder: Folder, piece: Piece, name: str, key: str, index: Store) -> dict[str, int]:
     """Return whose rows are in a piece, as it was counted.
 
     Parameters
     ----------
     folder : Folder
     piece : Piece
-    number : int
-        In its arrival.
+    name : str
+        By which it is identified.
     key : str
         The column.
     index : Store
@@ -222,7 +275,7 @@ def rows_in(folder: Folder, piece: Piece, number: int, key: str, index: Store) -
     """
     if named_by_folder(piece, key):
         return {piece.folders[key]: piece.n_rows}
-    found = index.load(Count, f"{numbered(number)}.bary")
+    found = index.load(Count, f"{name}.bary")
     if found is None:  # lost or damaged: it can be counted again
         return _tally(folder, piece, key)[0]
     return dict(zip(found.keys, found.rows.tolist(), strict=True))

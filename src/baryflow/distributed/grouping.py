@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from baryflow.distributed.advancing import Counts, Errand, Target, fail
+from baryflow.distributed.advancing import Counts, Errand, Plan, Target, fail
 from baryflow.distributed.arrivals import Arrival, cut, numbered, rows_in
 from baryflow.distributed.parquet import Folder, Piece
 from baryflow.distributed.slicing import slices
@@ -16,6 +16,10 @@ from baryflow.exceptions import FileFormatError
 _EVERY = 0.25
 #: Bytes of rows that wait for the rest of their epochs, in a group, at most.
 _WAITING = 128 << 20
+#: Bytes of a row that waits, beside its numbers: its places in three lists; and its time as text.
+_BESIDE, _TIME = 24, 80
+#: Bytes of a target: itself, and what its slices take however short they are.
+_TARGET = 16 << 10
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,22 @@ class Report:
     failed: dict[str, str] = field(default_factory=dict)
 
 
-def deal(arrivals: Sequence[Arrival], n: int, n_columns: int, epoch_rows: int) -> list[list[str]]:
+def weigh(plan: Plan) -> int:
+    """Return the bytes that a target takes whose epoch is all but complete.
+
+    Parameters
+    ----------
+    plan : Plan
+
+    Returns
+    -------
+    int
+    """
+    row = 8 * len(plan.columns) + _BESIDE + (0 if plan.time is None else _TIME)
+    return _TARGET + plan.epoch_rows * row
+
+
+def deal(arrivals: Sequence[Arrival], n: int, weight: int) -> list[list[str]]:
     """Deal targets to groups of about equally many rows; neighbours in files stay together.
 
     Parameters
@@ -56,8 +75,8 @@ def deal(arrivals: Sequence[Arrival], n: int, n_columns: int, epoch_rows: int) -
     arrivals : sequence of Arrival
     n : int
         Groups that are wanted. There are more if rows that wait for others would fill the memory.
-    n_columns : int
-    epoch_rows : int
+    weight : int
+        Bytes of a target's rows that wait, at most.
 
     Returns
     -------
@@ -70,7 +89,7 @@ def deal(arrivals: Sequence[Arrival], n: int, n_columns: int, epoch_rows: int) -
         for key, count, first in found:
             rows[key] = rows.get(key, 0) + count
             where.setdefault(key, (number, first))
-    most = max(1, _WAITING // (8 * epoch_rows * max(1, n_columns)))
+    most = max(1, _WAITING // weight)
     share = max(1.0, sum(rows.values()) / max(1, n))
     groups: list[list[str]] = []
     filled = 0
@@ -178,23 +197,32 @@ class _Course:
         """Read the files of an arrival, as far as somebody needs their rows."""
         plan, index = self.errand.plan, self.errand.state / "index" / numbered(number)
         folder = Folder(plan.source, self.errand.source.options, [], {})
-        for place, piece in enumerate(arrival.pieces):
-            counted = rows_in(folder, piece, place, plan.key, index)
-            ends = {key: self.seen[key] + n for key, n in counted.items() if key in self.targets}
-            needed = {
-                key: target
-                for key, end in ends.items()
-                if (target := self.targets[key]).has_work and end > target.read
-            }
-            if needed:
+        found = zip(arrival.keys, arrival.rows.tolist(), arrival.first.tolist(), strict=True)
+        mine = {key: (self.seen[key] + n, first) for key, n, first in found if key in self.targets}
+        ends = {key: end for key, (end, _) in mine.items()}
+        # Not even notes are read of pieces in which there is nobody to follow: in a daily job, those of
+        # all days but the last.
+        start = min((mine[key][1] for key in self._needing(ends)), default=len(arrival.pieces))
+        for piece in arrival.pieces[start:]:
+            if not self._needing(ends):
+                break
+            counted = rows_in(folder, piece, arrival.identify(piece), plan.key, index)
+            now = {key: self.seen[key] + n for key, n in counted.items() if key in self.targets}
+            if needed := self._needing(now):
                 self._read(folder, piece, needed)
-            self.seen.update(ends)
+            self.seen.update(now)
+        self.seen.update(ends)
+
+    def _needing(self, ends: dict[str, int]) -> dict[str, Target]:
+        """Return the targets that need rows before these."""
+        targets = {key: self.targets[key] for key in ends}
+        return {key: one for key, one in targets.items() if one.has_work and ends[key] > one.read}
 
     def _read(self, folder: Folder, piece: Piece, needed: dict[str, Target]) -> None:
         try:
             for target, some in slices(folder, piece, self.errand.plan, needed, self.seen):
                 if target.has_work:
-                    target.waiting.append(some)
+                    target.take(some)
                     self._advance(target)
         except Exception as error:  # a file that is gone must not cost other targets
             for target in needed.values():

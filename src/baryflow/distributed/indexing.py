@@ -89,6 +89,8 @@ def list_arrivals(client: Any, errand: Errand, folder: Folder, progress: Progres
         arrival = _count(client, errand, folder, new, len(known), progress)
         errand.state.keep(arrival, name)
         known.append(arrival)
+    if known:
+        _drop_strangers(errand, known[-1], len(known) - 1)
     return known
 
 
@@ -114,6 +116,19 @@ def _sweep(errand: Errand, number: int) -> None:
         store.sweep()
 
 
+def _drop_strangers(errand: Errand, arrival: Arrival, number: int) -> None:
+    """Remove rows of nobody that are of no piece of the arrival, or they would be there twice.
+
+    Files may have been written again, or be cut otherwise, since a call that was killed has looked.
+    """
+    nobody, start = errand.output / "_quarantine" / "nobody", f"{numbered(number)}-"
+    if names := [name for name in nobody.names() if name.startswith(start)]:
+        mine = {arrival.identify(piece) for piece in arrival.pieces}
+        for name in names:
+            if name.removeprefix(start).split("-")[0] not in mine:
+                nobody.drop(name)
+
+
 def _count(
     client: Any, errand: Errand, folder: Folder, pieces: Sequence[Piece], number: int, progress: Progress
 ) -> Arrival:
@@ -128,7 +143,8 @@ def _count(
             merged.append(Merged({piece.folders[plan.key]: (place, piece.n_rows)}))
         else:
             before = rows_before.get(piece.path, 0)
-            looks.append(Look(bare, piece, place, before, plan.key, columns, index, errand.output))
+            mark = folder.marks.get(piece.path, "")
+            looks.append(Look(bare, piece, mark, place, before, plan.key, columns, index, errand.output))
         rows_before[piece.path] = rows_before.get(piece.path, 0) + piece.n_rows
     if looks:
         merged.append(_gather(client, looks, progress))
