@@ -116,16 +116,16 @@ def test_columns_that_are_called_alike_are_refused(tmp_path):
 
 def test_rows_that_cannot_be_used_are_counted(tmp_path):
     rows = {
-        "s0": [1.0, None, np.inf, 4.0, 5.0],
-        "on": [True, False, None, True, True],
-        "fault": ["a", "a", "b", None, "b"],
-        "plant": pa.array(["x", "x", "x", "x", None]).dictionary_encode(),
+        "s0": [1.0, None, np.inf, 4.0, 5.0, -1e151],
+        "on": [True, False, None, True, True, True],
+        "fault": ["a", "a", "b", None, "b", "a"],
+        "plant": pa.array(["x", "x", "x", "x", None, "x"]).dictionary_encode(),
     }
     pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
     parts = read_parquet(str(tmp_path / "rows.parquet"), label="fault", domain="plant")
     (block,) = parts.reader.blocks(parts.pieces[0])
     np.testing.assert_array_equal(block.X, [[1.0, 1.0], [np.nan, 0.0]])
-    assert (block.unlabelled, block.nowhere, block.rejected) == (1, 1, 1)
+    assert (block.unlabelled, block.nowhere, block.rejected) == (1, 1, 2)
     assert [block.labels[code] for code in block.codes] == ["a", "a"]
 
 

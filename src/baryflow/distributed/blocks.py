@@ -14,8 +14,10 @@ from baryflow.distributed.parquet import NOTHING, Folder, Piece
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.arrays import as_text
 from baryflow.streams.tables import UNLABELLED
-from baryflow.validation import Booleans, Floats, Integers
+from baryflow.validation import LARGEST, Booleans, Floats, Integers
 
+#: What is wrong with rows that are rejected, in words.
+REJECTED = f"hold infinity or numbers beyond ±{LARGEST:g}"
 #: Bytes of rows that are looked at together.
 _AT_A_TIME = 16 << 20
 
@@ -27,7 +29,7 @@ class Block:
     Attributes
     ----------
     X : array of shape (n, d)
-        Finite values, or NaN for missing ones.
+        Numbers as a fit in memory takes them, or NaN for missing ones.
     labels, domains : list
         Classes and domains that occur here; a single None each where rows have none.
     codes, whose : array of shape (n,)
@@ -35,7 +37,8 @@ class Block:
     used : array of bool
         Which of the rows that came these are.
     unlabelled, nowhere, rejected : int
-        Rows that are not used: without a label, without a domain, with infinite values.
+        Rows that are not used: without a label, without a domain, with infinity or numbers so
+        large that their squares would drown all others.
     """
 
     X: Floats
@@ -57,9 +60,9 @@ class Block:
         n = len(X)
         codes, labels = label or (np.zeros(n, dtype=np.intp), [None])
         whose, domains = domain or (np.zeros(n, dtype=np.intp), [None])
-        finite = ~np.isinf(X).any(axis=1)
+        sound = ~(np.abs(X) > LARGEST).any(axis=1)
         unlabelled, nowhere = codes < 0, whose < 0
-        used = finite & ~unlabelled & ~nowhere
+        used = sound & ~unlabelled & ~nowhere
         if not used.all():
             X, codes, whose = X[used], codes[used], whose[used]
         return cls(
@@ -71,7 +74,7 @@ class Block:
             used,
             int(unlabelled.sum()),
             int((nowhere & ~unlabelled).sum()),
-            int((~finite & ~nowhere & ~unlabelled).sum()),
+            int((~sound & ~nowhere & ~unlabelled).sum()),
         )
 
 
