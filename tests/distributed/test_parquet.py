@@ -160,6 +160,46 @@ def test_files_that_differ_or_are_damaged_are_named(tmp_path):
         read_parquet("nonsense://bucket/folder")
 
 
+def test_a_column_without_a_value_in_a_file_is_of_any_kind(tmp_path):
+    full = {"s0": [1.0, 2.0], "s1": [3, 4], "fault": ["a", "b"], "never": pa.nulls(2)}
+    for n, empty in enumerate(["s1", "fault", None, "s0"]):
+        columns = {name: pa.nulls(2) if name == empty else full[name] for name in full}
+        (tmp_path / f"{n % 2}").mkdir(exist_ok=True)
+        pq.write_table(pa.table(columns), tmp_path / f"{n % 2}" / f"{n}.parquet")
+    kinds = {"s0": "number", "s1": "number", "fault": "text", "never": "nothing"}
+    assert Folder.open(str(tmp_path)).types == kinds
+    for places in (str(tmp_path), [str(tmp_path / name) for name in "01"]):
+        parts = read_parquet(places, label="fault")
+        assert parts.columns == ["s0", "s1"]
+        assert parts.left_out == {"never": "holds nothing"}
+        rows = np.concatenate([block.X for block in blocks_of(parts)])
+        assert np.isnan(rows).sum(axis=0).tolist() == [2, 2]
+        assert sum(block.unlabelled for block in blocks_of(parts)) == 2
+    with pytest.raises(InvalidInputError, match="'never' holds nothing"):
+        read_parquet(str(tmp_path), columns=["never"])
+
+
+def test_files_may_differ_in_columns_that_are_not_used(tmp_path):
+    rows = {"s0": [1.0, 2.0], "s1": [3.0, 4.0], "fault": ["a", "b"], "note": ["-", "-"]}
+    pq.write_table(pa.table(rows), tmp_path / "1.parquet")
+    pq.write_table(pa.table({**rows, "s1": ["x", "y"]}).drop_columns(["note"]), tmp_path / "2.parquet")
+    assert Folder.open(str(tmp_path)).types == {"s0": "number", "fault": "text"}
+    for places in (str(tmp_path), [str(tmp_path / f"{n}.parquet") for n in (1, 2)]):
+        for how in ({"ignore": ["s1"]}, {"ignore": ["s1", "note"]}, {"columns": ["s0"]}):
+            parts = read_parquet(places, label="fault", **how)
+            assert sum(len(block.X) for block in blocks_of(parts)) == 4
+            assert parts.columns == ["s0"]
+        assert parts.left_out["note"] == "is not the same in all files"
+        differs = r"2\.parquet has other values in column 's1' \(text\) than .*1\.parquet \(number\)"
+        for how, words in (
+            ({}, differs),
+            ({"columns": ["s0", "s1"]}, differs),
+            ({"domain": "note", "columns": ["s0"]}, r"2\.parquet lacks the column 'note', which .*1\."),
+        ):
+            with pytest.raises(InvalidInputError, match=words):
+                read_parquet(places, label="fault", **how)
+
+
 def test_files_that_were_written_again_are_other_parts(tmp_path):
     root = histories.folder(tmp_path, n_files=2)
 

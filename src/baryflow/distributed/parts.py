@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from baryflow.distributed.blocks import ArrayReader, FrameReader, ParquetReader, Reader
-from baryflow.distributed.parquet import NOTHING, PIECE, Folder
+from baryflow.distributed.parquet import NOTHING, PIECE, Folder, agree, refuse_odd
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.tables import WHOLE
 
@@ -84,22 +84,25 @@ def read_parquet(
     Raises
     ------
     InvalidInputError
-        If there is nothing to read, or a column is missing or holds no numbers.
+        If there is nothing to read, a column is missing or holds no numbers, or files differ in one that
+        is used. A column without any value in some files is no difference.
     """
     places = [urls] if isinstance(urls, str) else [str(url) for url in urls]
     if domain is not None and domain_from_file:
         raise InvalidInputError("the domain is in a column or in the files' names, and not in both")
     folders = [Folder.open(name, storage_options, piece_bytes) for name in places]
     first = folders[0]
-    for other in folders[1:]:
-        if other.types != first.types:
-            raise InvalidInputError(f"{other.url} has other columns than {first.url}")
-    others = {name: f"holds {kind}" for name, kind in first.types.items() if kind != "number"}
-    chosen, left_out = _Roles(label, domain, columns, ignore).choose(
-        list(first.types), others, f" in {first.url}"
-    )
+    types, odd = agree({folder.url: folder.types for folder in folders})
+    for folder in folders:
+        odd |= folder.odd  # says it better: which file it is
+    roles = _Roles(label, domain, columns, ignore)
+    numbers = [name for name, one in odd.items() if "number" in one.kinds and name not in ignore]
+    refuse_odd(odd, [*roles.apart, *(columns or numbers)])
+    others = {name: f"holds {kind}" for name, kind in types.items() if kind != "number"}
+    others |= dict.fromkeys(odd, "is not the same in all files")
+    chosen, left_out = roles.choose([*types, *odd], others, f" in {first.url}")
     pieces = [piece for folder in folders for piece in folder.pieces]
-    bare = replace(first, pieces=[], types={}, marks={})
+    bare = replace(first, pieces=[], types={}, marks={}, odd={})
     if domain_from_file:
         names = _name_files([path for folder in folders for path in folder.marks])
         pieces = [replace(p, folders={**p.folders, _FILE: names[p.path]}) for p in pieces]
