@@ -108,6 +108,21 @@ def test_labels_and_domains_are_what_files_in_memory_have(tmp_path):
     assert read("day", "run")[1:] == (["2024-01-01"] + ["2024-01-02"] * 2, ["0", "1", "-1"])
 
 
+def test_text_in_views_is_read_as_any_text(tmp_path):
+    words = pa.array(["u", None, "v"], pa.string_view())
+    raw = pa.array([b"u", None, b"v"], pa.binary_view())
+    pq.write_table(pa.table({"s0": [1.0, 2.0, 3.0], "word": words, "raw": raw}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"s0": [4.0], "word": ["w"], "raw": [b"w"]}), tmp_path / "2.parquet")
+    found = Folder.open(str(tmp_path))
+    assert found.types == {"s0": "number", "word": "text", "raw": "other"}
+    (batch,) = found.batches(found.pieces[0], ["s0", "word", "raw"])
+    assert batch.take([2, 1])["word"].to_pylist() == ["v", None]
+    assert batch.take([2, 1])["raw"].to_pylist() == [b"v", None]
+    assert batch["s0"].to_pylist() == [1.0, 2.0, 3.0]
+    blocks = blocks_of(read_parquet(str(tmp_path), label="word"))
+    assert [block.labels for block in blocks] == [["u", "v"], ["w"]]
+
+
 def test_columns_that_are_called_alike_are_refused(tmp_path):
     pq.write_table(pa.Table.from_arrays([pa.array([1.0])] * 2, names=["a", "a"]), tmp_path / "a.parquet")
     with pytest.raises(InvalidInputError, match="several columns called 'a'"):

@@ -162,6 +162,7 @@ class Folder:
         Yields
         ------
         pyarrow.RecordBatch
+            Without views of text, which parts of Arrow do not know.
         """
         import pyarrow.parquet as pq
 
@@ -170,9 +171,10 @@ class Folder:
         size = max(256, _AT_A_TIME // (8 * max(1, len(wanted))))
         with system.open(piece.path, "rb") as handle:
             file = pq.ParquetFile(handle)
-            yield from file.iter_batches(
+            for batch in file.iter_batches(
                 size, row_groups=list(piece.groups), columns=wanted, use_threads=False
-            )
+            ):
+                yield _without_views(batch)
 
 
 def _find(system: Any, root: str) -> dict[str, Any]:
@@ -244,7 +246,19 @@ def _kind(kind: Any) -> str:
     numbers = (is_.is_integer, is_.is_floating, is_.is_boolean, is_.is_decimal)
     if any(is_one(kind) for is_one in numbers):
         return "number"
-    return "text" if is_.is_string(kind) or is_.is_large_string(kind) else "other"
+    texts = (is_.is_string, is_.is_large_string, is_.is_string_view)
+    return "text" if any(is_one(kind) for is_one in texts) else "other"
+
+
+def _without_views(batch: Any) -> Any:
+    """Return columns of text in the old way: Arrow can pick rows of them, but not of views."""
+    import pyarrow as pa
+
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    if not any(kind in plain for kind in batch.schema.types):
+        return batch
+    columns = [column.cast(plain.get(column.type, column.type)) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _folders(path: str, root: str) -> dict[str, str]:
