@@ -72,15 +72,35 @@ def test_files_that_are_called_alike_are_domains_of_their_own(tmp_path):
 
 @pytest.mark.parametrize(
     ("names", "labels"),
-    [(["1", "20"], {1, 20}), (["01", "1"], {"01", "1"}), (["1", "__HIVE_DEFAULT_PARTITION__"], {1})],
+    [
+        (["1", "20"], [1, 20]),
+        (["01", "1"], ["01", "1"]),
+        (["1", "__HIVE_DEFAULT_PARTITION__"], [1, None]),
+        (["1.0", "%202"], [1, 2]),
+        (["1.5", "2"], ["1.5", "2"]),
+        (["1", "NaN"], [1, None]),
+        (["ok", "ok%20"], ["ok", "ok"]),
+        (["ok", "%20"], ["ok", None]),
+    ],
 )
-def test_labels_in_names_of_folders_are_numbers_if_all_are(tmp_path, names, labels):
-    rows = histories.table().drop_columns(["fault"])
-    for name in names:
-        histories.folder(tmp_path / f"fault={name}", rows.slice(0, 10), n_files=1)
-    blocks = blocks_of(read_parquet(str(tmp_path), label="fault", domain="plant"))
-    assert {block.labels[code] for block in blocks for code in block.codes} == labels
-    assert sum(block.unlabelled for block in blocks) == 10 * (2 - len(labels))
+def test_labels_in_names_of_folders_are_those_of_a_column(tmp_path, names, labels):
+    rows = histories.table().drop_columns(["fault", "plant"])
+    for place, name in enumerate(names):
+        folder = tmp_path / f"line={place}" / f"fault={name}"
+        histories.folder(folder, rows.slice(0, 10), n_files=1)
+    blocks = blocks_of(read_parquet(str(tmp_path), label="fault", domain="line"))
+    found = [{block.labels[code] for code in block.codes} for block in blocks]
+    assert found == [set() if label is None else {label} for label in labels]
+    assert [block.unlabelled for block in blocks] == [10 * (label is None) for label in labels]
+
+
+def test_names_of_folders_are_unquoted_and_blanks_around_a_domain_are_no_part_of_it(tmp_path):
+    rows = histories.table().drop_columns(["plant"])
+    for name in ("north", "north%20", "%20"):
+        histories.folder(tmp_path / f"the%20plant={name}", rows.slice(0, 10), n_files=1)
+    blocks = blocks_of(read_parquet(str(tmp_path), label="fault", domain="the plant"))
+    assert sorted(block.domains for block in blocks) == [[], ["north"], ["north"]]
+    assert sum(block.nowhere for block in blocks) == 10
 
 
 def blocks_of(parts):

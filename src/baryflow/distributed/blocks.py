@@ -117,7 +117,7 @@ class ParquetReader:
             X = np.empty((batch.num_rows, len(self.columns)))
             for number, name in enumerate(self.columns):
                 X[:, number] = batch.column(name).to_numpy(zero_copy_only=False)
-            label = self._named(self.label, batch, piece, _as_label)
+            label = self._named(self.label, batch, piece, as_label)
             yield Block.of(X, label, self._named(self.domain, batch, piece, _as_domain))
 
     def rows_only(self, columns: list[Any] | None = None) -> ParquetReader:
@@ -132,11 +132,13 @@ class ParquetReader:
         if column not in piece.folders:
             # Numbers beside gaps stay whole: as floats, large ones would be taken for each other.
             return _factorised(batch.column(column).to_pandas(integer_object_nulls=True), rename)
-        name = piece.folders[column]
-        if name in NOTHING:
+        said = piece.folders[column]
+        name = None if said in NOTHING else rename(said)
+        if name is None:
             return np.full(batch.num_rows, -1), []
-        whole = self.whole and column == self.label
-        return np.zeros(batch.num_rows, dtype=np.intp), [int(name) if whole else name]
+        if self.whole and column == self.label:
+            name = int(name.partition(".")[0])  # 1.0 is 1, as in a column of numbers
+        return np.zeros(batch.num_rows, dtype=np.intp), [name]
 
 
 @dataclass(frozen=True)
@@ -196,8 +198,18 @@ def _plain(name: Any) -> Any:
     return name if isinstance(name, str | int) else str(name)  # dates, say
 
 
-def _as_label(name: Any) -> Any:
-    """Return the name of a class as files in memory have it; None if there is none."""
+def as_label(name: Any) -> Any:
+    """Return the name of a class as files in memory have it; None if there is none.
+
+    Parameters
+    ----------
+    name : object
+        What a cell or the name of a folder says.
+
+    Returns
+    -------
+    str, int, float or None
+    """
     plain = _plain(name)
     if not isinstance(plain, str):
         return plain

@@ -263,7 +263,8 @@ def _without_views(batch: Any) -> Any:
 
 def _folders(path: str, root: str) -> dict[str, str]:
     parts = path[len(root) :].split("/")[:-1]
-    return {name: unquote(value) for name, is_, value in (part.partition("=") for part in parts) if is_}
+    said = (part.partition("=") for part in parts)
+    return {unquote(name): unquote(value) for name, is_, value in said if is_}
 
 
 def agree(found: dict[str, dict[str, str]]) -> tuple[dict[str, str], dict[str, Odd]]:

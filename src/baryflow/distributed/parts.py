@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import PurePosixPath
 from typing import Any
 
-from baryflow.distributed.blocks import ArrayReader, FrameReader, ParquetReader, Reader
+from baryflow.distributed.blocks import ArrayReader, FrameReader, ParquetReader, Reader, as_label
 from baryflow.distributed.parquet import NOTHING, PIECE, Folder, agree, refuse_odd
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.tables import WHOLE
@@ -215,7 +215,8 @@ _FILE = "<name of the file>"
 
 def _name_files(paths: list[str]) -> dict[str, str]:
     """Return a name for each file: no two are the same."""
-    ways = (lambda p: p.stem, lambda p: f"{p.parent.name}/{p.stem}", str)
+    # Blanks around a name are no part of it.
+    ways = (lambda p: p.stem.strip(), lambda p: f"{p.parent.name}/{p.stem}".strip(), str)
     found: dict[str, str] = {}
     for way in ways:
         left = {path: way(PurePosixPath(path)) for path in paths if path not in found}
@@ -227,7 +228,8 @@ def _name_files(paths: list[str]) -> dict[str, str]:
 def _are_whole(pieces: Sequence[Any], column: str | None) -> bool:
     """Tell whether all names of folders for a column are whole numbers."""
     names = {piece.folders[column] for piece in pieces if column in piece.folders} - {*NOTHING}
-    return bool(names) and all(WHOLE.fullmatch(name) and "." not in name for name in names)
+    labels = {as_label(name) for name in names} - {None}
+    return bool(labels) and all(WHOLE.fullmatch(label) for label in labels)
 
 
 @dataclass(frozen=True)
