@@ -181,6 +181,25 @@ def test_errors_say_what_is_there(tmp_path, how, words):
         read_parquet(str(histories.folder(tmp_path)), **how)
 
 
+@pytest.mark.parametrize("again", ["", "/", "/north", "/north/part.5.parquet", "file://"])
+def test_files_that_would_be_read_twice_are_refused(tmp_path, again):
+    root = str(histories.folder(tmp_path / "in" / "north", n_files=1).parent)
+    same = again + root if again.endswith("//") else root + again
+    with pytest.raises(InvalidInputError, match=r"north/part\.5\.parquet would be read twice"):
+        read_parquet([root, same], label="fault", domain="plant")
+
+
+def test_folders_on_several_file_systems_are_refused(tmp_path):
+    root = histories.folder(tmp_path, n_files=1)
+    system = fsspec.filesystem("memory")
+    system.pipe_file("/elsewhere/part.9.parquet", (root / "part.5.parquet").read_bytes())
+    try:
+        with pytest.raises(InvalidInputError, match="memory://elsewhere are on different file systems"):
+            read_parquet([str(root), "memory://elsewhere"], label="fault", domain="plant")
+    finally:
+        system.rm("/elsewhere", recursive=True)
+
+
 def test_files_that_differ_or_are_damaged_are_named(tmp_path):
     histories.folder(tmp_path, n_files=2)
     pq.write_table(histories.table().drop_columns(["s3"]), tmp_path / "part.9.parquet")

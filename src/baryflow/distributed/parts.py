@@ -12,6 +12,7 @@ from typing import Any
 
 from baryflow.distributed.blocks import ArrayReader, FrameReader, ParquetReader, Reader, as_label
 from baryflow.distributed.parquet import NOTHING, PIECE, Folder, agree, refuse_odd
+from baryflow.distributed.store import open_system
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.tables import WHOLE
 
@@ -84,13 +85,16 @@ def read_parquet(
     Raises
     ------
     InvalidInputError
-        If there is nothing to read, a column is missing or holds no numbers, or files differ in one that
-        is used. A column without any value in some files is no difference.
+        If there is nothing to read, a file would be read twice, folders are on several file systems, a
+        column is missing or holds no numbers, or files differ in one that is used. A column without any
+        value in some files is no difference.
     """
     places = [urls] if isinstance(urls, str) else [str(url) for url in urls]
     if domain is not None and domain_from_file:
         raise InvalidInputError("the domain is in a column or in the files' names, and not in both")
+    _refuse_several_systems(places, storage_options or {})
     folders = [Folder.open(name, storage_options, piece_bytes) for name in places]
+    _refuse_twice(folders)
     first = folders[0]
     types, odd = agree({folder.url: folder.types for folder in folders})
     for folder in folders:
@@ -211,6 +215,30 @@ def from_arrays(X: Any, y: Any = None, sample_domain: Any = None) -> Parts:
 
 #: The column in which names of files are, as if they were names of folders.
 _FILE = "<name of the file>"
+
+
+def _refuse_several_systems(places: list[str], options: dict[str, Any]) -> None:
+    """Refuse what workers could not read, since they open one file system for all pieces."""
+    systems = [open_system(place, options)[0] for place in places]
+    for place, system in zip(places, systems, strict=True):
+        if system != systems[0]:
+            raise InvalidInputError(
+                f"{places[0]} and {place} are on different file systems: expected one for all folders; "
+                "copy the rows to one of them"
+            )
+
+
+def _refuse_twice(folders: list[Folder]) -> None:
+    """Refuse files that are in two of the folders: their rows would count twice."""
+    known: dict[str, str] = {}
+    for folder in folders:
+        for path in folder.marks:
+            if path in known:
+                raise InvalidInputError(
+                    f"{path} would be read twice, in {known[path]} and in {folder.url}: expected each "
+                    "file once; leave out one of the two"
+                )
+            known[path] = folder.url
 
 
 def _name_files(paths: list[str]) -> dict[str, str]:
