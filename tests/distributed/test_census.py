@@ -222,6 +222,16 @@ def test_rare_classes_are_in_the_sample_and_weights_make_up_for_it():
     assert expected[1, 2] == pytest.approx(200.0)
 
 
+def test_about_so_many_rows_of_a_class_are_drawn_and_not_at_least():
+    n_cells, n = 20, 1000
+    y, X = np.arange(n_cells * n) % n_cells, np.random.default_rng(0).normal(size=(n_cells * n, 1))
+    piece, reader = (X, y, None), ArrayReader()
+    roll = Roll.of(take_census(reader, piece, 1))
+    drawn = np.bincount(look_again(reader, piece, roll, n_rows=1000, seed=0).sample.cells)
+    assert drawn.min() < 200 < drawn.max()
+    assert np.abs(drawn - 200).max() < 5 * np.sqrt(200 * 0.8)
+
+
 @pytest.mark.parametrize(("n_sources", "least"), [(10, 200.0), (100, 100.0), (2000, 20.0)])
 def test_many_sources_do_not_make_the_sample_too_large_for_a_worker(n_sources, least):
     counts = np.full((n_sources, 4), 1000.0)

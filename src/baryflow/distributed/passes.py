@@ -19,7 +19,8 @@ from baryflow.estimators.source_table import SourceTable
 from baryflow.estimators.sources import LabelledRows, Outlook
 from baryflow.validation import Floats, Integers
 
-#: Of every class of every source at least so many rows are in the sample, if there are so many ...
+#: Of every class of every source about so many rows, or more, are in the sample if there are so many:
+#: each is drawn by itself, so that it may be some fewer ...
 LEAST = 200
 #: ... unless this would make the sample so many times as large as was asked for: the memory of a worker
 #: must do, however many sources there are.
