@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from baryflow.distributed.parquet import NOTHING, Folder, Piece
+from baryflow.distributed.parquet import NOTHING, Folder, Piece, rows_at_a_time
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.arrays import as_text
 from baryflow.streams.tables import UNLABELLED
@@ -18,8 +18,6 @@ from baryflow.validation import LARGEST, Booleans, Floats, Integers
 
 #: What is wrong with rows that are rejected, in words.
 REJECTED = f"hold infinity or numbers beyond ±{LARGEST:g}"
-#: Bytes of rows that are looked at together.
-_AT_A_TIME = 16 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +184,7 @@ class ArrayReader:
 
 
 def _slices(n_rows: int, n_columns: int) -> Iterator[slice]:
-    size = max(256, _AT_A_TIME // (8 * max(1, n_columns)))
+    size = rows_at_a_time(n_columns)
     return (slice(start, start + size) for start in range(0, n_rows, size))
 
 

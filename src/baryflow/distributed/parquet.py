@@ -15,7 +15,7 @@ from baryflow.exceptions import InvalidInputError
 
 #: Bytes of a piece, uncompressed: row groups of a file are taken together up to this.
 PIECE = 32 << 20
-#: Rows that are decoded at a time take about so many bytes.
+#: Rows that are at hand at a time take about so many bytes.
 _AT_A_TIME = 16 << 20
 #: Names of folders that say that there is no name; the second is what Hive and Spark write.
 NOTHING = ("", "__HIVE_DEFAULT_PARTITION__")
@@ -168,13 +168,27 @@ class Folder:
 
         system, _ = open_system(self.url, self.options)
         wanted = [name for name in columns if name not in piece.folders]
-        size = max(256, _AT_A_TIME // (8 * max(1, len(wanted))))
+        size = rows_at_a_time(len(wanted))
         with system.open(piece.path, "rb") as handle:
             file = pq.ParquetFile(handle)
             for batch in file.iter_batches(
                 size, row_groups=list(piece.groups), columns=wanted, use_threads=False
             ):
                 yield _without_views(batch)
+
+
+def rows_at_a_time(n_columns: int) -> int:
+    """Return how many rows are decoded and looked at together.
+
+    Parameters
+    ----------
+    n_columns : int
+
+    Returns
+    -------
+    int
+    """
+    return max(256, _AT_A_TIME // (8 * max(1, n_columns)))
 
 
 def _find(system: Any, root: str) -> dict[str, Any]:
