@@ -1,3 +1,4 @@
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -8,7 +9,15 @@ from hypothesis import strategies as st
 from baryflow.distributed.blocks import ArrayReader
 from baryflow.distributed.census import Census, Roll, merge_censuses, take_census
 from baryflow.distributed.draws import as_shares, draw
-from baryflow.distributed.passes import Sample, complete_scatter, fractions, look_again, merge_second
+from baryflow.distributed.passes import (
+    Mixtures,
+    Sample,
+    complete_scatter,
+    fractions,
+    look_again,
+    merge_second,
+    sum_up,
+)
 from baryflow.estimators.domains import fill_gaps
 from baryflow.estimators.source_table import SourceTable
 from baryflow.estimators.sources import LabelledRows
@@ -134,6 +143,38 @@ def test_a_label_for_each_row_is_refused_before_it_fills_the_memory():
         take_census(ArrayReader(), (np.zeros((len(labels), 1)), labels, None), 1)
 
 
+# -- sums --------------------------------------------------------------------------------------------
+
+
+class AsTheyAre:
+    """Looks at rows of any source alike."""
+
+    def see(self, rows, _):
+        return rows
+
+
+def test_the_third_look_adds_up_rows_of_many_sources_in_one_place():
+    n_sources, n_classes, d = 1000, 5, 8
+    y, domain = (grid.ravel() for grid in np.meshgrid(np.arange(n_classes), np.arange(1, n_sources + 1)))
+    X = np.random.default_rng(0).normal(size=(len(y), d))
+    roll = Roll.of(count(X, y, domain, [slice(None)]))
+    shape = (len(y), 2, d)
+    start = Mixtures(np.arange(len(y)), np.full(shape[:2], 0.5), np.zeros(shape), np.ones(shape))
+    few = np.arange(0, len(y), 50)  # each of another source
+    tracemalloc.start()
+    try:
+        found = sum_up(ArrayReader(), (X[few], y[few], domain[few]), roll, AsTheyAre(), start)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Sums of all cells take the most, and are there once, however many sources rows are of.
+    assert peak < 1.5 * (found.masses.nbytes + found.steps.nbytes + found.squares.nbytes)
+    np.testing.assert_array_equal(np.flatnonzero(found.masses.any(axis=1)), few)
+    np.testing.assert_allclose(found.masses[few], 0.5)
+    np.testing.assert_allclose(found.steps[few], 0.5 * X[few, None].repeat(2, axis=1))
+    np.testing.assert_allclose(found.squares[few], 0.5 * np.square(X[few, None]).repeat(2, axis=1))
+
+
 # -- draws -----------------------------------------------------------------------------------------
 
 
@@ -179,6 +220,16 @@ def test_rare_classes_are_in_the_sample_and_weights_make_up_for_it():
     assert expected[0, 1] == 100.0
     np.testing.assert_allclose(expected[[0, 1], [2, 0]], counts[[0, 1], [2, 0]] / 10.03, rtol=1e-2)
     assert expected[1, 2] == pytest.approx(200.0)
+
+
+def test_about_so_many_rows_of_a_class_are_drawn_and_not_at_least():
+    n_cells, n = 20, 1000
+    y, X = np.arange(n_cells * n) % n_cells, np.random.default_rng(0).normal(size=(n_cells * n, 1))
+    piece, reader = (X, y, None), ArrayReader()
+    roll = Roll.of(take_census(reader, piece, 1))
+    drawn = np.bincount(look_again(reader, piece, roll, n_rows=1000, seed=0).sample.cells)
+    assert drawn.min() < 200 < drawn.max()
+    assert np.abs(drawn - 200).max() < 5 * np.sqrt(200 * 0.8)
 
 
 @pytest.mark.parametrize(("n_sources", "least"), [(10, 200.0), (100, 100.0), (2000, 20.0)])

@@ -290,11 +290,22 @@ def test_what_cannot_be_absorbed_is_refused(in_memory):
         distributed.absorb(forgetful, parts)
 
 
+def test_a_number_too_large_to_be_squared_costs_its_row_and_not_the_fit():
+    rows, odd = X[:600].copy(), 5
+    rows[odd, 1] = 1e155
+    names = Y[:600], DOMAIN[:600]
+    with pytest.warns(UserWarning, match=r"1 rows hold infinity or numbers beyond ±1e\+150 and"):
+        found = distributed.fit(new(rehearse=False), arrays(200, rows, *names))
+    others, y, domain = (np.delete(one, odd, axis=0) for one in (rows, *names))
+    expected = new(rehearse=False).fit(others, y, sample_domain=domain)
+    np.testing.assert_allclose(after(found), after(expected), atol=1e-9)
+
+
 def test_labels_of_a_target_are_not_looked_at_and_rows_left_out_are_told(in_memory):
     T, known = P.X_target.copy(), np.full(len(P.X_target), np.nan)
-    T[:3, 0] = np.inf
+    T[:3, 0] = np.inf, 1e155, -1e308
     parts = distributed.from_arrays(da.from_array(T, chunks=(300, -1)), da.from_array(known, chunks=300))
-    with pytest.warns(UserWarning, match="3 rows hold infinite values and are not used"):
+    with pytest.warns(UserWarning, match="3 rows hold infini.* and are not used"):
         found = distributed.absorb(in_memory, parts)
     assert found.n_samples_seen_ == len(T) - 3
 

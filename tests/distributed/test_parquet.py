@@ -72,15 +72,35 @@ def test_files_that_are_called_alike_are_domains_of_their_own(tmp_path):
 
 @pytest.mark.parametrize(
     ("names", "labels"),
-    [(["1", "20"], {1, 20}), (["01", "1"], {"01", "1"}), (["1", "__HIVE_DEFAULT_PARTITION__"], {1})],
+    [
+        (["1", "20"], [1, 20]),
+        (["01", "1"], ["01", "1"]),
+        (["1", "__HIVE_DEFAULT_PARTITION__"], [1, None]),
+        (["1.0", "%202"], [1, 2]),
+        (["1.5", "2"], ["1.5", "2"]),
+        (["1", "NaN"], [1, None]),
+        (["ok", "ok%20"], ["ok", "ok"]),
+        (["ok", "%20"], ["ok", None]),
+    ],
 )
-def test_labels_in_names_of_folders_are_numbers_if_all_are(tmp_path, names, labels):
-    rows = histories.table().drop_columns(["fault"])
-    for name in names:
-        histories.folder(tmp_path / f"fault={name}", rows.slice(0, 10), n_files=1)
-    blocks = blocks_of(read_parquet(str(tmp_path), label="fault", domain="plant"))
-    assert {block.labels[code] for block in blocks for code in block.codes} == labels
-    assert sum(block.unlabelled for block in blocks) == 10 * (2 - len(labels))
+def test_labels_in_names_of_folders_are_those_of_a_column(tmp_path, names, labels):
+    rows = histories.table().drop_columns(["fault", "plant"])
+    for place, name in enumerate(names):
+        folder = tmp_path / f"line={place}" / f"fault={name}"
+        histories.folder(folder, rows.slice(0, 10), n_files=1)
+    blocks = blocks_of(read_parquet(str(tmp_path), label="fault", domain="line"))
+    found = [{block.labels[code] for code in block.codes} for block in blocks]
+    assert found == [set() if label is None else {label} for label in labels]
+    assert [block.unlabelled for block in blocks] == [10 * (label is None) for label in labels]
+
+
+def test_names_of_folders_are_unquoted_and_blanks_around_a_domain_are_no_part_of_it(tmp_path):
+    rows = histories.table().drop_columns(["plant"])
+    for name in ("north", "north%20", "%20"):
+        histories.folder(tmp_path / f"the%20plant={name}", rows.slice(0, 10), n_files=1)
+    blocks = blocks_of(read_parquet(str(tmp_path), label="fault", domain="the plant"))
+    assert sorted(block.domains for block in blocks) == [[], ["north"], ["north"]]
+    assert sum(block.nowhere for block in blocks) == 10
 
 
 def blocks_of(parts):
@@ -108,6 +128,21 @@ def test_labels_and_domains_are_what_files_in_memory_have(tmp_path):
     assert read("day", "run")[1:] == (["2024-01-01"] + ["2024-01-02"] * 2, ["0", "1", "-1"])
 
 
+def test_text_in_views_is_read_as_any_text(tmp_path):
+    words = pa.array(["u", None, "v"], pa.string_view())
+    raw = pa.array([b"u", None, b"v"], pa.binary_view())
+    pq.write_table(pa.table({"s0": [1.0, 2.0, 3.0], "word": words, "raw": raw}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"s0": [4.0], "word": ["w"], "raw": [b"w"]}), tmp_path / "2.parquet")
+    found = Folder.open(str(tmp_path))
+    assert found.types == {"s0": "number", "word": "text", "raw": "other"}
+    (batch,) = found.batches(found.pieces[0], ["s0", "word", "raw"])
+    assert batch.take([2, 1])["word"].to_pylist() == ["v", None]
+    assert batch.take([2, 1])["raw"].to_pylist() == [b"v", None]
+    assert batch["s0"].to_pylist() == [1.0, 2.0, 3.0]
+    blocks = blocks_of(read_parquet(str(tmp_path), label="word"))
+    assert [block.labels for block in blocks] == [["u", "v"], ["w"]]
+
+
 def test_columns_that_are_called_alike_are_refused(tmp_path):
     pq.write_table(pa.Table.from_arrays([pa.array([1.0])] * 2, names=["a", "a"]), tmp_path / "a.parquet")
     with pytest.raises(InvalidInputError, match="several columns called 'a'"):
@@ -116,16 +151,16 @@ def test_columns_that_are_called_alike_are_refused(tmp_path):
 
 def test_rows_that_cannot_be_used_are_counted(tmp_path):
     rows = {
-        "s0": [1.0, None, np.inf, 4.0, 5.0],
-        "on": [True, False, None, True, True],
-        "fault": ["a", "a", "b", None, "b"],
-        "plant": pa.array(["x", "x", "x", "x", None]).dictionary_encode(),
+        "s0": [1.0, None, np.inf, 4.0, 5.0, -1e151],
+        "on": [True, False, None, True, True, True],
+        "fault": ["a", "a", "b", None, "b", "a"],
+        "plant": pa.array(["x", "x", "x", "x", None, "x"]).dictionary_encode(),
     }
     pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
     parts = read_parquet(str(tmp_path / "rows.parquet"), label="fault", domain="plant")
     (block,) = parts.reader.blocks(parts.pieces[0])
     np.testing.assert_array_equal(block.X, [[1.0, 1.0], [np.nan, 0.0]])
-    assert (block.unlabelled, block.nowhere, block.rejected) == (1, 1, 1)
+    assert (block.unlabelled, block.nowhere, block.rejected) == (1, 1, 2)
     assert [block.labels[code] for code in block.codes] == ["a", "a"]
 
 
@@ -146,6 +181,25 @@ def test_errors_say_what_is_there(tmp_path, how, words):
         read_parquet(str(histories.folder(tmp_path)), **how)
 
 
+@pytest.mark.parametrize("again", ["", "/", "/north", "/north/part.5.parquet", "file://"])
+def test_files_that_would_be_read_twice_are_refused(tmp_path, again):
+    root = str(histories.folder(tmp_path / "in" / "north", n_files=1).parent)
+    same = again + root if again.endswith("//") else root + again
+    with pytest.raises(InvalidInputError, match=r"north/part\.5\.parquet would be read twice"):
+        read_parquet([root, same], label="fault", domain="plant")
+
+
+def test_folders_on_several_file_systems_are_refused(tmp_path):
+    root = histories.folder(tmp_path, n_files=1)
+    system = fsspec.filesystem("memory")
+    system.pipe_file("/elsewhere/part.9.parquet", (root / "part.5.parquet").read_bytes())
+    try:
+        with pytest.raises(InvalidInputError, match="memory://elsewhere are on different file systems"):
+            read_parquet([str(root), "memory://elsewhere"], label="fault", domain="plant")
+    finally:
+        system.rm("/elsewhere", recursive=True)
+
+
 def test_files_that_differ_or_are_damaged_are_named(tmp_path):
     histories.folder(tmp_path, n_files=2)
     pq.write_table(histories.table().drop_columns(["s3"]), tmp_path / "part.9.parquet")
@@ -158,6 +212,46 @@ def test_files_that_differ_or_are_damaged_are_named(tmp_path):
         read_parquet(str(tmp_path / "nowhere"))
     with pytest.raises(InvalidInputError, match="cannot open"):
         read_parquet("nonsense://bucket/folder")
+
+
+def test_a_column_without_a_value_in_a_file_is_of_any_kind(tmp_path):
+    full = {"s0": [1.0, 2.0], "s1": [3, 4], "fault": ["a", "b"], "never": pa.nulls(2)}
+    for n, empty in enumerate(["s1", "fault", None, "s0"]):
+        columns = {name: pa.nulls(2) if name == empty else full[name] for name in full}
+        (tmp_path / f"{n % 2}").mkdir(exist_ok=True)
+        pq.write_table(pa.table(columns), tmp_path / f"{n % 2}" / f"{n}.parquet")
+    kinds = {"s0": "number", "s1": "number", "fault": "text", "never": "nothing"}
+    assert Folder.open(str(tmp_path)).types == kinds
+    for places in (str(tmp_path), [str(tmp_path / name) for name in "01"]):
+        parts = read_parquet(places, label="fault")
+        assert parts.columns == ["s0", "s1"]
+        assert parts.left_out == {"never": "holds nothing"}
+        rows = np.concatenate([block.X for block in blocks_of(parts)])
+        assert np.isnan(rows).sum(axis=0).tolist() == [2, 2]
+        assert sum(block.unlabelled for block in blocks_of(parts)) == 2
+    with pytest.raises(InvalidInputError, match="'never' holds nothing"):
+        read_parquet(str(tmp_path), columns=["never"])
+
+
+def test_files_may_differ_in_columns_that_are_not_used(tmp_path):
+    rows = {"s0": [1.0, 2.0], "s1": [3.0, 4.0], "fault": ["a", "b"], "note": ["-", "-"]}
+    pq.write_table(pa.table(rows), tmp_path / "1.parquet")
+    pq.write_table(pa.table({**rows, "s1": ["x", "y"]}).drop_columns(["note"]), tmp_path / "2.parquet")
+    assert Folder.open(str(tmp_path)).types == {"s0": "number", "fault": "text"}
+    for places in (str(tmp_path), [str(tmp_path / f"{n}.parquet") for n in (1, 2)]):
+        for how in ({"ignore": ["s1"]}, {"ignore": ["s1", "note"]}, {"columns": ["s0"]}):
+            parts = read_parquet(places, label="fault", **how)
+            assert sum(len(block.X) for block in blocks_of(parts)) == 4
+            assert parts.columns == ["s0"]
+        assert parts.left_out["note"] == "is not the same in all files"
+        differs = r"2\.parquet has other values in column 's1' \(text\) than .*1\.parquet \(number\)"
+        for how, words in (
+            ({}, differs),
+            ({"columns": ["s0", "s1"]}, differs),
+            ({"domain": "note", "columns": ["s0"]}, r"2\.parquet lacks the column 'note', which .*1\."),
+        ):
+            with pytest.raises(InvalidInputError, match=words):
+                read_parquet(places, label="fault", **how)
 
 
 def test_files_that_were_written_again_are_other_parts(tmp_path):

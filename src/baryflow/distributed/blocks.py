@@ -10,14 +10,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from baryflow.distributed.parquet import NOTHING, Folder, Piece
+from baryflow.distributed.parquet import NOTHING, Folder, Piece, rows_at_a_time
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.arrays import as_text
 from baryflow.streams.tables import UNLABELLED
-from baryflow.validation import Booleans, Floats, Integers
+from baryflow.validation import LARGEST, Booleans, Floats, Integers
 
-#: Bytes of rows that are looked at together.
-_AT_A_TIME = 16 << 20
+#: What is wrong with rows that are rejected, in words.
+REJECTED = f"hold infinity or numbers beyond ±{LARGEST:g}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Block:
     Attributes
     ----------
     X : array of shape (n, d)
-        Finite values, or NaN for missing ones.
+        Numbers as a fit in memory takes them, or NaN for missing ones.
     labels, domains : list
         Classes and domains that occur here; a single None each where rows have none.
     codes, whose : array of shape (n,)
@@ -35,7 +35,8 @@ class Block:
     used : array of bool
         Which of the rows that came these are.
     unlabelled, nowhere, rejected : int
-        Rows that are not used: without a label, without a domain, with infinite values.
+        Rows that are not used: without a label, without a domain, with infinity or numbers so
+        large that their squares would drown all others.
     """
 
     X: Floats
@@ -57,9 +58,9 @@ class Block:
         n = len(X)
         codes, labels = label or (np.zeros(n, dtype=np.intp), [None])
         whose, domains = domain or (np.zeros(n, dtype=np.intp), [None])
-        finite = ~np.isinf(X).any(axis=1)
+        sound = ~(np.abs(X) > LARGEST).any(axis=1)
         unlabelled, nowhere = codes < 0, whose < 0
-        used = finite & ~unlabelled & ~nowhere
+        used = sound & ~unlabelled & ~nowhere
         if not used.all():
             X, codes, whose = X[used], codes[used], whose[used]
         return cls(
@@ -71,7 +72,7 @@ class Block:
             used,
             int(unlabelled.sum()),
             int((nowhere & ~unlabelled).sum()),
-            int((~finite & ~nowhere & ~unlabelled).sum()),
+            int((~sound & ~nowhere & ~unlabelled).sum()),
         )
 
 
@@ -114,7 +115,7 @@ class ParquetReader:
             X = np.empty((batch.num_rows, len(self.columns)))
             for number, name in enumerate(self.columns):
                 X[:, number] = batch.column(name).to_numpy(zero_copy_only=False)
-            label = self._named(self.label, batch, piece, _as_label)
+            label = self._named(self.label, batch, piece, as_label)
             yield Block.of(X, label, self._named(self.domain, batch, piece, _as_domain))
 
     def rows_only(self, columns: list[Any] | None = None) -> ParquetReader:
@@ -129,11 +130,13 @@ class ParquetReader:
         if column not in piece.folders:
             # Numbers beside gaps stay whole: as floats, large ones would be taken for each other.
             return _factorised(batch.column(column).to_pandas(integer_object_nulls=True), rename)
-        name = piece.folders[column]
-        if name in NOTHING:
+        said = piece.folders[column]
+        name = None if said in NOTHING else rename(said)
+        if name is None:
             return np.full(batch.num_rows, -1), []
-        whole = self.whole and column == self.label
-        return np.zeros(batch.num_rows, dtype=np.intp), [int(name) if whole else name]
+        if self.whole and column == self.label:
+            name = int(name.partition(".")[0])  # 1.0 is 1, as in a column of numbers
+        return np.zeros(batch.num_rows, dtype=np.intp), [name]
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,7 @@ class ArrayReader:
 
 
 def _slices(n_rows: int, n_columns: int) -> Iterator[slice]:
-    size = max(256, _AT_A_TIME // (8 * max(1, n_columns)))
+    size = rows_at_a_time(n_columns)
     return (slice(start, start + size) for start in range(0, n_rows, size))
 
 
@@ -193,8 +196,18 @@ def _plain(name: Any) -> Any:
     return name if isinstance(name, str | int) else str(name)  # dates, say
 
 
-def _as_label(name: Any) -> Any:
-    """Return the name of a class as files in memory have it; None if there is none."""
+def as_label(name: Any) -> Any:
+    """Return the name of a class as files in memory have it; None if there is none.
+
+    Parameters
+    ----------
+    name : object
+        What a cell or the name of a folder says.
+
+    Returns
+    -------
+    str, int, float or None
+    """
     plain = _plain(name)
     if not isinstance(plain, str):
         return plain

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from baryflow.distributed.blocks import Block, Reader
+from baryflow.distributed.blocks import REJECTED, Block, Reader
 from baryflow.estimators.domains import name_sources
 from baryflow.estimators.source_table import SourceTable
 from baryflow.exceptions import InvalidInputError
@@ -99,7 +99,7 @@ class Census:
         found = {
             "have no label": self.unlabelled,
             "have no domain": self.nowhere,
-            "hold infinite values": self.rejected,
+            REJECTED: self.rejected,
         }
         return {what: number for what, number in found.items() if number}
 
@@ -181,7 +181,7 @@ class Roll:
         if not len(census.counts):
             raise InvalidInputError(
                 f"there is no row to learn from: {census.unlabelled:,} have no label, "
-                f"{census.nowhere:,} no domain, {census.rejected:,} infinite values"
+                f"{census.nowhere:,} have no domain, {census.rejected:,} {REJECTED}"
             )
         classes = _in_order(census.labels, "label")
         named = [1 if name is None else name for name in census.domains]

@@ -15,7 +15,7 @@ from baryflow.exceptions import InvalidInputError
 
 #: Bytes of a piece, uncompressed: row groups of a file are taken together up to this.
 PIECE = 32 << 20
-#: Rows that are decoded at a time take about so many bytes.
+#: Rows that are at hand at a time take about so many bytes.
 _AT_A_TIME = 16 << 20
 #: Names of folders that say that there is no name; the second is what Hive and Spark write.
 NOTHING = ("", "__HIVE_DEFAULT_PARTITION__")
@@ -50,6 +50,22 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class Odd:
+    """A column that is not the same in all files.
+
+    Attributes
+    ----------
+    kinds : frozenset of str
+        Those it has in some file.
+    words : str
+        Which file differs from which other, and in what.
+    """
+
+    kinds: frozenset[str]
+    words: str
+
+
+@dataclass(frozen=True)
 class Folder:
     """A folder of Parquet files, or a single one.
 
@@ -61,9 +77,12 @@ class Folder:
     pieces : list of Piece
         In the order of the files' names, numbers in them counting as such.
     types : dict of str → str
-        Kind of each column: "number", "text" or "other"; folders' columns are "text".
+        Kind of each column that all files have: "number", "text", "other", or "nothing" if it holds no
+        value in any of them; folders' columns are "text".
     marks : dict of str → str
         What the file system says of each file; it is another once the file was written again.
+    odd : dict of str → Odd
+        Columns in which files differ: all is well as long as they are not used.
     """
 
     url: str
@@ -71,6 +90,7 @@ class Folder:
     pieces: list[Piece]
     types: dict[str, str]
     marks: dict[str, str] = field(default_factory=dict, repr=False)
+    odd: dict[str, Odd] = field(default_factory=dict, repr=False)
 
     @classmethod
     def open(cls, url: str, options: dict[str, Any] | None = None, size: int = PIECE) -> Folder:
@@ -92,7 +112,7 @@ class Folder:
         Raises
         ------
         InvalidInputError
-            If there is no Parquet file, one of them cannot be read, or they differ in their columns.
+            If there is no Parquet file, or one of them cannot be read.
         UnreachableError
             If the file system refuses us, for want of credentials say.
         """
@@ -108,17 +128,17 @@ class Folder:
         with ThreadPoolExecutor(min(_READERS, len(paths))) as pool:
             ends = list(pool.map(lambda path: _look(system, path, size), paths))
         folders = [_folders(path, root) for path in paths]
-        types = ends[0][1] | dict.fromkeys(folders[0], "text")
-        for path, (_, other), named in zip(paths, ends, folders, strict=True):
-            if (other | dict.fromkeys(named, "text")) != types:
-                raise InvalidInputError(_differ(path, other | dict.fromkeys(named, "text"), types))
+        kinds = [
+            own | dict.fromkeys(named, "text") for (_, own), named in zip(ends, folders, strict=True)
+        ]
+        types, odd = agree(dict(zip(paths, kinds, strict=True)))
         pieces = [
             Piece(path, groups, n_rows, named)
             for path, (parts, _), named in zip(paths, ends, folders, strict=True)
             for groups, n_rows in parts
         ]
         marks = {path: _mark(about) for path, about in found.items()}
-        return cls(str(url), dict(options or {}), pieces, types, marks)
+        return cls(str(url), dict(options or {}), pieces, types, marks, odd)
 
     @property
     def n_rows(self) -> int:
@@ -142,17 +162,33 @@ class Folder:
         Yields
         ------
         pyarrow.RecordBatch
+            Without views of text, which parts of Arrow do not know.
         """
         import pyarrow.parquet as pq
 
         system, _ = open_system(self.url, self.options)
         wanted = [name for name in columns if name not in piece.folders]
-        size = max(256, _AT_A_TIME // (8 * max(1, len(wanted))))
+        size = rows_at_a_time(len(wanted))
         with system.open(piece.path, "rb") as handle:
             file = pq.ParquetFile(handle)
-            yield from file.iter_batches(
+            for batch in file.iter_batches(
                 size, row_groups=list(piece.groups), columns=wanted, use_threads=False
-            )
+            ):
+                yield _without_views(batch)
+
+
+def rows_at_a_time(n_columns: int) -> int:
+    """Return how many rows are decoded and looked at together.
+
+    Parameters
+    ----------
+    n_columns : int
+
+    Returns
+    -------
+    int
+    """
+    return max(256, _AT_A_TIME // (8 * max(1, n_columns)))
 
 
 def _find(system: Any, root: str) -> dict[str, Any]:
@@ -219,24 +255,84 @@ def _kind(kind: Any) -> str:
 
     if is_.is_dictionary(kind):
         kind = kind.value_type
+    if is_.is_null(kind):  # what pandas makes of a column without a value
+        return "nothing"
     numbers = (is_.is_integer, is_.is_floating, is_.is_boolean, is_.is_decimal)
     if any(is_one(kind) for is_one in numbers):
         return "number"
-    return "text" if is_.is_string(kind) or is_.is_large_string(kind) else "other"
+    texts = (is_.is_string, is_.is_large_string, is_.is_string_view)
+    return "text" if any(is_one(kind) for is_one in texts) else "other"
+
+
+def _without_views(batch: Any) -> Any:
+    """Return columns of text in the old way: Arrow can pick rows of them, but not of views."""
+    import pyarrow as pa
+
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    if not any(kind in plain for kind in batch.schema.types):
+        return batch
+    columns = [column.cast(plain.get(column.type, column.type)) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _folders(path: str, root: str) -> dict[str, str]:
     parts = path[len(root) :].split("/")[:-1]
-    return {name: unquote(value) for name, is_, value in (part.partition("=") for part in parts) if is_}
+    said = (part.partition("=") for part in parts)
+    return {unquote(name): unquote(value) for name, is_, value in said if is_}
 
 
-def _differ(path: str, mine: dict[str, str], first: dict[str, str]) -> str:
-    lacking, more = (sorted(a.keys() - b.keys()) for a, b in ((first, mine), (mine, first)))
-    if lacking:
-        what = f"lacks the column {lacking[0]!r}, which the first file has"
-    elif more:
-        what = f"has a column {more[0]!r}, which the first file lacks"
-    else:
-        name = next(name for name in first if first[name] != mine[name])
-        what = f"has other values in column {name!r} ({mine[name]}) than the first file ({first[name]})"
-    return f"{path} {what}: all files of a folder need the same columns"
+def agree(found: dict[str, dict[str, str]]) -> tuple[dict[str, str], dict[str, Odd]]:
+    """Return the columns that are the same everywhere, and what is wrong with the others.
+
+    Parameters
+    ----------
+    found : dict of str → dict of str → str
+        Of each place, a file say, the kinds of its columns. A column that holds nothing there is of any
+        kind.
+
+    Returns
+    -------
+    types : dict of str → str
+    odd : dict of str → Odd
+    """
+    # Most files are alike: only the first of each sort is looked at.
+    sorts = {frozenset(kinds.items()): (place, kinds) for place, kinds in reversed(found.items())}
+    several = list(reversed(sorts.values()))
+    types, odd = dict[str, str](), dict[str, Odd]()
+    for name in dict.fromkeys(name for _, kinds in several for name in kinds):
+        where: dict[str, str] = {}  # the first place of each kind
+        for place, kinds in several:
+            where.setdefault(kinds.get(name, "lacking"), place)
+        lacking = where.pop("lacking", None)
+        full = [kind for kind in where if kind != "nothing"]
+        if lacking is None and len(full) <= 1:
+            types[name] = full[0] if full else "nothing"
+            continue
+        if lacking is not None:
+            words = f"{lacking} lacks the column {name!r}, which {next(iter(where.values()))} has"
+        else:
+            one, other = full[:2]
+            words = (
+                f"{where[other]} has other values in column {name!r} ({other}) than {where[one]} ({one})"
+            )
+        words += ": columns that are used must be the same in all files"
+        odd[name] = Odd(frozenset(where), words)
+    return types, odd
+
+
+def refuse_odd(odd: dict[str, Odd], used: Sequence[str]) -> None:
+    """Refuse columns in which files differ.
+
+    Parameters
+    ----------
+    odd : dict of str → Odd
+    used : sequence of str
+
+    Raises
+    ------
+    InvalidInputError
+        If one of those that are used is among them.
+    """
+    for name in used:
+        if name in odd:
+            raise InvalidInputError(odd[name].words)

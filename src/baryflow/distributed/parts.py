@@ -10,8 +10,9 @@ from importlib.metadata import version
 from pathlib import PurePosixPath
 from typing import Any
 
-from baryflow.distributed.blocks import ArrayReader, FrameReader, ParquetReader, Reader
-from baryflow.distributed.parquet import NOTHING, PIECE, Folder
+from baryflow.distributed.blocks import ArrayReader, FrameReader, ParquetReader, Reader, as_label
+from baryflow.distributed.parquet import NOTHING, PIECE, Folder, agree, refuse_odd
+from baryflow.distributed.store import open_system
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.tables import WHOLE
 
@@ -84,22 +85,28 @@ def read_parquet(
     Raises
     ------
     InvalidInputError
-        If there is nothing to read, or a column is missing or holds no numbers.
+        If there is nothing to read, a file would be read twice, folders are on several file systems, a
+        column is missing or holds no numbers, or files differ in one that is used. A column without any
+        value in some files is no difference.
     """
     places = [urls] if isinstance(urls, str) else [str(url) for url in urls]
     if domain is not None and domain_from_file:
         raise InvalidInputError("the domain is in a column or in the files' names, and not in both")
+    _refuse_several_systems(places, storage_options or {})
     folders = [Folder.open(name, storage_options, piece_bytes) for name in places]
+    _refuse_twice(folders)
     first = folders[0]
-    for other in folders[1:]:
-        if other.types != first.types:
-            raise InvalidInputError(f"{other.url} has other columns than {first.url}")
-    others = {name: f"holds {kind}" for name, kind in first.types.items() if kind != "number"}
-    chosen, left_out = _Roles(label, domain, columns, ignore).choose(
-        list(first.types), others, f" in {first.url}"
-    )
+    types, odd = agree({folder.url: folder.types for folder in folders})
+    for folder in folders:
+        odd |= folder.odd  # says it better: which file it is
+    roles = _Roles(label, domain, columns, ignore)
+    numbers = [name for name, one in odd.items() if "number" in one.kinds and name not in ignore]
+    refuse_odd(odd, [*roles.apart, *(columns or numbers)])
+    others = {name: f"holds {kind}" for name, kind in types.items() if kind != "number"}
+    others |= dict.fromkeys(odd, "is not the same in all files")
+    chosen, left_out = roles.choose([*types, *odd], others, f" in {first.url}")
     pieces = [piece for folder in folders for piece in folder.pieces]
-    bare = replace(first, pieces=[], types={}, marks={})
+    bare = replace(first, pieces=[], types={}, marks={}, odd={})
     if domain_from_file:
         names = _name_files([path for folder in folders for path in folder.marks])
         pieces = [replace(p, folders={**p.folders, _FILE: names[p.path]}) for p in pieces]
@@ -210,9 +217,34 @@ def from_arrays(X: Any, y: Any = None, sample_domain: Any = None) -> Parts:
 _FILE = "<name of the file>"
 
 
+def _refuse_several_systems(places: list[str], options: dict[str, Any]) -> None:
+    """Refuse what workers could not read, since they open one file system for all pieces."""
+    systems = [open_system(place, options)[0] for place in places]
+    for place, system in zip(places, systems, strict=True):
+        if system != systems[0]:
+            raise InvalidInputError(
+                f"{places[0]} and {place} are on different file systems: expected one for all folders; "
+                "copy the rows to one of them"
+            )
+
+
+def _refuse_twice(folders: list[Folder]) -> None:
+    """Refuse files that are in two of the folders: their rows would count twice."""
+    known: dict[str, str] = {}
+    for folder in folders:
+        for path in folder.marks:
+            if path in known:
+                raise InvalidInputError(
+                    f"{path} would be read twice, in {known[path]} and in {folder.url}: expected each "
+                    "file once; leave out one of the two"
+                )
+            known[path] = folder.url
+
+
 def _name_files(paths: list[str]) -> dict[str, str]:
     """Return a name for each file: no two are the same."""
-    ways = (lambda p: p.stem, lambda p: f"{p.parent.name}/{p.stem}", str)
+    # Blanks around a name are no part of it.
+    ways = (lambda p: p.stem.strip(), lambda p: f"{p.parent.name}/{p.stem}".strip(), str)
     found: dict[str, str] = {}
     for way in ways:
         left = {path: way(PurePosixPath(path)) for path in paths if path not in found}
@@ -224,7 +256,8 @@ def _name_files(paths: list[str]) -> dict[str, str]:
 def _are_whole(pieces: Sequence[Any], column: str | None) -> bool:
     """Tell whether all names of folders for a column are whole numbers."""
     names = {piece.folders[column] for piece in pieces if column in piece.folders} - {*NOTHING}
-    return bool(names) and all(WHOLE.fullmatch(name) and "." not in name for name in names)
+    labels = {as_label(name) for name in names} - {None}
+    return bool(labels) and all(WHOLE.fullmatch(label) for label in labels)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from baryflow.estimators.source_table import SourceTable
 from baryflow.estimators.sources import LabelledRows, Outlook
 from baryflow.validation import Floats, Integers
 
-#: Of every class of every source at least so many rows are in the sample, if there are so many ...
+#: Of every class of every source about so many rows, or more, are in the sample if there are so many:
+#: each is drawn by itself, so that it may be some fewer ...
 LEAST = 200
 #: ... unless this would make the sample so many times as large as was asked for: the memory of a worker
 #: must do, however many sources there are.
@@ -218,40 +219,40 @@ class Sums:
 
 def sum_up(reader: Reader, piece: Any, roll: Roll, outlook: Outlook, start: Mixtures) -> Sums:
     """Return what the rows of a piece say of the components of their cells."""
-    nothing = np.zeros_like(start.means)
-    total = Sums(np.zeros_like(start.weights), nothing, nothing)
+    total = Sums(*(np.zeros_like(like) for like in (start.weights, start.means, start.means)))
     if not len(start.cells):
         return total  # all rows are in the sample
     row_of = np.full(roll.table.counts.size, -1)
     row_of[start.cells] = np.arange(len(start.cells))
+    with np.errstate(divide="ignore"):  # no weight, no membership
+        log_weights = np.log(start.weights)
     for block in reader.blocks(piece):
         X, codes, whose = roll.place(block)
         rows = row_of[whose * roll.table.n_classes + codes]
-        for source in np.unique(whose).tolist():
-            some = (whose == source) & (rows >= 0)
-            if some.any():
-                total = total + _sum_rows(outlook.see(X[some], source), rows[some], start)
+        wanted = np.flatnonzero(rows >= 0)
+        order = wanted[np.argsort(whose[wanted], kind="stable")]
+        sources, starts = np.unique(whose[order], return_index=True)
+        for source, some in zip(sources.tolist(), np.split(order, starts)[1:], strict=True):
+            _add_rows(total, outlook.see(X[some], source), rows[some], start, log_weights)
     return total
 
 
-def _sum_rows(V: Floats, rows: Integers, start: Mixtures) -> Sums:
+def _add_rows(total: Sums, V: Floats, rows: Integers, start: Mixtures, log_weights: Floats) -> None:
+    """Add rows of a source where they belong: with many sources, most cells are of others."""
     order = np.argsort(rows, kind="stable")
     V, rows = V[order], rows[order]
     present, starts = np.unique(rows, return_index=True)
     steps = V[:, None] - start.means[rows]  # (n, m, p)
     stds = start.stds[rows]
-    with np.errstate(divide="ignore"):  # no weight, no membership
-        logs = np.log(start.weights)[rows] - np.log(stds).sum(axis=2)
+    logs = log_weights[rows] - np.log(stds).sum(axis=2)
     logs -= 0.5 * np.square(steps / stds).sum(axis=2)
     memberships = np.exp(logs - logs.max(axis=1, keepdims=True))
     memberships /= memberships.sum(axis=1, keepdims=True)
-    found = Sums(np.zeros_like(start.weights), np.zeros_like(start.means), np.zeros_like(start.means))
     steps *= memberships[:, :, None]
-    found.masses[present] = np.add.reduceat(memberships, starts, axis=0)
-    found.steps[present] = np.add.reduceat(steps, starts, axis=0)
+    total.masses[present] += np.add.reduceat(memberships, starts, axis=0)
+    total.steps[present] += np.add.reduceat(steps, starts, axis=0)
     steps *= V[:, None] - start.means[rows]
-    found.squares[present] = np.add.reduceat(steps, starts, axis=0)
-    return found
+    total.squares[present] += np.add.reduceat(steps, starts, axis=0)
 
 
 def add_sums(some: list[Sums]) -> Sums:
