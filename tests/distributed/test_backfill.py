@@ -1,9 +1,12 @@
+import json
 import os
 import signal
 import threading
 import time
 
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -149,6 +152,28 @@ def test_files_that_are_done_may_go_and_others_cost_their_targets_only(client, t
     assert len(fleets.read(tmp_path / "out", "1")) == 100
 
 
+def test_a_file_that_was_cut_off_costs_its_target_only(client, tmp_path):
+    source = fleets.by_folder(tmp_path / "in")
+    cut_off = source / "machine=10/part-0.parquet"
+    whole = cut_off.read_bytes()
+    cut_off.write_bytes(whole[:100])
+    summary = do(client, tmp_path, source)
+    assert summary.failed.keys() == {"10"}
+    assert "part-0.parquet cannot be read as Parquet" in summary.failed["10"]
+    assert summary.predicted == sum(fleets.ROWS) - fleets.ROWS[2]
+    cut_off.write_bytes(whole)  # it has come in the end: no row of this target was followed before it
+    assert do(client, tmp_path, source).failed == {}
+    expected, _ = fleets.alone(MODEL, fleets.rows_of(2), tmp_path, batch_size=16)
+    assert fleets.read(tmp_path / "out", "10") == expected
+
+
+def test_a_file_that_was_cut_off_and_may_be_anybodys_is_refused(client, tmp_path):
+    source = fleets.mixed(tmp_path / "in")
+    (source / "part-1.parquet").write_bytes(b"")
+    with pytest.raises(InvalidInputError, match=r"part-1\.parquet cannot be read as Parquet"):
+        do(client, tmp_path, source)
+
+
 def test_a_file_that_has_changed_is_refused(client, tmp_path):
     source = fleets.mixed(tmp_path / "in")
     do(client, tmp_path, source)
@@ -225,7 +250,10 @@ def test_rows_that_cannot_be_used_are_put_aside_and_the_balance_holds(client, tm
     assert (summary.rows, summary.predicted, summary.quarantined) == (103, 99, 4)
     expected, aside = fleets.alone(MODEL, table, tmp_path, batch_size=16)
     assert fleets.read(tmp_path / "out", "1") == expected
-    assert fleets.read(tmp_path / "out/_quarantine", "1") == aside
+    lines = fleets.events(tmp_path / "out/_quarantine", "1")
+    assert [json.loads(line) for line in lines] == [{"key": "1", **row} for row in aside]
+    # Those who read predictions do not get them, in whichever way they look for files.
+    assert len(dd.read_parquet(tmp_path / "out")) == len(pd.read_parquet(tmp_path / "out")) == 99
     assert [row["position"] for row in aside] == [4, 31, 32, 70]
 
 
@@ -236,7 +264,7 @@ def test_rows_of_nobody_are_put_aside(client, tmp_path):
     summary = do(client, tmp_path, source)
     assert (summary.rows, summary.predicted, summary.quarantined) == (77, 70, 7)
     files = sorted((tmp_path / "out/_quarantine/nobody").iterdir())
-    records = [record for file in files for record in pq.ParquetFile(file).read().to_pylist()]
+    records = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     assert len(records) == 7
     last = [record for record in records if "part-9.parquet" in record["reason"]]
     assert [record["position"] for record in last] == [1, 2, 3]

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow.parquet as pq
@@ -80,6 +81,25 @@ def test_a_caller_that_is_stopped_or_killed_can_be_called_again(client, model, t
     for name in ("out", "events", "state/targets"):
         assert fleets.content(wild / name) == fleets.content(calm / name)
     assert done.items() <= fleets.content(wild / "state/targets").items()
+
+
+def test_ctrl_c_while_workers_start_is_for_the_caller(model, tmp_path):
+    source = fleets.by_folder(tmp_path / "in")
+    process = subprocess.Popen(
+        command(model, source, tmp_path), stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    # One of its children minds what the others have opened; the next is a worker that starts.
+    children = f"/proc/{process.pid}/task"
+    while process.poll() is None and sum(
+        len(path.read_text().split()) for path in Path(children).glob("*/children")
+    ) < 2:  # fmt: skip
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, words = process.communicate(timeout=60)
+    assert (process.returncode, words.splitlines()) == (
+        130,
+        ["interrupted; what is done is kept, call it again to go on"],
+    )
 
 
 @pytest.mark.parametrize(

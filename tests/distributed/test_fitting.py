@@ -8,6 +8,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from baryflow import OnlineDaDiL, distributed
 from baryflow.distributed.models import pack, unpack
@@ -209,6 +210,7 @@ def test_rows_that_are_not_used_are_told(tmp_path):
     ("call", "words"),
     [
         (lambda: distributed.fit("model", arrays()), "expected an OnlineDaDiL, got a str"),
+        (lambda: distributed.fit(new(), "history"), "as read_parquet, .* got a str"),
         (lambda: distributed.fit(new(), distributed.from_arrays(da.zeros((9, 2)))), "need labels"),
         (lambda: distributed.fit(new(n_atoms=9), arrays()), "n_atoms is 9"),
         (lambda: distributed.fit(new(n_steps=0), arrays()), "n_steps"),
@@ -305,7 +307,9 @@ def test_labels_of_a_target_are_not_looked_at_and_rows_left_out_are_told(in_memo
     T, known = P.X_target.copy(), np.full(len(P.X_target), np.nan)
     T[:3, 0] = np.inf, 1e155, -1e308
     parts = distributed.from_arrays(da.from_array(T, chunks=(300, -1)), da.from_array(known, chunks=300))
-    with pytest.warns(UserWarning, match="3 rows hold infini.* and are not used"):
+    with pytest.warns(
+        UserWarning, match=r"3 rows hold infinity or numbers beyond ±1e\+150 and are not used"
+    ):
         found = distributed.absorb(in_memory, parts)
     assert found.n_samples_seen_ == len(T) - 3
 
@@ -339,6 +343,21 @@ def test_predictions_are_made_block_by_block(in_memory):
     assert found.chunks == ((200, 200, 100), (4,))
     np.testing.assert_array_equal(found.compute(), model.predict_proba(T))
     np.testing.assert_array_equal(distributed.novelty(model, blocks).compute(), model.novelty(T))
+
+
+def test_blocks_have_no_names_and_nobody_complains(recwarn):
+    few = pd.DataFrame(X[:600], columns=COLUMNS)
+    model = new(rehearse=False).fit(few, Y[:600], sample_domain=DOMAIN[:600])
+    blocks = da.from_array(P.X_target[:90], chunks=(30, -1))
+    expected = model.predict(pd.DataFrame(P.X_target[:90], columns=COLUMNS))
+    np.testing.assert_array_equal(distributed.predict(model, blocks).compute(), expected)
+    assert not recwarn
+
+
+@pytest.mark.parametrize("ask", [distributed.predict, distributed.predict_proba, distributed.novelty])
+def test_a_model_that_was_not_fitted_is_refused(ask):
+    with pytest.raises(NotFittedError):
+        ask(new(), da.zeros((3, 5)))
 
 
 def test_predictions_of_a_frame_keep_its_index(tmp_path):

@@ -127,6 +127,8 @@ def follow_on_cluster(model: Any, wish: Wish) -> None:
         )
         for key in list(found.failed)[:_NAMED]:
             line.say(f"{key}: {found.failed[key]}")
+        if len(found.failed) > _NAMED:
+            line.say(f"... and {len(found.failed) - _NAMED:,} more")
     if found.failed:
         raise click.ClickException(
             f"{len(found.failed):,} of {found.targets:,} machines are not done: call it again to go on "

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from baryflow.cli.clusters import Bar
 from baryflow.cli.following import heed_signals
 from baryflow.cli.histories import Histories, as_shares, list_some
@@ -97,7 +99,7 @@ def fit_on_cluster(wish: Wish) -> None:
         model.set_params(class_prior=as_shares(wish.usual, roll.classes))
         fit.learn()
         model.save(wish.output)
-        line.say(model.report())
+        click.echo(model.report())
         line.say(f"model: {wish.output} ({wish.output.stat().st_size / 1e6:.1f} MB)")
 
 

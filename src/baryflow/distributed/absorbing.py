@@ -13,10 +13,10 @@ from dask.delayed import delayed
 
 from baryflow.core.moments import Moments
 from baryflow.core.summary import StreamSummary
-from baryflow.distributed.blocks import Reader
+from baryflow.distributed.blocks import REJECTED, Reader
 from baryflow.distributed.draws import draw
 from baryflow.distributed.models import pack, require_columns, unpack
-from baryflow.distributed.parts import Parts
+from baryflow.distributed.parts import Parts, require_parts
 from baryflow.distributed.store import place
 from baryflow.distributed.work import Work
 from baryflow.estimators.follower import FollowerState
@@ -69,6 +69,7 @@ def absorb(
         known of partitions.
     """
     packed = pack(model)
+    require_parts(parts)
     if model.target_mixture != "rows" or model.half_life is not None:
         raise InvalidInputError(
             "partitions have no order in which to forget: absorb needs half_life=None and "
@@ -91,7 +92,7 @@ def absorb(
     )
     state, rejected = work.compute(delayed(_adapt)(base, looked, summed), "absorbing the target")
     if rejected:
-        told = f"{rejected:,} rows hold infinite values and are not used"
+        told = f"{rejected:,} rows {REJECTED} and are not used"
         warnings.warn(told, UserWarning, stacklevel=2)
     adapted = model.twin() if state is None else model.twin(state)
     warn(model.columns_, adapted.columns_)
@@ -104,7 +105,7 @@ class Looked:
 
     moments: Moments
     tally: Tally
-    rejected: int  # rows with infinite values
+    rejected: int  # rows with values that no plant has
 
 
 @dataclass(frozen=True, eq=False)

@@ -253,7 +253,7 @@ class Target:
             labels = list_answers(errand.recipe().model).tolist()
             write_predictions(predictions, f"{name}.parquet", self.key, outcome.records, labels)
         if some.rejected:
-            write_quarantine(aside, f"{name}.parquet", self.key, some.rejected)
+            write_quarantine(aside, f"{name}.ndjson", self.key, some.rejected)
         if told is not None and (events := self._name_events(outcome.events, some.rejected)):
             write_events(told, f"{name}.ndjson", events)
         # The state comes last: if it is there, so is all that came of the epoch.

@@ -188,7 +188,7 @@ def _count(look: Look) -> Count:
     if nameless:
         start = f"{look.index.url.rsplit('/', 1)[-1]}-{identify(look.piece, look.mark)}"
         for number, some in enumerate(_describe(look)):
-            name = f"{start}-{numbered(number)}.parquet"
+            name = f"{start}-{numbered(number)}.ndjson"
             write_quarantine(look.output / "_quarantine" / "nobody", name, "", some)
     return Count(list(counts), np.array(list(counts.values()), dtype=np.int64), nameless)
 

@@ -12,12 +12,13 @@ from uuid import uuid4
 
 from baryflow import container
 from baryflow.distributed.advancing import Counts, Errand, Plan
-from baryflow.distributed.arrivals import split_keys
+from baryflow.distributed.agreement import refuse_odd
+from baryflow.distributed.arrivals import named_by_folder, split_keys
 from baryflow.distributed.cluster import connect, require, told_if_gone
 from baryflow.distributed.grouping import Group, count_done, deal, follow_group, weigh
 from baryflow.distributed.indexing import Progress, list_arrivals
 from baryflow.distributed.parquet import Folder
-from baryflow.distributed.store import Store
+from baryflow.distributed.store import Store, place
 from baryflow.distributed.submitting import complete
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
@@ -142,14 +143,15 @@ def follow(
     if drift not in _DRIFT:
         raise InvalidInputError(f"drift must be one of {', '.join(_DRIFT)}, got {drift!r}")
     options = storage_options or {}
-    places = [_place(one, options) for one in (state, output, events) if one is not None]
+    places = [place(one, options) for one in (state, output, events) if one is not None]
     if isinstance(source, Folder):
-        folder = replace(source, url=_place(source.url, {}).url)
+        folder = replace(source, url=place(source.url, {}).url)
     else:
-        place = _place(source, options)
-        folder = Folder.open(place.url, place.options)
+        there = place(source, options)
+        folder = Folder.open(there.url, there.options, spare=True)
+    folder, left_out = _leave_out(folder, key)
     _try_key(folder, key)
-    _keep_apart(folder.url, [place.url for place in places])
+    _keep_apart(folder.url, [one.url for one in places])
     plan = Plan(
         folder.url, places[1].url, key, time, _columns(model, folder, key, time),
         as_count(batch_size, "batch_size"), drift, as_count(epoch_rows, "epoch_rows"),
@@ -157,7 +159,7 @@ def follow(
     )  # fmt: skip
     errand = _begin(plan, model.to_bytes(), Store(folder.url, folder.options), *places)
     with _client(client) as present, told_if_gone():
-        return _Backfill(present, errand, progress or (lambda *_: None)).run(folder)
+        return _Backfill(present, errand, progress or (lambda *_: None), left_out).run(folder)
 
 
 _DRIFT = ("off", "tell", "forget", "restart")
@@ -170,6 +172,7 @@ class _Backfill:
     client: Any
     errand: Errand
     progress: Progress
+    left_out: dict[str, str]  # targets that are not gone on with, and why
     done: dict[int, int] = field(default_factory=dict)  # rows of each group
 
     def run(self, folder: Folder) -> Summary:
@@ -203,7 +206,7 @@ class _Backfill:
         listen()
         return Summary(
             sum(map(len, dealt)), counts.rows + nameless, counts.used, counts.predicted,
-            counts.quarantined + nameless, counts.drifts, failed,
+            counts.quarantined + nameless, counts.drifts, failed | self.left_out,
         )  # fmt: skip
 
     def _hear(self, event: tuple[float, tuple[int, int]]) -> None:
@@ -222,12 +225,18 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _place(where: str | Path, options: dict[str, Any]) -> Store:
-    """Return a folder so that it means the same to all processes."""
-    url = str(where)
-    if "://" not in url:
-        return Store(str(Path(url).resolve()))
-    return Store(url.rstrip("/"), options)
+def _leave_out(folder: Folder, key: str) -> tuple[Folder, dict[str, str]]:
+    """Return a folder without targets of which a file cannot be read, and these, with the reason.
+
+    Later rows of theirs must not come before those. A file in which anybody may have rows is refused.
+    """
+    found: dict[str, str] = {}
+    for piece, why in folder.unreadable:
+        if not named_by_folder(piece, key):
+            raise InvalidInputError(why)
+        found.setdefault(piece.folders[key], why)
+    pieces = [piece for piece in folder.pieces if piece.folders.get(key) not in found]
+    return replace(folder, pieces=pieces), found
 
 
 def _keep_apart(source: str, others: list[str]) -> None:
@@ -248,6 +257,7 @@ def _columns(model: OnlineDaDiL | SignalModel, folder: Folder, key: str, time: s
     texts = [key] if time is None else [key, time]
     by_folder = folder.pieces[0].folders if folder.pieces else {}
     wanted = None if named is None else [str(name) for name in named]
+    refuse_odd(folder.odd, [*(wanted or ()), *texts])
     chosen = Selection(wanted, texts, list(by_folder)).choose(list(folder.types), folder.url)
     for what, column in (("key", key), ("time", time)):
         if column in chosen:

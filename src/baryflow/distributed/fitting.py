@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from baryflow.distributed.census import Census, Roll, merge_censuses, take_census
-from baryflow.distributed.parts import Parts
+from baryflow.distributed.parts import Parts, require_parts
 from baryflow.distributed.sources import FitPlan, learn_sources
 from baryflow.distributed.store import place
 from baryflow.distributed.work import Work
@@ -43,8 +43,8 @@ def fit(
     the view; and one step of EM for the mixtures of every class of every source. All of it is made of
     small sums, merged as a tree. Where mixtures start, what the classifiers learn, and whether to adapt
     comes from a sample of about `sample_rows` that never leaves the workers: the same part of every
-    class of every source, and at least 200 rows of each (fewer where that were more than four times
-    `sample_rows`, but 20). Sets that are smaller than the sample give the model that ``model.fit``
+    class of every source, and about 200 rows of each or more (fewer where that were more than four
+    times `sample_rows`, but 20). Sets that are smaller than the sample give the model that ``model.fit``
     gives, up to rounding.
 
     Parameters
@@ -108,6 +108,7 @@ class Fit:
     def __post_init__(self) -> None:
         if not isinstance(self.model, OnlineDaDiL):
             raise InvalidInputError(f"expected an OnlineDaDiL, got a {type(self.model).__name__}")
+        require_parts(self.parts)
         if not self.parts.labelled:
             raise InvalidInputError("sources need labels: say which column holds them")
         if not self.parts.pieces:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable, Sequence
 from threading import Lock
 from typing import Any
 
+from sklearn.utils.validation import check_is_fitted
+
 from baryflow import container
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
@@ -37,9 +39,27 @@ def pack(model: Any) -> bytes:
     NotFittedError
         If it was not fitted.
     """
+    require_fitted(model)
+    return model.to_bytes()  # type: ignore[no-any-return]
+
+
+def require_fitted(model: Any) -> None:
+    """Refuse what cannot predict.
+
+    Parameters
+    ----------
+    model : object
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no OnlineDaDiL.
+    NotFittedError
+        If it was not fitted.
+    """
     if not isinstance(model, OnlineDaDiL):
         raise InvalidInputError(f"expected an OnlineDaDiL, got a {type(model).__name__}")
-    return model.to_bytes()
+    check_is_fitted(model)
 
 
 def unpack(packed: bytes) -> Any:

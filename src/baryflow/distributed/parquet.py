@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+from baryflow.distributed.agreement import Odd, agree
 from baryflow.distributed.store import open_system, told_if_refused
-from baryflow.exceptions import InvalidInputError
+from baryflow.exceptions import FileFormatError, InvalidInputError
 
 #: Bytes of a piece, uncompressed: row groups of a file are taken together up to this.
 PIECE = 32 << 20
@@ -50,22 +51,6 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Odd:
-    """A column that is not the same in all files.
-
-    Attributes
-    ----------
-    kinds : frozenset of str
-        Those it has in some file.
-    words : str
-        Which file differs from which other, and in what.
-    """
-
-    kinds: frozenset[str]
-    words: str
-
-
-@dataclass(frozen=True)
 class Folder:
     """A folder of Parquet files, or a single one.
 
@@ -83,6 +68,8 @@ class Folder:
         What the file system says of each file; it is another once the file was written again.
     odd : dict of str → Odd
         Columns in which files differ: all is well as long as they are not used.
+    unreadable : list of (Piece, str)
+        Files that are no Parquet, cut off say, and why; pieces without rows. Only if they are spared.
     """
 
     url: str
@@ -91,9 +78,12 @@ class Folder:
     types: dict[str, str]
     marks: dict[str, str] = field(default_factory=dict, repr=False)
     odd: dict[str, Odd] = field(default_factory=dict, repr=False)
+    unreadable: list[tuple[Piece, str]] = field(default_factory=list, repr=False)
 
     @classmethod
-    def open(cls, url: str, options: dict[str, Any] | None = None, size: int = PIECE) -> Folder:
+    def open(
+        cls, url: str, options: dict[str, Any] | None = None, size: int = PIECE, *, spare: bool = False
+    ) -> Folder:
         """Look at what is there, without reading any row.
 
         Parameters
@@ -104,6 +94,8 @@ class Folder:
             For the file system.
         size : int
             Bytes of a piece, uncompressed.
+        spare : bool
+            Files that cannot be read are told of, instead of being refused; not if all of them are such.
 
         Returns
         -------
@@ -122,11 +114,17 @@ class Folder:
             found = {root: system.info(root)} if system.isfile(root) else _find(system, root)
         paths = list(found)
         if not paths:
+            there = "there is no Parquet file in" if system.exists(root) else "there is no"
             raise InvalidInputError(
-                f"there is no Parquet file in {url}: expected a folder with files that end with .parquet"
+                f"{there} {url}: expected a folder with files that end with .parquet, or such a file"
             )
         with ThreadPoolExecutor(min(_READERS, len(paths))) as pool:
-            ends = list(pool.map(lambda path: _look(system, path, size), paths))
+            looks = list(pool.map(lambda path: _look(system, path, size), paths))
+        wrong = {path: end for path, end in zip(paths, looks, strict=True) if isinstance(end, str)}
+        if wrong and (not spare or len(wrong) == len(paths)):
+            raise InvalidInputError(next(iter(wrong.values())))
+        paths = [path for path in paths if path not in wrong]
+        ends = [end for end in looks if not isinstance(end, str)]
         folders = [_folders(path, root) for path in paths]
         kinds = [
             own | dict.fromkeys(named, "text") for (_, own), named in zip(ends, folders, strict=True)
@@ -138,7 +136,8 @@ class Folder:
             for groups, n_rows in parts
         ]
         marks = {path: _mark(about) for path, about in found.items()}
-        return cls(str(url), dict(options or {}), pieces, types, marks, odd)
+        unreadable = [(Piece(path, (), 0, _folders(path, root)), why) for path, why in wrong.items()]
+        return cls(str(url), dict(options or {}), pieces, types, marks, odd, unreadable)
 
     @property
     def n_rows(self) -> int:
@@ -163,7 +162,13 @@ class Folder:
         ------
         pyarrow.RecordBatch
             Without views of text, which parts of Arrow do not know.
+
+        Raises
+        ------
+        FileFormatError
+            If there is damage in the file.
         """
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         system, _ = open_system(self.url, self.options)
@@ -171,9 +176,16 @@ class Folder:
         size = rows_at_a_time(len(wanted))
         with system.open(piece.path, "rb") as handle:
             file = pq.ParquetFile(handle)
-            for batch in file.iter_batches(
+            batches = file.iter_batches(
                 size, row_groups=list(piece.groups), columns=wanted, use_threads=False
-            ):
+            )
+            while True:
+                try:
+                    batch = next(batches, None)
+                except (pa.ArrowException, OSError) as error:
+                    raise FileFormatError(f"{piece.path} is damaged: {error}") from error
+                if batch is None:
+                    return
                 yield _without_views(batch)
 
 
@@ -224,8 +236,10 @@ def natural(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(piece), "") if piece.isdecimal() else (1, 0, piece) for piece in pieces]
 
 
-def _look(system: Any, path: str, size: int) -> tuple[list[tuple[tuple[int, ...], int]], dict[str, str]]:
-    """Return row groups in pieces, and the kinds of the columns."""
+def _look(
+    system: Any, path: str, size: int
+) -> tuple[list[tuple[tuple[int, ...], int]], dict[str, str]] | str:
+    """Return row groups in pieces, and the kinds of the columns; or why that cannot be told."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -234,10 +248,10 @@ def _look(system: Any, path: str, size: int) -> tuple[list[tuple[tuple[int, ...]
             file = pq.ParquetFile(handle)
             end, schema = file.metadata, file.schema_arrow
     except (pa.ArrowException, OSError) as error:
-        raise InvalidInputError(f"{path} cannot be read as Parquet: {error}") from error
+        return f"{path} cannot be read as Parquet: {error}"
     twice = [name for name, times in Counter(schema.names).items() if times > 1]
     if twice:
-        raise InvalidInputError(f"{path} has several columns called {twice[0]!r}: rename them")
+        return f"{path} has several columns called {twice[0]!r}: rename them"
     pieces: list[tuple[list[int], int, int]] = []
     for number in range(end.num_row_groups):
         group = end.row_group(number)
@@ -279,60 +293,3 @@ def _folders(path: str, root: str) -> dict[str, str]:
     parts = path[len(root) :].split("/")[:-1]
     said = (part.partition("=") for part in parts)
     return {unquote(name): unquote(value) for name, is_, value in said if is_}
-
-
-def agree(found: dict[str, dict[str, str]]) -> tuple[dict[str, str], dict[str, Odd]]:
-    """Return the columns that are the same everywhere, and what is wrong with the others.
-
-    Parameters
-    ----------
-    found : dict of str → dict of str → str
-        Of each place, a file say, the kinds of its columns. A column that holds nothing there is of any
-        kind.
-
-    Returns
-    -------
-    types : dict of str → str
-    odd : dict of str → Odd
-    """
-    # Most files are alike: only the first of each sort is looked at.
-    sorts = {frozenset(kinds.items()): (place, kinds) for place, kinds in reversed(found.items())}
-    several = list(reversed(sorts.values()))
-    types, odd = dict[str, str](), dict[str, Odd]()
-    for name in dict.fromkeys(name for _, kinds in several for name in kinds):
-        where: dict[str, str] = {}  # the first place of each kind
-        for place, kinds in several:
-            where.setdefault(kinds.get(name, "lacking"), place)
-        lacking = where.pop("lacking", None)
-        full = [kind for kind in where if kind != "nothing"]
-        if lacking is None and len(full) <= 1:
-            types[name] = full[0] if full else "nothing"
-            continue
-        if lacking is not None:
-            words = f"{lacking} lacks the column {name!r}, which {next(iter(where.values()))} has"
-        else:
-            one, other = full[:2]
-            words = (
-                f"{where[other]} has other values in column {name!r} ({other}) than {where[one]} ({one})"
-            )
-        words += ": columns that are used must be the same in all files"
-        odd[name] = Odd(frozenset(where), words)
-    return types, odd
-
-
-def refuse_odd(odd: dict[str, Odd], used: Sequence[str]) -> None:
-    """Refuse columns in which files differ.
-
-    Parameters
-    ----------
-    odd : dict of str → Odd
-    used : sequence of str
-
-    Raises
-    ------
-    InvalidInputError
-        If one of those that are used is among them.
-    """
-    for name in used:
-        if name in odd:
-            raise InvalidInputError(odd[name].words)

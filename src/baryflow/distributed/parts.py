@@ -10,8 +10,9 @@ from importlib.metadata import version
 from pathlib import PurePosixPath
 from typing import Any
 
+from baryflow.distributed.agreement import agree, refuse_odd
 from baryflow.distributed.blocks import ArrayReader, FrameReader, ParquetReader, Reader, as_label
-from baryflow.distributed.parquet import NOTHING, PIECE, Folder, agree, refuse_odd
+from baryflow.distributed.parquet import NOTHING, PIECE, Folder
 from baryflow.distributed.store import open_system
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.tables import WHOLE
@@ -38,8 +39,8 @@ class Parts:
         Columns that are no features, and why.
     """
 
-    reader: Reader
-    pieces: list[Any]
+    reader: Reader = field(repr=False)
+    pieces: list[Any] = field(repr=False)  # there may be thousands
     columns: list[Any] | None
     n_features: int
     labelled: bool
@@ -211,6 +212,25 @@ def from_arrays(X: Any, y: Any = None, sample_domain: Any = None) -> Parts:
     pieces = list(zip(X.to_delayed().ravel().tolist(), *beside, strict=True))
     told = repr(tokenize(X, y, sample_domain))
     return Parts(ArrayReader(), pieces, None, int(X.shape[1]), y is not None, _digest(told))
+
+
+def require_parts(parts: Any) -> None:
+    """Refuse what is no partitions of ours.
+
+    Parameters
+    ----------
+    parts : object
+
+    Raises
+    ------
+    InvalidInputError
+        If it is anything else; the message says what makes them.
+    """
+    if not isinstance(parts, Parts):
+        raise InvalidInputError(
+            f"expected rows in partitions, as read_parquet, from_frame or from_arrays gives them, got a "
+            f"{type(parts).__name__}"
+        )
 
 
 #: The column in which names of files are, as if they were names of folders.

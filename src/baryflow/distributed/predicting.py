@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from dask.delayed import delayed
 
-from baryflow.distributed.models import pack, require_columns, unpack
+from baryflow.distributed.models import pack, require_columns, require_fitted, unpack
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.estimators.unknown import list_answers
 from baryflow.exceptions import InvalidInputError
@@ -36,7 +36,10 @@ def predict(model: OnlineDaDiL, X: Any) -> Any:
     ------
     InvalidInputError
         If it is neither, or the columns are not those of the model.
+    NotFittedError
+        If the model was not fitted.
     """
+    require_fitted(model)
     return _map(model, X, _Question("predict", LABEL, list_answers(model)[:0]))
 
 
@@ -58,6 +61,7 @@ def predict_proba(model: OnlineDaDiL, X: Any) -> Any:
     InvalidInputError
         As :func:`predict`.
     """
+    require_fitted(model)
     nothing = np.empty((0, len(model.classes_)))
     return _map(model, X, _Question("predict_proba", model.classes_.tolist(), nothing))
 
@@ -92,7 +96,15 @@ class _Question:
 
     def __call__(self, rows: Any, packed: bytes) -> Any:
         """Ask; this is what workers do."""
-        return getattr(unpack(packed), self.method)(rows) if len(rows) else self.nothing
+        if not len(rows):
+            return self.nothing
+        model = unpack(packed)
+        names = getattr(model, "feature_names_in_", None)
+        if names is not None and isinstance(rows, np.ndarray):  # in the order of the model's columns
+            import pandas as pd
+
+            rows = pd.DataFrame(rows, columns=names)
+        return getattr(model, self.method)(rows)
 
     def of_frame(self, frame: Any, packed: bytes) -> Any:
         """Ask about the rows of a frame."""

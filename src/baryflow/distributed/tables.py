@@ -44,7 +44,9 @@ def write_predictions(
 
 
 def write_quarantine(store: Store, name: str, key: str, rejected: Sequence[Rejected]) -> None:
-    """Write rows that could not be used, and why.
+    """Write rows that could not be used, and why, a line each.
+
+    No Parquet: whoever reads the folder of predictions with Dask would get them, too.
 
     Parameters
     ----------
@@ -55,15 +57,10 @@ def write_quarantine(store: Store, name: str, key: str, rejected: Sequence[Rejec
         Of the target.
     rejected : sequence of Rejected
     """
-    import pyarrow as pa
-
-    columns = {
-        "key": pa.array([key] * len(rejected), pa.string()),
-        "position": pa.array([row.position for row in rejected], pa.int64()),
-        "reason": pa.array([row.reason for row in rejected], pa.string()),
-        "raw": pa.array([row.raw for row in rejected], pa.string()),
-    }
-    store.write(name, _pack(pa.table(columns)))
+    records = (
+        {"key": key, "position": row.position, "reason": row.reason, "raw": row.raw} for row in rejected
+    )
+    store.write(name, "".join(map(encode_record, records)).encode())
 
 
 def write_events(store: Store, name: str, events: Sequence[Event]) -> None:
