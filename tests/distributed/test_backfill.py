@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from baryflow import OnlineDaDiL, container, load
-from baryflow.distributed import follow
+from baryflow.distributed import follow, open_target
 from baryflow.distributed.advancing import Counts, Errand, Plan, Slice, Target
 from baryflow.distributed.arrivals import cut
 from baryflow.distributed.cluster import connect
 from baryflow.distributed.grouping import Group, follow_group
 from baryflow.distributed.store import Store
-from baryflow.exceptions import InvalidInputError
+from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.features import SignalFeatures, SignalModel
 from baryflow.runtime import Rows
 from tests.distributed import fleets
@@ -82,6 +82,21 @@ def test_only_the_last_two_states_are_kept(undisturbed):
         "000003.bary",
         "000004.bary",
     ]
+
+
+def test_a_target_can_be_looked_at(undisturbed):
+    _, folder = undisturbed
+    found = open_target(folder / "state", "10")
+    expected = MODEL.twin()
+    for start in range(0, 96, 16):
+        expected.partial_fit(fleets.rows_of(2, 16, skip=start).select(fleets.COLUMNS).to_pandas())
+    assert found.report() == expected.report()
+    T = fleets.rows_of(2, 50).select(fleets.COLUMNS).to_pandas()
+    np.testing.assert_array_equal(found.predict_proba(T), expected.predict_proba(T))
+    with pytest.raises(InvalidInputError, match="no state of a target called '11'"):
+        open_target(folder / "state", "11")
+    with pytest.raises(FileFormatError, match="is missing"):
+        open_target(folder / "nowhere", "10")
 
 
 def test_it_goes_on_from_what_can_be_read(client, tmp_path):

@@ -11,6 +11,7 @@ try:
     from baryflow.distributed.fitting import fit
     from baryflow.distributed.parts import Parts, from_arrays, from_frame, read_parquet
     from baryflow.distributed.predicting import novelty, predict, predict_proba
+    from baryflow.distributed.reopening import open_target
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"baryflow.distributed needs Dask ({error.name} is not there): pip install 'baryflow[dask]'",
@@ -27,6 +28,7 @@ __all__ = [
     "from_arrays",
     "from_frame",
     "novelty",
+    "open_target",
     "predict",
     "predict_proba",
     "read_parquet",

@@ -109,9 +109,10 @@ class Errand:
 
     def recipe(self) -> Recipe:
         """Return how targets are followed, reading the model once in each process."""
-        return remember(self.mark, self._read_recipe)  # type: ignore[no-any-return]
+        return remember(self.mark, self.read_recipe)  # type: ignore[no-any-return]
 
-    def _read_recipe(self) -> Recipe:
+    def read_recipe(self) -> Recipe:
+        """Return it anew, from the model that the fleet was begun with."""
         content = self.state.read("model.bary")
         if content is None:
             raise FileFormatError(f"{self.state.url}/model.bary is missing: begin anew")
@@ -121,6 +122,14 @@ class Errand:
     def states(self, key: str) -> Store:
         """Return where the states of a target are."""
         return self.state / "targets" / folder_of(key)
+
+    def last(self, key: str) -> tuple[int, Standing] | None:
+        """Return the last epoch of a target that is done, and how it stood then; None if none is."""
+        states = self.states(key)
+        for name in reversed(states.names()):
+            if name.endswith(".bary") and (found := states.load(Standing, name)) is not None:
+                return int(name.removesuffix(".bary")), found
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +206,7 @@ class Target:
 
     def look(self) -> None:
         """Find out how far it is: a state that can be read is an epoch that is done."""
-        found = self._last()
+        found = self.errand.last(self.key)
         if found is not None:
             self.done, self.counts = found[0] + 1, found[1].counts
             if [self.counts.rows] != [stop for _, stop in self.epochs[self.done - 1 : self.done]]:
@@ -282,19 +291,12 @@ class Target:
         found = self.errand.states(self.key).load(Standing, f"{numbered(self.done - 1)}.bary")
         if found is None:
             # Somebody who was given up for dead is still at it, and ahead: its states are as good.
-            before, last = self.done, self._last()
+            before, last = self.done, self.errand.last(self.key)
             if last is None or last[0] < before:
                 raise FileFormatError(f"the state of epoch {before - 1} is gone: call it again")
             self.done, found = last[0] + 1, last[1]
             self.counts = found.counts
         return recipe.resume(found.state)
-
-    def _last(self) -> tuple[int, Standing] | None:
-        states = self.errand.states(self.key)
-        for name in reversed(states.names()):
-            if name.endswith(".bary") and (found := states.load(Standing, name)) is not None:
-                return int(name.removesuffix(".bary")), found
-        return None
 
 
 def fail(target: Target, error: BaseException) -> None:
