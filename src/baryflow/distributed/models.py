@@ -6,8 +6,6 @@ from collections.abc import Callable, Hashable, Sequence
 from threading import Lock
 from typing import Any
 
-from sklearn.utils.validation import check_is_fitted
-
 from baryflow import container
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
@@ -59,7 +57,7 @@ def require_fitted(model: Any) -> None:
     """
     if not isinstance(model, OnlineDaDiL):
         raise InvalidInputError(f"expected an OnlineDaDiL, got a {type(model).__name__}")
-    check_is_fitted(model)
+    _ = model.follower  # which there is once it was fitted
 
 
 def unpack(packed: bytes) -> Any:
