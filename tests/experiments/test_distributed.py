@@ -53,6 +53,21 @@ def test_what_reaches_the_client_does_not_depend_on_the_rows():
     assert max(got) <= 1.01 * min(got)
 
 
+def test_a_target_in_partitions_is_learned_as_well_as_a_stream():
+    table = load("absorbing")
+    streams = {(r["seed"], r["rows"]): r for r in table if r["how"] == "stream"}
+    absorbed = [row for row in table if row["how"].startswith("absorb")]
+    assert len(streams) == 9
+    assert len(absorbed) == 24
+    for row in absorbed:
+        assert float(row["accuracy"]) >= float(streams[row["seed"], row["rows"]]["accuracy"]) - 0.01
+        alike = row["seed"], row["rows"], row["how"].rsplit(",", 1)[0]
+        bits = {
+            r["bits"] for r in absorbed if (r["seed"], r["rows"], r["how"].rsplit(",", 1)[0]) == alike
+        }
+        assert len(bits) == 1  # however many workers
+
+
 @pytest.mark.parametrize("name", ["kills", "order"])
 def test_bits_are_the_same(name):
     table = load(name)
