@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 .PHONY: demo test lint types layers unit services bench format clean help
 
 help:
-	@echo "make demo    set up, then run the main job on embedded data and draw a picture"
-	@echo "make test    set up, then lint, types, layers and tests: what CI runs"
-	@echo "make bench   time everything against its rivals; writes benchmarks/results.json"
-	@echo "make format  let ruff rewrite what it can"
-	@echo "make clean   remove the virtual environment and caches"
+	@echo "make demo      set up, then run the main job on embedded data and draw a picture"
+	@echo "make test      set up, then lint, types, import layers and tests"
+	@echo "make services  install mosquitto and chromium (root, Debian); without them some tests are skipped"
+	@echo "make bench     time everything against its rivals; writes benchmarks/results.json"
+	@echo "make format    let ruff rewrite what it can"
+	@echo "make clean     remove the virtual environment and caches"
 
 demo: $(VENV)/.demo
 	$(BIN)/baryflow demo --figure baryflow-demo.png
@@ -28,10 +29,10 @@ layers: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 # One BLAS thread in each of the two workers: more only get in each other's way.
-unit: $(VENV)/.dev services
+unit: $(VENV)/.dev
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-# A real broker and a real browser for the tests: found, or installed as root on Debian.
+# A real broker and a real browser for the tests; changes the system, so nothing else calls it but .ci/run.
 services:
 	scripts/install-services
 

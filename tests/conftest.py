@@ -1,5 +1,12 @@
+import signal
+
 import hypothesis
 
 # The machines that run this are shared: no deadline, and the same examples every time.
 hypothesis.settings.register_profile("baryflow", deadline=None, derandomize=True, max_examples=60)
 hypothesis.settings.load_profile("baryflow")
+
+# A shell starts background jobs with SIGINT ignored, and children inherit that: a test that interrupts
+# one would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

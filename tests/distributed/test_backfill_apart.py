@@ -51,7 +51,7 @@ def start_and(number, arguments, states, n_states):
     while process.poll() is None and len(list(states.glob("*/*.bary"))) < n_states:
         time.sleep(0.01)
     os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
-    _, words = process.communicate(timeout=60)
+    _, words = process.communicate(timeout=300)
     return process.returncode, words
 
 
@@ -72,7 +72,7 @@ def test_a_caller_that_is_stopped_or_killed_can_be_called_again(client, model, t
     done = fleets.content(wild / "state/targets")
     assert 3 <= len(done) < len(fleets.content(calm / "state/targets"))
     last = subprocess.run(
-        command(model, source, wild), capture_output=True, text=True, check=False, timeout=120
+        command(model, source, wild), capture_output=True, text=True, check=False, timeout=300
     )
     assert (last.returncode, last.stderr.splitlines()) == (
         0,
@@ -95,7 +95,7 @@ def test_ctrl_c_while_workers_start_is_for_the_caller(model, tmp_path):
     ) < 2:  # fmt: skip
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
-    _, words = process.communicate(timeout=60)
+    _, words = process.communicate(timeout=300)
     assert (process.returncode, words.splitlines()) == (
         130,
         ["interrupted; what is done is kept, call it again to go on"],

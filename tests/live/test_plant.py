@@ -121,7 +121,7 @@ def test_a_fault_from_the_page_is_named_on_it(pair):
         open_browser() as browser,
         open_page(browser, url) as page,
     ):
-        page.wait("() => Number(document.body.dataset.rows) >= 16", seconds=90)
+        page.wait("() => Number(document.body.dataset.rows) >= 16", seconds=300)
         for fault in (4, 14):
             page.page.get_by_role("button", name=f"fault {fault}:").click()
             page.wait(f"() => /Fault {fault} .*found after/.test({SAID})", 30)

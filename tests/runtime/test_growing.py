@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
+from tests.waiting import wait_until
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
 COLUMNS = [f"x{j}" for j in range(4)]
@@ -37,13 +37,6 @@ def start(folder, *arguments):
     )
 
 
-def wait_for(condition, seconds=60.0):
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < seconds
-        time.sleep(0.05)
-
-
 def count(path):
     return len(path.read_bytes().splitlines()) if path.exists() else 0
 
@@ -56,16 +49,16 @@ def test_a_growing_file_is_followed_through_rotation_until_told_to_stop(folder):
         folder, rows, "--tail", "-o", out, "--batch", 16, "--wait", 0.3,
         "--checkpoint", folder / "checkpoint",
     )  # fmt: skip
-    wait_for(lambda: count(out) == 40)  # what was predicted is there to be read
+    wait_until(lambda: count(out) == 40)  # what was predicted is there to be read
     with rows.open("a") as file:
         file.write("\n".join(LINES[40:60]) + "\n" + LINES[60][:9])  # half a line
     rows.rename(folder / "rows.csv.1")
     with (folder / "rows.csv.1").open("a") as file:
         file.write(LINES[60][9:] + "\n")
     rows.write_text("\n".join([header, *LINES[61:100], ""]))
-    wait_for(lambda: count(out) == 100)
+    wait_until(lambda: count(out) == 100)
     process.send_signal(signal.SIGTERM)
-    _, words = process.communicate(timeout=60)
+    _, words = process.communicate(timeout=300)
     assert process.returncode == 0, words
     assert "100 rows = 100 predicted + 0 quarantined" in words
     records = [json.loads(line) for line in out.read_text().splitlines()]
@@ -83,7 +76,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(folder):
     try:
         arguments = [rows, "-o", small / "out.ndjson", "--checkpoint", small / "checkpoint"]
         process = start(folder, *arguments, "--batch", 16)
-        _, words = process.communicate(timeout=120)
+        _, words = process.communicate(timeout=300)
         assert process.returncode == 1, words
         assert "no space left on the disk" in words
         assert "nothing is lost" in words
@@ -93,9 +86,9 @@ def test_a_full_disk_is_told_and_nothing_is_lost(folder):
         subprocess.run(["umount", str(small)], check=True)  # noqa: S607
     again = start(folder, rows, "-o", larger / "out.ndjson", "--checkpoint", larger / "checkpoint",
                   "--batch", 16)  # fmt: skip
-    _, words = again.communicate(timeout=120)
+    _, words = again.communicate(timeout=300)
     assert again.returncode == 0, words
     undisturbed = start(folder, rows, "-o", folder / "out.ndjson", "--batch", 16)
-    undisturbed.communicate(timeout=120)
+    undisturbed.communicate(timeout=300)
     assert (larger / "out.ndjson").read_bytes() == (folder / "out.ndjson").read_bytes()
     assert count(Path(larger / "out.ndjson")) == 8 * len(LINES)

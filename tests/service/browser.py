@@ -50,7 +50,7 @@ class Watched:
     def errors(self):
         return [text for kind, text in self.said if kind in ("error", "warning")]
 
-    def wait(self, script, seconds=20):
+    def wait(self, script, seconds=300):
         """Wait until a condition holds on the page."""
         self.page.wait_for_function(script, timeout=1000 * seconds)
 

@@ -44,7 +44,7 @@ def serve(model, state_dir=None, token=None, **limits):
     """Serve a model, and yield a client for the service."""
     app = create_app(model, state_dir=state_dir, token=token, limits=Limits(**limits), batch_size=8)
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    with background(app) as url, httpx.Client(base_url=url, headers=headers, timeout=60) as client:
+    with background(app) as url, httpx.Client(base_url=url, headers=headers, timeout=300) as client:
         client.app = app
         yield client
 

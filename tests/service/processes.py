@@ -8,6 +8,8 @@ import time
 
 import httpx
 
+from tests.waiting import PATIENCE
+
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -33,7 +35,7 @@ class Process:
             stderr=subprocess.PIPE,
             text=True,
         )
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE
         while True:
             try:
                 if httpx.get(f"{self.url}/readyz", timeout=5, trust_env=False).status_code == 200:
@@ -45,5 +47,5 @@ class Process:
 
     def end(self, number):
         self.process.send_signal(number)
-        _, self.words = self.process.communicate(timeout=60)
+        _, self.words = self.process.communicate(timeout=300)
         self.code = self.process.returncode

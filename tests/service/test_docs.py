@@ -47,7 +47,7 @@ def test_the_curl_examples_work(pumps):
             words = shlex.split(
                 command.replace("http://127.0.0.1:8000", str(client.base_url).rstrip("/"))
             )
-            done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+            done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
             answers.append(done.stdout)
         posted, listed, told = map(json.loads, answers[:3])
         assert client.get("/v1/targets").json() == {"targets": []}

@@ -13,6 +13,7 @@ import pytest
 from baryflow.service.metrics import memory
 from baryflow.service.refusals import Refusal
 from tests.service.conftest import post, serve
+from tests.waiting import wait_until
 
 MB = 2**20
 PIECES = [
@@ -30,7 +31,7 @@ def service(model):
 def raw(client, *parts, pause=0.0):
     """Send bytes and return what comes back until the other side closes."""
     url = client.base_url
-    with socket.create_connection((url.host, url.port), timeout=20) as sock:
+    with socket.create_connection((url.host, url.port), timeout=300) as sock:
         with contextlib.suppress(BrokenPipeError):  # it need not listen to the end
             for part in parts:
                 sock.sendall(part)
@@ -79,10 +80,7 @@ def test_who_leaves_in_the_middle_leaves_nothing(service):
     for _ in range(20):
         with socket.create_connection((url.host, url.port)) as sock:
             sock.sendall(head(50_000) + b"[" * 20_000)
-    end = time.monotonic() + 20
-    while service.app.state.desk.inbox.held:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: not service.app.state.desk.inbox.held)
     assert service.get("/v1/targets").json() == {"targets": []}
 
 
@@ -107,7 +105,7 @@ def test_a_body_of_100_mb_is_refused_in_bounded_memory(service):
 
 def test_many_bodies_at_once_are_received_within_limits(service):
     url, half = service.base_url, MB // 2
-    socks = [socket.create_connection((url.host, url.port), timeout=20) for _ in range(12)]
+    socks = [socket.create_connection((url.host, url.port), timeout=300) for _ in range(12)]
     try:
         for sock in socks:
             sock.sendall(head(half + 1) + b" " * half)

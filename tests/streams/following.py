@@ -14,6 +14,7 @@ import numpy as np
 
 from baryflow.datasets import make_domains
 from baryflow.estimators.online_dadil import OnlineDaDiL
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = ["x0", "x1", "x2", "x3"]
@@ -68,12 +69,13 @@ class Follower:
                 sizes.append((path.name, path.stat().st_size))
         return sorted(sizes)
 
-    def wait_until_working(self, seconds=60.0):
+    def wait_until_working(self):
         """Wait until something new is in the journal."""
-        until = time.monotonic() + seconds
-        while self.process.poll() is None and self.journalled() == self._before:
-            assert time.monotonic() < until, self.words()
-            time.sleep(0.002)
+        wait_until(
+            lambda: self.process.poll() is not None or self.journalled() != self._before,
+            self.words,
+            step=0.002,
+        )
         assert self.process.poll() is None, self.words()
 
     def kill(self):
@@ -83,20 +85,19 @@ class Follower:
     def end(self):
         """Let it end in order."""
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(timeout=60) == 0, self.words()
+        assert self.process.wait(timeout=300) == 0, self.words()
 
     def words(self):
         return (self.folder / "words.txt").read_text(errors="replace")
 
-    def wait_for(self, count, seconds=40.0):
-        """Wait until so many rows were read, whatever became of them."""
-        until = time.monotonic() + seconds
-        while (
-            sum(count_lines(self.folder / FILES[name]) for name in ("predictions", "quarantine")) < count
-        ):
+    def wait_for(self, count):
+        """Wait until this many rows were read, whatever became of them."""
+
+        def read():
             assert self.process.poll() is None, self.words()
-            assert time.monotonic() < until, self.words()
-            time.sleep(0.05)
+            return sum(count_lines(self.folder / FILES[name]) for name in ("predictions", "quarantine"))
+
+        wait_until(lambda: read() >= count, self.words, step=0.05)
 
 
 def count_lines(path):

@@ -16,6 +16,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 HANDSHAKE, AUTHENTICATE, VERSIONS = 17, 36, 18
 REFUSED = 58  # SASL_AUTHENTICATION_FAILED
@@ -83,10 +85,10 @@ class Cluster:
             {"bootstrap.servers": f"127.0.0.1:{self.inner[0]}", "group.id": "looker", "log_level": 0}
         )
         places = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(4)]
-        total = sum(consumer.get_watermark_offsets(place, timeout=5)[1] for place in places)
+        total = sum(consumer.get_watermark_offsets(place, timeout=PATIENCE)[1] for place in places)
         consumer.assign(places)
         found, began = [], time.monotonic()
-        while len(found) < total and time.monotonic() - began < 30:
+        while len(found) < total and time.monotonic() - began < PATIENCE:
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:
                 found.append(message)
@@ -100,7 +102,9 @@ class Cluster:
         consumer = Consumer(
             {"bootstrap.servers": f"127.0.0.1:{self.inner[0]}", "group.id": group, "log_level": 0}
         )
-        found = consumer.committed([TopicPartition(topic, number) for number in range(4)], timeout=10)
+        found = consumer.committed(
+            [TopicPartition(topic, number) for number in range(4)], timeout=PATIENCE
+        )
         consumer.close()
         return {one.partition: one.offset for one in found if one.offset >= 0}
 
@@ -231,7 +235,7 @@ async def main():
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(options.cert)
     mock = Producer({"test.mock.num.brokers": options.brokers, "log_level": 0})
-    inner = [broker.port for broker in mock.list_topics(timeout=10).brokers.values()]
+    inner = [broker.port for broker in mock.list_topics(timeout=PATIENCE).brokers.values()]
     front = Front(inner, context, options.password)
     await front.up()
     print(json.dumps({"fronts": list(front.ports.values()), "inner": inner}), flush=True)

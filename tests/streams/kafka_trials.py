@@ -13,16 +13,7 @@ from itertools import pairwise
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from tests.streams.kafka_cluster import ROOT, Cluster
-
-PATIENCE = 300.0
-
-
-def wait_until(true, what, patience=PATIENCE, step=lambda: time.sleep(0.02)):
-    began = time.monotonic()
-    while not true():
-        if time.monotonic() - began > patience:
-            raise TimeoutError(what)
-        step()
+from tests.waiting import PATIENCE, wait_until
 
 
 class Rows:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from tests.streams.following import make_record
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = (ROOT / "docs" / "mosquitto.conf").read_text(encoding="utf-8")
@@ -77,14 +78,13 @@ class Broker:
             self.process = subprocess.Popen(
                 [find_mosquitto(), "-c", str(self.folder / "mosquitto.conf")], stdout=log, stderr=log
             )
-        until = time.monotonic() + 10.0
-        while not self.answers():
-            words = (self.folder / "mosquitto.log").read_text(errors="replace")
-            assert self.process.poll() is None, words
-            assert time.monotonic() < until, words
-            time.sleep(0.01)
+        wait_until(self.answers, self.words, step=0.01)
+
+    def words(self):
+        return (self.folder / "mosquitto.log").read_text(errors="replace")
 
     def answers(self):
+        assert self.process.poll() is None, self.words()
         try:
             socket.create_connection(("127.0.0.1", self.port), timeout=1.0).close()
         except OSError:
@@ -93,19 +93,17 @@ class Broker:
 
     def stop(self, how=signal.SIGTERM):
         self.process.send_signal(how)
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=300)
 
     def restart(self, how=signal.SIGTERM, away=0.0):
         self.stop(how)
         time.sleep(away)
         self.start()
 
-    def wait_until_saved(self, quiet=0.3, seconds=30.0):
+    def wait_until_saved(self, quiet=0.3):
         """Wait until it has written nothing for a while: what it has confirmed is on disk then."""
-        path, until = self.folder / "mosquitto.db", time.monotonic() + seconds
-        while time.time() - path.stat().st_mtime < quiet:
-            assert time.monotonic() < until, "it goes on writing"
-            time.sleep(0.02)
+        path = self.folder / "mosquitto.db"
+        wait_until(lambda: time.time() - path.stat().st_mtime >= quiet, "the broker keeps writing")
 
     def url(self, path, port=None, scheme="mqtt"):
         return f"{scheme}://127.0.0.1:{port or self.port}/{path}"
@@ -150,12 +148,11 @@ class Publisher:
             self.send(topic, one, **options)
         self.wait()
 
-    def wait(self, seconds=60.0):
-        """Return when the broker has said that it has everything."""
-        until = time.monotonic() + seconds
-        while self.confirmed < self.sent:
-            assert time.monotonic() < until, f"{self.confirmed} of {self.sent} are confirmed"
-            time.sleep(0.01)
+    def wait(self):
+        """Return when the broker has confirmed everything."""
+        wait_until(
+            lambda: self.confirmed >= self.sent, lambda: f"{self.confirmed} of {self.sent} are confirmed"
+        )
 
     def _confirm(self, *_):
         self.confirmed += 1

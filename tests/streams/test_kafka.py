@@ -285,7 +285,7 @@ print("closed", flush=True)
         try:
             assert process.stdout.readline() == "read\n"
             cluster.order("stall")
-            words, _ = process.communicate("\n", timeout=60)  # without a bound it waits for ever
+            words, _ = process.communicate("\n", timeout=300)  # without a bound it waits for ever
         finally:
             process.kill()
             process.communicate()

@@ -39,7 +39,7 @@ def subscribe(broker, path, **options):
     return contextlib.closing(open_source(broker.url(path), **options))
 
 
-def take(source, count, n=32, seconds=30.0, acknowledge=True):
+def take(source, count, n=32, seconds=300, acknowledge=True):
     """Read batches until so many rows have come, good and bad; acknowledge them all."""
     batches, until = [], time.monotonic() + seconds
     while sum(len(batch.rows) + len(batch.rejected) for batch in batches) < count:

@@ -47,7 +47,7 @@ def tell(plant, first, last, **status):
         plant.write(("a", float(number), moment), ("b", 100.0 + number, moment))
 
 
-def gather(source, count, seconds=20.0):
+def gather(source, count, seconds=300):
     """Return so many rows with their times, and all notices."""
     rows, times, notices, until, cursor = [], [], [], time.monotonic() + seconds, None
     while len(rows) < count:

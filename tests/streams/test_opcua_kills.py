@@ -101,7 +101,7 @@ def test_killed_again_and_again_nothing_is_missing(model, plant):
     assert len(found) >= 290
 
 
-def gather(source, count, seconds=60.0):
+def gather(source, count, seconds=300):
     rows, times, notices, until = [], [], [], time.monotonic() + seconds
     while len(rows) < count:
         assert time.monotonic() < until, (len(rows), notices)

@@ -141,7 +141,7 @@ def test_ctrl_c_ends_with_a_sentence_and_what_was_finished_is_kept(tmp_path, set
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)
     try:
-        out, err = process.communicate(timeout=120)  # all of it would take much longer
+        out, err = process.communicate(timeout=300)  # all of it would take much longer
     finally:
         process.kill()
     assert process.returncode == 130

@@ -77,13 +77,13 @@ def test_an_interruption_ends_workers_in_the_midst_of_their_work_and_without_the
     pids = _pids(tmp_path, process, 2)
     assert len(pids) == 2
     (os.killpg if whole_group else os.kill)(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)  # the work itself would take ten minutes
+    out, err = process.communicate(timeout=300)  # the work itself would take ten minutes
     assert (process.returncode, out, err) == (130, "heard\n", "")
     assert not any(_is_alive(pid) for pid in pids)
 
 
 def test_workers_end_when_nobody_waits_for_their_results(tmp_path, begin):
     process = begin("[0, 5]")  # one is done at once, and the loop is left
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (0, "went on\n", "")
     assert not any(_is_alive(pid) for pid in _pids(tmp_path, process, 1))
