@@ -4,7 +4,7 @@
 ``load``   8 clients with 200 requests each, 32 rows of 128 columns, to 20 targets; beside it the same
            bodies sent to a bare Starlette application that sends them back, and the models alone.
 ``many``   2,000 targets: memory, disk, and the restart.
-``half_open``  1,100 half-sent requests at ``ulimit -n 1024``: are others answered, and how long is the log?
+``half_open``  1,100 half-sent requests at ``ulimit -n 1024``: are others still answered?
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import logging
 import os
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -27,6 +29,9 @@ from baryflow.service.limits import Limits
 from baryflow.service.refusals import Refusal, reply
 from baryflow.service.routes import open_routes, routes
 
+_log = logging.getLogger("baryflow.service")
+#: Errors of the operating system for which the state cannot be written.
+_STORAGE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 #: Seconds between two looks whether it is time for a snapshot.
 _TICK = 0.25
 
@@ -81,7 +86,12 @@ def create_app(
     app = Starlette(
         routes=[*extra_routes, *routes(), *open_],
         middleware=[Middleware(Guard, token=token, metrics=desk.metrics, open_routes=open_)],
-        exception_handlers={Refusal: _refused, HTTPException: _unknown, 500: _failed},
+        exception_handlers={
+            Refusal: _refused,
+            HTTPException: _unknown,
+            OSError: _cannot_store,
+            500: _failed,
+        },
         lifespan=_life,
     )
     app.router.redirect_slashes = False
@@ -141,6 +151,15 @@ async def _unknown(_: Request, error: Exception) -> Response:
         405: "method not allowed: /openapi.json lists the methods",
     }
     return reply({"error": words.get(error.status_code, error.detail)}, error.status_code, error.headers)
+
+
+async def _cannot_store(_: Request, error: Exception) -> Response:
+    """Answer 507, whatever it was that could not be written."""
+    if not isinstance(error, OSError) or error.errno not in _STORAGE_ERRORS:
+        raise error
+    _log.error("cannot write the state: %s", error)
+    words = f"cannot store the state ({error.strerror}): nothing was changed; free disk space and retry"
+    return reply({"error": words}, 507, {"Retry-After": "10"})
 
 
 async def _failed(_: Request, __: Exception) -> Response:

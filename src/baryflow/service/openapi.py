@@ -91,7 +91,7 @@ def _paths() -> Schema:
             "409": "There are too many targets.",
             "413": "The body has too many bytes or rows.",
             "415": "The body is not of a known type.",
-            "422": "A row cannot be used, or the name or id cannot be one; nothing was taken.",
+            "422": "A row, the name or the id is invalid, or the model failed on the rows.",
             "429": "Too many requests are waiting.",
         }),
     }  # fmt: skip

@@ -86,7 +86,7 @@ async def post_rows(request: Request) -> Response:
             posted = await asyncio.to_thread(desk.parser.parse, body, kind, header)
             del body
         answer = await desk.targets.take(name, posted)
-    except Refusal:
+    except (Refusal, OSError):
         desk.metrics.refused += 1
         raise
     desk.metrics.repeated += answer["repeated"]
