@@ -21,10 +21,12 @@ _SHARES: Schema = {"type": "object", "additionalProperties": {"type": "number"}}
 _TEXTS: Schema = {"type": "array", "items": _TEXT}
 #: Answers that any route may give.
 _REFUSALS = {
+    "400": "The request is malformed.",
     "401": "The token is missing or wrong.",
-    "403": "A page from elsewhere asks.",
-    "421": "Without a token: asked for by a name that is not this machine's.",
-    "503": "The log is being replayed, or the service ends.",
+    "403": "Without a token: the request comes from a page of another origin.",
+    "421": "Without a token: the Host header holds neither localhost nor an IP address.",
+    "503": "The journal is being replayed, or the service is stopping.",
+    "507": "The disk is full, or the state folder cannot be written.",
 }
 
 
@@ -89,9 +91,8 @@ def _paths() -> Schema:
             "409": "There are too many targets.",
             "413": "The body has too many bytes or rows.",
             "415": "The body is not of a known type.",
-            "422": "A row cannot be used, or the name or id cannot be one; nothing was taken.",
+            "422": "A row, the name or the id is invalid, or the model failed on the rows.",
             "429": "Too many requests are waiting.",
-            "507": "There is no room for the log.",
         }),
     }  # fmt: skip
     some = {"type": "object"}
@@ -106,7 +107,7 @@ def _paths() -> Schema:
                 "operationId": "delete_target",
                 "summary": "Forget a target.",
                 "responses": {"204": {"description": "It is gone."}}
-                | _refusals(wrong | {"507": "There is no room for the log."}),
+                | _refusals(wrong),
             },
         },
         f"{one}/picture": {"parameters": [name], "get": _get(
