@@ -216,7 +216,8 @@ def of_files(command: Any) -> Any:
             "--encoder",
             type=existing,
             metavar="FILE",
-            help="A network (ONNX) that makes features of windows, instead of statistics.",
+            help="ONNX network that makes features of windows, instead of statistics. It is executed as "
+            "trusted code, like a Python package.",
         ),
     ]
     for option in reversed(options):

@@ -57,8 +57,8 @@ def describe(path: Path) -> str:
     lines = [
         ("holds", WORDS.get(content.kind, content.kind)),
         ("kind", content.kind),
-        ("release", f"baryflow {content.version}" if content.version else "not told (one before 0.2)"),
-        ("date", content.date.replace("T", " ") or "not told"),
+        ("release", f"baryflow {content.version}"),
+        ("date", content.date.replace("T", " ") or "unknown"),
         *lines,
         ("size", _bytes(path.stat().st_size)),
     ]
