@@ -89,7 +89,7 @@ def test_a_file_without_a_checksum_is_refused(saved):
 
 
 def peak_of_loading(model, change):
-    """Return how many bytes were taken at most by reading a model with other values, which is refused."""
+    """Return the peak memory in bytes of reading a model with other values, which is refused."""
     content = container.from_bytes(model.to_bytes())
     change(content.values["fields"])
     data = container.to_bytes(content.kind, content.values, content.arrays)

@@ -18,7 +18,7 @@ from baryflow.features.protobuf import has_external_data
 from baryflow.features.shapes import TakesWindows
 from baryflow.features.statistics import bridge, in_chunks
 from baryflow.features.streaming import FeatureStream
-from baryflow.validation import Floats
+from baryflow.validation import Floats, count_of
 
 #: Features of a window at most.
 _MOST_FEATURES = 2**20
@@ -206,7 +206,7 @@ class OnnxEncoder(Saves, TakesWindows, TransformerMixin, BaseEstimator):
         except Exception as error:  # onnxruntime's errors have no common base but this
             raise InvalidInputError(
                 f"the network takes {taken.name} of shape {taken.shape} and failed on windows of length "
-                f"{self.length_} with {self.n_channels_} channels: {error}"
+                f"{self.length_} with {count_of(self.n_channels_, 'channel')}: {error}"
             ) from error
         if np.size(found) > _MOST_FEATURES:
             raise InvalidInputError(
