@@ -19,7 +19,7 @@ import click
 from baryflow.exceptions import BaryflowError, InvalidInputError
 
 #: Control characters but for line feeds and tabs, marks that reverse the order of letters, line
-#: separators and halves of surrogate pairs. In names from a file they could rewrite what a terminal shows.
+#: separators and halves of surrogate pairs. In names from a file they could rewrite a terminal.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
