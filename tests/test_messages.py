@@ -12,12 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 import baryflow
-from baryflow import OnlineDaDiL, container
+from baryflow import OnlineDaDiL
 from baryflow.cli import main
 from baryflow.cli.words import plain_warnings, spoken
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError
 from baryflow.model_selection import evaluate
+from tests.test_container import rewrite
 
 HOW = ["--label", "y", "--domain-from-file", "--jobs", 1]
 P = make_domains(n_sources=3, n_classes=3, n_features=3, n_per_class=12, random_state=0)
@@ -87,12 +88,15 @@ def test_escape_codes_in_a_model_are_shown_and_not_obeyed(hostile, tmp_path):
         assert r"\x1b]0;pwned\x07" in result.stdout + result.stderr
 
 
-def test_escape_codes_in_a_manifest_are_shown_and_not_obeyed(tmp_path):
+def test_escape_codes_in_a_manifest_are_shown_and_not_obeyed(model, tmp_path):
     path = tmp_path / "k.bary"
-    container.write(path, f"kind{TITLE}\ud800", {}, {"x": np.zeros(1)})
-    result = call("inspect", path, code=1)
-    assert not UNSAFE.search(result.stderr)
-    assert r"kind\x1b]0;pwned\x07" in result.stderr
+    path.write_bytes(model.read_bytes())
+    rewrite(path, lambda manifest: manifest | {"version": f"1{TITLE}\ud800", "date": f"now{CSI}"})
+    result = call("inspect", path)
+    assert not UNSAFE.search(result.stdout)
+    assert r"baryflow 1\x1b]0;pwned\x07\ud800" in result.stdout
+    rewrite(path, lambda manifest: manifest | {"kind": f"kind{TITLE}"})
+    assert not UNSAFE.search(call("inspect", path, code=1).stderr)
 
 
 def test_escape_codes_in_labelled_files_are_shown_and_not_obeyed(sources, tmp_path):

@@ -157,7 +157,9 @@ def test_domains_numbered_from_0(model):
 def test_a_forgotten_sample_domain():
     model = OnlineDaDiL(random_state=0).fit(X, Y)
     assert "one source" in model.decision_.reason
-    assert model.report().startswith("One source (if its rows come from several, pass sample_domain")
+    assert model.report().startswith(
+        "One source (if its rows come from several, name the domain of each row"
+    )
     assert "Why: there is one source only" in model.report()
 
 

@@ -86,7 +86,7 @@ def test_what_is_no_encoder_is_told(tmp_path):
         OnnxEncoder(network(inputs=("signals", "scale"))).fit(X)
     with pytest.raises(InvalidInputError, match="gives logits, features, not 'hidden'"):
         OnnxEncoder(network(), output="hidden").fit(X)
-    with pytest.raises(InvalidInputError, match="failed on windows of length 10 with 1 channels"):
+    with pytest.raises(InvalidInputError, match="failed on windows of length 10 with 1 channel"):
         OnnxEncoder(network()).fit(X[:, :, :1])
 
 
