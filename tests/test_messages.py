@@ -5,6 +5,7 @@ import socket
 import sys
 import warnings
 from contextlib import contextmanager
+from types import ModuleType
 
 import numpy as np
 import pandas as pd
@@ -190,6 +191,13 @@ def test_numbers_that_are_classes_are_taken(tmp_path, monkeypatch, n_classes, ea
     assert len(np.unique(seen["y"])) == n_classes
 
 
+def test_a_domain_without_a_value_in_a_column_is_named(sources, tmp_path):
+    frame(2).assign(b=None).to_csv(sources[1], index=False)
+    result = call("fit", *sources, *HOW, "-o", tmp_path / "m.bary", code=1)
+    assert "pump2 has no value in column 'b'" in result.stderr
+    assert "--ignore b" in result.stderr
+
+
 def test_one_class_is_an_error_in_python(tmp_path):
     y, target = np.repeat("normal", len(P.y)), np.full(len(P.X_target), -1)
     with pytest.raises(InvalidInputError, match=r"only one class \('normal'\); at least two"):
@@ -324,7 +332,7 @@ def without(package):
         sys.modules.update(before)
         for name, module in before.items():
             parent, _, child = name.rpartition(".")
-            if parent in sys.modules:
+            if isinstance(getattr(sys.modules.get(parent), child, None), ModuleType):
                 setattr(sys.modules[parent], child, module)
 
 

@@ -257,7 +257,8 @@ def check_rows(table: Table, label: str) -> list[str]:
     Raises
     ------
     InvalidInputError
-        If there is one class only, or labels look like a measurement or like names of rows.
+        If there is one class only, labels look like a measurement or like names of rows, or a domain
+        has no value in a column.
     """
     classes, counts = np.unique(table.y, return_counts=True)
     n_rows, n_classes = len(table.y), len(classes)
@@ -281,6 +282,14 @@ def check_rows(table: Table, label: str) -> list[str]:
             f"column {label!r} does not look like classes: it has {found}, such as {examples}, so most "
             "occur once; name the column of the classes with --label"
         )
+    for domain in np.unique(table.domain).tolist():
+        empty = np.isnan(table.X[table.domain == domain]).all(axis=0)
+        if empty.any():
+            column = table.columns[int(empty.argmax())]
+            raise InvalidInputError(
+                f"{domain} has no value in column {column!r}: leave the column out (--ignore {column}), or "
+                "the domain"
+            )
     warned = []
     if whole and n_classes > _MANY_NUMBERS:
         warned.append(
