@@ -5,7 +5,6 @@ import socket
 import sys
 import warnings
 from contextlib import contextmanager
-from types import ModuleType
 
 import numpy as np
 import pandas as pd
@@ -320,20 +319,25 @@ def without(package):
             or (name.startswith("baryflow.") and any(part in name for part in IMPORTERS))
         }
 
+    def forget(names):
+        for name in names:
+            module, (parent, _, child) = sys.modules.pop(name), name.rpartition(".")
+            if module is not None and vars(sys.modules.get(parent, sys)).get(child) is module:
+                links.append((sys.modules[parent], child, module))
+                delattr(sys.modules[parent], child)
+
+    links = []
     before = concerned()
-    for name in before:
-        del sys.modules[name]
+    forget(reversed(before))  # what is inside first
+    kept = list(links)
     sys.modules[package] = None
     try:
         yield
     finally:
-        for name in concerned():
-            del sys.modules[name]
+        forget(reversed(concerned()))
         sys.modules.update(before)
-        for name, module in before.items():
-            parent, _, child = name.rpartition(".")
-            if isinstance(getattr(sys.modules.get(parent), child, None), ModuleType):
-                setattr(sys.modules[parent], child, module)
+        for parent, child, module in kept:
+            setattr(parent, child, module)
 
 
 @pytest.mark.parametrize(

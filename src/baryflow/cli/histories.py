@@ -287,8 +287,8 @@ def check_rows(table: Table, label: str) -> list[str]:
         if empty.any():
             column = table.columns[int(empty.argmax())]
             raise InvalidInputError(
-                f"{domain} has no value in column {column!r}: leave the column out (--ignore {column}), or "
-                "the domain"
+                f"{domain} has no value in column {column!r}: leave out the column (--ignore {column}) "
+                "or the domain"
             )
     warned = []
     if whole and n_classes > _MANY_NUMBERS:
