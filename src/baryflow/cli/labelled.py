@@ -174,7 +174,7 @@ def evaluate(
             )
         _describe(table, signals, histories)
         with Line() as line:
-            progress = _Domains(line, len(domains))
+            progress = _Domains(line, len(domains), jobs)
             how: dict[str, Any] = {
                 "order": order,
                 "batch_size": batch,
@@ -205,12 +205,14 @@ def _describe(table: Table, signals: Signals | None, histories: Histories) -> No
 class _Domains:
     """Shows how many domains are evaluated, and how long the others take at the pace measured so far."""
 
-    def __init__(self, line: Line, total: int) -> None:
-        self._line, self._began = line, monotonic()
+    def __init__(self, line: Line, total: int, jobs: int) -> None:
+        self._line, self._jobs, self._began = line, jobs, monotonic()
         line.show(f"evaluate {bar(0.0)}  0 of {count_of(total, 'domain')}")
 
     def __call__(self, done: int, total: int, what: str) -> None:
-        left = (monotonic() - self._began) * (total - done) / done
+        # Domains that are worked on at the same time end at about the same time.
+        rounds, ended = -(-total // self._jobs), -(-done // self._jobs)
+        left = (monotonic() - self._began) * (rounds - ended) / ended
         ending = f", {duration(left)} left" if done < total else ""
         self._line.step(
             f"evaluate {bar(done / total)}  {done} of {count_of(total, 'domain')}: {what}{ending}"
