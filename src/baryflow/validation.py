@@ -215,3 +215,16 @@ def as_generator(random_state: RandomState) -> np.random.Generator:
     raise InvalidInputError(
         f"random_state must be an integer, a numpy.random.Generator or None, got {random_state!r}"
     )
+
+
+def count_of(n: float, noun: str, plural: str = "") -> str:
+    """Return a number and what it counts: "1 class", "1,200 rows".
+
+    Parameters
+    ----------
+    n : int
+    noun : str
+    plural : str, optional
+        Of the noun, if it does not end in "s".
+    """
+    return f"{n:,} {noun if n == 1 else plural or f'{noun}s'}"

@@ -17,6 +17,7 @@ from baryflow.features import SignalModel
 from baryflow.runtime import Checkpoint, Event, Outputs, Recipe, Runner, Shards, Totals
 from baryflow.streams import Batch, Credentials, open_sink
 from baryflow.streams.addresses import is_url
+from baryflow.validation import count_of
 
 #: Events that are told on standard error as they come.
 _SPOKEN = ("column", "drift", "warning")
@@ -94,7 +95,8 @@ class Plan:
             self.rows, client, name, checkpoint=kept, read_size=self.read_size, timeout=self.wait,
             stop=self.stop, heard=heard, aside=aside,
         )  # fmt: skip
-        return f"{fed.rows + fed.rejected:,} rows = {fed.rows:,} sent + {fed.rejected:,} quarantined"
+        rows = count_of(fed.rows + fed.rejected, "row")
+        return f"{rows} = {fed.rows:,} sent + {fed.rejected:,} quarantined"
 
     def _check_shared(self) -> None:
         """Parts come and go and come again: each needs files of its own that can be gone on with."""
@@ -197,7 +199,7 @@ class Teller:
             self.line.say(f"{where}{event.words}")
         elif event.kind == "batch":
             rate = event.position / max(clock.monotonic() - self.began, 1e-9)
-            self.line.show(f"{event.position:,} rows  {rate:,.0f}/s  {event.words}")
+            self.line.show(f"{count_of(event.position, 'row')}  {rate:,.0f}/s  {event.words}")
 
 
 def _open(names: tuple[str | None, ...], kept: Checkpoint | None, credentials: Credentials) -> Outputs:
@@ -222,7 +224,7 @@ def _open(names: tuple[str | None, ...], kept: Checkpoint | None, credentials: C
 def _balance(totals: Totals, windows: bool) -> str:
     used = f"{totals.predicted:,} predicted"
     if windows:
-        used = f"{totals.used:,} in {totals.predicted:,} windows predicted"
-    words = f"{totals.read:,} rows = {used} + {totals.quarantined:,} quarantined"
+        used = f"{totals.used:,} in {count_of(totals.predicted, 'window')} predicted"
+    words = f"{count_of(totals.read, 'row')} = {used} + {totals.quarantined:,} quarantined"
     times = "once" if totals.drifts == 1 else f"{totals.drifts} times"
     return words + (f"; drift was seen {times}" if totals.drifts else "")

@@ -11,7 +11,7 @@ import numpy as np
 from baryflow.drift.betting import BettingDetector, BettingState, Detector
 from baryflow.drift.ranking import SIGNALS, Watch, WatchState
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, as_choice, as_count, as_real
+from baryflow.validation import Floats, as_choice, as_count, as_real, count_of
 
 #: What can be done about drift.
 ACTIONS = ("tell", "forget", "restart")
@@ -73,14 +73,15 @@ class DriftReport:
         -------
         str
         """
+        rows = count_of(self.n_rows, "row")
         if not self.drift_detected:
             if self.phase == "learning":
-                return f"{self.n_rows} rows: learning what is usual; drift cannot be told yet."
-            return f"{self.n_rows} rows: no drift."
+                return f"{rows}: learning what is usual; drift cannot be told yet."
+            return f"{rows}: no drift."
         why = "; ".join(_WORDS[name] for name in self.signals)
         chance = f" (by chance once in {_about(self.strength)} rows)" if self.strength else ""
         return (
-            f"{self.n_rows} rows: the target has changed, it seems since row {self.since}: "
+            f"{rows}: the target has changed, it seems since row {self.since}: "
             f"{why}{chance}; {_DONE[self.action]}."
         )
 

@@ -17,7 +17,7 @@ from baryflow.features import FeatureStream, SignalModel
 from baryflow.features.streaming import Position
 from baryflow.runtime.events import Event
 from baryflow.streams import Batch
-from baryflow.validation import Floats, Integers
+from baryflow.validation import Floats, Integers, count_of
 
 #: Digits of probabilities and the like: what follows is noise.
 _DIGITS = 6
@@ -233,7 +233,9 @@ class Followed:
             "reliability": _rounded(model.reliability_),
             "resemblance": {str(k): _rounded(v) for k, v in model.resemblance_.items()},
         }
-        words = f"{len(rows)} rows, reliability {model.reliability_:.0%}, most like {nearest}"
+        words = (
+            f"{count_of(len(rows), 'row')}, reliability {model.reliability_:.0%}, most like {nearest}"
+        )
         return [*events, Event("batch", position, words, details)]
 
     def predict(self, rows: Rows) -> list[dict[str, Any]]:

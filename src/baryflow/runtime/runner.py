@@ -14,6 +14,7 @@ from baryflow.runtime.events import Event, tell_rejected
 from baryflow.runtime.fleet import Fleet
 from baryflow.runtime.followed import Followed, Outcome, Recipe, by_key
 from baryflow.streams import Batch, Sink, Source
+from baryflow.validation import count_of
 
 #: Batches from one snapshot to the next.
 EVERY = 64
@@ -214,7 +215,9 @@ class Runner:
             for sink in self.outputs.named().values():
                 sink.flush(sync=False)  # somebody may be waiting for it
         if self.checkpoint is not None and totals.batches % self.every == 0:
-            words = f"{totals.batches} batches, {totals.read} rows are on disk"
+            words = (
+                f"{count_of(totals.batches, 'batch', 'batches')}, {count_of(totals.read, 'row')} on disk"
+            )
             self._tell(Event("checkpoint", totals.position, words, {"batches": totals.batches}))
             if not self._replaying:  # the journal is still needed
                 self._snapshot(self.checkpoint)
