@@ -225,4 +225,6 @@ def _balance(totals: Totals, windows: bool) -> str:
         used = f"{totals.used:,} in {totals.predicted:,} windows predicted"
     words = f"{totals.read:,} rows = {used} + {totals.quarantined:,} quarantined"
     times = "once" if totals.drifts == 1 else f"{totals.drifts} times"
+    if totals.unlearned:
+        words += f"; the model failed to learn from {totals.unlearned:,} of them"
     return words + (f"; drift was seen {times}" if totals.drifts else "")
