@@ -20,6 +20,8 @@ from baryflow.streams.addresses import is_url
 
 #: Events that are told on standard error as they come.
 _SPOKEN = ("column", "drift", "warning")
+#: Reasons for which rows are quarantined that are reported on standard error, each once.
+_REPORTED = 100
 #: Seconds in which another process leaves a part of a shared input.
 _PATIENCE = 60.0
 
@@ -77,7 +79,7 @@ class Plan:
             raise InvalidInputError(
                 "a service keeps models and events itself: leave out --save, --events and groups"
             )
-        client, name = open_feed(str(self.names[0]))
+        client, name = open_feed(str(self.names[0]), self.stop)
         stack.callback(client.close)
         kept = None if self.checkpoint is None else Checkpoint(self.checkpoint)
         if kept is not None:
@@ -86,15 +88,26 @@ class Plan:
         if aside is not None:
             stack.callback(aside.close)
 
-        def heard(batch: Batch, _: list[dict[str, Any]]) -> None:
-            for words in (*batch.notices, *(f"{row.reason}" for row in batch.rejected[:1])):
-                self.teller(Event("warning", int(max(batch.positions, default=0)), words))
+        reported: set[str] = set()
 
+        def heard(batch: Batch, _: list[dict[str, Any]]) -> None:
+            for notice in batch.notices:
+                self.teller(Event("warning", int(max(batch.positions, default=0)), notice))
+            for row in batch.rejected[:1]:
+                if row.reason not in reported and len(reported) < _REPORTED:
+                    reported.add(row.reason)
+                    self.teller(Event("warning", row.position, f"quarantined: {row.reason}"))
+
+        columns = getattr(self.recipe.base, "feature_names_in_", None)
         fed = feed(
-            self.rows, client, name, checkpoint=kept, read_size=self.read_size, timeout=self.wait,
-            stop=self.stop, heard=heard, aside=aside,
+            self.rows, client, name, keyed=self.keyed, columns=columns, checkpoint=kept,
+            read_size=self.read_size, timeout=self.wait, stop=self.stop, heard=heard, aside=aside,
         )  # fmt: skip
-        return f"{fed.rows + fed.rejected:,} rows = {fed.rows:,} sent + {fed.rejected:,} quarantined"
+        words = f"{fed.rows + fed.rejected:,} rows = {fed.rows:,} sent + {fed.rejected:,} quarantined"
+        if fed.stopped:
+            words += "; stopped before the service had answered for all rows that were read"
+            words += ": the rest is in the checkpoint" if kept is not None else ""
+        return words
 
     def _check_shared(self) -> None:
         """Parts come and go and come again: each needs files of its own that can be gone on with."""

@@ -52,6 +52,14 @@ class Rows:
             [self.times[i] for i in places], [self.offsets[i] for i in places],
         )  # fmt: skip
 
+    def reject(self, reason: str) -> list[Rejected]:
+        """Return them as rows that cannot be used."""
+        found = []
+        for position, offset, values in zip(self.positions, self.offsets, self.values, strict=True):
+            raw = ",".join("" if np.isnan(value) else repr(float(value)) for value in values)
+            found.append(Rejected(int(position), reason, raw[:RAW_LENGTH], offset))
+        return found
+
 
 def by_key(batch: Batch) -> Iterator[tuple[str, Rows]]:
     """Yield the rows of each machine in a batch, in the order in which machines first come.
@@ -174,10 +182,7 @@ class Outcome:
 
     def reject(self, rows: Rows, error: Exception) -> None:
         """Add rows on which the model failed."""
-        reason = f"it could not be learned from or predicted: {_describe(error)}"
-        for position, offset, values in zip(rows.positions, rows.offsets, rows.values, strict=True):
-            raw = ",".join("" if np.isnan(value) else repr(float(value)) for value in values)
-            row = Rejected(int(position), reason, raw[:RAW_LENGTH], offset)
+        for row in rows.reject(f"it could not be learned from or predicted: {_describe(error)}"):
             self.rejected.append(row)
             self.events.append(tell_rejected(row, row.position))
 
