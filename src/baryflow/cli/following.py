@@ -7,7 +7,7 @@ import errno
 import signal
 import time as clock
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ class Plan:
     teller: Teller
     stop: Stop
     keyed: bool = False
+    #: Those that shape results: a checkpoint can only be resumed with the same ones.
+    options: dict[str, Any] = field(default_factory=dict)
 
     def follow(self, source: str, stack: contextlib.ExitStack, save_to: str | None) -> str:
         """Follow the input to its end, or until told to stop; return the balance of rows in words."""
@@ -84,6 +86,8 @@ class Plan:
         kept = None if self.checkpoint is None else Checkpoint(self.checkpoint)
         if kept is not None:
             stack.callback(kept.close)
+            learning = ("batch", "drift")  # here only the service learns
+            kept.keep_options({k: v for k, v in self.options.items() if k not in learning})
         aside = _open((self.names[2],), kept, self.credentials).predictions
         if aside is not None:
             stack.callback(aside.close)
@@ -124,6 +128,7 @@ class Plan:
             # Whoever had a part before may need a moment to leave it.
             kept = Checkpoint(Path(self.checkpoint) / shard, patience=_PATIENCE if shard else 0.0)
             stack.callback(kept.close)
+            kept.keep_options(self.options)
         names = self.names
         if shard and kept is not None:
             names = tuple(None if name is None else _of_shard(name, shard) for name in names)
