@@ -8,6 +8,7 @@
     ├── FileFormatError      a .bary file is foreign, truncated, damaged or newer (also a ValueError)
     ├── TransportError       an optimal-transport solve did not reach the optimum (also a RuntimeError)
     └── UnreachableError     a broker or server is not there, or refuses us (also a ConnectionError)
+        └── StoppedError     it did not answer before the process was asked to stop
 """
 
 
@@ -37,3 +38,7 @@ class TransportError(BaryflowError, RuntimeError):
 
 class UnreachableError(BaryflowError, ConnectionError):
     """A broker or server is not there, or does not let us in; the message never holds a password."""
+
+
+class StoppedError(UnreachableError):
+    """A broker or server did not answer before the process was asked to stop."""

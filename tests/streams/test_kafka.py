@@ -9,8 +9,8 @@ import uuid
 import numpy as np
 import pytest
 
-from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams import open_sink, open_source
+from baryflow.exceptions import InvalidInputError, StoppedError, UnreachableError
+from baryflow.streams import open_sink, open_source, stopping
 from baryflow.streams.addresses import parse_address
 from baryflow.streams.kafka import sink as sinks
 from baryflow.streams.kafka import source as sources
@@ -435,6 +435,22 @@ def test_what_cannot_be_delivered_is_an_error(topic):
         with pytest.raises(UnreachableError, match="could not be delivered: _MSG_TIMED_OUT"):
             sink.flush(sync=True)
         with pytest.raises(OSError, match="could not be delivered"):
+            sink.close()
+
+
+def test_a_sink_that_is_to_stop_does_not_wait_for_a_broker_that_is_away(topic, monkeypatch):
+    monkeypatch.setattr(stopping, "GRACE", 0.3)
+    with Cluster() as cluster:
+        cluster.send(topic, rows(1))
+        sink = open_sink(cluster.url(topic))
+        sink.heed(lambda: True)
+        sink.write([{"n": 1}])
+        sink.flush(sync=True)  # the broker is there
+        cluster.order("down")
+        sink.write([{"n": 2}])
+        with pytest.raises(StoppedError):
+            sink.flush(sync=True)
+        with pytest.raises(StoppedError):
             sink.close()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from baryflow.cli.words import Line
-from baryflow.exceptions import InvalidInputError
+from baryflow.exceptions import InvalidInputError, StoppedError
 from baryflow.features import SignalModel
 from baryflow.runtime import Checkpoint, Event, Outputs, Recipe, Runner, Shards, Totals
 from baryflow.streams import Batch, Credentials, open_sink
@@ -62,6 +62,11 @@ class Plan:
                     "going on: standard input is taken to begin where the last run stopped reading"
                 )
             totals = runner.run(self.stop)
+        except StoppedError as error:  # no snapshot: what was read last is in the journal
+            lost = (
+                "nothing is lost, call it again" if self.checkpoint else "its last records may be lost"
+            )
+            return f"{error}: {lost}"
         except OSError as error:
             if error.errno == errno.ENOSPC and self.checkpoint is not None:
                 raise InvalidInputError(
@@ -91,6 +96,7 @@ class Plan:
         aside = _open((self.names[2],), kept, self.credentials).predictions
         if aside is not None:
             stack.callback(aside.close)
+        self._heed(self.rows, aside)
 
         reported: set[str] = set()
 
@@ -113,6 +119,12 @@ class Plan:
             words += ": the rest is in the checkpoint" if kept is not None else ""
         return words
 
+    def _heed(self, *ends: Any) -> None:
+        """Let sources and sinks that may have to wait for a broker know when to stop."""
+        for end in ends:
+            if hasattr(end, "heed"):
+                end.heed(self.stop)
+
     def _check_shared(self) -> None:
         """Parts come and go and come again: each needs files of its own that can be gone on with."""
         files = [name for name in self.names if name not in (None, "-") and not is_url(name)]
@@ -133,6 +145,7 @@ class Plan:
         if shard and kept is not None:
             names = tuple(None if name is None else _of_shard(name, shard) for name in names)
         outputs = _open(names, kept, self.credentials)
+        self._heed(self.rows, *outputs.named().values())
         runner = Runner(
             self.recipe, self.rows, outputs, read_size=self.read_size, timeout=self.wait,
             checkpoint=kept, listen=self.teller, in_memory=self.in_memory, keyed=self.keyed,

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from baryflow.client.talking import Client, StoppedError
-from baryflow.exceptions import InvalidInputError, RefusedError
+from baryflow.client.talking import Client
+from baryflow.exceptions import InvalidInputError, RefusedError, StoppedError
 from baryflow.runtime import Rows
 from baryflow.runtime.checkpoint import Checkpoint, Standing
 from baryflow.runtime.followed import by_key

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import httpx
 import numpy as np
 
-from baryflow.exceptions import InvalidInputError, RefusedError, UnreachableError
+from baryflow.exceptions import InvalidInputError, RefusedError, StoppedError, UnreachableError
 
 #: Answers after which the same request may do better.
 _PASSING = {408, 425, 429, 500, 502, 503, 504, 507}
@@ -23,10 +23,6 @@ _PASSING = {408, 425, 429, 500, 502, 503, 504, 507}
 _FIRST, _LONGEST = 0.1, 5.0
 #: Seconds between two looks whether to stop, and for which a request may still be answered then.
 _LOOK, _GRACE = 0.1, 2.0
-
-
-class StoppedError(UnreachableError):
-    """The client was asked to stop before the service had answered."""
 
 
 class Client:
@@ -46,7 +42,7 @@ class Client:
         Seconds for which a request is tried again, if the service is busy or not there.
     stop : callable, optional
         Asked while a request waits for its answer or for its next attempt; once it returns True, a
-        request that is not answered soon raises :class:`~baryflow.exceptions.UnreachableError`.
+        request that is not answered soon raises :class:`~baryflow.exceptions.StoppedError`.
     transport : httpx.BaseTransport, optional
         For tests.
 

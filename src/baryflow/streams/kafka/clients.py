@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams.addresses import Address, Credentials
+from baryflow.streams.stopping import Stopping
 
 PORT = 9092
 #: Seconds in which some broker must answer at the start.
@@ -173,6 +174,7 @@ class Watch:
 
     def __init__(self, address: Address) -> None:
         self.address = address
+        self.stopping = Stopping()
         self.notices: list[str] = []
         self._refusal: str | None = None
         self._hint = ""

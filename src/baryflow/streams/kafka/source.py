@@ -110,6 +110,10 @@ class KafkaSource:
             raise
         self._topic_id = TopicId(*self._place)
 
+    def heed(self, stop: Callable[[], bool]) -> None:
+        """Do not wait long for the broker once `stop` returns True."""
+        self._watch.stopping.stop = stop
+
     # -- where to read ---------------------------------------------------------------------------
 
     def attach(self, assigned: Assigned, revoked: Revoked) -> None:
