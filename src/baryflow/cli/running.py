@@ -165,9 +165,7 @@ def run(
         )  # fmt: skip
         line.say(plan.follow(source, stack, save_to))
     if stop.signal == signal.SIGINT:
-        raise Interrupted(
-            "interrupted; what was read is done" + (", call it again to go on" if checkpoint else "")
-        )
+        raise Interrupted("interrupted" + ("; call it again to resume" if checkpoint else ""))
 
 
 def _keep_apart(checkpoint: Path, inputs: Sequence[str | None], save_to: str | None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from baryflow.cli import publishing
-from baryflow.cli.words import Line, OutputFile, WholeNumber, spoken
+from baryflow.cli.words import Line, OutputFile, WholeNumber, keep_inputs, spoken
 from baryflow.streams import read_credentials
 from baryflow.tep.encoders import encoding
 from baryflow.tep.plant import simulation
@@ -236,6 +236,7 @@ def encode(
 def apply(encoder: Path, folder: Path, out: Path, modes: tuple[int, ...], runs: int | None) -> None:
     """Encode the signals in FOLDER with a trained ENCODER (.onnx) and write OUT (.bary); no PyTorch."""
     with spoken():
+        keep_inputs([encoder], [out])
         found = encoding.apply_encoder(encoder, folder, modes=modes, runs=runs)
         found.save(out)
     click.echo(f"{len(found)} runs, {found.X.shape[1]} features each: {out}", err=True)

@@ -21,7 +21,8 @@ from baryflow.runtime.followed import by_key
 from baryflow.streams import Batch, Rejected, Sink, Source
 from baryflow.validation import TARGET_NAME, is_target_name
 
-#: Batches from one snapshot to the next, and so sent again after a kill: the service remembers more ids.
+#: Requests to a target from one snapshot to the next, roughly, and so sent again after a kill: the
+#: service remembers more ids.
 EVERY = 32
 #: Answers that concern the rows themselves and would be the same next time: not JSON, too large, or not
 #: usable. Any other refusal concerns the address, the model or the limits of the service, and ends the
@@ -172,6 +173,7 @@ class _Feeder:
         self._options = {} if columns is None else {"columns": list(columns)}
         self._life = uuid.uuid4().int % 2**52  # of all lives of this feed, not of this process
         self._cursor: dict[str, Any] | None = None
+        self._requests = 0  # to any one target since the last snapshot, at most
 
     def run(
         self, source: Source, read_size: int, timeout: float | None, stop: Callable[[], bool]
@@ -192,8 +194,9 @@ class _Feeder:
             self.send(batch)
             if checkpoint is None:
                 source.acknowledge(batch.cursor)
-            elif self.fed.batches % EVERY == 0:
+            elif self._requests >= EVERY:
                 checkpoint.save(self.standing())
+                self._requests = 0
 
     def recover(self) -> dict[str, Any] | None:
         """Send again what may not have arrived, and return where the source goes on."""
@@ -233,8 +236,12 @@ class _Feeder:
         answers: list[dict[str, Any]] = []
         refused: list[Rejected] = []
         named = replace(batch, keys=[key or self._name for key in batch.keys])
+        most = 1
         for name, rows in by_key(named):
+            before = len(answers)
             refused += self._send_rows(name, rows, batch_id, answers)
+            most = max(most, len(answers) - before)
+        self._requests += most
         self.fed.repeated += sum(bool(answer["repeated"]) for answer in answers)
         self.fed.batches += 1
         self.fed.rows += len(batch.rows) - len(refused)
