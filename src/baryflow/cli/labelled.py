@@ -85,7 +85,7 @@ def fit(
     with spoken():
         if workers is not None or checkpoint is not None:
             raise InvalidInputError("--workers and --checkpoint are for --dask")
-        keep_inputs(histories.files, [output])
+        keep_inputs([*histories.files, histories.encoder], [output])
         histories.check()
         signals = None
         if histories.window is None:
@@ -159,6 +159,7 @@ def evaluate(
         if normal_rows is not None:
             _check_normal_rows(normal_rows, histories)
         if figure is not None:
+            keep_inputs([*histories.files, histories.encoder], [figure])
             new_figure(1.0, 1.0)  # if matplotlib is missing, this says so before the work
         model = OnlineDaDiL(keep_sources=False, random_state=seed)
         signals = None

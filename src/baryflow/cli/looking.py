@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from baryflow.cli import inspection
-from baryflow.cli.words import FIGURES, OutputFile, echo, spoken
+from baryflow.cli.words import FIGURES, OutputFile, echo, keep_inputs, spoken
 from baryflow.estimators.base import Adapter
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.features import SignalModel
@@ -45,6 +45,7 @@ def report(model: Path, html: Path | None, events: Path | None) -> None:
         if html is None:
             echo("\n".join([*([about] if about else []), found.report()]))
             return
+        keep_inputs([model, events], [html])
         happened = None if events is None else _drifts(events)
         page = html_report(found, title=model.stem, events=happened, about=about)
         html.write_text(page, encoding="utf-8")
@@ -70,6 +71,7 @@ def _drifts(path: Path) -> list[dict[str, Any]]:
 def plot(model: Path, output: Path) -> None:
     """Draw how a MODEL has followed its target."""
     with spoken():
+        keep_inputs([model], [output])
         found, _ = _adapter(model)
         if not len(found.history_):
             raise InvalidInputError(

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from baryflow.cli import publishing
-from baryflow.cli.words import Line, OutputFile, WholeNumber, echo, spoken
+from baryflow.cli.words import Line, OutputFile, WholeNumber, echo, keep_inputs, spoken
 from baryflow.streams import read_credentials
 from baryflow.tep.encoders import encoding
 from baryflow.tep.plant import simulation
@@ -237,6 +237,7 @@ def encode(
 def apply(encoder: Path, folder: Path, out: Path, modes: tuple[int, ...], runs: int | None) -> None:
     """Encode the signals in FOLDER with a trained ENCODER (.onnx) and write OUT (.bary); no PyTorch."""
     with spoken():
+        keep_inputs([encoder], [out])
         found = encoding.apply_encoder(encoder, folder, modes=modes, runs=runs)
         found.save(out)
     echo(f"{count_of(len(found), 'run')}, {count_of(found.X.shape[1], 'feature')} each: {out}", err=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
 import shutil
+import stat
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
@@ -214,26 +216,44 @@ class OutputFile(click.ParamType[Path]):
 
 
 def keep_inputs(inputs: Iterable[str | Path | None], outputs: Iterable[str | Path | None]) -> None:
-    """Refuse to write over what is read, or two things to one file.
+    """Refuse to write over what is read, or two things to one file, also under other names of a file.
 
     Raises
     ------
     InvalidInputError
-        If one of the outputs is one of the inputs, or another output.
+        If one of the outputs is one of the inputs, or another output; a link is the file it leads to.
     """
-    needed = {Path(one).resolve() for one in inputs if one is not None and str(one) != "-"}
-    taken: set[Path] = set()
+    needed: dict[Path | tuple[int, int], str | Path] = {}
+    for one in inputs:
+        if one is not None and str(one) != "-" and "://" not in str(one):
+            needed |= dict.fromkeys(_identities(Path(one)), one)
+    taken: set[Path | tuple[int, int]] = set()
     for one in outputs:
         if one is None or str(one) == "-" or "://" in str(one):
             continue
         path = Path(one).resolve()
-        if path in needed:
-            raise InvalidInputError(f"{one} would be written over, but is needed: name another file")
-        if path in taken:
-            raise InvalidInputError(f"outputs need files of their own: {one} is named twice")
+        for identity in _identities(path):
+            if identity in needed:
+                other = needed[identity]
+                link = "" if Path(one).absolute() == Path(other).absolute() else f" (a link to {other})"
+                raise InvalidInputError(
+                    f"{one}{link} would be written over, but is needed: name another file"
+                )
+            if identity in taken:
+                raise InvalidInputError(f"outputs need files of their own: {one} is named twice")
         if not path.parent.is_dir():
             raise InvalidInputError(f"there is no folder {path.parent} for {path.name}; make it first")
-        taken.add(path)
+        taken |= _identities(path)
+
+
+def _identities(path: Path) -> set[Path | tuple[int, int]]:
+    """Return by what a file is known: its path without symbolic links, and its number on the disk."""
+    found: set[Path | tuple[int, int]] = {path.resolve()}
+    with contextlib.suppress(OSError):  # it is not there yet
+        status = path.stat()
+        if stat.S_ISREG(status.st_mode):  # not a device: /dev/null may take several outputs
+            found.add((status.st_dev, status.st_ino))
+    return found
 
 
 class Interrupted(click.ClickException):

@@ -259,12 +259,12 @@ class DriftMonitor:
                 step = self._watch.stride if name == "proportions" else 1
                 since = min(since, row + 1 - detector.since * step)
                 strength = max(strength, detector.value)
-        self.drift_detected, self.n_drifts = True, self.n_drifts + 1
         if self.action == "restart":
             self.model.forget()
         elif self.action == "forget":
             recent = self.n_rows - since
             self.model.forget(min(1.0, recent / max(self.model.target_mass, recent)))
+        self.drift_detected, self.n_drifts = True, self.n_drifts + 1
         self._watch = Watch(len(self.model.classes_), self.warm_up, self.seed + 2 * self.n_drifts)
         for name, detector in self.detectors.items():
             if isinstance(detector, BettingDetector):

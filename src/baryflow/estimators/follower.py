@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,6 +86,16 @@ class Follower:
 
     # -- learning --------------------------------------------------------------------------------
 
+    @contextmanager
+    def unless_it_fails(self) -> Iterator[None]:
+        """Restore everything known of the target if an update fails half-way."""
+        before = vars(self) | {"target": self.target.copy(), "losses": self.losses.copy()}
+        try:
+            yield
+        except BaseException:
+            vars(self).update(before)
+            raise
+
     def absorb(self, raw: Floats, weights: Floats) -> None:
         """Absorb rows, with gaps and glitches as they come, and adapt."""
         if self.manner.settings != self.target.summary.settings:
@@ -157,9 +169,10 @@ class Follower:
             fresh.history = self.history
             return fresh
         if keep < 1.0 and self.adaptation is not None:
-            self.target.summary.fade(keep)
-            self._refined = 0
-            self._update(self.manner.n_steps)
+            with self.unless_it_fails():
+                self.target.summary.fade(keep)
+                self._refined = 0
+                self._update(self.manner.n_steps)
         return self
 
     def _update(self, n_steps: int) -> None:

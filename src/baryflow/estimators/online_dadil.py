@@ -18,7 +18,7 @@ from baryflow.estimators.parameters import (
     manner_of,
     require_unchanged,
 )
-from baryflow.estimators.sensors import warn
+from baryflow.estimators.sensors import describe_new_faults
 from baryflow.estimators.threads import one_thread
 from baryflow.estimators.twins import HasTwins
 from baryflow.estimators.unknown import TellsUnknown
@@ -272,13 +272,14 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
         Raises
         ------
         InvalidInputError
-            If rows or weights do not fit, or a parameter was changed that cannot be.
+            If rows or weights do not fit, or a parameter was changed that cannot be. Whatever is raised,
+            the model stays as it was.
         """
         if y is not None and not hasattr(self, "_follower"):
             if sample_weight is not None:
                 raise InvalidInputError("sample_weight is for target rows: sources take none")
             return self.fit(X, y)
-        rows = self._rows(X)
+        found = self.absorb(X, sample_weight)
         if y is not None:
             warnings.warn(
                 "y was not used: rows of a target have no labels. To learn another labelled source, "
@@ -286,13 +287,41 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
                 UserWarning,
                 stacklevel=3,  # who called this, past the limit on threads
             )
+        if found:
+            warnings.warn(found, UserWarning, stacklevel=3)
+        return self
+
+    @one_thread
+    def absorb(self, X: Any, sample_weight: Any = None) -> str:
+        """Absorb unlabelled target rows and adapt, and return what is wrong with columns.
+
+        :meth:`partial_fit` for a program that follows many targets: what it warns about is returned
+        instead. If it fails, the model stays as it was.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+        sample_weight : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        str
+            Columns that were in order until now and are not any more; empty if there are none.
+
+        Raises
+        ------
+        InvalidInputError
+            If rows or weights do not fit, or a parameter was changed that cannot be.
+        """
+        rows = self._rows(X)
         weights = as_weights(sample_weight, "sample_weight", length=len(rows))
         self._renew_manner()
-        self._follower.absorb(rows, weights)
-        before, self.columns_ = self.columns_, self._find_faults()
-        warn(before, self.columns_)
+        with self._follower.unless_it_fails():
+            self._follower.absorb(rows, weights)
+            faults = self._find_faults()
+        before, self.columns_ = self.columns_, faults
         self._expose()
-        return self
+        return describe_new_faults(before, faults)
 
     @one_thread
     def refine(self, n_steps: int = 10) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +71,12 @@ class Target:
     def mass(self) -> float:
         """Rows seen, or the sum of their weights."""
         return self.summary.mass
+
+    def copy(self) -> Target:
+        """Return a copy that does not change with this one; the source model is shared."""
+        found = copy(self)
+        found.summary = deepcopy(self.summary)
+        return found
 
     def clean(
         self, raw: Floats, *, whole: bool = False, count: bool = False, usual: Floats | None = None

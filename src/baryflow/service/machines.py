@@ -56,6 +56,7 @@ class Machines:
         folder = None
         if checkpoint is not None:
             recipe, folder = _begun_with(recipe, checkpoint), checkpoint.machines
+            checkpoint.keep_options({"batch": recipe.batch_size, "drift": recipe.drift})
         self.recipe = recipe
         self.summaries: dict[str, Summary] = {}
         self._fleet = Fleet(recipe, folder, most)

@@ -56,7 +56,7 @@ def description(n_columns: int, columns: list[str] | None, limits: Limits) -> di
             "schemas": {
                 "Error": _object({"error": _TEXT}),
                 "Row": _row(n_columns, columns),
-                "Rows": _rows(limits),
+                "Rows": _rows(n_columns, columns, limits),
                 "Prediction": _prediction(),
                 "Answer": _answer(),
                 "Target": _object(_line()),
@@ -88,7 +88,7 @@ def _paths() -> Schema:
         "responses": _responses("What comes of them; they are in the log.", _reference("Answer"), {
             "400": "The body is not JSON.",
             "408": "The body came too slowly.",
-            "409": "There are too many targets.",
+            "409": "There are too many targets, or the columns are not those of the model.",
             "413": "The body has too many bytes or rows.",
             "415": "The body is not of a known type.",
             "422": "A row, the name or the id is invalid, or the model failed on the rows.",
@@ -134,9 +134,14 @@ def _row(n_columns: int, columns: list[str] | None) -> Schema:
     return {"anyOf": forms}
 
 
-def _rows(limits: Limits) -> Schema:
+def _rows(n_columns: int, columns: list[str] | None, limits: Limits) -> Schema:
     many = {"type": "array", "items": _reference("Row"), "minItems": 1, "maxItems": limits.rows}
-    found = _object({"rows": many, "batch_id": _ID | {"type": ["string", "null"]}})
+    names: Schema = {
+        "type": ["array", "null"], "minItems": n_columns, "maxItems": n_columns,
+        "items": _TEXT if columns is None else {"enum": columns}, "uniqueItems": columns is not None,
+        "description": "Names of the columns of rows that are lists, if they are in another order.",
+    }  # fmt: skip
+    found = _object({"rows": many, "columns": names, "batch_id": _ID | {"type": ["string", "null"]}})
     return found | {"required": ["rows"], "additionalProperties": False}
 
 
