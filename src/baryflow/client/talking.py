@@ -103,7 +103,8 @@ class Client:
         Returns
         -------
         dict
-            ``predictions``, ``events``, ``rows``, ``first``, ``last`` and whether it was ``repeated``.
+            ``predictions``, ``events``, ``rows``, ``first``, ``last``, how many rows were
+            ``quarantined``, and whether it was ``repeated``.
 
         Raises
         ------

@@ -126,21 +126,6 @@ class Fleet:
         while len(self._here.keys() | {key}) > self.most:
             self._write_out(next(iter(self._here)))
 
-    def restore(self, key: str, state: FollowedState) -> Followed:
-        """Put a machine in memory back to an earlier state, and return it.
-
-        Parameters
-        ----------
-        key : str
-        state : FollowedState
-
-        Returns
-        -------
-        Followed
-        """
-        self._here[key] = self.recipe.resume(state)
-        return self._here[key]
-
     def _load(self, key: str) -> Followed:
         if key not in self._here:
             self._here[key] = self._read(key) if key in self._files else self.recipe.begin()

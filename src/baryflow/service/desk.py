@@ -57,10 +57,9 @@ class Desk:
         if answer is None:
             self._speeds.pop(name, None)
             self._pictures.pop(name, None)
-        elif "quarantined" in answer:
-            self.metrics.quarantined += 1
         else:
             self.metrics.rows += answer["rows"]
+            self.metrics.quarantined += answer["quarantined"]
             self.metrics.batches += 1
             self.metrics.drifts += sum(event["event"] == "drift" for event in answer["events"])
             self._speeds[name] = (self._speed(name) + answer["rows"] / _WINDOW, time.monotonic())

@@ -1,17 +1,14 @@
-"""The machines of a service: all that is done to models, by one thread.
+"""The targets of a service: all that is done to models, by one thread.
 
 One, because most of a step through arrays of this size holds the interpreter's lock, so that a second
-thread gains little, and because warnings are caught for the whole process: with two of them a target
-would hear what another one's columns are like.
+thread gains little.
 """
 
 from __future__ import annotations
 
-import copy
 import logging
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,7 @@ from baryflow.persistence import open_content
 from baryflow.runtime import Checkpoint, Fleet, Followed, Outcome, Recipe
 from baryflow.runtime.checkpoint import Standing
 from baryflow.runtime.followed import by_key
-from baryflow.service.notes import answer_of, note, note_quarantined, rows_of
+from baryflow.service.notes import answer_of, note, rows_of
 from baryflow.service.quarantine import Quarantine
 from baryflow.service.summaries import summarize
 from baryflow.streams import Batch
@@ -127,8 +124,8 @@ class Machines:
     def take(self, batch: Batch) -> dict[str, Any]:
         """Apply a batch of the journal.
 
-        A batch on which the model fails is quarantined: the target goes back to what it was before, and
-        its rows are counted but neither predicted nor learned from.
+        Rows on which the model fails are quarantined, as in ``run``: they are counted, and neither
+        predicted nor learned from.
 
         Parameters
         ----------
@@ -138,40 +135,22 @@ class Machines:
         Returns
         -------
         dict
-            The answer to the client; with ``quarantined``, the reason, if the model failed.
+            The answer to the client.
         """
         name = batch.cursor["target"]
         if batch.cursor.get("delete"):
             self._fleet.forget(name)
             self.summaries.pop(name, None)
             return {"target": name, "deleted": True}
-        followed = self._fleet.hold(name)
-        reason = self._quarantine.reason(batch)
-        if reason is None:
-            notes = dict(followed.notes)
-            before = copy.deepcopy(replace(followed.state(), notes={}))
-            try:
-                answer = self._apply(batch, followed)
-            except Exception as error:
-                followed = self._fleet.restore(name, replace(before, notes=notes))
-                reason = f"{type(error).__name__}: {error}"
-                _log.exception("the model of %s failed; the batch is quarantined", name)
-                self._quarantine.add(batch, reason)
-        if reason is not None:
-            # The rows that wait to be learned from may be the cause: they would make each batch fail.
-            followed.waiting = followed.waiting[:0]
-            answer = note_quarantined(followed, batch, reason)
-            self.summaries[name] = summarize(followed)
-        return {"target": name, **answer}
-
-    def _apply(self, batch: Batch, followed: Followed) -> dict[str, Any]:
-        outcome = Outcome()
+        followed, outcome = self._fleet.hold(name), Outcome()
         for _, rows in by_key(batch):
             outcome.add(followed.take(rows))
+        if outcome.rejected:
+            self._quarantine.add(batch, outcome.rejected)
         first, last = int(batch.positions[0]), int(batch.positions[-1])
         answer = note(followed, batch.cursor.get("batch_id"), first, last, outcome)
-        self.summaries[batch.cursor["target"]] = summarize(followed)
-        return answer
+        self.summaries[name] = summarize(followed)
+        return {"target": name, **answer}
 
     # -- going on --------------------------------------------------------------------------------
 

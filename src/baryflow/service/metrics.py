@@ -60,8 +60,8 @@ class Metrics:
         By route.
     rows, batches, repeated, drifts, refused, shed, quarantined : int
         Rows acknowledged, requests with rows taken, those that had been taken before, drifts seen,
-        requests with rows that were refused, incomplete connections closed at the limit, and batches
-        on which the model failed.
+        requests with rows that were refused, incomplete connections closed at the limit, and rows on
+        which the model failed.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Metrics:
             ("baryflow_repeated_batches_total", self.repeated, "Batches that had been taken before."),
             ("baryflow_refused_batches_total", self.refused, "Requests with rows that were refused."),
             ("baryflow_drifts_total", self.drifts, "Drifts seen."),
-            ("baryflow_quarantined_batches_total", self.quarantined, "Batches the model failed on."),
+            ("baryflow_quarantined_rows_total", self.quarantined, "Rows on which a model failed."),
             ("baryflow_shed_connections_total", self.shed, "Incomplete ones closed at the limit."),
         ):
             lines += family(name, "counter", words, value)

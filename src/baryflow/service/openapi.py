@@ -91,7 +91,7 @@ def _paths() -> Schema:
             "409": "There are too many targets, or the columns are not those of the model.",
             "413": "The body has too many bytes or rows.",
             "415": "The body is not of a known type.",
-            "422": "A row, the name or the id is invalid, or the model failed on the rows.",
+            "422": "A row, the name or the id is invalid; nothing was taken.",
             "429": "Too many requests are waiting.",
         }),
     }  # fmt: skip
@@ -161,6 +161,7 @@ def _answer() -> Schema:
         "rows": _COUNT,
         "first": _POSITION,
         "last": _POSITION,
+        "quarantined": _COUNT | {"description": "Rows on which the model failed; events say why."},
         "repeated": {"type": "boolean", "description": "Taken before; told again as far as known."},
         "predictions": {"type": "array", "items": _reference("Prediction")},
         "events": {"type": "array", "items": _object(event)},

@@ -1,15 +1,16 @@
-"""Batches on which the model failed: kept with the reason, and skipped when the journal is replayed."""
+"""Rows on which a model failed, kept with the reason."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from baryflow.service.refusals import to_json
-from baryflow.streams import Batch
+from baryflow.streams import Batch, Rejected
 
 _log = logging.getLogger("baryflow.service")
 #: Bytes after which a new file is begun; the file before it is kept, older ones are not.
@@ -17,7 +18,7 @@ _FILE = 64 * 2**20
 
 
 class Quarantine:
-    """Quarantined batches, one on each line of ``quarantine.ndjson`` in the state folder.
+    """Quarantined rows, one on each line of ``quarantine.ndjson`` in the state folder.
 
     Parameters
     ----------
@@ -28,7 +29,7 @@ class Quarantine:
     def __init__(self, folder: Path | None) -> None:
         self._path = None if folder is None else folder / "quarantine.ndjson"
         self._old = None if folder is None else folder / "quarantine-old.ndjson"
-        self._reasons: dict[str, str] = {}
+        self._known: set[str] = set()  # ids of batches in the files: a replay finds their rows again
         for path in (self._old, self._path):
             if path is not None and path.exists():
                 for line in path.read_bytes().splitlines():
@@ -36,53 +37,45 @@ class Quarantine:
 
     def _read(self, line: bytes) -> None:
         try:
-            record = json.loads(line)
-            self._reasons[record["id"]] = record["reason"]
+            self._known.add(json.loads(line)["id"])
         except (ValueError, KeyError, TypeError):  # a kill has cut it off
             return
 
-    def reason(self, batch: Batch) -> str | None:
-        """Return why a batch of the journal is quarantined; None if it is not.
+    def add(self, batch: Batch, rejected: Sequence[Rejected]) -> None:
+        """Log rows of a batch and keep them. They are on disk when this returns, unless it is full.
 
         Parameters
         ----------
         batch : Batch
-
-        Returns
-        -------
-        str or None
+        rejected : sequence of Rejected
         """
-        return self._reasons.get(batch.cursor.get("id", ""))
-
-    def add(self, batch: Batch, reason: str) -> None:
-        """Keep a batch. It is on disk when this returns, unless the disk is full.
-
-        Without the record a replay tries the batch again, which loses nothing.
-
-        Parameters
-        ----------
-        batch : Batch
-        reason : str
-        """
-        if self._path is None or self._old is None or "id" not in batch.cursor:
+        name, n = batch.cursor["target"], len(rejected)
+        _log.error("the model of %s failed on %d rows: %s", name, n, rejected[0].reason)
+        if self._path is None or self._old is None or batch.cursor["id"] in self._known:
             return
-        self._reasons[batch.cursor["id"]] = reason
-        record = {
-            "id": batch.cursor["id"],
-            "target": batch.cursor["target"],
-            "batch_id": batch.cursor.get("batch_id"),
-            "first": int(batch.positions[0]),
-            "last": int(batch.positions[-1]),
-            "reason": reason,
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            "rows": batch.rows,
-            "times": batch.times,
-        }
+        self._known.add(batch.cursor["id"])
+        place = {position: i for i, position in enumerate(batch.positions.tolist())}
+        lines = [
+            to_json(
+                {
+                    "id": batch.cursor["id"],
+                    "target": name,
+                    "batch_id": batch.cursor.get("batch_id"),
+                    "position": row.position,
+                    "reason": row.reason,
+                    "quarantined": datetime.now(UTC).isoformat(timespec="seconds"),
+                    "time": batch.times[place[row.position]],
+                    "values": batch.rows[place[row.position]],
+                }
+            )
+            for row in rejected
+        ]
         try:
             if self._path.exists() and self._path.stat().st_size > _FILE:
                 self._path.replace(self._old)
             with self._path.open("ab") as file:
-                file.write(b"\n" + to_json(record))  # the newline first ends a line that a kill cut off
+                # The newline first ends a line that a kill has cut off.
+                file.write(b"".join(b"\n" + line for line in lines))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:

@@ -141,7 +141,7 @@ class Targets:
         Raises
         ------
         Refusal
-            If there are too many targets or requests, or the model fails on these rows.
+            If there are too many targets or requests.
         OSError
             If there is no room on the disk; nothing is taken.
         """
@@ -170,13 +170,6 @@ class Targets:
                     batch = batch_of(name, posted.rows, posted.times, rows, posted.batch_id)
                     answer = await self._carry_out(batch)
                     self._listen(name, answer)
-                if "quarantined" in answer:
-                    raise Refusal(
-                        422,
-                        f"rows {answer['first']} to {answer['last']} of {name} (batch_id "
-                        f"{posted.batch_id}) are quarantined, the model failed on them "
-                        f"({answer['quarantined']}): see the log of the service, do not send them again",
-                    )
                 return {"target": name, **answer}
         finally:
             self.n_inside -= 1
