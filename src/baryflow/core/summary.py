@@ -7,6 +7,7 @@ row. The paper's way, a small mixture for every batch, is :mod:`baryflow.core.pa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -76,6 +77,10 @@ class Summary(ABC):
     @abstractmethod
     def update(self, X: Floats, weights: Floats) -> None:
         """Absorb one batch."""
+
+    def copy(self) -> Self:
+        """Return an independent copy: an update can be made on it and discarded if it fails."""
+        return deepcopy(self)
 
     def merge(self, other: Self) -> None:
         """Absorb the summary of another stream, or of another part of this one."""

@@ -198,8 +198,8 @@ class DaDiL(Adapter):
             follower = Follower(learned, self._manner(settings))
             follower.absorb_whole(rows[is_target] if is_target.any() else rows)
             self._take(follower, classes, sources)
-        self.columns_ = self._find_faults()
-        warn({}, self.columns_)
+            self.columns_ = self._find_faults()
+            warn({}, self.columns_)
         return self
 
     def _source_labels(self, y: Any, is_target: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,6 +82,12 @@ class Follower:
     def n_rows(self) -> int:
         """Rows seen."""
         return self.target.summary.n_rows
+
+    def copy(self) -> Follower:
+        """Return an independent copy; what the sources taught is shared."""
+        twin = copy(self)
+        twin.target, twin.losses = self.target.copy(), self.losses.copy()
+        return twin
 
     # -- learning --------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from baryflow.core.dictionary import PROXIMAL
 from baryflow.estimators.adaptation import ONLINE_STEPS
 from baryflow.estimators.base import Adapter, AdapterState, SourceRows
 from baryflow.estimators.domains import check_labels, check_new_source, find_places, name_sources
+from baryflow.estimators.follower import Follower
 from baryflow.estimators.parameters import (
     PAPER,
     check_following,
@@ -230,12 +231,13 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
         known = kept.plus(rows, check_labels(y, len(rows)), name)
         before, columns = self._follower, self.columns_
         sources, classes = self.sources_, self.classes_.tolist()
-        self._begin(known.X, known.y, known.names)
-        if before.target.mass > 0.0:
-            places = find_places(self.sources_, sources), find_places(self.classes_, classes)
-            self._follower = before.retell(self._follower.learned, self._follower.manner, *places)
-            self.columns_ = columns
-            self._expose()
+        with self._unless_it_fails():
+            self._begin(known.X, known.y, known.names)
+            if before.target.mass > 0.0:
+                places = find_places(self.sources_, sources), find_places(self.classes_, classes)
+                self._follower = before.retell(self._follower.learned, self._follower.manner, *places)
+                self.columns_ = columns
+                self._expose()
         return self
 
     def _begin(self, X: Floats, y: Any, names: Any) -> None:
@@ -267,7 +269,7 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
         Returns
         -------
         OnlineDaDiL
-            Itself.
+            Itself. If it fails, nothing of the batch was absorbed.
 
         Raises
         ------
@@ -287,11 +289,13 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
                 stacklevel=3,  # who called this, past the limit on threads
             )
         weights = as_weights(sample_weight, "sample_weight", length=len(rows))
-        self._renew_manner()
-        self._follower.absorb(rows, weights)
-        before, self.columns_ = self.columns_, self._find_faults()
-        warn(before, self.columns_)
-        self._expose()
+        with self._unless_it_fails():
+            follower = self._next_follower()
+            follower.absorb(rows, weights)
+            self._follower = follower
+            before, self.columns_ = self.columns_, self._find_faults()
+            warn(before, self.columns_)
+            self._expose()
         return self
 
     @one_thread
@@ -315,18 +319,22 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
             If no target row was seen yet.
         """
         check_is_fitted(self)
-        self._renew_manner()
-        self._follower.refine(as_count(n_steps, "n_steps"))
-        self._expose()
+        with self._unless_it_fails():
+            follower = self._next_follower()
+            follower.refine(as_count(n_steps, "n_steps"))
+            self._follower = follower
+            self._expose()
         return self
 
-    def _renew_manner(self) -> None:
-        """Go on as the parameters now say, if they may say so."""
+    def _next_follower(self) -> Follower:
+        """Return a copy of the follower with the current parameters, if these may have changed."""
         require_unchanged(self, self._learned_with)
+        follower = self._follower.copy()
         now, before = self.get_params(deep=False), vars(self).get("_following_with", {})
         if any(value is not before.get(name, self) for name, value in now.items()):
-            self._follower.manner = manner_of(self, len(self.classes_))
+            follower.manner = manner_of(self, len(self.classes_))
             self._following_with = now
+        return follower
 
     @property
     def loss_curve_(self) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,6 +140,12 @@ class Target:
         settings = Settings(max_components=mixture.n_components, resolution=1)
         self.summary = StreamSummary.of_mixture(mixture, settings)
 
+    def copy(self) -> Target:
+        """Return an independent copy; the source model is shared."""
+        twin = copy(self)
+        twin.summary = self.summary.copy()
+        return twin
+
     def seen(self) -> Seen:
         """Return what an adaptation needs."""
         if isinstance(self.summary, PaperSummary):
@@ -161,8 +168,8 @@ class Target:
         told = Target(model, settings)
         told.tally = self.tally
         if isinstance(self.summary, PaperSummary):  # it carries no votes: nothing to retell
-            self.summary.change(settings)
-            told.summary = self.summary
+            told.summary = self.summary.copy()
+            told.summary.change(settings)
         elif isinstance(told.summary, StreamSummary):
             told.summary.take_over(self.summary, model.pooled_proba(self.summary.components().means))
         return told
