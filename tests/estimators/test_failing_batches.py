@@ -13,7 +13,7 @@ from baryflow.datasets import make_domains
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=20, random_state=0)
 
 
-class Injected(Exception):
+class InjectedError(Exception):
     pass
 
 
@@ -27,7 +27,7 @@ def failing_at(number):
         if event == "call" and "baryflow" in path and not path.endswith("threads.py"):
             calls.append(frame.f_code.co_name)
             if len(calls) == number:
-                raise Injected
+                raise InjectedError
 
     sys.setprofile(count)
     try:
@@ -70,7 +70,7 @@ def test_wherever_a_call_fails_it_changes_nothing(name, call):
         change(again)
     # The next call may need fewer of them, where something is cached.
     for number in np.unique(np.linspace(1, 0.9 * len(calls), 15).astype(int)):
-        with pytest.raises(Injected), failing_at(number):
+        with pytest.raises(InjectedError), failing_at(number):
             change(model)
         assert model.to_bytes() == before
     change(model)  # the retry counts the batch once

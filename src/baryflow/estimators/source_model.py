@@ -17,6 +17,8 @@ from baryflow.estimators.linear import LinearClassifier, reweight
 from baryflow.estimators.sensors import Limits
 from baryflow.validation import Floats, Integers
 
+#: Share of a class without a training row, to divide by.
+_RAREST = 1e-12
 #: Smallest std of a target component in the loss, in units of the usual spread within a class.
 _COMPONENT_FLOOR = 0.05
 
@@ -27,6 +29,7 @@ class Classifiers:
 
     pooled: LinearClassifier  # of rows standardised with the pooled moments
     own: LinearClassifier  # of rows standardised with their domain's moments
+    shares: Floats  # of the classes in the rows that both were fitted on, all sources pooled
     limits: Limits
     classes: ClassMoments
 
@@ -84,7 +87,11 @@ class SourceModel:
 
     def given_prior(self, pooled: Floats) -> Floats:
         """Return the pooled classifier's probabilities for the mix that the user expects, if any."""
-        return reweight(pooled, self.usual / self.prior.mean) if self.told else pooled
+        return reweight(pooled, self.ratios(self.usual)) if self.told else pooled
+
+    def ratios(self, shares: Floats) -> Floats:
+        """Return how many times as frequent as in the classifiers' training rows the classes are."""
+        return np.asarray(shares / np.maximum(self.of_rows.shares, _RAREST))
 
     def moments_at(
         self, mean: Floats, variance: Floats, shares: Floats, mass: float

@@ -221,6 +221,7 @@ def build_model(
         classifiers=Classifiers(
             pooled=pooled,
             own=own,
+            shares=table.pooled_shares,
             limits=Limits.of(table),
             classes=ClassMoments.of(table, prior.mean),
         ),
