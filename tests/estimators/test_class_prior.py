@@ -38,7 +38,9 @@ def test_wrong_priors_are_named(kind, prior, message):
     y = np.tile(LETTERS, 5)
     X = np.random.default_rng(0).normal(size=(20, 2))
     with pytest.raises(InvalidInputError, match=message):
-        kind(class_prior=prior, rehearse=False).fit(X, y)
+        kind(class_prior=prior, rehearse=False).fit(
+            X, y, np.where(np.arange(20) < 12, 1, -1 if kind is DaDiL else 2)
+        )
 
 
 @pytest.mark.parametrize("rehearse", [False, True])
@@ -68,7 +70,7 @@ def uneven(seed, *counts):
 def test_the_exact_base_rate_of_uneven_sources_costs_nothing(kind, view):
     X, y, domain = uneven(0, (900, 100), (10, 90))
     base_rate = np.bincount(y) / len(y)
-    T, truth, _ = uneven(1, 10 * np.bincount(y))
+    T, truth, _ = uneven(1, 3 * np.bincount(y))
     rows, labels, domains = X, y, domain
     if kind is DaDiL:  # the target is part of the fit
         rows = np.concatenate([X, T])

@@ -177,7 +177,8 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
             A missing value (NaN) counts as the mean of its domain.
         y : array of shape (n_samples,)
         sample_domain : array of shape (n_samples,), optional
-            The source of each row, a name or a positive number; without it all are one source.
+            The source of each row, a name or a positive number. Without it all rows are one source:
+            whether adapting helps cannot be tested then, and a warning says so.
 
         Returns
         -------
@@ -191,6 +192,13 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
         """
         with self._unless_it_fails():
             rows, y = self._first_labelled(X, y)
+            if sample_domain is None:
+                warnings.warn(
+                    "without sample_domain all rows are one source, so whether adapting helps cannot be "
+                    "tested, and unless rehearse=False nothing is adapted: pass the source of each row",
+                    UserWarning,
+                    stacklevel=3,  # the caller, past the limit on threads
+                )
             self._begin(rows, y, name_sources(sample_domain, len(rows)))
         return self
 
