@@ -125,7 +125,7 @@ def _look(reader: Reader, piece: Any, packed: bytes) -> Looked:
     for block in reader.blocks(piece):
         rows = limits.screen(block.X)
         moments = Moments.of(rows, np.ones(len(rows)))
-        found.append(Looked(moments, Tally.none(d).plus(block.X, rows), block.rejected))
+        found.append(Looked(moments, Tally.of(block.X, rows), block.rejected))
     return _merge_looks(found)
 
 

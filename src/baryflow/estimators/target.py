@@ -93,7 +93,7 @@ class Target:
             return raw, np.asarray(np.isnan(raw).all(axis=1))
         rows = self.model.classifiers.limits.screen(raw)
         if count:
-            self.tally = self.tally.plus(raw, rows)
+            self.tally = self.tally + Tally.of(raw, rows)
         gone = np.isnan(rows)
         if not gone.any():
             return rows, np.zeros(len(rows), dtype=bool)
@@ -180,7 +180,7 @@ class Target:
         stds = np.sqrt(self.summary.moments()[1]) if seen else np.zeros(len(self.model.centre))
         limits = self.model.of_rows.limits
         usual = np.where(np.isfinite(limits.high), self.model.scale, 0.0)
-        return self.tally.faults(names, stds, usual)
+        return self.tally.faults(names, stds, usual, limits.patience)
 
     def state(self) -> TargetState:
         """Return all that is kept, to go on bit for bit."""
