@@ -49,7 +49,7 @@ class DaDiL(Adapter):
         Components of each class in every source and atom.
     view : bool, default=True
         Look at the data standardised domain by domain and projected on the sources' discriminants.
-        Without it mixtures live in the plain features.
+        Without it mixtures live in the features, centred and scaled with the pooled sources.
     proportions : bool, default=True
         Estimate the target's class proportions; how far they may go is learned from the sources.
     votes : bool, default=True
