@@ -2,7 +2,6 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -291,12 +290,6 @@ def test_inspect_says_what_is_in_files_of_the_plant(told):
         "kind": "tep-settled",
         "modes": "3: 0, 1, 5",
     }
-
-
-def test_inspect_reads_what_the_first_release_wrote(run):
-    done = run("inspect", resources.files("baryflow.datasets") / "data" / "tep_target1.bary")
-    assert done.exit_code == 0, done.output
-    assert "release  not told (one before 0.2)" in done.stdout
 
 
 def test_inspect_of_a_kind_that_is_not_known(run, tmp_path):

@@ -1,17 +1,22 @@
 import json
 import os
 import random
+import socket
 import struct
 import subprocess
 import sys
+import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import baryflow
-from baryflow import Mixture, container
+from baryflow import Mixture, MixtureClassifier, OnlineDaDiL, container
+from baryflow.cli import main
+from baryflow.datasets import make_domains
 from baryflow.exceptions import FileFormatError
 from tests.files import reseal
 
@@ -62,14 +67,144 @@ def test_only_the_date_sets_a_file_apart_from_bytes(saved):
     assert container.to_bytes(content.kind, content.values, content.arrays) == plain
 
 
-def test_a_file_of_the_first_releases_is_refused_with_a_reason(saved):
+def test_a_file_of_an_older_schema_is_refused_because_it_has_no_checksum(saved):
     def age(manifest):
-        return {name: manifest[name] for name in ("kind", "values")} | {"schema": 1}
+        return {name: manifest[name] for name in ("kind", "values", "version")} | {"schema": 1}
 
-    raw = rewritten(saved, age)
-    saved.write_bytes(raw)
-    with pytest.raises(FileFormatError, match=r"a release before 0\.2.*fit again"):
+    raw = bytearray(rewritten(saved, age))
+    for flipped in (0, 0xFF):
+        raw[-1] ^= flipped
+        saved.write_bytes(raw)
+        with pytest.raises(FileFormatError, match="no checksum"):
+            baryflow.load(saved)
+
+
+def test_a_file_without_a_checksum_is_refused(saved):
+    saved.write_bytes(rewritten(saved, lambda m: {k: v for k, v in m.items() if k != "checksum"}))
+    with pytest.raises(FileFormatError, match="checksum"):
         baryflow.load(saved)
+
+
+# -- memory -----------------------------------------------------------------------------------------
+
+
+def peak_of_loading(model, change):
+    """Return the peak memory in bytes of reading a model with other values, which is refused."""
+    content = container.from_bytes(model.to_bytes())
+    change(content.values["fields"])
+    data = container.to_bytes(content.kind, content.values, content.arrays)
+    assert len(data) < 500_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileFormatError, match="damaged"):
+            type(model).from_bytes(data)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    rng = np.random.default_rng(0)
+    return MixtureClassifier(random_state=0).fit(rng.normal(size=(40, 2)), np.repeat(["a", "b"], 20))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"names": {"list": ["a"] * 5_000}, "dtype": "<U262144"},  # 5 GB
+        {"names": {"list": ["a" * 40_000, *"b" * 10_000]}, "dtype": "<U40000"},  # 1.6 GB
+        {"names": {"list": ["a" * 40_000, *"b" * 10_000]}, "dtype": "<U0"},  # likewise
+        {"names": {"list": [0, 1]}, "dtype": "<U262144"},
+        {"empty": [0, 2**40], "dtype": "<f8"},
+        {"empty": [0], "dtype": "V2000000000"},
+        {"names": {"array": "mixture.means"}, "dtype": "|O"},
+    ],
+    ids=[
+        "short names, wide",
+        "one long name",
+        "one long name, no width",
+        "numbers",
+        "columns",
+        "V",
+        "array",
+    ],
+)
+def test_a_small_file_cannot_take_gigabytes_for_names(classifier, names):
+    peak = peak_of_loading(classifier, lambda fields: fields.update(classes=names))
+    assert peak < 2**26
+
+
+def test_many_wide_names_together_cannot_take_gigabytes(classifier):
+    wide = {"names": {"list": ["a"]}, "dtype": "<U262144"}  # 1 MB each
+
+    def change(fields):
+        fields["shell"]["fields"]["parameters"] = {"dict": [[f"p{n}", wide] for n in range(3_000)]}
+
+    assert peak_of_loading(classifier, change) < 2**26
+
+
+def test_an_array_of_a_file_is_used_once(classifier):
+    again = {"array": "mixture.means"}
+
+    def change(fields):
+        fields["shell"]["fields"]["parameters"] = {"dict": [["copies", {"list": [again] * 3_000}]]}
+
+    assert peak_of_loading(classifier, change) < 2**26
+
+
+def test_a_claimed_number_of_columns_does_not_take_gigabytes():
+    p = make_domains(n_sources=2, n_classes=2, n_features=2, n_per_class=20, random_state=0)
+    model = OnlineDaDiL(random_state=0, rehearse=False).fit(p.X, p.y, p.domain)
+
+    def change(fields):
+        fields["shell"]["fields"]["n_features"] = 2 * 10**8
+
+    assert peak_of_loading(model, change) < 2**26
+
+
+def test_one_long_name_among_many_short_ones_is_saved_and_loaded():
+    y = np.array([f"class {n}" for n in range(60)] * 2)
+    y[y == "class 7"] = "7" * 1_000
+    X = np.random.default_rng(0).normal(size=(len(y), 1)) + np.arange(len(y))[:, None] % 60
+    model = MixtureClassifier(random_state=0, max_components=60).fit(X, y)
+    again = MixtureClassifier.from_bytes(model.to_bytes())
+    assert again.classes_.tolist() == model.classes_.tolist()
+
+
+# -- what is no file --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def special(tmp_path):
+    """Return what is in the place of a model: a device, a pipe nobody writes to, a socket, a folder."""
+    os.mkfifo(tmp_path / "pipe.bary")
+    (tmp_path / "link.bary").symlink_to("/dev/zero")
+    (tmp_path / "folder.bary").mkdir()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket.bary"))
+        yield {
+            "pipe": tmp_path / "pipe.bary",
+            "device": tmp_path / "link.bary",
+            "folder": tmp_path / "folder.bary",
+            "socket": tmp_path / "socket.bary",
+        }
+
+
+def test_devices_pipes_sockets_and_folders_are_refused_at_once(special):
+    for kind, path in {**special, "device ": "/dev/zero"}.items():
+        with pytest.raises(FileFormatError, match=f"{path}: it is a {kind.strip()}"):
+            baryflow.load(path)
+
+
+def test_commands_refuse_devices_and_pipes_as_models_at_once(special, tmp_path):
+    (tmp_path / "rows.csv").write_text("a\n1\n")
+    for kind in ("pipe", "device"):
+        path = str(special[kind])
+        for words in (["run", path, str(tmp_path / "rows.csv")], ["inspect", path], ["serve", path]):
+            done = CliRunner().invoke(main, words)
+            assert done.exit_code == 1
+            assert f"Error: cannot read {path}: it is a {kind}" in done.stderr
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (2, 3)])
@@ -168,8 +303,8 @@ def test_an_unknown_kind(saved):
     "change",
     [
         lambda _: [],
-        lambda _: {"schema": 1},
-        lambda m: m | {"schema": "1"},
+        lambda _: {"schema": 2},
+        lambda m: m | {"schema": "2"},
         lambda m: m | {"values": 3},
     ],
 )

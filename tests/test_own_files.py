@@ -44,7 +44,6 @@ def test_fit_says_what_it_reads_what_it_leaves_out_and_what_it_learned(fitted):
         "4 domains: pump_a (900)",
         "6 classes: bearing wear (366)",
         "left out: shift: holds words",
-        "this takes about",
     ):
         assert words in result.stderr
     assert "Decision: " in result.stdout

@@ -62,7 +62,6 @@ def test_fit_says_how_many_windows_and_what_they_count_as(fitted):
     for words in (
         "24,000 rows, 3 columns: acceleration_g, current_A, gearbox_temp_C",
         "2,380 windows of 60 rows, one every 10; in 12% the class changes",
-        "this takes about",
     ):
         assert words in result.stderr
     assert "windows of 60 rows, one every 10; each becomes 32 features from 3 channels" in result.stdout

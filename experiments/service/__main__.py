@@ -1,9 +1,10 @@
-"""What a service stands: ``python -m experiments.service kills|load|many``, a CSV each in ``results/``.
+"""What a service stands: ``python -m experiments.service PART``, a CSV each in ``results/``.
 
 ``kills``  SIGKILL under load, 30 times, with 50 targets: is every acknowledged row there, and once?
 ``load``   8 clients with 200 requests each, 32 rows of 128 columns, to 20 targets; beside it the same
            bodies sent to a bare Starlette application that sends them back, and the models alone.
 ``many``   2,000 targets: memory, disk, and the restart.
+``half_open``  1,100 half-sent requests at ``ulimit -n 1024``: are others still answered?
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from experiments.service import kills, load, many
+from experiments.service import half_open, kills, load, many
 
-PARTS = {"kills": kills.main, "load": load.main, "many": many.main}
+PARTS = {"kills": kills.main, "load": load.main, "many": many.main, "half_open": half_open.main}
 
 
 def main(arguments=None):

@@ -35,7 +35,8 @@ def prepare(folder, n_classes, n_features, n_per_class=60):
 class Serve:
     """``baryflow serve``, or another command that listens."""
 
-    def __init__(self, *arguments, module="baryflow"):
+    def __init__(self, *arguments, module="baryflow", log=os.devnull, descriptors=None):
+        self._log, self._descriptors = log, descriptors
         with socket.socket() as sock:
             sock.bind(("127.0.0.1", 0))
             self.port = sock.getsockname()[1]
@@ -48,7 +49,11 @@ class Serve:
 
     def start(self):
         began = time.monotonic()
-        self.process = subprocess.Popen(self._command, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+        command = self._command
+        if self._descriptors is not None:
+            command = ["sh", "-c", f'ulimit -n {self._descriptors}; exec "$@"', "sh", *command]
+        with Path(self._log).open("ab") as log:
+            self.process = subprocess.Popen(command, env=ENVIRONMENT, stderr=log)
         while True:
             try:
                 if httpx.get(f"{self.url}/readyz", timeout=5, trust_env=False).status_code == 200:

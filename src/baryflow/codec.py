@@ -3,7 +3,8 @@
 One encoding for everything that is saved. A dataclass becomes its class's name and its fields, an array
 its name among the arrays, and what JSON has no word for is tagged. On the way back only those classes
 are made that the annotations of the one asked for lead to, and every field must be of the type that is
-annotated: what was damaged or made up becomes an error and never something else.
+annotated: what was damaged or made up becomes an error and never something else. Decoding takes memory
+in proportion to the file: an array is used once, and names are not padded far beyond their own length.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 _SCALARS = (bool, int, str, type(None))
 #: Kinds of arrays that are kept as such; those of names go into the manifest.
 _NUMBERS = "biuf"
-#: Bytes of a name at most: a file cannot ask for gigabytes with a few letters.
-_LONGEST_NAME = 2**20
+#: NumPy pads names to the longest. Padded, an array of names takes at most so many bytes for each of its
+#: characters and separators, and so many more.
+_PADDING, _SPARE = 256, 2**14
+#: The largest dimension of an array without entries: functions of it may have so many.
+_LARGEST_EMPTY = 2**24
 #: What goes wrong where numbers or their shapes are not what they should be.
 DAMAGE = (
     TypeError, KeyError, AttributeError, IndexError, ValueError, ArithmeticError, MemoryError,
@@ -96,7 +100,10 @@ def _encoded_array(array: np.ndarray[Any, Any], name: str, arrays: Arrays) -> Va
         arrays[name] = array
         return {"array": name}
     if array.dtype.kind in "UO" and array.ndim == 1:
-        return {"names": _encoded(array.tolist(), name, arrays), "dtype": array.dtype.str}
+        names = array.tolist()
+        # One very long name among many short ones: keep them as objects, which are not padded.
+        sparse = array.dtype.kind == "U" and array.nbytes > _most_padded(names)
+        return {"names": _encoded(names, name, arrays), "dtype": "|O" if sparse else array.dtype.str}
     if array.dtype.kind in _NUMBERS:  # safetensors keeps nothing of an array without entries
         return {"empty": list(array.shape), "dtype": array.dtype.str}
     raise TypeError(f"cannot keep {name}, an array of {array.dtype}")
@@ -140,11 +147,6 @@ def open_content(kind: type[Any], content: Content, name: str) -> Any:
         raise FileFormatError(
             f"{content.name} holds a {content.kind!r}, not a {name!r}: use baryflow.load"
         )
-    if not content.version:
-        raise FileFormatError(
-            f"{content.name} was written by a release before 0.2, whose models cannot be read any "
-            "more: fit again"
-        )
     try:
         return decode(kind, content.values, content.arrays)
     except FileFormatError as error:
@@ -172,19 +174,30 @@ class _Reader:
         return self.classes[value["class"]](**fields)
 
     def _array(self, value: Values) -> Any:
-        self.used.add(value["array"])
-        return self.arrays[value["array"]]
+        name = value["array"]
+        if name in self.used:  # each copy would take memory that the file does not
+            raise ValueError(f"the array {name!r} is used twice")
+        self.used.add(name)
+        return self.arrays[name]
 
     def _names(self, value: Values) -> Any:
-        dtype = np.dtype(value["dtype"])
-        if dtype.kind not in "UO" or dtype.itemsize > _LONGEST_NAME:
-            raise ValueError(f"names are of type {dtype}")
-        return np.array(self.read(value["names"]), dtype=dtype)
+        dtype, names = np.dtype(value["dtype"]), self.read(value["names"])
+        if dtype.kind not in "UO" or type(names) is not list:
+            raise ValueError(f"names are a {type(names).__name__} of type {dtype}")
+        if dtype.kind == "O":
+            return np.fromiter(names, dtype=object, count=len(names))
+        if not all(type(name) is str for name in names):
+            raise ValueError(f"names of type {dtype} are not all text")
+        width = dtype.itemsize or 4 * max(map(len, names), default=0)
+        if len(names) * width > _most_padded(names):
+            raise ValueError(f"{len(names):,} names are padded to {width:,} bytes each")
+        return np.array(names, dtype=dtype)
 
     def _empty(self, value: Values) -> Any:
-        if 0 not in value["empty"]:
-            raise ValueError(f"an empty array has the shape {value['empty']}")
-        return np.zeros(value["empty"], dtype=np.dtype(value["dtype"]))
+        shape, dtype = value["empty"], np.dtype(value["dtype"])
+        if 0 not in shape or max(shape) > _LARGEST_EMPTY or dtype.kind not in _NUMBERS:
+            raise ValueError(f"an empty array has the shape {shape} and the type {dtype}")
+        return np.zeros(shape, dtype=dtype)
 
     def _float(self, value: Values) -> float:
         return float(value["float"])
@@ -208,6 +221,11 @@ class _Reader:
         "list": _list,
         "tuple": _tuple,
     }
+
+
+def _most_padded(names: list[str]) -> int:
+    """Return how many bytes an array of names may take."""
+    return _SPARE + _PADDING * (len(names) + sum(map(len, names)))
 
 
 @functools.cache  # looking them up takes longer than reading a small file

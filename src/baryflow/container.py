@@ -1,7 +1,7 @@
 """The ``.bary`` file: named arrays and a JSON manifest in one safetensors file.
 
 This module knows the file and nothing of what is kept in it: an object hands over its *kind*, plain
-values and arrays, and gets the same back. Nothing is ever executed on reading. A checksum over the whole
+values and arrays, and gets the same back. Nothing is executed here. A checksum over the whole
 file tells every damaged byte, and a file appears under its name only when it is complete, so that a
 process killed while saving leaves the previous file in place.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import struct
 import tempfile
 from contextlib import suppress
@@ -24,7 +25,7 @@ import numpy as np
 
 from baryflow.exceptions import FileFormatError, InvalidInputError
 
-#: Version of the container. A reader refuses files with a larger number; 1 had no checksum.
+#: Version of the container. A reader refuses every other: version 1 had no checksum.
 SCHEMA = 2
 _KEY = "baryflow"
 _LENGTH = struct.Struct("<Q")
@@ -50,7 +51,7 @@ class Content:
     kind : str
         What the object is.
     version : str
-        The release that wrote it; empty in files of the first releases.
+        The release that wrote it.
     date : str
         When it was saved; empty if it never was a file.
     """
@@ -158,15 +159,54 @@ def _sync_folder(folder: Path) -> None:
 def read(path: str | os.PathLike[str]) -> Content:
     """Read one object, or raise one clear error."""
     file = _as_path(path)
-    if file.is_dir():
-        raise FileFormatError(f"cannot read {file}: it is a folder; give the name of a .bary file in it")
+    return from_bytes(read_regular(file, "a .bary file"), name=str(file))
+
+
+def read_regular(path: Path, wanted: str) -> bytes:
+    """Return the bytes of a regular file; a device or a pipe may have no end, so it is refused unread.
+
+    Parameters
+    ----------
+    path : path
+    wanted : str
+        What was expected there, for the message.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    FileFormatError
+        If it is not a regular file, or cannot be read.
+    """
     try:
-        data = file.read_bytes()
+        # Opening a FIFO without O_NONBLOCK waits for a writer. The open file is checked, not its name.
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        descriptor = os.open(path, flags)
+        try:
+            mode = os.fstat(descriptor).st_mode
+            if not stat.S_ISREG(mode):
+                raise FileFormatError(_not_regular(path, mode, wanted))
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return file.read()
+        finally:
+            os.close(descriptor)
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"no such file: {file}") from error
+        raise FileNotFoundError(f"no such file: {path}") from error
     except OSError as error:
-        raise FileFormatError(f"cannot read {file}: {error.strerror}") from error
-    return from_bytes(data, name=str(file))
+        with suppress(OSError):  # sockets cannot be opened, nor can folders on some platforms
+            mode = path.stat().st_mode
+            if not stat.S_ISREG(mode):
+                raise FileFormatError(_not_regular(path, mode, wanted)) from error
+        raise FileFormatError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _not_regular(path: Path, mode: int, wanted: str) -> str:
+    kinds = {
+        stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFCHR: "device", stat.S_IFBLK: "device",
+        stat.S_IFSOCK: "socket",
+    }  # fmt: skip
+    kind = kinds.get(stat.S_IFMT(mode), "special file")
+    return f"cannot read {path}: it is a {kind}; give the name of {wanted}"
 
 
 def _as_path(path: Any) -> Path:
@@ -201,9 +241,7 @@ def from_bytes(data: bytes, *, name: str = "the data") -> Content:
     if not isinstance(text, str):
         raise FileFormatError(f"{name} is a safetensors file, but not one that baryflow wrote")
     manifest = _manifest(name, text)
-    # Also where the number itself was damaged.
-    if manifest["schema"] > 1 or "checksum" in manifest:
-        _verify(name, data, manifest.get("checksum"))
+    _verify(name, data, manifest.get("checksum"))
     words = {key: str(manifest.get(key, "")) for key in ("version", "date")}
     return Content(name, manifest["kind"], manifest["values"], arrays, **words)
 
@@ -230,5 +268,10 @@ def _manifest(name: str, text: str) -> Values:
         raise FileFormatError(
             f"{name} was written by a newer baryflow (schema {schema}, this release reads up to "
             f"{SCHEMA}): upgrade baryflow to read it"
+        )
+    if schema < SCHEMA:
+        raise FileFormatError(
+            f"{name} has no checksum (schema {schema}), so damage would go unnoticed: it is damaged or "
+            "was written by a release before 0.2; fit and save the model again"
         )
     return dict(manifest)

@@ -4,9 +4,11 @@
 
     BaryflowError
     ├── InvalidInputError    an argument has the wrong shape, type or values (also a ValueError)
+    │   └── RefusedError     a service refuses a request, and would refuse it again
     ├── FileFormatError      a .bary file is foreign, truncated, damaged or newer (also a ValueError)
     ├── TransportError       an optimal-transport solve did not reach the optimum (also a RuntimeError)
     └── UnreachableError     a broker or server is not there, or refuses us (also a ConnectionError)
+        └── StoppedError     it did not answer before the process was asked to stop
 """
 
 
@@ -16,6 +18,14 @@ class BaryflowError(Exception):
 
 class InvalidInputError(BaryflowError, ValueError):
     """An argument is not what was expected; the message names it and says what to do."""
+
+
+class RefusedError(InvalidInputError):
+    """A service refuses a request, and would refuse it again; `status` is that of HTTP."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class FileFormatError(BaryflowError, ValueError):
@@ -28,3 +38,7 @@ class TransportError(BaryflowError, RuntimeError):
 
 class UnreachableError(BaryflowError, ConnectionError):
     """A broker or server is not there, or does not let us in; the message never holds a password."""
+
+
+class StoppedError(UnreachableError):
+    """A broker or server did not answer before the process was asked to stop."""

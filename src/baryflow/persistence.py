@@ -35,7 +35,8 @@ KINDS: dict[str, Any] = {
 def load(path: str | os.PathLike[str]) -> Any:
     """Return the object saved in a ``.bary`` file, equal to the one that was saved.
 
-    Nothing in the file is ever executed.
+    No code is loaded from the file, with one exception: a network (OnnxEncoder, or a SignalModel with
+    one) is opened and executed by onnxruntime, as trusted code.
 
     Parameters
     ----------
@@ -53,7 +54,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     FileNotFoundError
         If there is no such file.
     FileFormatError
-        If the file cannot be read, is foreign, truncated, damaged, or written by a newer release.
+        If the path is not a regular file, or the file cannot be read, is foreign, truncated, damaged,
+        or of another version of the format.
 
     Examples
     --------

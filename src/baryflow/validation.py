@@ -8,6 +8,7 @@ a float64 array (sharing memory where that is possible, never changing it) or ra
 from __future__ import annotations
 
 import math
+import re
 from numbers import Integral, Real
 from typing import Any
 
@@ -28,6 +29,8 @@ SIMPLEX_TOLERANCE = 1e-6
 LARGEST = 1e150
 #: Largest weight of a row. Weights count rows, and with as many as this sums of them stay exact enough.
 LARGEST_WEIGHT = 1e12
+#: Names that targets of a service can have: they stand in paths and in lines of metrics.
+TARGET_NAME = r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}"
 #: Sums closer to 1 than this are left as they are, so that what was saved loads bit for bit.
 _EXACT_SUM = 1e-12
 
@@ -215,3 +218,21 @@ def as_generator(random_state: RandomState) -> np.random.Generator:
     raise InvalidInputError(
         f"random_state must be an integer, a numpy.random.Generator or None, got {random_state!r}"
     )
+
+
+def count_of(n: float, noun: str, plural: str = "") -> str:
+    """Return a number and what it counts: "1 class", "1,200 rows".
+
+    Parameters
+    ----------
+    n : int
+    noun : str
+    plural : str, optional
+        Of the noun, if it does not end in "s".
+    """
+    return f"{n:,} {noun if n == 1 else plural or f'{noun}s'}"
+
+
+def is_target_name(name: str) -> bool:
+    """Return whether a target of a service can have this name."""
+    return re.fullmatch(TARGET_NAME, name) is not None

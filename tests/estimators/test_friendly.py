@@ -44,11 +44,11 @@ def test_load_of_a_folder(tmp_path):
 
 
 def test_load_of_a_file_that_cannot_be_read(tmp_path, monkeypatch):
-    def refuse(path):
+    def refuse(path, flags):
         raise PermissionError(13, "Permission denied", str(path))
 
     (tmp_path / "m.bary").touch()
-    monkeypatch.setattr(type(tmp_path), "read_bytes", refuse)  # tests may be run by root
+    monkeypatch.setattr(os, "open", refuse)  # tests may be run by root
     with pytest.raises(FileFormatError, match=says("cannot read", "m.bary: Permission denied")):
         baryflow.load(tmp_path / "m.bary")
 
@@ -160,7 +160,9 @@ def test_a_forgotten_sample_domain():
         model = OnlineDaDiL(random_state=0).fit(X, Y)
     assert [record.filename for record in caught] == [__file__]
     assert "one source" in model.decision_.reason
-    assert model.report().startswith("One source (if its rows come from several, pass sample_domain")
+    assert model.report().startswith(
+        "One source (if its rows come from several, name the domain of each row"
+    )
     assert "Why: there is one source only" in model.report()
 
 

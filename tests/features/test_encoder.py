@@ -6,7 +6,7 @@ import pytest
 from sklearn.base import clone
 
 import baryflow
-from baryflow.exceptions import InvalidInputError
+from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.features import OnnxEncoder, windows
 
 onnx = pytest.importorskip("onnx")
@@ -86,8 +86,44 @@ def test_what_is_no_encoder_is_told(tmp_path):
         OnnxEncoder(network(inputs=("signals", "scale"))).fit(X)
     with pytest.raises(InvalidInputError, match="gives logits, features, not 'hidden'"):
         OnnxEncoder(network(), output="hidden").fit(X)
-    with pytest.raises(InvalidInputError, match="failed on windows of length 10 with 1 channels"):
+    with pytest.raises(InvalidInputError, match="failed on windows of length 10 with 1 channel"):
         OnnxEncoder(network()).fit(X[:, :, :1])
+
+
+@pytest.mark.parametrize("where", ["initializer", "attribute", "hidden"])
+def test_a_network_that_refers_to_other_files_is_refused(tmp_path, where):
+    """Otherwise any file of the machine would be read as weights, and written into the model."""
+    (tmp_path / "weights").write_bytes(np.ones(1).tobytes())
+    model = onnx.load_from_string(network())
+    tensor = model.graph.initializer[0]
+    if where == "attribute":
+        model.graph.node.add(op_type="Constant", output=["d"]).attribute.add(name="value", t=tensor)
+        tensor = model.graph.node[-1].attribute[0].t
+    onnx.external_data_helper.set_external_data(tensor, str(tmp_path / "weights"))
+    # A protocol buffer may say things twice, the last time counts; and it skips what it does not know.
+    data = b"\xfb\x7f\xfc\x7f" * (where == "hidden") + model.SerializeToString()
+    with pytest.raises(InvalidInputError, match=r"other files.*one \.onnx file|not a network"):
+        OnnxEncoder(data).fit(X)
+
+
+def test_a_device_is_no_network():
+    with pytest.raises(FileFormatError, match="it is a device"):
+        OnnxEncoder("/dev/zero").fit(X)
+
+
+def test_the_number_of_features_of_a_network_is_bounded():
+    from onnx import TensorProto, helper, numpy_helper
+
+    graph = helper.make_graph(
+        [helper.make_node("ConstantOfShape", ["shape"], ["many"])],
+        "bomb",
+        [helper.make_tensor_value_info("signals", TensorProto.FLOAT, ["n", "time", 2])],
+        [helper.make_tensor_value_info("many", TensorProto.FLOAT, ["n"])],
+        [numpy_helper.from_array(np.array([2**21]), "shape")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    with pytest.raises(InvalidInputError, match="2,097,152 features"):
+        OnnxEncoder(model.SerializeToString()).fit(X)
 
 
 def test_without_onnxruntime_it_says_what_to_install(monkeypatch):

@@ -215,7 +215,7 @@ def test_balanced_accuracy_counts_every_class_the_same(problem):
             r"sample_domain holds no value at position 1 \(180 such entries\)",
         ),
         ({"y": np.where(np.arange(360) < 2, np.nan, 1.0)}, "y holds no value at position 0"),
-        ({"y": np.repeat([1, 2, 2], 120)}, "without the domain 1 there is one class only, 2"),
+        ({"y": np.repeat([1, 2, 2], 120)}, "without the domain 1 there is only one class, 2"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused_in_words(problem, change, words):

@@ -1,7 +1,9 @@
 """Many machines in one stream: each as if it were alone, in memory or not, killed or not."""
 
+import errno
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -238,3 +240,22 @@ def test_a_file_goes_when_a_newer_one_is_there_and_no_table_names_it(tmp_path):
     assert fleet.has_in_memory("a")
     fleet.forget("a")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_batch_in_the_journal_is_applied_even_if_nothing_can_be_written_out(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    fleet = Fleet(Recipe(MODEL, 16), tmp_path, 1)
+    fleet["a"].take(some_rows(P.X_target[:20]))
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        for refuses in (fleet.look, fleet.make_room, fleet.__getitem__):
+            with pytest.raises(OSError, match="No space"):
+                refuses("b")
+        assert fleet.n_in_memory == 1  # nothing has changed
+        fleet.hold("b").take(some_rows(P.X_target[:5]))
+        assert fleet.n_in_memory == 2
+    assert len(fleet.look("b").waiting) == 5
+    assert fleet.n_in_memory == 1
+    assert fleet.look("a").model.n_samples_seen_ == 16

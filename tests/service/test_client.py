@@ -2,13 +2,15 @@
 
 import httpx
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 
 from baryflow.client import Client, feed, open_feed
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.runtime import Checkpoint
 from tests.runtime.ends import Rows
-from tests.service.conftest import post
+from tests.service.conftest import COLUMNS, post
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +41,30 @@ def test_what_is_sent_is_what_is_posted(serving, rows):
                 client.send("a", wrong)
         with pytest.raises(InvalidInputError, match="a target cannot have this name"):
             client.send("a b", some)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "lazy"])
+def test_columns_of_a_frame_are_matched_by_name(serving, rows, kind):
+    names = ["noise", "flow", "speed", "heat"]  # another order than that of the model
+    table = {name: rows[:9, COLUMNS.index(name)].tolist() for name in names}
+    table["heat"][3] = None
+
+    def frame(of):
+        if kind == "pandas":
+            return pd.DataFrame(of).convert_dtypes()
+        return pl.DataFrame(of) if kind == "polars" else pl.LazyFrame(of)
+
+    expected = rows[:9].copy()
+    expected[3, COLUMNS.index("heat")] = np.nan
+    with serving() as http, Client(url(http)) as client:
+        answer = client.send("named", frame(table), times=["noon"] * 9)
+        assert answer["predictions"] == client.send("plain", expected, times=["noon"] * 9)["predictions"]
+        del table["speed"]
+        with pytest.raises(InvalidInputError, match=r"lack columns: 'speed'"):
+            client.send("named", frame(table))
+        with pytest.raises(InvalidInputError, match=r"unknown columns: 'other'"):
+            client.send("named", frame(table | {"speed": [0.0] * 9, "other": [0.0] * 9}))
+        assert client.target("named")["rows_seen"] == 9
 
 
 def test_an_answer_that_is_lost_is_asked_for_again_with_the_same_id(serving, rows):

@@ -2,18 +2,23 @@
 
 import contextlib
 import errno
+import json
+import os
 import random
 import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
+from baryflow import OnlineDaDiL
 from baryflow.client import Client
 from baryflow.exceptions import InvalidInputError
 from baryflow.runtime import Checkpoint, Fleet
 from baryflow.service import background, create_app
+from baryflow.service.desk import Desk
 from tests.service.conftest import post
 from tests.service.processes import Process
 from tests.service.test_rows import followed
@@ -90,7 +95,7 @@ def test_a_full_disk_refuses_and_takes_nothing(serving, rows, tmp_path):
         assert client.get("/v1/targets/a").json()["rows_seen"] == 10
         assert not post(client, "a", rows[10:20], "two").json()["repeated"]
     assert refused.status_code == 507
-    assert "nothing was taken" in refused.json()["error"]
+    assert "nothing was changed" in refused.json()["error"]
 
 
 def test_a_folder_that_cannot_be_used_is_refused_before_anybody_connects(model, tmp_path):
@@ -148,26 +153,139 @@ def test_killed_under_load_no_acknowledged_row_is_lost_and_none_counts_twice(mod
     assert sum(sent.values()) > 0
 
 
-def test_rows_in_the_log_are_counted_before_others_also_if_no_target_can_be_written_out(
-    serving, rows, tmp_path, monkeypatch
-):
-    monkeypatch.setattr("baryflow.service.targets._AGAIN", 0.01)
-    write, left = Fleet._write, [3]
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_a_full_disk_is_507_wherever_it_strikes(serving, rows, tmp_path, monkeypatch, caplog, code):
+    write, is_full = Fleet._write, False
 
-    def full(self, key):
-        if left[0]:
-            left[0] -= 1
-            raise OSError(errno.ENOSPC, "No space left on device")
+    def maybe(self, key):
+        if is_full:
+            raise OSError(code, os.strerror(code))
         write(self, key)
 
+    monkeypatch.setattr(Fleet, "_write", maybe)
     with serving(tmp_path, in_memory=1) as client:
-        targets = client.app.state.desk.targets
-        assert post(client, "a", rows[:3]).status_code == 200
-        monkeypatch.setattr(Fleet, "_write", full)
-        assert post(client, "b", rows[:4], "first").json()["last"] == 4
-        assert post(client, "b", rows[4:8], "second").json()["last"] == 8
-        assert not left[0]
-        targets._since = 0  # as if killed: the log is replayed
+        post(client, "a", rows[:3])
+        post(client, "b", rows[:3])  # "a" is written out
+        is_full = True
+        answers = {
+            "new target": post(client, "c", rows[:4], "first"),
+            "known target": post(client, "a", rows[3:5], "second"),
+            "report": client.get("/v1/targets/a"),
+            "picture": client.get("/v1/targets/a/picture"),
+            "why": client.get("/v1/targets/a/why/1"),
+        }
+        assert {what: answer.status_code for what, answer in answers.items()} == dict.fromkeys(
+            answers, 507
+        )
+        assert {answer.headers["retry-after"] for answer in answers.values()} == {"10"}
+        assert client.app.state.desk.targets.machines.n_in_memory == 1
+        assert post(client, "b", rows[3:5]).json()["last"] == 5  # in memory: the journal has room
+        assert client.get("/v1/targets/c").status_code == 404
+        is_full = False
+        assert post(client, "c", rows[:4], "first").json()["last"] == 4
+        assert not post(client, "a", rows[3:5], "second").json()["repeated"]
+        client.app.state.desk.targets._since = 0  # as if killed: the journal is replayed
+    assert not any(record.exc_info for record in caplog.records)  # no traceback
     with serving(tmp_path) as client:
-        assert post(client, "b", rows[4:8], "second").json()["repeated"]
-        assert client.get("/v1/targets/b").json()["rows_seen"] == 8
+        lines = {line["name"]: line["rows_seen"] for line in client.get("/v1/targets").json()["targets"]}
+    assert lines == {"a": 5, "b": 5, "c": 4}
+
+
+def test_a_full_disk_at_the_end_costs_only_the_snapshot(serving, rows, tmp_path, monkeypatch, caplog):
+    def full(self, key):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with serving(tmp_path) as client:
+        post(client, "a", rows[:3])
+        monkeypatch.setattr(Fleet, "_write", full)
+    assert "cannot write a snapshot" in caplog.text
+    assert not any(record.exc_info for record in caplog.records)
+    monkeypatch.undo()
+    with serving(tmp_path) as client:
+        assert client.get("/v1/targets/a").json()["rows_seen"] == 3
+
+
+def test_a_full_disk_ends_live_updates_in_order(serving, rows, monkeypatch, caplog):
+    async def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with serving() as client:
+        post(client, "a", rows[:3])
+        monkeypatch.setattr(Desk, "describe", full)
+        with client.stream("GET", "/v1/targets/a/live") as stream:
+            parts = stream.iter_raw()
+            next(parts)
+            post(client, "a", rows[3:6])
+            assert b"event: batch" not in b"".join(parts)
+        assert client.get("/v1/targets/a").status_code == 507
+    assert not any(record.exc_info for record in caplog.records)
+
+
+class Fragile:
+    """Makes the models fail on rows that hold a certain value, in one of their methods."""
+
+    def __init__(self, monkeypatch, method):
+        self.monkeypatch, self.method = monkeypatch, method
+
+    def __enter__(self):
+        works = getattr(OnlineDaDiL, self.method)
+
+        def fails(model, rows, *more):
+            if (np.asarray(rows) == 13.0).any():
+                raise ArithmeticError("a bad number")
+            return works(model, rows, *more)
+
+        self.monkeypatch.setattr(OnlineDaDiL, self.method, fails)
+
+    def __exit__(self, *_):
+        self.monkeypatch.undo()
+
+
+@pytest.mark.parametrize("method", ["predict_proba", "partial_fit"])
+def test_a_batch_on_which_the_model_fails_is_quarantined_once_and_for_all(
+    serving, rows, tmp_path, monkeypatch, method
+):
+    bad = np.concatenate([rows[:11], np.full((1, 4), 13.0), rows[11:16]])  # batches of 8 are learned
+    with Fragile(monkeypatch, method), serving(tmp_path) as client:
+        assert post(client, "a", rows[:10], "good").status_code == 200
+        refused = post(client, "a", bad, "bad")
+        again = post(client, "a", bad, "bad")  # it is not tried again
+        for answer in (refused, again):
+            assert answer.status_code == 422
+            for part in ("rows 11 to 27 of a", "batch_id bad", "ArithmeticError: a bad number"):
+                assert part in answer.json()["error"]
+        assert post(client, "b", rows[:9]).status_code == 200
+        after = post(client, "a", rows[20:44], "after").json()
+        assert (after["first"], len(after["predictions"])) == (28, 24)
+        before = client.get("/v1/targets/a").json()
+        assert before["rows_seen"] == 51
+        assert before["rows_learned"] == 32  # 8 of "good", 24 of "after"
+        assert "baryflow_quarantined_batches_total 1" in client.get("/metrics").text
+        client.app.state.desk.targets._since = 0  # as if killed: the journal is replayed
+    (kept,) = map(json.loads, filter(None, (tmp_path / "quarantine.ndjson").read_text().split("\n")))
+    assert (kept["target"], kept["batch_id"], kept["rows"]) == ("a", "bad", bad.tolist())
+    with serving(tmp_path) as client:  # and now the model would not fail
+        assert client.app.state.desk.targets.n_replayed == 4
+        found = client.get("/v1/targets/a").json()
+        assert {k: found[k] for k in found if k != "rows_per_second"} == {
+            k: before[k] for k in before if k != "rows_per_second"
+        }
+        assert post(client, "a", bad, "bad").status_code == 422
+        assert post(client, "a", bad, "another").status_code == 200
+
+
+def test_a_batch_on_which_the_model_fails_in_a_replay_does_not_stop_the_service(
+    serving, rows, tmp_path, monkeypatch
+):
+    with serving(tmp_path) as client:
+        post(client, "a", rows[:10])
+        post(client, "a", np.full((10, 4), 13.0), "bad")
+        post(client, "b", rows[:10])
+        client.app.state.desk.targets._since = 0
+    for _ in range(2):
+        with Fragile(monkeypatch, "partial_fit"), serving(tmp_path) as client:
+            lines = {
+                one["name"]: one["rows_seen"] for one in client.get("/v1/targets").json()["targets"]
+            }
+            assert lines == {"a": 20, "b": 10}
+            assert post(client, "a", np.full((10, 4), 13.0), "bad").status_code == 422

@@ -1,10 +1,16 @@
-"""Who may come in."""
+"""Access control: the token, and requests from other sites."""
+
+import asyncio
 
 import pytest
 from click.testing import CliRunner
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route, WebSocketRoute
 
 from baryflow.cli import main
 from baryflow.exceptions import InvalidInputError
+from baryflow.service import create_app
 from baryflow.service.guard import check_reach
 from tests.service.conftest import post, serve
 
@@ -41,6 +47,94 @@ def test_a_wrong_token_is_refused(guarded, rows, sent):
         assert TOKEN not in refused.text
     finally:
         guarded.headers["Authorization"] = f"Bearer {TOKEN}"
+
+
+def answer(app, path, method="GET", root_path="", kind="http", token=None):
+    """Send a request to an ASGI application; return the status, or the code of a closed WebSocket."""
+    headers = [(b"host", b"localhost")]
+    if token is not None:
+        headers.append((b"authorization", f"Bearer {token}".encode()))
+    scope = {
+        "type": kind, "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method,
+        "scheme": "http", "path": root_path + path, "raw_path": (root_path + path).encode(),
+        "query_string": b"", "root_path": root_path, "headers": headers, "subprotocols": [],
+    }  # fmt: skip
+    sent, coming = [], [{"type": "websocket.connect" if kind == "websocket" else "http.request"}]
+
+    async def receive():
+        return coming.pop() if coming else await asyncio.Event().wait()  # nothing else comes
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    return sent[0].get("status", sent[0].get("code")), dict(sent[0].get("headers", ()))
+
+
+async def _extra(_):
+    return PlainTextResponse("extra")
+
+
+async def _socket(websocket):
+    await websocket.accept()
+
+
+@pytest.fixture(scope="module")
+def bare(model):
+    """An application with a token and extra routes; the journal is never replayed."""
+    return create_app(
+        model, token=TOKEN, extra_routes=[Route("/extra", _extra), WebSocketRoute("/socket", _socket)]
+    )
+
+
+PREFIXES = {
+    "as it is": lambda app: (app, "", ""),
+    "root_path": lambda app: (app, "/proxy", ""),
+    "root_path without effect on the path": lambda app: (app, "/v1", ""),
+    "mounted": lambda app: (Starlette(routes=[Mount("/sub", app)]), "", "/sub"),
+    "mounted below a root_path": lambda app: (Starlette(routes=[Mount("/v1", app)]), "/proxy", "/v1"),
+}
+GUARDED = [
+    ("GET", "/v1/targets"), ("GET", "/v1/targets/a"), ("GET", "/v1/live"), ("GET", "/metrics"),
+    ("POST", "/v1/targets/a/rows"), ("DELETE", "/v1/targets/a"), ("HEAD", "/v1/targets"),
+    ("GET", "/extra"), ("GET", "/no/such/path"), ("OPTIONS", "/v1/targets"), ("OPTIONS", "/healthz"),
+    ("POST", "/"), ("PURGE", "/metrics"), ("GET", "//v1/targets"), ("GET", "/v1//targets"),
+    ("GET", "/V1/targets"), ("GET", "/v1/targets/"), ("GET", "/metrics/"), ("GET", "/healthz/"),
+    ("GET", "/healthz/../v1/targets"), ("GET", "/./v1/targets"), ("GET", "/static"),
+    ("GET", "/v1/targets\n"), ("GET", "/%76%31/targets"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize(("method", "path"), GUARDED, ids=repr)
+def test_every_route_needs_the_token_wherever_the_app_is_mounted(bare, prefix, method, path):
+    app, root_path, before = PREFIXES[prefix](bare)
+    status, headers = answer(app, before + path, method, root_path)
+    assert status == 401
+    assert headers[b"cache-control"] == b"no-store"
+    for wrong in ("", "wrong", TOKEN + "x"):
+        assert answer(app, before + path, method, root_path, token=wrong)[0] == 401
+    assert answer(app, before + path, method, root_path, token=TOKEN)[0] != 401
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("path", ["/", "/healthz", "/openapi.json", "/static/live.js"])
+def test_open_routes_need_no_token_wherever_the_app_is_mounted(bare, prefix, method, path):
+    app, root_path, before = PREFIXES[prefix](bare)
+    status, headers = answer(app, before + path, method, root_path)
+    assert status == 200
+    assert b"cache-control" not in headers
+
+
+def test_the_files_of_the_page_lead_to_nothing_else(bare):
+    assert answer(bare, "/static/../v1/targets")[0] == 404
+    assert answer(bare, "/static/..%2fguard.py")[0] == 404
+
+
+def test_websockets_of_extra_routes_need_the_token(bare):
+    assert answer(bare, "/socket", kind="websocket")[0] == 1008
+    assert answer(bare, "/socket", kind="websocket", token=TOKEN)[0] != 1008
 
 
 def test_with_the_token_one_is_let_in(guarded, rows):

@@ -65,6 +65,22 @@ def test_a_length_that_nobody_can_mean_is_refused(service):
         assert raw(service, head("9" * digits)).split()[1] in (b"400", b"413")
 
 
+@pytest.mark.parametrize(
+    "framing",
+    ["Content-Length: 2\r\nTransfer-Encoding: chunked",
+     "Transfer-Encoding: chunked\r\nContent-Length: 2",
+     "Content-Length: 2\r\nContent-Length: 3", "Content-Length: 2, 3", "Content-Length: +2",
+     "Transfer-Encoding: identity\r\nContent-Length: 2", "Transfer-Encoding: chunked, identity"],
+)  # fmt: skip
+def test_a_body_whose_length_is_ambiguous_is_refused_and_the_connection_closed(service, framing):
+    lines = "POST /v1/targets/a/rows HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    smuggled = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    answer = raw(service, f"{lines}{framing}\r\n\r\n0\r\n\r\n{smuggled}".encode())
+    assert answer.split()[1] in (b"400", b"501")
+    assert answer.count(b"HTTP/1.1") == 1  # the rest is not read as a request
+    assert b"connection: close" in answer.lower()
+
+
 def test_brackets_that_would_become_many_objects_are_not_read(service):
     body = b'{"rows": [' + b"[],{}," * 100_000 + b"[]]}"
     many = {"Content-Type": "application/json"}

@@ -158,6 +158,16 @@ def test_everybody_can_use_it(browser, service, plants, size, scheme):
         page.page.locator("#recent button").first.click()
         page.page.wait_for_selector("#why[open] table")
         assert page.violations() == []
+        # Nothing is cut off, and names are set in lines, not one letter below the other.
+        widths = page.page.locator("#why, #why .scroll").evaluate_all(
+            "(all) => all.map((one) => [one.scrollWidth, one.clientWidth])"
+        )
+        assert all(needed <= there for needed, there in widths)
+        shapes = page.page.locator("#why th, #why-close").evaluate_all(
+            "(all) => all.map((one) => [one.clientWidth, one.clientHeight])"
+        )
+        assert len(shapes) > 10
+        assert all(width > height for width, height in shapes)
 
 
 def test_it_asks_for_the_token(browser, plants):

@@ -131,24 +131,3 @@ def test_other_types_are_refused(serving):
             url, json={"rows": [[1, 2, 3, 4]], "batch_id": "a"}, headers={"Idempotency-Key": "b"}
         )
         assert both.json()["batch_id"] == "a"
-
-
-def test_rows_that_a_model_fails_on_are_counted_and_do_not_stop_the_target(
-    serving, rows, tmp_path, monkeypatch
-):
-    from baryflow.runtime.followed import Followed
-
-    predict = Followed.predict
-
-    def fails(self, some):
-        if (some.values == 13.0).any():
-            raise ArithmeticError("a bad number")
-        return predict(self, some)
-
-    monkeypatch.setattr(Followed, "predict", fails)
-    with serving(tmp_path) as client:
-        answer = post(client, "a", [[13.0, 1, 1, 1]], "bad").json()
-        assert answer["predictions"] == []
-        assert "could not be learned from" in answer["events"][0]["words"]
-        assert len(post(client, "a", rows[:10]).json()["predictions"]) == 10
-        assert client.get("/v1/targets/a").json()["rows_seen"] == 11

@@ -57,7 +57,7 @@ def test_cursors_of_parquet(parquet):
 
 
 def test_files_that_are_no_parquet(tmp_path, parquet):
-    with pytest.raises(InvalidInputError, match="not a complete Parquet file"):
+    with pytest.raises(InvalidInputError, match="damaged or incomplete"):
         open_source(write(tmp_path / "b.parquet", parquet.read_bytes()[:100]), columns=None)
     with pytest.raises(InvalidInputError, match="no column 'nothing'"):
         open_source(parquet, columns=["nothing"])

@@ -9,8 +9,8 @@ import uuid
 import numpy as np
 import pytest
 
-from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams import open_sink, open_source
+from baryflow.exceptions import InvalidInputError, StoppedError, UnreachableError
+from baryflow.streams import open_sink, open_source, stopping
 from baryflow.streams.addresses import parse_address
 from baryflow.streams.kafka import sink as sinks
 from baryflow.streams.kafka import source as sources
@@ -191,9 +191,57 @@ def test_a_topic_that_was_made_anew_is_refused(cluster, topic):
     cluster.send(topic, rows(3), partition=1)
     source = open_topic(cluster, topic)
     source.seek({"offsets": {f"{topic}-1": 900}, "position": 900})
-    with pytest.raises(InvalidInputError, match="made anew"):
+    with pytest.raises(InvalidInputError, match="recreated"):
         drain(source, 1)
     source.close()
+
+
+def test_a_recreated_topic_is_noticed_though_no_broker_says_that_offsets_are_out_of_range(
+    cluster, topic, monkeypatch
+):
+    monkeypatch.setattr(sources.KafkaSource, "_trouble", lambda *_: None)
+    cluster.send(topic, rows(3), partition=1)
+    source = open_topic(cluster, topic)
+    source.seek({"offsets": {f"{topic}-1": 900}, "position": 900})
+    with pytest.raises(InvalidInputError, match="ends at 3, but was read up to 900"):
+        drain(source, 1)
+    source.close()
+
+
+def test_a_recreated_topic_is_noticed_by_its_id_though_it_is_long_enough(cluster, topic, monkeypatch):
+    ids = ["first"]  # the mock cluster has none
+
+    class TopicId:
+        pending = False
+
+        def __init__(self, *_):
+            pass
+
+        def get(self, *_):
+            return ids[-1]
+
+    monkeypatch.setattr(sources, "TopicId", TopicId)
+    cluster.send(topic, rows(20))
+    source = open_topic(cluster, topic)
+    cursor = drain(source, 10, 10)[-1].cursor
+    source.close()
+    same = open_topic(cluster, topic)
+    same.seek(cursor)
+    drain(same, 10)
+    ids.append("second")  # while it is read
+    with pytest.raises(InvalidInputError, match="recreated"):
+        same.read(1, 0.1)
+    same.close()
+    again = open_topic(cluster, topic)
+    again.seek(cursor)
+    with pytest.raises(InvalidInputError, match="recreated"):
+        again.read(1, 0.1)
+    again.close()
+    shared = open_topic(cluster, topic, "?group=recreated")
+    shared.attach(lambda name: cursor | {"offsets": {name: 0}}, nothing)
+    with pytest.raises(InvalidInputError, match="recreated"):
+        drain(shared, 1)
+    shared.close()
 
 
 def test_damaged_messages_are_set_aside_with_their_offset(cluster, topic):
@@ -387,6 +435,22 @@ def test_what_cannot_be_delivered_is_an_error(topic):
         with pytest.raises(UnreachableError, match="could not be delivered: _MSG_TIMED_OUT"):
             sink.flush(sync=True)
         with pytest.raises(OSError, match="could not be delivered"):
+            sink.close()
+
+
+def test_a_sink_that_is_to_stop_does_not_wait_for_a_broker_that_is_away(topic, monkeypatch):
+    monkeypatch.setattr(stopping, "GRACE", 0.3)
+    with Cluster() as cluster:
+        cluster.send(topic, rows(1))
+        sink = open_sink(cluster.url(topic))
+        sink.heed(lambda: True)
+        sink.write([{"n": 1}])
+        sink.flush(sync=True)  # the broker is there
+        cluster.order("down")
+        sink.write([{"n": 2}])
+        with pytest.raises(StoppedError):
+            sink.flush(sync=True)
+        with pytest.raises(StoppedError):
             sink.close()
 
 

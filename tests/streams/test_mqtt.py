@@ -3,12 +3,18 @@
 import contextlib
 import json
 import math
+import os
+import signal
 import time
 
 import pytest
+from click.testing import CliRunner
 
+from baryflow import OnlineDaDiL
+from baryflow.cli import main
+from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams import open_sink, open_source
+from baryflow.streams import open_sink, open_source, stopping
 from baryflow.streams.addresses import Credentials, parse_address
 from baryflow.streams.mqtt import connection
 from baryflow.streams.mqtt import sink as sink_module
@@ -251,6 +257,37 @@ def test_a_sink_waits_for_a_broker_that_is_away_and_sends_again(tmp_path):
         sink.flush(sync=True)
         sink.close()
         assert sorted(set(rows_of(take(source, 50)))) == list(range(50))
+
+
+def test_sigterm_ends_a_run_while_the_broker_of_its_output_is_away(tmp_path, monkeypatch):
+    monkeypatch.setattr(stopping, "GRACE", 0.3)
+    P = make_domains(n_sources=2, n_classes=2, n_features=3, n_per_class=40, random_state=0)
+    model = OnlineDaDiL(rehearse=False, keep_sources=False, random_state=0).fit(P.X, P.y, P.domain)
+    model.save(tmp_path / "model.bary")
+    lines = ["a,b,c", *(",".join(map(str, row)) for row in P.X_target)]
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    with Broker(tmp_path) as broker:
+        arguments = ["run", tmp_path / "model.bary", tmp_path / "rows.csv", "-o", broker.url("out")]
+        arguments += ["--checkpoint", tmp_path / "kept"]
+        for name, value in (("USERNAME", USER), ("PASSWORD", PASSWORD)):
+            monkeypatch.setenv(f"BARYFLOW_{name}", value)
+        write = sink_module.MqttSink.write
+
+        def write_and_stop(self, records):
+            broker.stop()
+            write(self, records)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(sink_module.MqttSink, "write", write_and_stop)
+            found = CliRunner().invoke(main, [*map(str, arguments)])
+        assert found.exit_code == 0, found.output
+        assert "nothing is lost, call it again" in found.stderr
+        broker.start()
+        with subscribe(broker, "out", columns=["position"]) as source:
+            found = CliRunner().invoke(main, [*map(str, arguments)])
+            assert found.exit_code == 0, found.output
+            assert rows_of(take(source, len(P.X_target))) == list(range(1, len(P.X_target) + 1))
 
 
 def test_a_sink_does_not_wait_for_ever(tmp_path):

@@ -146,7 +146,7 @@ def test_parquet(tmp_path):
         (["y,a\nk,1\n"], {"ignore": ["q"]}, "no column 'q' that could be ignored"),
         (["y,a\nk,x\n"], {}, "columns of numbers beside 'y', got none: 'a' holds words"),
         (["y,a\n,1\n"], {}, "got none: 1 have no label"),
-        (["y,a\n"], {}, "got none"),
+        (["y,a\n"], {}, "has no rows"),
         (["y,a\nk,1\n"], {"domain": "a", "domain_from_file": True}, "exclude each other"),
         ([], {}, "at least one file"),
     ],

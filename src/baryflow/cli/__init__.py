@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from baryflow import demo as demonstration
 from baryflow.cli import labelled, looking, running, serving, showing, tep
-from baryflow.cli.words import Line, OutputFile, WholeNumber, spoken
+from baryflow.cli.words import Line, OutputFile, WholeNumber, echo, spoken
 from baryflow.datasets.tennessee_eastman import Features
 from baryflow.exceptions import InvalidInputError
 
@@ -45,7 +45,7 @@ def _drawable(context: click.Context, option: click.Parameter, path: Path) -> Pa
     except ModuleNotFoundError as error:
         if context.get_parameter_source(option.name or "") is not ParameterSource.DEFAULT:
             raise click.BadParameter(str(error)) from error
-        click.echo(f"no figure will be drawn: {error}", err=True)
+        echo(f"no figure will be drawn: {error}", err=True)
         return None
     return path
 
@@ -78,7 +78,7 @@ def _drawable(context: click.Context, option: click.Parameter, path: Path) -> Pa
     help="With --live: runs in a second, 20 without it; with --plant simulated hours, 5 without it.",
 )
 @click.option(
-    "--port", type=WholeNumber(0), default=0, help="With --live: of the page; 0: any free one."
+    "--port", type=click.IntRange(0, 65535), default=0, help="With --live: of the page; 0: any free one."
 )
 @click.option("--browser/--no-browser", default=True, help="With --live: whether to open the page.")
 def demo(
@@ -99,16 +99,16 @@ def demo(
         if plant or speed is not None:
             raise InvalidInputError("--plant and --speed are for the page: add --live")
         outcome = _follow(demonstration.problem(), seed)
-        click.echo(_table(outcome))
+        echo(_table(outcome))
         if figure is not None:
             demonstration.draw(outcome, str(figure))
-            click.echo(f"figure: {figure}", err=True)
+            echo(f"figure: {figure}", err=True)
 
 
 def _follow(data: Features, seed: int) -> demonstration.Outcome:
     """Run the demo and tell where it stands."""
     n_known = int((~data.is_target).sum())
-    click.echo(f"learning modes 2 to 6 of the plant: {n_known} labelled runs, 29 classes ...", err=True)
+    echo(f"learning modes 2 to 6 of the plant: {n_known} labelled runs, 29 classes ...", err=True)
     # Matrices of this size are multiplied faster by one thread than by two that wait for each other.
     with Line() as line, threadpool_limits(limits=1):
 

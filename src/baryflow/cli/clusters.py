@@ -10,8 +10,9 @@ import click
 from click.core import ParameterSource
 
 from baryflow.cli.following import Stop, heed_signals
-from baryflow.cli.words import Interrupted, Line, spoken, warnings_said
+from baryflow.cli.words import Interrupted, Line, bar, duration, spoken
 from baryflow.exceptions import InvalidInputError
+from baryflow.validation import count_of
 
 #: Options of ``run`` that are for one stream in one process, and what to say about them.
 ALONE = {
@@ -26,8 +27,6 @@ ALONE = {
     "credentials": "object stores take them from the environment",
     "tail": "call it again when more files have come",
 }
-#: Letters of the bar.
-_WIDTH = 24
 #: Seconds between two lines in a log.
 _LOG_EVERY = 30.0
 #: Failed machines that are named.
@@ -111,7 +110,7 @@ def follow_on_cluster(model: Any, wish: Wish) -> None:
     from baryflow.distributed.cluster import connect
 
     with heed_signals() as stop, spoken(_GO_ON), Line(log_every=_LOG_EVERY) as line:
-        with warnings_said(line), connect(wish.address, wish.workers) as client:
+        with connect(wish.address, wish.workers) as client:
             found = follow(
                 model, wish.source, key=wish.key, output=wish.output, state=wish.state, client=client,
                 batch_size=wish.batch, drift=wish.drift, time=wish.time, events=wish.events,
@@ -119,11 +118,13 @@ def follow_on_cluster(model: Any, wish: Wish) -> None:
             )  # fmt: skip
         used = f"{found.predicted:,} predicted"
         if found.predicted != found.used:
-            used = f"{found.used:,} in {found.predicted:,} windows predicted"
-        drifts = f"; drift was seen in {found.drifts:,} batches" if found.drifts else ""
+            used = f"{found.used:,} in {count_of(found.predicted, 'window')} predicted"
+        drifts = (
+            f"; drift was seen in {count_of(found.drifts, 'batch', 'batches')}" if found.drifts else ""
+        )
         line.say(
-            f"{found.rows:,} rows of {found.targets:,} machines = {used} + {found.quarantined:,} "
-            f"quarantined{drifts}"
+            f"{count_of(found.rows, 'row')} of {count_of(found.targets, 'machine')} = {used} + "
+            f"{found.quarantined:,} quarantined{drifts}"
         )
         for key in list(found.failed)[:_NAMED]:
             line.say(f"{key}: {found.failed[key]}")
@@ -131,8 +132,8 @@ def follow_on_cluster(model: Any, wish: Wish) -> None:
             line.say(f"... and {len(found.failed) - _NAMED:,} more")
     if found.failed:
         raise click.ClickException(
-            f"{len(found.failed):,} of {found.targets:,} machines are not done: call it again to go on "
-            "with them"
+            f"{len(found.failed):,} of {count_of(found.targets, 'machine')} not done: run the same "
+            "command again to continue"
         )
 
 
@@ -166,15 +167,6 @@ class Bar:
         start, before = self._began.setdefault(what, (now, done))
         rate = (done - before) / max(now - start, 1e-9)
         share = done / max(total, 1)
-        bar = f"{'█' * int(share * _WIDTH):░<{_WIDTH}}"
-        left = f", {_duration((total - done) / rate)} left" if rate and done < total else ""
-        words = f"{what} {bar} {share:.0%}  {done:,} of {total:,} {self.unit}  {rate:,.0f}/s{left}"
+        left = f", {duration((total - done) / rate)} left" if rate and done < total else ""
+        words = f"{what} {bar(share)}  {done:,} of {total:,} {self.unit}  {rate:,.0f}/s{left}"
         self.line.show(words)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

@@ -7,19 +7,22 @@ import errno
 import signal
 import time as clock
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from baryflow.cli.words import Line
-from baryflow.exceptions import InvalidInputError
+from baryflow.exceptions import InvalidInputError, StoppedError
 from baryflow.features import SignalModel
 from baryflow.runtime import Checkpoint, Event, Outputs, Recipe, Runner, Shards, Totals
 from baryflow.streams import Batch, Credentials, open_sink
 from baryflow.streams.addresses import is_url
+from baryflow.validation import count_of
 
 #: Events that are told on standard error as they come.
 _SPOKEN = ("column", "drift", "warning")
+#: Reasons for which rows are quarantined that are reported on standard error, each once.
+_REPORTED = 100
 #: Seconds in which another process leaves a part of a shared input.
 _PATIENCE = 60.0
 
@@ -39,6 +42,8 @@ class Plan:
     teller: Teller
     stop: Stop
     keyed: bool = False
+    #: Those that shape results: a checkpoint can only be resumed with the same ones.
+    options: dict[str, Any] = field(default_factory=dict)
 
     def follow(self, source: str, stack: contextlib.ExitStack, save_to: str | None) -> str:
         """Follow the input to its end, or until told to stop; return the balance of rows in words."""
@@ -58,6 +63,11 @@ class Plan:
                     "going on: standard input is taken to begin where the last run stopped reading"
                 )
             totals = runner.run(self.stop)
+        except StoppedError as error:  # no snapshot: what was read last is in the journal
+            lost = (
+                "nothing is lost, call it again" if self.checkpoint else "its last records may be lost"
+            )
+            return f"{error}: {lost}"
         except OSError as error:
             if error.errno == errno.ENOSPC and self.checkpoint is not None:
                 raise InvalidInputError(
@@ -77,24 +87,45 @@ class Plan:
             raise InvalidInputError(
                 "a service keeps models and events itself: leave out --save, --events and groups"
             )
-        client, name = open_feed(str(self.names[0]))
+        client, name = open_feed(str(self.names[0]), self.stop)
         stack.callback(client.close)
         kept = None if self.checkpoint is None else Checkpoint(self.checkpoint)
         if kept is not None:
             stack.callback(kept.close)
+            learning = ("batch", "drift")  # here only the service learns
+            kept.keep_options({k: v for k, v in self.options.items() if k not in learning})
         aside = _open((self.names[2],), kept, self.credentials).predictions
         if aside is not None:
             stack.callback(aside.close)
+        self._heed(self.rows, aside)
+
+        reported: set[str] = set()
 
         def heard(batch: Batch, _: list[dict[str, Any]]) -> None:
-            for words in (*batch.notices, *(f"{row.reason}" for row in batch.rejected[:1])):
-                self.teller(Event("warning", int(max(batch.positions, default=0)), words))
+            for notice in batch.notices:
+                self.teller(Event("warning", int(max(batch.positions, default=0)), notice))
+            for row in batch.rejected[:1]:
+                if row.reason not in reported and len(reported) < _REPORTED:
+                    reported.add(row.reason)
+                    self.teller(Event("warning", row.position, f"quarantined: {row.reason}"))
 
+        columns = getattr(self.recipe.base, "feature_names_in_", None)
         fed = feed(
-            self.rows, client, name, checkpoint=kept, read_size=self.read_size, timeout=self.wait,
-            stop=self.stop, heard=heard, aside=aside,
+            self.rows, client, name, keyed=self.keyed, columns=columns, checkpoint=kept,
+            read_size=self.read_size, timeout=self.wait, stop=self.stop, heard=heard, aside=aside,
         )  # fmt: skip
-        return f"{fed.rows + fed.rejected:,} rows = {fed.rows:,} sent + {fed.rejected:,} quarantined"
+        rows = count_of(fed.rows + fed.rejected, "row")
+        words = f"{rows} = {fed.rows:,} sent + {fed.rejected:,} quarantined"
+        if fed.stopped:
+            words += "; stopped before the service had answered for all rows that were read"
+            words += ": the rest is in the checkpoint" if kept is not None else ""
+        return words
+
+    def _heed(self, *ends: Any) -> None:
+        """Let sources and sinks that may have to wait for a broker know when to stop."""
+        for end in ends:
+            if hasattr(end, "heed"):
+                end.heed(self.stop)
 
     def _check_shared(self) -> None:
         """Parts come and go and come again: each needs files of its own that can be gone on with."""
@@ -111,10 +142,12 @@ class Plan:
             # Whoever had a part before may need a moment to leave it.
             kept = Checkpoint(Path(self.checkpoint) / shard, patience=_PATIENCE if shard else 0.0)
             stack.callback(kept.close)
+            kept.keep_options(self.options)
         names = self.names
         if shard and kept is not None:
             names = tuple(None if name is None else _of_shard(name, shard) for name in names)
         outputs = _open(names, kept, self.credentials)
+        self._heed(self.rows, *outputs.named().values())
         runner = Runner(
             self.recipe, self.rows, outputs, read_size=self.read_size, timeout=self.wait,
             checkpoint=kept, listen=self.teller, in_memory=self.in_memory, keyed=self.keyed,
@@ -197,7 +230,7 @@ class Teller:
             self.line.say(f"{where}{event.words}")
         elif event.kind == "batch":
             rate = event.position / max(clock.monotonic() - self.began, 1e-9)
-            self.line.show(f"{event.position:,} rows  {rate:,.0f}/s  {event.words}")
+            self.line.show(f"{count_of(event.position, 'row')}  {rate:,.0f}/s  {event.words}")
 
 
 def _open(names: tuple[str | None, ...], kept: Checkpoint | None, credentials: Credentials) -> Outputs:
@@ -222,7 +255,9 @@ def _open(names: tuple[str | None, ...], kept: Checkpoint | None, credentials: C
 def _balance(totals: Totals, windows: bool) -> str:
     used = f"{totals.predicted:,} predicted"
     if windows:
-        used = f"{totals.used:,} in {totals.predicted:,} windows predicted"
-    words = f"{totals.read:,} rows = {used} + {totals.quarantined:,} quarantined"
+        used = f"{totals.used:,} in {count_of(totals.predicted, 'window')} predicted"
+    words = f"{count_of(totals.read, 'row')} = {used} + {totals.quarantined:,} quarantined"
     times = "once" if totals.drifts == 1 else f"{totals.drifts} times"
+    if totals.unlearned:
+        words += f"; the model failed to learn from {totals.unlearned:,} of them"
     return words + (f"; drift was seen {times}" if totals.drifts else "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import click
@@ -18,11 +17,16 @@ from baryflow.features import OnnxEncoder, SignalFeatures, Windows, windows
 from baryflow.features.encoder import import_runtime
 from baryflow.features.labelled import find_normal, read_encoder
 from baryflow.streams import Table, read_table
+from baryflow.validation import count_of
 
 #: Columns, left out or faulty, and names that are listed at most.
 _LISTED = 12
-#: Windows of which features are made to see how long a network takes.
-_TRIED = 8
+#: Labels with more different fractions than this are a measurement.
+_MANY_FRACTIONS = 50
+#: Labels with more different whole numbers than this are one, too, if there are few rows of each.
+_MANY_NUMBERS, _ROWS_EACH = 100, 10
+#: Labels with more different values than this are names of rows if most occur once.
+_FEW = 10
 
 
 class HistoryFile(click.ParamType[Path | str]):
@@ -157,7 +161,7 @@ class Signals:
         """Say how many windows there are, and what they count as."""
         n, length, _ = self.cut.shape
         mixed = float(np.mean(self.cut.mixed)) if self.cut.mixed is not None else 0.0
-        lines = [f"{n:,} windows of {length:,} rows, one every {self.step:,}"]
+        lines = [f"{count_of(n, 'window')} of {count_of(length, 'row')}, one every {self.step:,}"]
         if mixed:
             lines[0] += f"; in {mixed:.0%} the class changes: they count as what their last row is"
         if self.normal is not None:
@@ -166,19 +170,6 @@ class Signals:
                 "too (docs/features.md): without it they are worse than without --normal"
             )
         return lines
-
-    def expect(self, n_classes: int, n_domains: int, *, times: int) -> float:
-        """Return about how many seconds features and learning take."""
-        n, length, n_channels = self.cut.shape
-        if isinstance(self.features, OnnxEncoder):
-            began = perf_counter()
-            made = self.features.transform(self.cut[:_TRIED]).shape[1]
-            each = (perf_counter() - began) / min(_TRIED, n)
-            return times * (n * each + expect_seconds(n, made, n_classes, n_domains))
-        values = length * n_channels * (6e-7 * min(n, 10_000) + 2e-7 * n)
-        pairs = n_classes * (n_classes - 1) // 2
-        made = int(np.clip(8 * pairs, 32, 512))
-        return times * (values + expect_seconds(n, made, n_classes, n_domains))
 
 
 def of_files(command: Any) -> Any:
@@ -216,7 +207,8 @@ def of_files(command: Any) -> Any:
             "--encoder",
             type=existing,
             metavar="FILE",
-            help="A network (ONNX) that makes features of windows, instead of statistics.",
+            help="ONNX network that makes features of windows, instead of statistics. It is executed as "
+            "trusted code, like a Python package.",
         ),
     ]
     for option in reversed(options):
@@ -248,51 +240,106 @@ def _as_class(name: str, y: Any, option: str) -> Any:
     return classes[name]
 
 
-def describe_plan(table: Table, signals: Signals | None = None, *, times: int = 1) -> str:
+def check_rows(table: Table, label: str) -> list[str]:
+    """Refuse labels that cannot be classes; return what is doubtful about the others.
+
+    Parameters
+    ----------
+    table : Table
+    label : str
+        The column of the labels.
+
+    Returns
+    -------
+    list of str
+        Warnings.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is one class only, labels look like a measurement or like names of rows, or a domain
+        has no value in a column.
+    """
+    classes, counts = np.unique(table.y, return_counts=True)
+    n_rows, n_classes = len(table.y), len(classes)
+    if n_classes < 2:
+        raise InvalidInputError(
+            f"column {label!r} has only one class ({classes.tolist()[0]!r}); at least two are needed: "
+            "add files with other classes, or name another column with --label"
+        )
+    found = f"{n_classes:,} different values in {n_rows:,} rows"
+    examples = ", ".join(map(str, classes[:3].tolist()))
+    whole = table.y.dtype.kind in "iu"
+    fractions = not whole and _are_numbers(classes.tolist())
+    many = n_classes > _MANY_NUMBERS and n_rows < _ROWS_EACH * n_classes
+    if (fractions and n_classes > _MANY_FRACTIONS) or (whole and many):
+        raise InvalidInputError(
+            f"column {label!r} looks like a measurement, not like classes: it has {found}, such as "
+            f"{examples}; name the column of the classes with --label, or sort the values into classes"
+        )
+    if n_classes > _FEW and n_rows < 2 * n_classes:
+        raise InvalidInputError(
+            f"column {label!r} does not look like classes: it has {found}, such as {examples}, so most "
+            "occur once; name the column of the classes with --label"
+        )
+    for domain in np.unique(table.domain).tolist():
+        empty = np.isnan(table.X[table.domain == domain]).all(axis=0)
+        if empty.any():
+            column = table.columns[int(empty.argmax())]
+            raise InvalidInputError(
+                f"{domain} has no value in column {column!r}: leave out the column (--ignore {column}) "
+                "or the domain"
+            )
+    warned = []
+    if whole and n_classes > _MANY_NUMBERS:
+        warned.append(
+            f"column {label!r} has {found}, such as {examples}: if it is a measurement, name the column "
+            "of the classes with --label"
+        )
+    alike: dict[str, list[str]] = {}
+    for name, count in zip(classes.tolist(), counts.tolist(), strict=True):
+        alike.setdefault(" ".join(str(name).split()).casefold(), []).append(f"{name!r} ({count:,})")
+    warned += [
+        f"{' and '.join(names)} differ only in case or blanks, and are different classes: correct the "
+        "files if they mean the same"
+        for names in alike.values()
+        if len(names) > 1
+    ]
+    return warned
+
+
+def _are_numbers(names: list[Any]) -> bool:
+    try:
+        return all(np.isfinite(float(name)) for name in names)
+    except ValueError:
+        return False
+
+
+def describe_plan(table: Table, signals: Signals | None = None) -> str:
     """Say what was read, and what is going to be done with it."""
     domains, classes = _counted(table.domain), _counted(table.y)
+    n_rows, n_columns = count_of(len(table.X), "row"), count_of(len(table.columns), "column")
     lines = [
-        f"{len(table.X):,} rows, {len(table.columns)} columns: {list_some(table.columns)}",
-        f"{len(domains)} domains: {list_some(domains)}",
-        f"{len(classes)} classes: {list_some(classes)}",
+        f"{n_rows}, {n_columns}: {list_some(table.columns)}",
+        f"{count_of(len(domains), 'domain')}: {list_some(domains)}",
+        f"{count_of(len(classes), 'class', 'classes')}: {list_some(classes)}",
     ]
     lines += [f"left out: {name}: {why}" for name, why in list(table.left_out.items())[:_LISTED]]
     if table.counts.get("rejected"):
         file, first = table.rejected[0]
         lines.append(
-            f"{table.counts['rejected']:,} rows cannot be used, the first in {file}, row "
-            f"{first.position}: {first.reason}"
+            f"not used: {count_of(table.counts['rejected'], 'row')} with bad values, the first in "
+            f"{file}, row {first.position}: {first.reason}"
         )
     if table.counts.get("unlabelled"):
-        lines.append(f"{table.counts['unlabelled']:,} rows have no label and are not used")
+        lines.append(f"not used: {count_of(table.counts['unlabelled'], 'row')} without a label")
     if table.counts.get("nowhere"):
-        lines.append(f"{table.counts['nowhere']:,} rows have no domain and are not used")
-    n_columns, n_classes, n_domains = len(table.columns), len(classes), len(domains)
-    if signals is None:
-        seconds = times * expect_seconds(len(table.X), n_columns, n_classes, n_domains)
-    else:
+        lines.append(f"not used: {count_of(table.counts['nowhere'], 'row')} without a domain")
+    if signals is not None:
         lines += signals.describe()
         if any(table.counts.get(name) for name in ("rejected", "unlabelled", "nowhere")):
-            lines.append("rows that are not used are skipped: windows go on across them")
-        seconds = signals.expect(n_classes, n_domains, times=times)
-    lines.append(f"this takes about {_duration(seconds)}")
+            lines.append("rows that are not used are skipped: windows continue across them")
     return "\n".join(lines)
-
-
-def expect_seconds(n_rows: int, n_columns: int, n_classes: int, n_domains: int) -> float:
-    """Return about how long learning takes: two regressions, and sources that play targets.
-
-    The rates were measured on one core of an ordinary server.
-    """
-    width = n_columns if n_columns <= 512 else max(64, 2 * n_classes)
-    regressions = 5e-8 * n_rows * width * n_classes
-    plays = min(8, n_domains) if n_domains > 1 else 0
-    each = 0.4 * regressions * min(1.0, 6000 / n_rows) + 0.5 + 0.02 * min(n_classes, 40)
-    return 0.3 + regressions + plays * each
-
-
-def _duration(seconds: float) -> str:
-    return f"{max(1.0, seconds):.0f} s" if seconds < 90.0 else f"{seconds / 60.0:.0f} min"
 
 
 def _counted(names: Any) -> list[str]:

@@ -14,6 +14,7 @@ from baryflow.persistence import open_content
 from baryflow.tep import signals
 from baryflow.tep.plant import settling
 from baryflow.tep.tables import VARIABLES
+from baryflow.validation import count_of
 
 #: What is said of a file: words on the left, and on the right what it holds.
 Lines = list[tuple[str, str]]
@@ -57,8 +58,8 @@ def describe(path: Path) -> str:
     lines = [
         ("holds", WORDS.get(content.kind, content.kind)),
         ("kind", content.kind),
-        ("release", f"baryflow {content.version}" if content.version else "not told (one before 0.2)"),
-        ("date", content.date.replace("T", " ") or "not told"),
+        ("release", f"baryflow {content.version}"),
+        ("date", content.date.replace("T", " ") or "unknown"),
         *lines,
         ("size", _bytes(path.stat().st_size)),
     ]
@@ -100,7 +101,7 @@ def _of_mixture(mixture: Any, columns: Any, classes: Any) -> Lines:
         ("components", str(mixture.n_components)),
         ("classes", labelled),
         ("columns", _listed(columns, mixture.n_features)),
-        ("stands for", f"{mixture.mass:,g} rows"),
+        ("stands for", f"{mixture.mass:,g} {'row' if mixture.mass == 1 else 'rows'}"),
     ]
 
 
@@ -108,7 +109,7 @@ def _look_at_windows(_: Path, content: container.Content) -> Lines:
     model = open_content(content)
     return [
         ("channels", _listed(model.channels_)),
-        ("windows", f"of {model.length_:,} rows"),
+        ("windows", f"of {count_of(model.length_, 'row')}"),
         ("columns", _listed(model.get_feature_names_out())),
     ]
 
@@ -118,7 +119,7 @@ def _look_at_signal_model(path: Path, content: container.Content) -> Lines:
     made = "a network" if isinstance(pair.features, OnnxEncoder) else "statistics"
     columns = [
         ("channels", _listed(pair.columns)),
-        ("windows", f"of {pair.length:,} rows, one every {pair.step:,}"),
+        ("windows", f"of {count_of(pair.length, 'row')}, one every {pair.step:,}"),
         ("features", f"{pair.model.n_features_in_:,} of each window, by {made}"),
     ]
     return _of_adapter(path, pair.model, columns, "windows")

@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import click
 import numpy as np
 
 from baryflow.cli.clusters import refuse_options
-from baryflow.cli.histories import Histories, as_shares, describe_plan, of_files
+from baryflow.cli.histories import (
+    Histories,
+    Signals,
+    as_shares,
+    check_rows,
+    describe_plan,
+    of_files,
+)
 from baryflow.cli.partitions import ALONE, Wish, fit_on_cluster
-from baryflow.cli.words import Line, OutputFile, WholeNumber, keep_inputs, spoken
+from baryflow.cli.words import (
+    FIGURES,
+    Line,
+    OutputFile,
+    WholeNumber,
+    bar,
+    duration,
+    echo,
+    keep_inputs,
+    spoken,
+)
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.estimators.plots import new_figure
 from baryflow.exceptions import InvalidInputError
 from baryflow.features.labelled import evaluate_signals, fit_signals
 from baryflow.model_selection import Evaluation
 from baryflow.model_selection import evaluate as leave_out
+from baryflow.streams import Table
+from baryflow.validation import count_of
 
 #: Points by which two ways must differ for one to be called better.
 _WORTH_TELLING = 0.01
@@ -65,7 +85,7 @@ def fit(
     with spoken():
         if workers is not None or checkpoint is not None:
             raise InvalidInputError("--workers and --checkpoint are for --dask")
-        keep_inputs(histories.files, [output])
+        keep_inputs([*histories.files, histories.encoder], [output])
         histories.check()
         signals = None
         if histories.window is None:
@@ -73,21 +93,23 @@ def fit(
         else:
             table, signals = histories.read_windows()
         prior = as_shares(usual, table.y)
-        click.echo(describe_plan(table, signals), err=True)
+        _describe(table, signals, histories)
         with Line(log_every=30.0) as line:
             model = OnlineDaDiL(
                 class_prior=prior,
                 keep_sources=keep_rows,
                 n_jobs=jobs,
                 random_state=seed,
-                verbose=lambda done, total, what: line.show(f"{done}/{total} steps  {what}"),
+                verbose=lambda done, total, what: line.show(
+                    f"fit {bar(done / total)}  {done} of {count_of(total, 'step')}: {what}"
+                ),
             )
             found: Any
             if signals is None:
                 model.fit(table.X, table.y, sample_domain=table.domain)
                 names, found = np.array(table.columns, dtype=object), model
             else:
-                line.show(f"features of {len(signals.cut):,} windows")
+                line.show(f"features of {count_of(len(signals.cut), 'window')}")
                 how = {"step": signals.step, "normal": signals.normal}
                 found = fit_signals(signals.cut, signals.domain, signals.features, model, **how)
                 names = signals.features.get_feature_names_out()
@@ -95,9 +117,9 @@ def fit(
         model.feature_names_in_ = names
         found.save(output)
         if signals is not None:
-            click.echo(found.describe())
-        click.echo(model.report())
-        click.echo(f"model: {output} ({output.stat().st_size / 1e6:.1f} MB)", err=True)
+            echo(found.describe())
+        echo(model.report())
+        echo(f"model: {output} ({output.stat().st_size / 1e6:.1f} MB)", err=True)
 
 
 @click.command()
@@ -116,7 +138,7 @@ def fit(
     metavar="ROWS",
     help="With --normal: so many normal rows of the domain left out are known to be normal.",
 )
-@click.option("--figure", type=OutputFile(), help="Draw it (PNG, SVG or PDF).")
+@click.option("--figure", type=OutputFile(*FIGURES), help="Draw it (PNG, SVG or PDF).")
 @click.option("--seed", type=WholeNumber(0), default=0, show_default=True)
 @click.option("--jobs", type=WholeNumber(1), default=2, show_default=True, help="Processes.")
 def evaluate(
@@ -137,24 +159,65 @@ def evaluate(
         if normal_rows is not None:
             _check_normal_rows(normal_rows, histories)
         if figure is not None:
+            keep_inputs([*histories.files, histories.encoder], [figure])
             new_figure(1.0, 1.0)  # if matplotlib is missing, this says so before the work
         model = OnlineDaDiL(keep_sources=False, random_state=seed)
-        how: dict[str, Any] = {"order": order, "batch_size": batch, "n_jobs": jobs}
+        signals = None
         if histories.window is None:
             table = histories.read()
-            click.echo(describe_plan(table, times=len(np.unique(table.domain))), err=True)
-            found = leave_out(model, table.X, table.y, table.domain, **how)
         else:
             table, signals = histories.read_windows()
-            click.echo(describe_plan(table, signals, times=len(np.unique(table.domain))), err=True)
-            n_normal = (normal_rows - histories.window) // signals.step + 1 if normal_rows else 0
-            how |= {"normal": signals.normal, "n_normal": n_normal}
-            found = evaluate_signals(signals.cut, signals.domain, signals.features, model, **how)
-        click.echo(found.table())
-        click.echo(f"\n{give_verdict(found)}")
+        domains = np.unique(table.domain).tolist()
+        if len(domains) < 2:
+            raise InvalidInputError(
+                f"evaluate leaves out one domain at a time, so it needs two or more: all rows are of "
+                f"{domains[0]!r} (see --domain and --domain-from-file)"
+            )
+        _describe(table, signals, histories)
+        with Line() as line:
+            progress = _Domains(line, len(domains), jobs)
+            how: dict[str, Any] = {
+                "order": order,
+                "batch_size": batch,
+                "n_jobs": jobs,
+                "verbose": progress,
+            }
+            if signals is None:
+                found = leave_out(model, table.X, table.y, table.domain, **how)
+            else:
+                n_normal = (normal_rows - signals.cut.shape[1]) // signals.step + 1 if normal_rows else 0
+                how |= {"normal": signals.normal, "n_normal": n_normal}
+                found = evaluate_signals(signals.cut, signals.domain, signals.features, model, **how)
+        echo(found.table())
+        echo(f"\n{give_verdict(found)}")
         if figure is not None:
             found.plot().get_figure().savefig(figure, dpi=150)
-            click.echo(f"figure: {figure}", err=True)
+            echo(f"figure: {figure}", err=True)
+
+
+def _describe(table: Table, signals: Signals | None, histories: Histories) -> None:
+    """Print what was read, and what is doubtful about it."""
+    doubts = check_rows(table, histories.label)
+    echo(describe_plan(table, signals), err=True)
+    for doubt in doubts:
+        echo(f"warning: {doubt}", err=True)
+
+
+class _Domains:
+    """Shows how many domains are evaluated, and how long the others take at the pace measured so far."""
+
+    def __init__(self, line: Line, total: int, jobs: int) -> None:
+        self._line, self._jobs, self._began = line, jobs, monotonic()
+        line.show(f"evaluate {bar(0.0)}  0 of {count_of(total, 'domain')}")
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        # Domains that are worked on at the same time end at about the same time.
+        rounds, ended = -(-total // self._jobs), -(-done // self._jobs)
+        left = (monotonic() - self._began) * (rounds - ended) / ended
+        ending = f", {duration(left)} left" if done < total else ""
+        self._line.step(
+            f"evaluate {bar(done / total)}  {done} of {count_of(total, 'domain')}: {what}{ending}"
+        )
 
 
 def _check_normal_rows(n_rows: int, histories: Histories) -> None:

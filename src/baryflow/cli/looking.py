@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from baryflow.cli import inspection
-from baryflow.cli.words import OutputFile, spoken
+from baryflow.cli.words import FIGURES, OutputFile, echo, keep_inputs, spoken
 from baryflow.estimators.base import Adapter
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.features import SignalModel
@@ -27,7 +27,7 @@ def inspect(file: Path) -> None:
     """Say in words what is inside a .bary file, who wrote it and when."""
     with spoken(), _named_rightly(file):
         words = inspection.describe(file)
-    click.echo(words)
+    echo(words)
 
 
 @click.command()
@@ -43,12 +43,13 @@ def report(model: Path, html: Path | None, events: Path | None) -> None:
     with spoken():
         found, about = _adapter(model)
         if html is None:
-            click.echo("\n".join([*([about] if about else []), found.report()]))
+            echo("\n".join([*([about] if about else []), found.report()]))
             return
+        keep_inputs([model, events], [html])
         happened = None if events is None else _drifts(events)
         page = html_report(found, title=model.stem, events=happened, about=about)
         html.write_text(page, encoding="utf-8")
-        click.echo(f"page: {html}", err=True)
+        echo(f"page: {html}", err=True)
 
 
 def _drifts(path: Path) -> list[dict[str, Any]]:
@@ -66,17 +67,18 @@ def _drifts(path: Path) -> list[dict[str, Any]]:
 
 @click.command()
 @_MODEL
-@click.option("-o", "--output", required=True, type=OutputFile(), help="PNG, SVG or PDF.")
+@click.option("-o", "--output", required=True, type=OutputFile(*FIGURES), help="PNG, SVG or PDF.")
 def plot(model: Path, output: Path) -> None:
     """Draw how a MODEL has followed its target."""
     with spoken():
+        keep_inputs([model], [output])
         found, _ = _adapter(model)
         if not len(found.history_):
             raise InvalidInputError(
                 f"{model} has followed no target yet: 'baryflow run {model} INPUT --save FILE' first"
             )
         found.plot().savefig(output, dpi=150)
-        click.echo(f"figure: {output}", err=True)
+        echo(f"figure: {output}", err=True)
 
 
 def _adapter(path: Path) -> tuple[Any, str]:

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from baryflow.cli.clusters import Bar
 from baryflow.cli.following import heed_signals
 from baryflow.cli.histories import Histories, as_shares, list_some
-from baryflow.cli.words import Line, spoken
+from baryflow.cli.words import Line, echo, spoken
 from baryflow.estimators.online_dadil import OnlineDaDiL
-from baryflow.validation import Floats
+from baryflow.validation import Floats, count_of
 
 if TYPE_CHECKING:  # Dask need not be there
     from baryflow.distributed.census import Census, Roll
@@ -99,7 +97,7 @@ def fit_on_cluster(wish: Wish) -> None:
         model.set_params(class_prior=as_shares(wish.usual, roll.classes))
         fit.learn()
         model.save(wish.output)
-        click.echo(model.report())
+        echo(model.report())
         line.say(f"model: {wish.output} ({wish.output.stat().st_size / 1e6:.1f} MB)")
 
 
@@ -120,11 +118,11 @@ def describe(parts: Parts, census: Census, roll: Roll) -> str:
     domains = _counted(roll.sources, counts.sum(axis=1))
     classes = _counted(roll.classes.tolist(), counts.sum(axis=0))
     columns = list_some([str(name) for name in parts.columns or range(parts.n_features)])
-    pieces = f"{int(counts.sum()):,} rows in {len(parts.pieces):,} pieces"
+    pieces = f"{count_of(int(counts.sum()), 'row')} in {count_of(len(parts.pieces), 'piece')}"
     lines = [
-        f"{pieces}, {parts.n_features} columns: {columns}",
-        f"{len(domains)} domains: {list_some(domains)}",
-        f"{len(classes)} classes: {list_some(classes)}",
+        f"{pieces}, {count_of(parts.n_features, 'column')}: {columns}",
+        f"{count_of(len(domains), 'domain')}: {list_some(domains)}",
+        f"{count_of(len(classes), 'class', 'classes')}: {list_some(classes)}",
     ]
     lines += [f"left out: {name}: {why}" for name, why in parts.left_out.items()]
     lines += [f"{number:,} rows {what} and are not used" for what, number in census.unused.items()]

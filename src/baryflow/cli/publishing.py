@@ -22,6 +22,7 @@ from baryflow.streams import Credentials, open_sink
 from baryflow.streams.addresses import parse_address
 from baryflow.streams.clock import SECOND, instant_text
 from baryflow.tep.tables import VARIABLES
+from baryflow.validation import count_of
 
 #: Seconds of the plant's time from one row to the next.
 INTERVAL = 180
@@ -141,7 +142,7 @@ def write_table(signal_: NDArray[np.floating[Any]], path: Path, start: int) -> s
         table.writerow(["time", *(variable.label for variable in VARIABLES)])
         for number, row in enumerate(signal_.astype(np.float64).tolist()):
             table.writerow([instant_text((start + number * INTERVAL) * SECOND), *row])
-    return f"{path}: {len(signal_)} rows"
+    return f"{path}: {count_of(len(signal_), 'row')}"
 
 
 def parse_start(text: str | None) -> int:

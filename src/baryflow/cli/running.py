@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
 from baryflow.persistence import load
 from baryflow.runtime import Recipe
+from baryflow.runtime.checkpoint import is_checkpoint_file
 from baryflow.streams import open_source, read_credentials
 from baryflow.streams.addresses import is_url
 from baryflow.streams.clock import parse_duration
@@ -132,7 +134,11 @@ def run(
             raise InvalidInputError("--workers is for --dask local")
         if save_to is not None and not save_to.endswith(".bary"):
             raise InvalidInputError(f"--save writes a .bary file, got {save_to}")
-        keep_inputs([model, source, normal, tags], [output, events, quarantine, save_to])
+        inputs, outputs = [source, normal, tags, credentials], [output, events, quarantine, save_to]
+        outputs += [f"{name}.partial.ndjson" for name in outputs if str(name).endswith(".parquet")]
+        keep_inputs([model, *inputs], outputs)
+        if checkpoint is not None:
+            _keep_apart(Path(checkpoint), inputs, save_to)
         fitted, columns = _load(model, time, key)
         if save_to is not None and key is not None:
             raise InvalidInputError("with --key there are many models: --checkpoint keeps them")
@@ -154,12 +160,21 @@ def run(
             Recipe(fitted, batch, drift), rows, (output, events, quarantine), known, checkpoint,
             batch if key is None else max(batch, _READ_BY_KEY),
             _WAIT if wait is None and live else wait, in_memory, Teller(line), stop, key is not None,
+            {"batch": batch, "drift": drift, "time": time, "key": key, "every": every,
+             "max-age": max_age},
         )  # fmt: skip
         line.say(plan.follow(source, stack, save_to))
     if stop.signal == signal.SIGINT:
-        raise Interrupted(
-            "interrupted; what was read is done" + (", call it again to go on" if checkpoint else "")
-        )
+        raise Interrupted("interrupted" + ("; call it again to resume" if checkpoint else ""))
+
+
+def _keep_apart(checkpoint: Path, inputs: Sequence[str | None], save_to: str | None) -> None:
+    """Refuse inputs that are files of the checkpoint, and a model that would be one of them."""
+    if checkpoint.is_dir():
+        keep_inputs(inputs, [path for path in checkpoint.iterdir() if is_checkpoint_file(path)])
+    path = Path(save_to or "")
+    if path.resolve().parent == checkpoint.resolve() and is_checkpoint_file(path):
+        raise InvalidInputError(f"{save_to} is a file of the checkpoint: name another file")
 
 
 def _load(

@@ -10,14 +10,16 @@ from pathlib import Path
 import click
 from threadpoolctl import threadpool_limits
 
-from baryflow.cli.words import Interrupted, WholeNumber, spoken
+from baryflow.cli.words import Interrupted, WholeNumber, echo, spoken
 from baryflow.exceptions import InvalidInputError
 
 
 @click.command()
 @click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option("--port", type=WholeNumber(0), default=8000, show_default=True, help="0: any free one.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one."
+)
 @click.option("--state", metavar="FOLDER", help="Keep targets here: they survive kill -9 and restarts.")
 @click.option(
     "--token-file", type=click.Path(dir_okay=False, path_type=Path),
@@ -84,10 +86,10 @@ def serve(
             model, state_dir=state, token=token, limits=limits, batch_size=batch, drift=drift
         )
         if state is None:
-            click.echo("targets are gone when this ends: --state FOLDER keeps them", err=True)
+            echo("targets are gone when this ends: --state FOLDER keeps them", err=True)
         # Matrices of this size are multiplied faster by one thread than by two that wait for each other.
         with threadpool_limits(limits=1):
-            told = service.run(app, host, port, lambda url: click.echo(f"listening at {url}", err=True))
+            told = service.run(app, host, port, lambda url: echo(f"listening at {url}", err=True))
     if told == signal.SIGINT:
         raise Interrupted("interrupted" + ("; everything is on disk" if state is not None else ""))
 

@@ -6,11 +6,10 @@ import sys
 import webbrowser
 from typing import Any
 
-import click
 from threadpoolctl import threadpool_limits
 
 from baryflow import demo as demonstration
-from baryflow.cli.words import Line
+from baryflow.cli.words import Line, echo
 from baryflow.exceptions import InvalidInputError
 
 #: Rows, or simulated hours of the plant, in a second.
@@ -58,23 +57,23 @@ def _replay(seed: int) -> Any:
 
     data = demonstration.problem()
     n_known = int((~data.is_target).sum())
-    click.echo(f"learning modes 2 to 6 of the plant: {n_known} labelled runs ...", err=True)
+    echo(f"learning modes 2 to 6 of the plant: {n_known} labelled runs ...", err=True)
     with Line() as line:
         return Replay.of(data, seed, lambda done, n, what: line.show(f"{done}/{n} steps  {what}"))
 
 
 def _watch(shown: Any, browser: bool) -> None:
     with shown as (url, feeding):
-        click.echo(f"the page: {url}", err=True)
-        click.echo("Ctrl-C ends it", err=True)
+        echo(f"the page: {url}", err=True)
+        echo("Ctrl-C ends it", err=True)
         if browser and not webbrowser.open(url):
-            click.echo("no browser could be opened: follow the address above", err=True)
+            echo("no browser could be opened: follow the address above", err=True)
         sys.stderr.flush()
         try:
             while not feeding.wait(0.5):
                 pass
-            click.echo("the stream has ended; the page stays until Ctrl-C", err=True)
+            echo("the stream has ended; the page stays until Ctrl-C", err=True)
             while True:
                 feeding.idle(3600.0)
         except KeyboardInterrupt:
-            click.echo("", err=True)
+            echo("", err=True)

@@ -13,13 +13,14 @@ from typing import Any
 import click
 
 from baryflow.cli import publishing
-from baryflow.cli.words import Line, OutputFile, WholeNumber, spoken
+from baryflow.cli.words import Line, OutputFile, WholeNumber, echo, keep_inputs, spoken
 from baryflow.streams import read_credentials
 from baryflow.tep.encoders import encoding
 from baryflow.tep.plant import simulation
 from baryflow.tep.plant.plan import Plan
 from baryflow.tep.plant.playing import play
 from baryflow.tep.tables import FAULTS, MAGNITUDES, MODES
+from baryflow.validation import count_of
 
 _KEPT = "interrupted; what was finished is kept, and the same command goes on from there."
 
@@ -105,9 +106,9 @@ def simulate(folder: Path, jobs: int, magnitudes: tuple[Any, ...], **options: An
         plan = Plan(magnitudes={**MAGNITUDES, **dict(magnitudes)}, **options)
         with Line(log_every=60) as line:
             done = simulation.simulate(folder, plan, jobs=jobs, progress=_teller(line))
-    click.echo(f"{done.total} files in {folder}, {done.total - done.found} of them new", err=True)
+    echo(f"{count_of(done.total, 'file')} in {folder}, {done.total - done.found} of them new", err=True)
     for trip in done.redrawn:
-        click.echo(
+        echo(
             f"mode {trip.mode}, fault {trip.fault}, run {trip.run}: tripped {trip.hours:.1f} h after "
             f"the fault ({trip.reason}); drawn again",
             err=True,
@@ -169,18 +170,18 @@ def publish(
     first = publishing.parse_start(start)
     if table is not None:
         with spoken():
-            click.echo(publishing.write_table(play(**options), table, first), err=True)
+            echo(publishing.write_table(play(**options), table, first), err=True)
         return
     with spoken(), publishing.stopped_by_signals() as stop, ExitStack() as stack:
         kind = publishing.Server if server else publishing.Topics if per_tag else publishing.Rows
         publisher = kind(server or topic or "", read_credentials(credentials_file), stack)
-        click.echo("simulating the plant ...", err=True)
+        echo("simulating the plant ...", err=True)
         rows = play(**options)
-        click.echo(publisher.example)
+        echo(publisher.example)
         count = publishing.publish(rows, publisher, start=first, speed=speed, stop=stop)
-        click.echo(f"{count} of {len(rows)} rows published", err=True)
+        echo(f"{count} of {count_of(len(rows), 'row')} published", err=True)
         if server and not stop.is_set():
-            click.echo("the server stays, with its history; Ctrl-C ends it", err=True)
+            echo("the server stays, with its history; Ctrl-C ends it", err=True)
             stop.wait()
 
 
@@ -207,12 +208,12 @@ def encode(
     with spoken(interrupted="interrupted." if validate else _KEPT):
         if validate:
             options.pop("jobs")
-            click.echo("encoder,runs,target,left_out,accuracy")
+            echo("encoder,runs,target,left_out,accuracy")
             for target, left_out, accuracy in encoding.leave_one_out(
                 folder, random_state=seed, **options
             ):
                 words = f"{options['encoder']},{options['runs'] or 'all'}"
-                click.echo(f"{words},{target},{left_out},{accuracy:.5f}")
+                echo(f"{words},{target},{left_out},{accuracy:.5f}")
             return
         with Line(log_every=60) as line:
             files = encoding.encode(
@@ -224,7 +225,7 @@ def encode(
                 **options,
             )
     for file in files:
-        click.echo(os.fspath(file))
+        echo(os.fspath(file))
 
 
 @group.command()
@@ -236,9 +237,10 @@ def encode(
 def apply(encoder: Path, folder: Path, out: Path, modes: tuple[int, ...], runs: int | None) -> None:
     """Encode the signals in FOLDER with a trained ENCODER (.onnx) and write OUT (.bary); no PyTorch."""
     with spoken():
+        keep_inputs([encoder], [out])
         found = encoding.apply_encoder(encoder, folder, modes=modes, runs=runs)
         found.save(out)
-    click.echo(f"{len(found)} runs, {found.X.shape[1]} features each: {out}", err=True)
+    echo(f"{count_of(len(found), 'run')}, {count_of(found.X.shape[1], 'feature')} each: {out}", err=True)
 
 
 def _teller(line: Line) -> Callable[[simulation.Progress], None]:

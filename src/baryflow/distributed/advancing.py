@@ -10,7 +10,7 @@ import numpy as np
 
 from baryflow import container
 from baryflow.distributed.arrivals import folder_of, numbered
-from baryflow.distributed.models import CATCHING, remember
+from baryflow.distributed.models import remember
 from baryflow.distributed.store import Store
 from baryflow.distributed.tables import write_events, write_predictions, write_quarantine
 from baryflow.estimators.unknown import list_answers
@@ -252,17 +252,17 @@ class Target:
 
     def _follow(self, followed: Followed, some: Slice) -> None:
         errand, name = self.errand, numbered(self.done)
-        with CATCHING:  # warnings become events, and Python catches those of all threads together
-            outcome = followed.take(some.rows)
+        outcome = followed.take(some.rows)
         drifts = sum(event.kind == "drift" for event in outcome.events)
-        n_rows, n_bad = len(some), len(some.rejected)
+        rejected = sorted([*some.rejected, *outcome.rejected], key=lambda row: row.position)
+        n_rows, n_bad = len(some), len(rejected)
         counts = Counts(n_rows, n_rows - n_bad, len(outcome.records), n_bad, drifts)
         states, predictions, aside, told = self._stores()
         if outcome.records:
             labels = list_answers(errand.recipe().model).tolist()
             write_predictions(predictions, f"{name}.parquet", self.key, outcome.records, labels)
-        if some.rejected:
-            write_quarantine(aside, f"{name}.ndjson", self.key, some.rejected)
+        if rejected:
+            write_quarantine(aside, f"{name}.ndjson", self.key, rejected)
         if told is not None and (events := self._name_events(outcome.events, some.rejected)):
             write_events(told, f"{name}.ndjson", events)
         # The state comes last: if it is there, so is all that came of the epoch.

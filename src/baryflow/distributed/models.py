@@ -14,9 +14,9 @@ from baryflow.persistence import open_content
 #: What a process has read, the last of it last; no more than it is likely to be asked for at a time.
 _KEPT: dict[Hashable, Any] = {}
 _MOST = 4
-#: Held while warnings are caught or silenced, which Python does for all threads of a process together:
-#: while a model is read (by one thread, if several ask for it) and while one is followed.
-CATCHING = Lock()
+#: Held while a model is read, so that one thread reads it if several ask for it. Reading silences
+#: warnings, which Python does for all threads of a process together.
+_READING = Lock()
 
 
 def pack(model: Any) -> bytes:
@@ -86,7 +86,7 @@ def remember(mark: Hashable, read: Callable[[], Any]) -> Any:
     -------
     object
     """
-    with CATCHING:
+    with _READING:
         found = _KEPT.pop(mark, None)
         if found is None:
             found = read()

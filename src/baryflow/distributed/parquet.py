@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from baryflow.distributed.agreement import Odd, agree
 from baryflow.distributed.store import open_system, told_if_refused
 from baryflow.exceptions import FileFormatError, InvalidInputError
+from baryflow.streams.arrays import damaged_parquet
 
 #: Bytes of a piece, uncompressed: row groups of a file are taken together up to this.
 PIECE = 32 << 20
@@ -248,7 +249,7 @@ def _look(
             file = pq.ParquetFile(handle)
             end, schema = file.metadata, file.schema_arrow
     except (pa.ArrowException, OSError) as error:
-        return f"{path} cannot be read as Parquet: {error}"
+        return str(damaged_parquet(path, error))
     twice = [name for name, times in Counter(schema.names).items() if times > 1]
     if twice:
         return f"{path} has several columns called {twice[0]!r}: rename them"

@@ -11,7 +11,7 @@ import numpy as np
 from baryflow.drift.betting import BettingDetector, BettingState, Detector
 from baryflow.drift.ranking import SIGNALS, Watch, WatchState
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, as_choice, as_count, as_real
+from baryflow.validation import Floats, as_choice, as_count, as_real, count_of
 
 #: What can be done about drift.
 ACTIONS = ("tell", "forget", "restart")
@@ -73,14 +73,15 @@ class DriftReport:
         -------
         str
         """
+        rows = count_of(self.n_rows, "row")
         if not self.drift_detected:
             if self.phase == "learning":
-                return f"{self.n_rows} rows: learning what is usual; drift cannot be told yet."
-            return f"{self.n_rows} rows: no drift."
+                return f"{rows}: learning what is usual; drift cannot be told yet."
+            return f"{rows}: no drift."
         why = "; ".join(_WORDS[name] for name in self.signals)
         chance = f" (by chance once in {_about(self.strength)} rows)" if self.strength else ""
         return (
-            f"{self.n_rows} rows: the target has changed, it seems since row {self.since}: "
+            f"{rows}: the target has changed, it seems since row {self.since}: "
             f"{why}{chance}; {_DONE[self.action]}."
         )
 
@@ -258,12 +259,12 @@ class DriftMonitor:
                 step = self._watch.stride if name == "proportions" else 1
                 since = min(since, row + 1 - detector.since * step)
                 strength = max(strength, detector.value)
-        self.drift_detected, self.n_drifts = True, self.n_drifts + 1
         if self.action == "restart":
             self.model.forget()
         elif self.action == "forget":
             recent = self.n_rows - since
             self.model.forget(min(1.0, recent / max(self.model.target_mass, recent)))
+        self.drift_detected, self.n_drifts = True, self.n_drifts + 1
         self._watch = Watch(len(self.model.classes_), self.warm_up, self.seed + 2 * self.n_drifts)
         for name, detector in self.detectors.items():
             if isinstance(detector, BettingDetector):

@@ -329,6 +329,8 @@ class Adapter(Saves, TakesRows, ShowsView, ClassifierMixin, BaseEstimator):
         model.classes_, model.sources_ = state.classes, state.sources
         if len(set(model.classes_.tolist())) != state.learned.model.n_classes:
             raise InvalidInputError("the classes do not fit the model")
+        if state.learned.model.centre.shape != (model.n_features_in_,):
+            raise InvalidInputError("the number of columns does not fit the model")
         model._follower = Follower.from_state(state.learned, state.manner, state.follower)
         model._learned_with, model._kept = dict(state.learned_with), state.kept
         model.columns_ = model._find_faults()

@@ -75,7 +75,9 @@ def _check_names(names: Any) -> Any:
             f"sample_domain must hold names or whole numbers, and not both; got {names.dtype}"
         )
     if (names == TARGET).any():
-        raise InvalidInputError(f"no domain can be called {TARGET!r}: coordinates_ uses that name")
+        raise InvalidInputError(
+            f"no domain can be called {TARGET!r}, which stands for the target: rename it"
+        )
     return names
 
 
@@ -127,6 +129,14 @@ def check_labels(y: Any, n: int, positions: Any = None) -> Any:
         raise InvalidInputError("Input y contains infinity: classes are names or finite numbers")
     check_classification_targets(labels)
     return labels
+
+
+def check_classes(classes: Any) -> None:
+    """Refuse sources of one class: there is nothing to tell apart."""
+    if len(classes) < 2:
+        raise InvalidInputError(
+            f"the labels have only one class ({classes.tolist()[0]!r}); at least two are needed"
+        )
 
 
 def check_new_source(X: Any, y: Any, name: Any, sources: list[Any]) -> None:

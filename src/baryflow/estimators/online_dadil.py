@@ -19,7 +19,7 @@ from baryflow.estimators.parameters import (
     manner_of,
     require_unchanged,
 )
-from baryflow.estimators.sensors import warn
+from baryflow.estimators.sensors import describe_new_faults
 from baryflow.estimators.threads import one_thread
 from baryflow.estimators.twins import HasTwins
 from baryflow.estimators.unknown import TellsUnknown
@@ -288,23 +288,50 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
             if sample_weight is not None:
                 raise InvalidInputError("sample_weight is for target rows: sources take none")
             return self.fit(X, y)
+        with self._unless_it_fails():  # a warning may be made an error
+            found = self.absorb(X, sample_weight)
+            if y is not None:
+                warnings.warn(
+                    "y was not used: rows of a target have no labels. To learn another labelled source, "
+                    "call add_source; to score predictions, call score",
+                    UserWarning,
+                    stacklevel=3,  # the caller, past the limit on threads
+                )
+            if found:
+                warnings.warn(found, UserWarning, stacklevel=3)
+        return self
+
+    @one_thread
+    def absorb(self, X: Any, sample_weight: Any = None) -> str:
+        """Absorb unlabelled target rows and adapt, and return what is wrong with columns.
+
+        :meth:`partial_fit` for a program that follows many targets: what it warns about is returned
+        instead. If it fails, the model stays as it was.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+        sample_weight : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        str
+            Columns that were in order until now and are not any more; empty if there are none.
+
+        Raises
+        ------
+        InvalidInputError
+            If rows or weights do not fit, or a parameter was changed that cannot be.
+        """
         rows = self._rows(X)
-        if y is not None:
-            warnings.warn(
-                "y was not used: rows of a target have no labels. To learn another labelled source, "
-                "call add_source; to score predictions, call score",
-                UserWarning,
-                stacklevel=3,  # who called this, past the limit on threads
-            )
         weights = as_weights(sample_weight, "sample_weight", length=len(rows))
         with self._unless_it_fails():
             follower = self._next_follower()
             follower.absorb(rows, weights)
             self._follower = follower
             before, self.columns_ = self.columns_, self._find_faults()
-            warn(before, self.columns_)
             self._expose()
-        return self
+        return describe_new_faults(before, self.columns_)
 
     @one_thread
     def refine(self, n_steps: int = 10) -> Self:

@@ -12,7 +12,7 @@ from baryflow.core.dictionary import DAMPED
 from baryflow.core.settings import PaperSettings, Settings
 from baryflow.estimators.adaptation import Options
 from baryflow.estimators.decision import weights_of
-from baryflow.estimators.domains import expect_proportions
+from baryflow.estimators.domains import check_classes, expect_proportions
 from baryflow.estimators.follower import Manner
 from baryflow.estimators.progress import tell
 from baryflow.estimators.random_state import draw_seed
@@ -40,6 +40,7 @@ PAPER: dict[str, Any] = {
 
 def source_options(estimator: Any, classes: Any, n_sources: int) -> SourceOptions:
     """Check and collect an estimator's parameters for the sources."""
+    check_classes(classes)
     check_atoms(estimator.n_atoms, n_sources)
     seed = int(np.random.default_rng(draw_seed(estimator.random_state)).integers(2**31))
     return SourceOptions(

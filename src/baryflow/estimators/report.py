@@ -164,5 +164,5 @@ def look_back(history: History) -> Recent:
 
 def _count_sources(sources: list[Any]) -> str:
     if len(sources) == 1:
-        return "One source (if its rows come from several, pass sample_domain to fit)"
+        return "One source (if its rows come from several, name the domain of each row when fitting)"
     return f"{len(sources)} sources: {', '.join(map(str, sources))}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.utils import Tags
+from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from baryflow.estimators.domains import check_labels
@@ -17,6 +18,16 @@ from baryflow.validation import Floats, check_values
 #: Columns that a message names at most.
 _NAMED = 20
 _INSTEAD_OF_DATES = "leave them out, or turn them into numbers, such as the hour of the day"
+
+
+@dataclass(frozen=True, eq=False)
+class InOrder:
+    """Rows without column names whose columns are known to be in the order of the model.
+
+    Estimators warn about a plain array if they were fitted on named columns, as scikit-learn wants it.
+    """
+
+    values: Floats
 
 
 class TakesRows:
@@ -30,7 +41,17 @@ class TakesRows:
     def _rows(self, X: Any) -> Floats:
         """Check rows against those that the model was fitted on."""
         check_is_fitted(self)
+        if isinstance(X, InOrder):
+            return self._check_in_order(X.values)
         return self._check(match_columns(X, getattr(self, "feature_names_in_", None)), reset=False)
+
+    def _check_in_order(self, values: Floats) -> Floats:
+        rows: Floats = check_array(values, dtype=np.float64, ensure_all_finite="allow-nan")
+        width = self.n_features_in_  # type: ignore[attr-defined]  # the estimator beside it has it
+        if rows.shape[1] != width:
+            raise InvalidInputError(f"expected rows of {width} columns, got {rows.shape[1]}")
+        check_values(rows, "X", allow_nan=True)
+        return rows
 
     def _first_rows(self, X: Any) -> Floats:
         """Check rows to be fitted on, and remember their columns."""

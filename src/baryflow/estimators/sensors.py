@@ -143,11 +143,15 @@ class Tally:
         return found
 
 
-def warn(before: dict[Any, str], now: dict[Any, str]) -> None:
-    """Warn of columns that were in order until now."""
+def describe_new_faults(before: dict[Any, str], now: dict[Any, str]) -> str:
+    """Return a description of the columns that were in order until now; empty if there are none."""
     new = [name for name in now if name not in before]
-    if not new:
-        return
     words = "; ".join(f"column {name!r}: {now[name]}" for name in new[:_NAMED])
     more = f"; and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
-    warnings.warn(f"{words}{more}", UserWarning, stacklevel=4)  # who called partial_fit or fit
+    return f"{words}{more}"
+
+
+def warn(before: dict[Any, str], now: dict[Any, str]) -> None:
+    """Warn of columns that were in order until now."""
+    if words := describe_new_faults(before, now):
+        warnings.warn(words, UserWarning, stacklevel=4)  # the caller of partial_fit or fit

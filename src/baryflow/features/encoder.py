@@ -11,12 +11,17 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from baryflow.container import read_regular
 from baryflow.estimators._state import Saves, Shell
 from baryflow.exceptions import InvalidInputError
+from baryflow.features.protobuf import has_external_data
 from baryflow.features.shapes import TakesWindows
 from baryflow.features.statistics import bridge, in_chunks
 from baryflow.features.streaming import FeatureStream
-from baryflow.validation import Floats
+from baryflow.validation import Floats, count_of
+
+#: Features of a window at most.
+_MOST_FEATURES = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +52,11 @@ class OnnxEncoder(Saves, TakesWindows, TransformerMixin, BaseEstimator):
     It stands wherever :class:`SignalFeatures` does, and needs ``pip install 'baryflow[encode]'``. The
     network's bytes become part of what is saved. Gaps are bridged by straight lines, as there. Windows
     are computed one by one, so that a row is the same bits on a stream.
+
+    .. warning::
+        A network is trusted code, like a Python package: onnxruntime executes it in this process,
+        without limits on time or memory, and so does loading a ``.bary`` file that contains one. Use
+        networks and models from people you trust. Networks that refer to other files are refused.
 
     Parameters
     ----------
@@ -102,10 +112,14 @@ class OnnxEncoder(Saves, TakesWindows, TransformerMixin, BaseEstimator):
             If there is no such file.
         ModuleNotFoundError
             If onnxruntime is not installed.
+        FileFormatError
+            If it is a folder, a device or a pipe, or cannot be read.
         InvalidInputError
             If it is no network, or not one for such windows.
         """
-        network = self.model if isinstance(self.model, bytes) else Path(self.model).read_bytes()
+        network = self.model
+        if not isinstance(network, bytes):
+            network = read_regular(Path(network), "an .onnx file")
         held = self._first_windows(X)
         self._open(network)
         self.transform(held[:1])
@@ -192,8 +206,13 @@ class OnnxEncoder(Saves, TakesWindows, TransformerMixin, BaseEstimator):
         except Exception as error:  # onnxruntime's errors have no common base but this
             raise InvalidInputError(
                 f"the network takes {taken.name} of shape {taken.shape} and failed on windows of length "
-                f"{self.length_} with {self.n_channels_} channels: {error}"
+                f"{self.length_} with {count_of(self.n_channels_, 'channel')}: {error}"
             ) from error
+        if np.size(found) > _MOST_FEATURES:
+            raise InvalidInputError(
+                f"the network makes {np.size(found):,} features of a window, more than "
+                f"{_MOST_FEATURES:,}; choose another of its outputs"
+            )
         row = np.asarray(found, dtype=np.float64).reshape(-1)
         return np.full(row.shape, np.nan) if gone.any() else row
 
@@ -205,6 +224,15 @@ class OnnxEncoder(Saves, TakesWindows, TransformerMixin, BaseEstimator):
         return wanted
 
     def _open(self, network: bytes) -> None:
+        try:
+            elsewhere = has_external_data(network)
+        except ValueError as error:
+            raise InvalidInputError(f"not a network that onnxruntime can open: {error}") from error
+        if elsewhere:
+            raise InvalidInputError(
+                "the network keeps weights in other files, which is refused: save it as one .onnx file "
+                "(onnx.save_model without save_as_external_data)"
+            )
         onnxruntime = import_runtime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # same bits whatever the machine

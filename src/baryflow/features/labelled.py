@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn.base import clone
 
 from baryflow.estimators.online_dadil import OnlineDaDiL
@@ -16,6 +16,7 @@ from baryflow.features.encoder import OnnxEncoder
 from baryflow.features.pairing import SignalModel
 from baryflow.features.transformer import TARGET, SignalFeatures
 from baryflow.model_selection import Evaluation, evaluate
+from baryflow.model_selection.leaving_out import for_each
 
 
 def find_normal(cut: Windows, sample_domain: Any, name: Any) -> Any:
@@ -110,6 +111,7 @@ def evaluate_signals(
     normal: Any = None,
     n_normal: int = 0,
     n_jobs: int | None = None,
+    verbose: Any = 0,
     **options: Any,
 ) -> Evaluation:
     """Do what :func:`baryflow.model_selection.evaluate` does, from raw signals.
@@ -124,8 +126,8 @@ def evaluate_signals(
     n_normal : int, default=0
         Of the domain left out, so many of its first normal windows are known to be normal, as if it had
         been commissioned; none means that nothing is known of it.
-    n_jobs : int, optional
-        Domains at a time.
+    n_jobs, verbose
+        As in :func:`~baryflow.model_selection.evaluate`.
     **options
         Of :func:`~baryflow.model_selection.evaluate`: order, batch_size, …
 
@@ -146,13 +148,12 @@ def evaluate_signals(
         )
     mask = None if normal is None else find_normal(cut, sample_domain, normal)
     parts = (cut, np.asarray(sample_domain), features, model, mask, n_normal)
-    jobs = [delayed(_leave_out)(target, *parts, options) for target in domains]
-    found: list[Evaluation] = Parallel(n_jobs=n_jobs)(jobs)
+    work = partial(_leave_out, *parts, options)
+    found: list[Evaluation] = for_each(work, domains, n_jobs=n_jobs, verbose=verbose)
     return replace(found[0], scores=tuple(score for one in found for score in one.scores))
 
 
 def _leave_out(
-    target: Any,
     cut: Windows,
     domain: Any,
     features: Any,
@@ -160,6 +161,7 @@ def _leave_out(
     mask: Any,
     n_normal: int,
     options: Any,
+    target: Any,
 ) -> Evaluation:
     """Evaluate with one domain as the target, whose labels have no say in its features."""
     label, known = _labels(cut), domain != target

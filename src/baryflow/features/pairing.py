@@ -20,7 +20,7 @@ from baryflow.features.domains import UNTOLD
 from baryflow.features.encoder import OnnxEncoder, OnnxEncoderState
 from baryflow.features.streaming import FeatureStream
 from baryflow.features.transformer import SignalFeatures, SignalFeaturesState
-from baryflow.validation import as_count
+from baryflow.validation import as_count, count_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,12 +164,12 @@ class SignalModel(Saves):
         how = (
             "by a network"
             if isinstance(self.features, OnnxEncoder)
-            else f"from {len(self.columns)} channels"
+            else f"from {count_of(len(self.columns), 'channel')}"
         )
         return (
             f"Raw signals are cut into windows of {self.length:,} rows, one every {self.step:,}; each "
-            f"becomes {made:,} features {how}. What is called a row from here on is a window, and a "
-            "column a feature of it."
+            f"becomes {count_of(made, 'feature')} {how}. What is called a row from here on is a "
+            "window, and a column a feature of it."
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:

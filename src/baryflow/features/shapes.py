@@ -13,6 +13,9 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.features.cut import Windows
 from baryflow.validation import as_array, as_count, check_values
 
+#: Values of a window at most: a damaged file may claim any number.
+_LARGEST_WINDOW = 2**24
+
 
 class TakesWindows(TakesRows):
     """Windows come flattened, with three dimensions, or as :class:`Windows`."""
@@ -64,6 +67,11 @@ class TakesWindows(TakesRows):
         self.channels_ = [str(name) for name in channels]
         if self.length_ * self.n_channels_ != self.n_features_in_:
             raise InvalidInputError("length and channels do not fit the columns")
+        if self.n_features_in_ > _LARGEST_WINDOW:
+            raise InvalidInputError(
+                f"a window of {self.length_:,} rows and {self.n_channels_:,} channels is too large: "
+                f"it may have {_LARGEST_WINDOW:,} values; make windows shorter"
+            )
 
     def _channel_names(self, input_features: Any) -> list[str]:
         if input_features is None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing as take_rows
 from sklearn.utils.validation import has_fit_parameter
 
+from baryflow.estimators.domains import check_classes
 from baryflow.exceptions import InvalidInputError
 from baryflow.metrics import (
     ORDERS,
@@ -46,7 +50,7 @@ def evaluate(
     n_seeds: int = 1,
     random_state: int = 0,
     n_jobs: int | None = None,
-    verbose: int = 0,
+    verbose: Any = 0,
 ) -> Evaluation:
     """Leave one labelled domain out at a time, let it flow past as a stream, and keep score.
 
@@ -85,8 +89,9 @@ def evaluate(
         Of the first order; the others count on from it. The model has its own.
     n_jobs : int, optional
         Targets at a time, as in joblib.
-    verbose : int, default=0
-        Say on the way how many targets are done, as in joblib.
+    verbose : int or callable, default=0
+        Print how many targets are done, as joblib does; or a callable that gets the number of targets
+        done, the number of all, and the name of the last one.
 
     Returns
     -------
@@ -97,7 +102,7 @@ def evaluate(
     ------
     InvalidInputError
         If there are fewer than two domains, a target is not one of them, shapes do not match, the order
-        or the scoring is not known, or the domains other than a target hold one class only.
+        or the scoring is not known, or there is one class only, also without one of the targets.
 
     Examples
     --------
@@ -122,10 +127,51 @@ def evaluate(
     settings = _Settings(
         order, batch_size, metric, 1 if order == "as_is" else n_seeds, random_state, classifier
     )
-    jobs = [delayed(_leave_out)(model, problem, name, settings) for name in problem.targets(targets)]
-    found = Parallel(n_jobs=n_jobs, verbose=verbose)(jobs)
+    work = partial(_leave_out, model, problem, settings)
+    found = for_each(work, problem.targets(targets), n_jobs=n_jobs, verbose=verbose)
     name = scoring if isinstance(scoring, str) else getattr(scoring, "__name__", "score")
     return Evaluation(tuple(score for scores in found for score in scores), name, order, batch_size)
+
+
+def for_each(
+    work: Callable[[Any], Any], domains: list[Any], *, n_jobs: int | None, verbose: Any = 0
+) -> list[Any]:
+    """Do some work for each domain, several at a time; return what it gave, in order.
+
+    Warnings are collected from all processes and issued here, each once.
+
+    Parameters
+    ----------
+    work : callable
+        Takes a domain.
+    domains : list
+    n_jobs, verbose
+        As in :func:`evaluate`.
+    """
+    progress = verbose if callable(verbose) else None
+    parallel = Parallel(
+        n_jobs=n_jobs, verbose=0 if progress else verbose, return_as="generator_unordered"
+    )
+    found: dict[int, Any] = {}
+    heard: dict[tuple[type[Warning], str], None] = {}
+    for number, result, warned in parallel(
+        delayed(_collect_warnings)(work, number, domain) for number, domain in enumerate(domains)
+    ):
+        found[number] = result
+        heard |= dict.fromkeys(warned)
+        if progress is not None:
+            progress(len(found), len(domains), str(domains[number]))
+    for category, words in heard:
+        warnings.warn(words, category, stacklevel=3)
+    return [found[number] for number in range(len(domains))]
+
+
+def _collect_warnings(
+    work: Callable[[Any], Any], number: int, domain: Any
+) -> tuple[int, Any, list[tuple[type[Warning], str]]]:
+    with warnings.catch_warnings(record=True) as heard:
+        result = work(domain)
+    return number, result, [(one.category, str(one.message)) for one in heard]
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +191,7 @@ class _Problem:
                 f"sample_domain must name two domains or more, one to leave out and one to learn from; "
                 f"all rows belong to {domains[0]!r}"
             )
+        check_classes(np.unique(self.y))
         targets = domains if wanted is None else list(np.ravel(wanted).tolist())
         for name in targets:
             if name not in domains:
@@ -155,8 +202,8 @@ class _Problem:
             classes = np.unique(self.y[self.domain != name])
             if len(classes) < 2:
                 raise InvalidInputError(
-                    f"without the domain {name!r} there is one class only, {classes.tolist()[0]!r}: "
-                    f"leave it out of targets, or give a domain with other classes"
+                    f"without the domain {name!r} there is only one class, {classes.tolist()[0]!r}: add "
+                    "a domain with other classes, or do not evaluate this one"
                 )
         return targets
 
@@ -187,7 +234,7 @@ def _column(values: Any, name: str, n: int) -> Any:
     return column
 
 
-def _leave_out(model: Any, problem: _Problem, target: Any, settings: _Settings) -> list[DomainScore]:
+def _leave_out(model: Any, problem: _Problem, settings: _Settings, target: Any) -> list[DomainScore]:
     """Return the scores of one target, in as many orders as there are seeds."""
     flows = problem.domain == target
     known, mine = np.flatnonzero(~flows), np.flatnonzero(flows)

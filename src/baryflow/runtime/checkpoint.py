@@ -12,10 +12,11 @@ the model that they all began with.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
@@ -30,6 +31,7 @@ KIND = "checkpoint"
 #: Seconds after which a folder that is in use is tried again.
 _LOOK_AGAIN = 0.1
 _NAMES = re.compile(r"(snapshot|journal)-(\d{8})\.(bary|log)")
+_OWN = ("model.bary", "options.json", "lock")
 
 
 @dataclass
@@ -52,6 +54,20 @@ class Standing:
     cursor: dict[str, Any] | None = None
     counts: dict[str, int] = field(default_factory=dict)
     outputs: dict[str, int] = field(default_factory=dict)
+
+
+def is_checkpoint_file(path: Path) -> bool:
+    """Return whether a file in the folder of a checkpoint would be one of its own.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    bool
+    """
+    return path.name in _OWN or _NAMES.fullmatch(path.name) is not None
 
 
 class Checkpoint:
@@ -107,6 +123,36 @@ class Checkpoint:
             container.write_bytes(path, model)
             return model
         return path.read_bytes()
+
+    def keep_options(self, options: Mapping[str, Any]) -> None:
+        """Keep the options that shape results, or check that they are those the folder was made with.
+
+        Parameters
+        ----------
+        options : mapping of str → str, number or None
+            By their names on the command line, without hyphens before them; None: not given.
+
+        Raises
+        ------
+        InvalidInputError
+            If one of them is another now.
+        FileFormatError
+            If those that were kept cannot be read.
+        """
+        path = self.folder / "options.json"
+        if self.is_new or not path.exists():
+            container.write_bytes(path, json.dumps(dict(options), indent=1).encode())
+            return
+        try:
+            kept = dict(json.loads(path.read_bytes()))
+        except (ValueError, TypeError) as error:
+            raise FileFormatError(f"{path} is damaged: use another folder ({error})") from error
+        for name, value in options.items():
+            if name in kept and kept[name] != value:
+                raise InvalidInputError(
+                    f"cannot resume {_option(name, value)}: {self.folder} was made "
+                    f"{_option(name, kept[name])}; use the same value, or another folder"
+                )
 
     def recover(self, go_back: Callable[[Standing], None]) -> Iterator[Batch] | None:
         """Go back to the newest snapshot that can be read, and return the batches that came after it.
@@ -256,6 +302,10 @@ class Checkpoint:
         if self._journal is not None:
             self._journal.close()
         self._lock.close()
+
+
+def _option(name: str, value: Any) -> str:
+    return f"without --{name}" if value is None else f"with --{name} {value}"
 
 
 def _pack(standing: Standing, skip: int) -> bytes:

@@ -4,7 +4,7 @@
 kind                    what it tells
 ======================  =====================================================================
 ``batch``               rows of a batch, how far to trust it, which source the target resembles
-``quarantine``          a row that could not be used, and why
+``quarantine``          a row that could not be used, or on which the model failed, and why
 ``column``              a column that is not as it should be
 ``drift``               the target is no longer what it was
 ``checkpoint``          everything up to here is on disk

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections import OrderedDict
@@ -80,15 +81,70 @@ class Fleet:
         Returns
         -------
         Followed
+
+        Raises
+        ------
+        OSError
+            If another one has to be written out for it and cannot be.
         """
-        found = self._here.get(key)
-        if found is None:
-            found = self._read(key) if key in self._files else self.recipe.begin()
-            self._here[key] = found
-        self._here.move_to_end(key)
-        while len(self._here) > self.most:
+        self.make_room(key)
+        return self._load(key)
+
+    def hold(self, key: str) -> Followed:
+        """Return a machine to be changed, even if no other can be written out for it.
+
+        For a batch that is in the journal already: there is no way back. Call :meth:`make_room` before a
+        batch goes to the journal, so that no more machines than batches on the way exceed the limit.
+
+        Parameters
+        ----------
+        key : str
+
+        Returns
+        -------
+        Followed
+        """
+        with contextlib.suppress(OSError):
+            self.make_room(key)
+        self._changed.add(key)
+        return self._load(key)
+
+    def make_room(self, key: str) -> None:
+        """Write machines out until there is room in memory for this one.
+
+        Parameters
+        ----------
+        key : str
+
+        Raises
+        ------
+        OSError
+            If one cannot be written; it stays in memory.
+        """
+        if key in self._here:
+            self._here.move_to_end(key)
+        while len(self._here.keys() | {key}) > self.most:
             self._write_out(next(iter(self._here)))
-        return found
+
+    def restore(self, key: str, state: FollowedState) -> Followed:
+        """Put a machine in memory back to an earlier state, and return it.
+
+        Parameters
+        ----------
+        key : str
+        state : FollowedState
+
+        Returns
+        -------
+        Followed
+        """
+        self._here[key] = self.recipe.resume(state)
+        return self._here[key]
+
+    def _load(self, key: str) -> Followed:
+        if key not in self._here:
+            self._here[key] = self._read(key) if key in self._files else self.recipe.begin()
+        return self._here[key]
 
     @property
     def most(self) -> int:
@@ -267,7 +323,8 @@ class Fleet:
     def _remove(self, file: str) -> None:
         """Remove a file that is of no use any more, unless a table names it."""
         if file not in self._promised:
-            self._path(file).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # `tidy` tries again
+                self._path(file).unlink(missing_ok=True)
             self._unsynced.discard(self._path(file))
 
     def _read(self, key: str) -> Followed:

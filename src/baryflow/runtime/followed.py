@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -12,17 +11,17 @@ import numpy as np
 from baryflow.drift import DriftMonitor, MonitorState
 from baryflow.estimators.follower import FollowerState
 from baryflow.estimators.online_dadil import OnlineDaDiL
+from baryflow.estimators.rows import InOrder
 from baryflow.estimators.unknown import mark_unknown
 from baryflow.features import FeatureStream, SignalModel
 from baryflow.features.streaming import Position
-from baryflow.runtime.events import Event
-from baryflow.streams import Batch
-from baryflow.validation import Floats, Integers
+from baryflow.runtime.events import Event, tell_rejected
+from baryflow.streams import Batch, Rejected
+from baryflow.streams.batches import RAW_LENGTH
+from baryflow.validation import Floats, Integers, count_of
 
 #: Digits of probabilities and the like: what follows is noise.
 _DIGITS = 6
-#: Sources bring columns in the order in which the model knows them: it need not say this.
-_NAMELESS = "X does not have valid feature names"
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +51,14 @@ class Rows:
             self.values[which], self.positions[which],
             [self.times[i] for i in places], [self.offsets[i] for i in places],
         )  # fmt: skip
+
+    def reject(self, reason: str) -> list[Rejected]:
+        """Return them as rows that cannot be used."""
+        found = []
+        for position, offset, values in zip(self.positions, self.offsets, self.values, strict=True):
+            raw = ",".join("" if np.isnan(value) else repr(float(value)) for value in values)
+            found.append(Rejected(int(position), reason, raw[:RAW_LENGTH], offset))
+        return found
 
 
 def by_key(batch: Batch) -> Iterator[tuple[str, Rows]]:
@@ -142,18 +149,42 @@ class Recipe:
 
 @dataclass
 class Outcome:
-    """What came of some rows: a record for every prediction, events in order, and what was predicted."""
+    """What came of some rows.
+
+    Attributes
+    ----------
+    records : list of dict
+        One for every prediction.
+    events : list of Event
+        In order.
+    features : list of arrays
+        A row of features for each record.
+    rejected : list of Rejected
+        Rows on which the model failed; each has an event, too.
+    unlearned : int
+        Rows that were predicted, but on which the model failed to learn; an event says why.
+    """
 
     records: list[dict[str, Any]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
-    features: list[Floats] = field(default_factory=list)  # a row for each record
+    features: list[Floats] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    unlearned: int = 0
 
     def add(self, more: Outcome) -> Self:
         """Add what came of other rows."""
         self.records += more.records
         self.events += more.events
         self.features += more.features
+        self.rejected += more.rejected
+        self.unlearned += more.unlearned
         return self
+
+    def reject(self, rows: Rows, error: Exception) -> None:
+        """Add rows on which the model failed."""
+        for row in rows.reject(f"it could not be learned from or predicted: {_describe(error)}"):
+            self.rejected.append(row)
+            self.events.append(tell_rejected(row, row.position))
 
 
 @dataclass
@@ -183,6 +214,9 @@ class Followed:
     def take(self, rows: Rows) -> Outcome:
         """Predict rows; whenever a batch of them is full, look for drift in it and learn from it.
 
+        A row on which the model fails is rejected, and a batch from which it fails to learn is left out:
+        the same rows would fail again after a restart. The model is then as it was before them.
+
         Parameters
         ----------
         rows : Rows
@@ -192,19 +226,35 @@ class Followed:
         -------
         Outcome
         """
-        rows, outcome = self._features(rows), Outcome()
+        outcome = Outcome()
+        rows = self._features(rows, outcome)
         while len(rows):
             # Where a batch ends does not depend on how rows were delivered, nor does what is predicted.
             n = max(1, self.recipe.batch_size - len(self.waiting))  # batches may have been larger before
             some, rows = rows.pick(slice(0, n)), rows.pick(slice(n, None))
-            outcome.records += self.predict(some)
-            outcome.features += list(some.values)
-            self.waiting = np.concatenate([self.waiting, some.values])
+            predicted = self._predict_possible(some, outcome)
+            self.waiting = np.concatenate([self.waiting, predicted])
             if len(self.waiting) >= self.recipe.batch_size:
-                outcome.events += self.learn(int(some.positions[-1]))
+                outcome.add(self.learn(int(some.positions[-1])))
         return outcome
 
-    def learn(self, position: int) -> list[Event]:
+    def _predict_possible(self, rows: Rows, outcome: Outcome) -> Floats:
+        """Predict all rows that can be, and return them; find the others by halving."""
+        try:
+            outcome.records += self.predict(rows)
+        except MemoryError:
+            raise
+        except Exception as error:
+            if len(rows) == 1:
+                outcome.reject(rows, error)
+                return rows.values[:0]
+            half = len(rows) // 2
+            parts = rows.pick(slice(0, half)), rows.pick(slice(half, None))
+            return np.concatenate([self._predict_possible(part, outcome) for part in parts])
+        outcome.features += list(rows.values)
+        return rows.values
+
+    def learn(self, position: int) -> Outcome:
         """Look for drift in the rows that are waiting, and learn from them, however few.
 
         Parameters
@@ -214,18 +264,25 @@ class Followed:
 
         Returns
         -------
-        list of Event
+        Outcome
+            Events, and how many rows the model failed to learn from.
         """
         if not len(self.waiting):
-            return []
-        model, rows = self.model, self.waiting
-        events = [] if self.monitor is None else self._watch(self.monitor, rows, position)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
-            warnings.filterwarnings("ignore", message=_NAMELESS)
-            model.partial_fit(rows)
+            return Outcome()
+        model, rows, events = self.model, self.waiting, list[Event]()
         self.waiting = rows[:0]
-        events += [Event("column", position, str(warning.message)) for warning in caught]
+        try:
+            if self.monitor is not None:
+                events += self._watch(self.monitor, rows, position)
+            found = model.absorb(InOrder(rows))
+        except MemoryError:
+            raise
+        except Exception as error:
+            words = f"{len(rows)} rows were predicted, but could not be learned from: {_describe(error)}"
+            events.append(Event("warning", position, words, {"rows": len(rows)}))
+            return Outcome(events=events, unlearned=len(rows))
+        if found:
+            events.append(Event("column", position, found))
         nearest = max(model.resemblance_, key=lambda name: model.resemblance_[name], default=None)
         details = {
             "rows": len(rows),
@@ -233,8 +290,10 @@ class Followed:
             "reliability": _rounded(model.reliability_),
             "resemblance": {str(k): _rounded(v) for k, v in model.resemblance_.items()},
         }
-        words = f"{len(rows)} rows, reliability {model.reliability_:.0%}, most like {nearest}"
-        return [*events, Event("batch", position, words, details)]
+        words = (
+            f"{count_of(len(rows), 'row')}, reliability {model.reliability_:.0%}, most like {nearest}"
+        )
+        return Outcome(events=[*events, Event("batch", position, words, details)])
 
     def predict(self, rows: Rows) -> list[dict[str, Any]]:
         """Return a record for every row of features: what the model says before it learns from it.
@@ -247,10 +306,8 @@ class Followed:
         -------
         list of dict
         """
-        model = self.model
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=_NAMELESS)
-            probabilities, novelty = model.predict_proba(rows.values), model.novelty(rows.values)
+        model, values = self.model, InOrder(rows.values)
+        probabilities, novelty = model.predict_proba(values), model.novelty(values)
         best = probabilities.argmax(axis=1)
         labels: Any = model.classes_[best]
         if model.unknown is not None:
@@ -273,20 +330,27 @@ class Followed:
             )
         ]
 
-    def _features(self, rows: Rows) -> Rows:
+    def _features(self, rows: Rows, outcome: Outcome) -> Rows:
         """Return the rows of features whose windows these rows complete."""
         if self.stream is None:
             return rows
-        found = [self.stream.push(row) for row in rows.values]
-        full = [i for i, features in enumerate(found) if features is not None]
-        values = np.array([found[i] for i in full]).reshape(len(full), self.model.n_features_in_)
-        picked = rows.pick(full)
+        found: dict[int, Floats] = {}
+        for i, row in enumerate(rows.values):
+            try:
+                features = self.stream.push(row)
+            except MemoryError:
+                raise
+            except Exception as error:
+                outcome.reject(rows.pick([i]), error)
+                continue
+            if features is not None:
+                found[i] = features
+        values = np.array([*found.values()]).reshape(len(found), self.model.n_features_in_)
+        picked = rows.pick([*found])
         return Rows(values, picked.positions, picked.times, picked.offsets)
 
     def _watch(self, monitor: DriftMonitor, values: Floats, position: int) -> list[Event]:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=_NAMELESS)
-            report = monitor.update(values)
+        report = monitor.update(InOrder(values))
         if not report.drift_detected:
             return []
         details = {"signals": list(report.signals), "since": report.since, "action": report.action}
@@ -306,6 +370,11 @@ class Followed:
             self.waiting,
             self.notes,
         )
+
+
+def _describe(error: Exception) -> str:
+    """Return what went wrong, in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _rounded(value: Any) -> float:

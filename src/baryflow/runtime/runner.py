@@ -13,7 +13,8 @@ from baryflow.runtime.checkpoint import Checkpoint, Standing
 from baryflow.runtime.events import Event, tell_rejected
 from baryflow.runtime.fleet import Fleet
 from baryflow.runtime.followed import Followed, Outcome, Recipe, by_key
-from baryflow.streams import Batch, Sink, Source
+from baryflow.streams import Batch, Rejected, Sink, Source
+from baryflow.validation import count_of
 
 #: Batches from one snapshot to the next.
 EVERY = 64
@@ -53,7 +54,8 @@ class Outputs:
 class Totals:
     """How much came and went: ``read`` is ``used`` and ``quarantined`` together.
 
-    Each row used is predicted, unless rows are raw signals: then windows of them are.
+    Each row used is predicted, unless rows are raw signals: then windows of them are. Of the rows used,
+    ``unlearned`` made the model fail when it learned from them.
     """
 
     batches: int = 0
@@ -63,6 +65,7 @@ class Totals:
     quarantined: int = 0
     position: int = 0  # of the last row that was read
     drifts: int = 0
+    unlearned: int = 0
 
 
 @dataclass
@@ -198,9 +201,7 @@ class Runner:
             self._tell(Event("warning", totals.position, notice))
         for row in batch.rejected:
             totals.position = max(totals.position, row.position)
-            if self.outputs.quarantine is not None:
-                record = asdict(row)
-                self.outputs.quarantine.write([record if row.offset else _without(record, "offset")])
+            self._quarantine(row)
             self._tell(tell_rejected(row, totals.position))
         totals.quarantined += len(batch.rejected)
         totals.read += len(batch.rejected) + len(batch.rows)
@@ -214,7 +215,9 @@ class Runner:
             for sink in self.outputs.named().values():
                 sink.flush(sync=False)  # somebody may be waiting for it
         if self.checkpoint is not None and totals.batches % self.every == 0:
-            words = f"{totals.batches} batches, {totals.read} rows are on disk"
+            words = (
+                f"{count_of(totals.batches, 'batch', 'batches')}, {count_of(totals.read, 'row')} on disk"
+            )
             self._tell(Event("checkpoint", totals.position, words, {"batches": totals.batches}))
             if not self._replaying:  # the journal is still needed
                 self._snapshot(self.checkpoint)
@@ -230,16 +233,26 @@ class Runner:
         """Learn from rows that were waiting for more, now that there will be none."""
         for key in self.fleet:
             if len(self.fleet.look(key).waiting):
-                events = self.fleet[key].learn(self.totals.position)
-                self._write(_named(Outcome(events=events), key, self.keyed))
+                found = self.fleet[key].learn(self.totals.position)
+                self._write(_named(found, key, self.keyed))
 
     def _write(self, outcome: Outcome) -> None:
         self.totals.predicted += len(outcome.records)
+        self.totals.used -= len(outcome.rejected)
+        self.totals.quarantined += len(outcome.rejected)
+        self.totals.unlearned += outcome.unlearned
+        for row in outcome.rejected:
+            self._quarantine(row)
         if self.outputs.predictions is not None and outcome.records:
             self.outputs.predictions.write(outcome.records)
         for event in outcome.events:
             self.totals.drifts += event.kind == "drift"
             self._tell(event)
+
+    def _quarantine(self, row: Rejected) -> None:
+        if self.outputs.quarantine is not None:
+            record = asdict(row)
+            self.outputs.quarantine.write([record if row.offset else _without(record, "offset")])
 
     def _tell(self, event: Event) -> None:
         if self.outputs.events is not None:
@@ -293,7 +306,7 @@ class Runner:
         return self._cursor
 
     def _go_back(self, standing: Standing) -> None:
-        if standing.counts.keys() != asdict(Totals()).keys():
+        if not asdict(Totals()).keys() >= standing.counts.keys() >= {"read", "used"}:
             raise InvalidInputError(
                 "the checkpoint is that of a service or of rows sent to one: use another folder"
             )
@@ -333,6 +346,8 @@ def _named(outcome: Outcome, key: str, keyed: bool) -> Outcome:
     return Outcome(
         [{"key": key, **record} for record in outcome.records],
         [event.named(key) for event in outcome.events],
+        rejected=outcome.rejected,
+        unlearned=outcome.unlearned,
     )
 
 

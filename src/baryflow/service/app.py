@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import logging
 import os
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -25,8 +27,11 @@ from baryflow.service.desk import Desk
 from baryflow.service.guard import Guard
 from baryflow.service.limits import Limits
 from baryflow.service.refusals import Refusal, reply
-from baryflow.service.routes import routes
+from baryflow.service.routes import open_routes, routes
 
+_log = logging.getLogger("baryflow.service")
+#: Errors of the operating system for which the state cannot be written.
+_STORAGE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 #: Seconds between two looks whether it is time for a snapshot.
 _TICK = 0.25
 
@@ -50,14 +55,14 @@ def create_app(
     state_dir : path, optional
         Where targets are kept; without it they go with the process.
     token : str, optional
-        Whoever does not send it is refused.
+        Bearer token; every route needs it but health, ``/openapi.json`` and the files of the page.
     limits : Limits, optional
     batch_size : int
         A target's model learns once so many of its rows are waiting.
     drift : {"off", "tell", "forget", "restart"}
         Whether drift is watched for, and what to do about it.
     extra_routes : sequence of routes
-        Tried before the service's own.
+        Tried before the service's own routes. They need the token, too.
 
     Returns
     -------
@@ -77,10 +82,16 @@ def create_app(
         if checkpoint is not None:
             checkpoint.close()
         raise
+    open_ = open_routes()
     app = Starlette(
-        routes=[*extra_routes, *routes()],
-        middleware=[Middleware(Guard, token=token, metrics=desk.metrics)],
-        exception_handlers={Refusal: _refused, HTTPException: _unknown, 500: _failed},
+        routes=[*extra_routes, *routes(), *open_],
+        middleware=[Middleware(Guard, token=token, metrics=desk.metrics, open_routes=open_)],
+        exception_handlers={
+            Refusal: _refused,
+            HTTPException: _unknown,
+            OSError: _cannot_store,
+            500: _failed,
+        },
         lifespan=_life,
     )
     app.router.redirect_slashes = False
@@ -135,9 +146,21 @@ async def _refused(_: Request, error: Exception) -> Response:
 async def _unknown(_: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
-    words = {404: "there is nothing here; /openapi.json says what there is", 405: "not with this method"}
+    words = {
+        404: "no such path: /openapi.json lists the paths",
+        405: "method not allowed: /openapi.json lists the methods",
+    }
     return reply({"error": words.get(error.status_code, error.detail)}, error.status_code, error.headers)
 
 
+async def _cannot_store(_: Request, error: Exception) -> Response:
+    """Answer 507, whatever it was that could not be written."""
+    if not isinstance(error, OSError) or error.errno not in _STORAGE_ERRORS:
+        raise error
+    _log.error("cannot write the state: %s", error)
+    words = f"cannot store the state ({error.strerror}): nothing was changed; free disk space and retry"
+    return reply({"error": words}, 507, {"Retry-After": "10"})
+
+
 async def _failed(_: Request, __: Exception) -> Response:
-    return reply({"error": "something went wrong here; the log of the service says what"}, 500)
+    return reply({"error": "internal error: see the log of the service"}, 500)

@@ -174,10 +174,11 @@ class Parser:
         """
         if _count_brackets(body) > self._brackets:
             raise Refusal(413, f"a request may have {self.most:,} rows: send several")
+        columns = None
         if kind in NDJSON:
             items, batch_id = _lines(body), None
         else:
-            items, batch_id = _fields(_load(body, "the body"))
+            items, batch_id, columns = _fields(_load(body, "the body"))
         if not all(one is None or is_batch_id(one) for one in (batch_id, header_id)):
             raise Refusal(422, f"a batch_id is 1 to 128 characters from ! to ~ ({BATCH_ID})")
         if batch_id is None:
@@ -189,20 +190,47 @@ class Parser:
                 413, f"a request may have {self.most:,} rows, got {len(items):,}: send several"
             )
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        rows, times = self._rows(items)
+        rows, times = self._rows(items, self._order(columns))
         return Posted(rows, [time or now for time in times], batch_id)
 
-    def _rows(self, items: list[Any]) -> tuple[Floats, list[str]]:
+    def _order(self, columns: list[str] | None) -> list[int] | None:
+        """Return where each column of the model stands in rows whose columns have these names.
+
+        Columns that are not those of the model are a conflict rather than bad rows: whoever sends rows
+        has another model in mind, and no row can be better than the next.
+        """
+        if columns is None:
+            return None
+        if len(columns) != self.n_columns and self.columns is None:
+            raise Refusal(409, f"the model has {self.n_columns} columns, got {len(columns)} names")
+        if self.columns is None or columns == self.columns:
+            return None
+        given = set(columns)
+        missing = [name for name in self.columns if name not in given]
+        unknown = [name for name in columns if name not in self._place]
+        for words, names in (("lack", missing), ("have unknown", unknown)):
+            if names:
+                more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+                listed = ", ".join(map(_shown, names[:5]))
+                raise Refusal(409, f"the rows {words} columns: {listed}{more}; nothing was taken")
+        if len(columns) != self.n_columns:
+            twice = next(name for name in columns if columns.count(name) > 1)
+            raise Refusal(409, f"the column {_shown(twice)} is named twice; nothing was taken")
+        return [columns.index(name) for name in self.columns]
+
+    def _rows(self, items: list[Any], order: list[int] | None = None) -> tuple[Floats, list[str]]:
         rows = np.empty((len(items), self.n_columns))
         times = [""] * len(items)
         for i, item in enumerate(items):
-            cells = item
+            cells, named = item, False
             if isinstance(item, dict):
-                cells, times[i] = self._cells(item, i)
+                cells, times[i], named = self._cells(item, i)
             if not isinstance(cells, list):
                 raise _unusable(i, f"expected a list or an object, got {_shown(item)}")
             if len(cells) != self.n_columns:
                 raise _unusable(i, f"expected {self.n_columns} numbers, got {len(cells)}")
+            if order is not None and not named:
+                cells = [cells[j] for j in order]
             if not set(map(type, cells)) <= _NUMBERS:
                 j = next(j for j, cell in enumerate(cells) if type(cell) not in _NUMBERS)
                 raise _unusable(i, f"{self._name(j)} is {_shown(cells[j])}, not a number or null")
@@ -214,22 +242,22 @@ class Parser:
             raise _unusable(i, f"{self._name(j)} is {rows[i, j]:g}: numbers end at ±{LARGEST:g}")
         return rows, times
 
-    def _cells(self, item: dict[str, Any], i: int) -> tuple[Any, str]:
-        """Return the cells of a row that is an object, and its time."""
+    def _cells(self, item: dict[str, Any], i: int) -> tuple[Any, str, bool]:
+        """Return the cells of a row that is an object, its time, and whether cells go by name."""
         place = self._place
         time = item.get("time", "") if "time" not in place else ""
         if not isinstance(time, str) or not _is_time(time):
             words = f"its time is {_shown(time)}: expected text of {TIME_LENGTH} characters at most"
             raise _unusable(i, words)
         if "values" in item and "values" not in place and item.keys() <= {"values", "time"}:
-            return item["values"], time
+            return item["values"], time, False
         if self.columns is None:
             raise _unusable(i, 'the model knows no names of columns: send lists, or {"values": […]}')
         unknown = [name for name in item if name not in place and name != "time"]
         if unknown:
             names = ", ".join(self.columns[:5]) + (", …" if self.n_columns > 5 else "")
             raise _unusable(i, f"there is no column {_shown(unknown[0])}; columns are {names}")
-        return [item.get(name) for name in self.columns], time
+        return [item.get(name) for name in self.columns], time, True
 
     def _name(self, j: int) -> str:
         return f"column {j + 1}" if self.columns is None else f"column {self.columns[j]!r}"
@@ -268,18 +296,24 @@ def _lines(body: bytes) -> list[Any]:
     return [_load(line, f"line {number}") for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def _fields(content: Any) -> tuple[list[Any], str | None]:
+def _fields(content: Any) -> tuple[list[Any], str | None, list[str] | None]:
     if not isinstance(content, dict):
         raise Refusal(422, f'expected an object {{"rows": […]}}, got {_shown(content)}')
-    unknown = content.keys() - {"rows", "batch_id"}
+    unknown = content.keys() - {"rows", "batch_id", "columns"}
     if unknown:
-        raise Refusal(422, f"{_shown(min(unknown))} is not known here: there are rows and batch_id")
-    rows, batch_id = content.get("rows"), content.get("batch_id")
+        raise Refusal(
+            422, f"{_shown(min(unknown))} is not known here: there are rows, columns and batch_id"
+        )
+    rows, batch_id, columns = (content.get(name) for name in ("rows", "batch_id", "columns"))
     if not isinstance(rows, list):
         raise Refusal(422, f"rows must be a list of rows, got {_shown(rows)}")
     if batch_id is not None and not isinstance(batch_id, str):
         raise Refusal(422, f"batch_id must be text, got {_shown(batch_id)}")
-    return rows, batch_id
+    if columns is not None and not (
+        isinstance(columns, list) and all(isinstance(name, str) for name in columns)
+    ):
+        raise Refusal(422, f"columns must be a list of names, got {_shown(columns)}")
+    return rows, batch_id, columns
 
 
 def _is_time(text: str) -> bool:

@@ -57,6 +57,8 @@ class Desk:
         if answer is None:
             self._speeds.pop(name, None)
             self._pictures.pop(name, None)
+        elif "quarantined" in answer:
+            self.metrics.quarantined += 1
         else:
             self.metrics.rows += answer["rows"]
             self.metrics.batches += 1

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-#: Names of targets: they stand in paths and in lines of metrics. None is a folder or a hidden file.
-NAME = r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}"
+from baryflow.validation import TARGET_NAME as NAME
+from baryflow.validation import is_target_name as is_name
+
+__all__ = ["BATCH_ID", "NAME", "TIME_LENGTH", "Limits", "is_batch_id", "is_name"]
+
 #: Ids of batches: what can be seen, and stands in a header.
 BATCH_ID = r"[!-~]{1,128}"
 #: Characters of a time, at most.
 TIME_LENGTH = 64
 
-_NAME, _BATCH_ID = re.compile(NAME), re.compile(BATCH_ID)
+_BATCH_ID = re.compile(BATCH_ID)
 
 
 @dataclass(frozen=True)
@@ -59,20 +62,6 @@ class Limits:
     snapshot_every: int = 256
     snapshot_seconds: float = 60.0
     target_metrics: int = 0
-
-
-def is_name(name: str) -> bool:
-    """Tell whether a target can have this name.
-
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    bool
-    """
-    return _NAME.fullmatch(name) is not None
 
 
 def is_batch_id(text: str) -> bool:

@@ -7,11 +7,13 @@ nothing grows.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from baryflow.service.refusals import busy, to_json
 
+_log = logging.getLogger("baryflow.service")
 #: Seconds between two messages to a listener, at least.
 PACE = 0.2
 #: Seconds of silence after which a comment says that the line is alive.
@@ -122,6 +124,8 @@ class Hub:
                 async for part in message(slot, describe):
                     yield part
                 await asyncio.sleep(PACE)
+        except OSError as error:  # too late for another status: the reader connects again
+            _log.error("cannot read %s for a live update: %s", name, error)
         finally:
             slots = self._slots[name]
             slots.remove(slot)

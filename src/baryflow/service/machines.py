@@ -7,8 +7,11 @@ would hear what another one's columns are like.
 
 from __future__ import annotations
 
+import copy
 import logging
+import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,11 @@ import numpy as np
 from baryflow import container
 from baryflow.exceptions import InvalidInputError
 from baryflow.persistence import open_content
-from baryflow.runtime import Checkpoint, Event, Fleet, Followed, Outcome, Recipe
+from baryflow.runtime import Checkpoint, Fleet, Followed, Outcome, Recipe
 from baryflow.runtime.checkpoint import Standing
 from baryflow.runtime.followed import by_key
-from baryflow.service.notes import answer_of, note, rows_of
+from baryflow.service.notes import answer_of, note, note_quarantined, rows_of
+from baryflow.service.quarantine import Quarantine
 from baryflow.service.summaries import summarize
 from baryflow.streams import Batch
 
@@ -52,9 +56,11 @@ class Machines:
         folder = None
         if checkpoint is not None:
             recipe, folder = _begun_with(recipe, checkpoint), checkpoint.machines
+            checkpoint.keep_options({"batch": recipe.batch_size, "drift": recipe.drift})
         self.recipe = recipe
         self.summaries: dict[str, Summary] = {}
         self._fleet = Fleet(recipe, folder, most)
+        self._quarantine = Quarantine(None if checkpoint is None else checkpoint.folder)
 
     @property
     def n_in_memory(self) -> int:
@@ -95,6 +101,8 @@ class Machines:
     def prepare(self, name: str, batch_id: str | None) -> tuple[int, dict[str, Any] | None]:
         """Return how many rows a target has, and the answer to a batch that it knows already.
 
+        It also makes room in memory for the target, as long as the batch can still be refused.
+
         Parameters
         ----------
         name : str
@@ -104,45 +112,66 @@ class Machines:
         -------
         rows : int
         answer : dict or None
+
+        Raises
+        ------
+        OSError
+            If another target has to be written out for this one, and the disk is full.
         """
+        self._fleet.make_room(name)
         found = self.look(name)
         if found is None:
             return 0, None
         return rows_of(found), None if batch_id is None else answer_of(found, batch_id)
 
     def take(self, batch: Batch) -> dict[str, Any]:
-        """Carry out what a batch of the log says.
+        """Apply a batch of the journal.
+
+        A batch on which the model fails is quarantined: the target goes back to what it was before, and
+        its rows are counted but neither predicted nor learned from.
 
         Parameters
         ----------
         batch : Batch
-            Rows of one target, or that it is deleted.
+            Rows of one target, or its deletion.
 
         Returns
         -------
         dict
-            The answer to whoever sent it.
+            The answer to the client; with ``quarantined``, the reason, if the model failed.
         """
         name = batch.cursor["target"]
         if batch.cursor.get("delete"):
             self._fleet.forget(name)
             self.summaries.pop(name, None)
             return {"target": name, "deleted": True}
-        first, last = int(batch.positions[0]), int(batch.positions[-1])
-        followed = self._fleet[name]
+        followed = self._fleet.hold(name)
+        reason = self._quarantine.reason(batch)
+        if reason is None:
+            notes = dict(followed.notes)
+            before = copy.deepcopy(replace(followed.state(), notes={}))
+            try:
+                answer = self._apply(batch, followed)
+            except Exception as error:
+                followed = self._fleet.restore(name, replace(before, notes=notes))
+                reason = f"{type(error).__name__}: {error}"
+                _log.exception("the model of %s failed; the batch is quarantined", name)
+                self._quarantine.add(batch, reason)
+        if reason is not None:
+            # The rows that wait to be learned from may be the cause: they would make each batch fail.
+            followed.waiting = followed.waiting[:0]
+            answer = note_quarantined(followed, batch, reason)
+            self.summaries[name] = summarize(followed)
+        return {"target": name, **answer}
+
+    def _apply(self, batch: Batch, followed: Followed) -> dict[str, Any]:
         outcome = Outcome()
         for _, rows in by_key(batch):
-            try:
-                outcome.add(followed.take(rows))
-            except Exception as error:
-                # It is in the log and would fail again: these rows are counted and learned by nobody.
-                _log.exception("rows %d to %d of %s cannot be learned from", first, last, name)
-                followed.waiting = followed.waiting[:0]
-                words = f"rows {first} to {last} could not be learned from: {error}"
-                outcome.add(Outcome(events=[Event("warning", last, words)]))
+            outcome.add(followed.take(rows))
+        first, last = int(batch.positions[0]), int(batch.positions[-1])
         answer = note(followed, batch.cursor.get("batch_id"), first, last, outcome)
-        self.summaries[name] = summarize(followed)
-        return {"target": name, **answer}
+        self.summaries[batch.cursor["target"]] = summarize(followed)
+        return answer
 
     # -- going on --------------------------------------------------------------------------------
 
@@ -268,7 +297,9 @@ def batch_of(name: str, rows: Any, times: list[str], known: int, batch_id: str |
     Batch
     """
     positions = np.arange(known + 1, known + 1 + len(rows), dtype=np.intp)
-    cursor = {"target": name} | ({} if batch_id is None else {"batch_id": batch_id})
+    cursor = {"target": name, "id": uuid.uuid4().hex}
+    if batch_id is not None:
+        cursor["batch_id"] = batch_id
     return Batch(rows, positions, times, [name] * len(rows), [], cursor)
 
 

@@ -58,15 +58,17 @@ class Metrics:
         By (route, method, status).
     seconds : dict of str → Durations
         By route.
-    rows, batches, repeated, drifts, refused : int
-        Rows acknowledged, requests with rows taken, those that had been taken before, drifts seen, and
-        requests with rows that were refused.
+    rows, batches, repeated, drifts, refused, shed, quarantined : int
+        Rows acknowledged, requests with rows taken, those that had been taken before, drifts seen,
+        requests with rows that were refused, incomplete connections closed at the limit, and batches
+        on which the model failed.
     """
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, int]] = Counter()
         self.seconds: dict[str, Durations] = {}
-        self.rows = self.batches = self.repeated = self.drifts = self.refused = 0
+        self.rows = self.batches = self.repeated = self.drifts = self.refused = self.shed = 0
+        self.quarantined = 0
 
     def count(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count a request.
@@ -103,6 +105,8 @@ class Metrics:
             ("baryflow_repeated_batches_total", self.repeated, "Batches that had been taken before."),
             ("baryflow_refused_batches_total", self.refused, "Requests with rows that were refused."),
             ("baryflow_drifts_total", self.drifts, "Drifts seen."),
+            ("baryflow_quarantined_batches_total", self.quarantined, "Batches the model failed on."),
+            ("baryflow_shed_connections_total", self.shed, "Incomplete ones closed at the limit."),
         ):
             lines += family(name, "counter", words, value)
         return lines

@@ -11,6 +11,7 @@ It is kept with the machine (:attr:`~baryflow.runtime.Followed.notes`), in memor
 ``likelihood``  rows learned from and mean log-density of the last rows, after each update
 ``drifts``    the last drifts: row and words
 ``n_drifts``  how many there were
+``quarantined``  the last batches on which the model failed: ``[id, first row, last row, reason]``
 ============  ====================================================================================
 """
 
@@ -19,9 +20,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from baryflow.runtime import Followed, Outcome
+from baryflow.runtime import Event, Followed, Outcome
 from baryflow.service.likelihood import note_likelihood
 from baryflow.service.refusals import to_json
+from baryflow.streams import Batch
 
 #: Batches whose ids are remembered: a client must not have more than this on the way to one target.
 BATCHES = 128
@@ -70,6 +72,9 @@ def answer_of(followed: Followed, batch_id: str) -> dict[str, Any] | None:
         recent = [row for row in followed.notes.get("recent", []) if first <= row["position"] <= last]
         known = [{name: row[name] for name in row if name != "values"} for row in recent]
         answer = _answer(batch_id, first, last, known, [])
+    for known_id, *_, reason in followed.notes.get("quarantined", []):
+        if known_id == batch_id:
+            answer["quarantined"] = reason
     return answer | {"repeated": True}
 
 
@@ -92,13 +97,9 @@ def note(
         The answer to whoever sent it.
     """
     notes = followed.notes
-    notes["rows"] = last
     events = [event.record() for event in outcome.events]
     answer = _answer(batch_id, first, last, outcome.records, events)
-    if batch_id is not None:
-        notes["batches"] = [*notes.get("batches", []), [batch_id, first, last]][-BATCHES:]
-        text = to_json(answer).decode()
-        notes["last"] = text if len(text) <= _ANSWER else ""
+    _note_answer(notes, answer)
     lately = zip(outcome.records[-RECENT:], outcome.features[-RECENT:], strict=True)
     fields = ("position", "time", "label", "probability", "novelty")
     new = [{name: record[name] for name in fields} | {"values": row.copy()} for record, row in lately]
@@ -109,6 +110,39 @@ def note(
         notes["drifts"] = [*notes.get("drifts", []), *drifts][-DRIFTS:]
         notes["n_drifts"] = notes.get("n_drifts", 0) + len(drifts)
     return answer
+
+
+def note_quarantined(followed: Followed, batch: Batch, reason: str) -> dict[str, Any]:
+    """Note that the model failed on a batch.
+
+    Parameters
+    ----------
+    followed : Followed
+    batch : Batch
+    reason : str
+
+    Returns
+    -------
+    dict
+        The answer to the client, with ``quarantined``, the reason.
+    """
+    batch_id, notes = batch.cursor.get("batch_id"), followed.notes
+    first, last = int(batch.positions[0]), int(batch.positions[-1])
+    words = f"rows {first} to {last} are quarantined, the model failed on them: {reason}"
+    event = Event("quarantine", last, words, {"reason": reason})
+    answer = _answer(batch_id, first, last, [], [event.record()])
+    _note_answer(notes, answer)
+    notes["quarantined"] = [*notes.get("quarantined", []), [batch_id, first, last, reason]][-BATCHES:]
+    return answer | {"quarantined": reason}
+
+
+def _note_answer(notes: dict[str, Any], answer: dict[str, Any]) -> None:
+    notes["rows"] = answer["last"]
+    if answer["batch_id"] is not None:
+        place = [answer["batch_id"], answer["first"], answer["last"]]
+        notes["batches"] = [*notes.get("batches", []), place][-BATCHES:]
+        text = to_json(answer).decode()
+        notes["last"] = text if len(text) <= _ANSWER else ""
 
 
 def _answer(

@@ -21,10 +21,12 @@ _SHARES: Schema = {"type": "object", "additionalProperties": {"type": "number"}}
 _TEXTS: Schema = {"type": "array", "items": _TEXT}
 #: Answers that any route may give.
 _REFUSALS = {
+    "400": "The request is malformed.",
     "401": "The token is missing or wrong.",
-    "403": "A page from elsewhere asks.",
-    "421": "Without a token: asked for by a name that is not this machine's.",
-    "503": "The log is being replayed, or the service ends.",
+    "403": "Without a token: the request comes from a page of another origin.",
+    "421": "Without a token: the Host header holds neither localhost nor an IP address.",
+    "503": "The journal is being replayed, or the service is stopping.",
+    "507": "The disk is full, or the state folder cannot be written.",
 }
 
 
@@ -54,7 +56,7 @@ def description(n_columns: int, columns: list[str] | None, limits: Limits) -> di
             "schemas": {
                 "Error": _object({"error": _TEXT}),
                 "Row": _row(n_columns, columns),
-                "Rows": _rows(limits),
+                "Rows": _rows(n_columns, columns, limits),
                 "Prediction": _prediction(),
                 "Answer": _answer(),
                 "Target": _object(_line()),
@@ -86,12 +88,11 @@ def _paths() -> Schema:
         "responses": _responses("What comes of them; they are in the log.", _reference("Answer"), {
             "400": "The body is not JSON.",
             "408": "The body came too slowly.",
-            "409": "There are too many targets.",
+            "409": "There are too many targets, or the columns are not those of the model.",
             "413": "The body has too many bytes or rows.",
             "415": "The body is not of a known type.",
-            "422": "A row cannot be used, or the name or id cannot be one; nothing was taken.",
+            "422": "A row, the name or the id is invalid, or the model failed on the rows.",
             "429": "Too many requests are waiting.",
-            "507": "There is no room for the log.",
         }),
     }  # fmt: skip
     some = {"type": "object"}
@@ -106,7 +107,7 @@ def _paths() -> Schema:
                 "operationId": "delete_target",
                 "summary": "Forget a target.",
                 "responses": {"204": {"description": "It is gone."}}
-                | _refusals(wrong | {"507": "There is no room for the log."}),
+                | _refusals(wrong),
             },
         },
         f"{one}/picture": {"parameters": [name], "get": _get(
@@ -133,9 +134,14 @@ def _row(n_columns: int, columns: list[str] | None) -> Schema:
     return {"anyOf": forms}
 
 
-def _rows(limits: Limits) -> Schema:
+def _rows(n_columns: int, columns: list[str] | None, limits: Limits) -> Schema:
     many = {"type": "array", "items": _reference("Row"), "minItems": 1, "maxItems": limits.rows}
-    found = _object({"rows": many, "batch_id": _ID | {"type": ["string", "null"]}})
+    names: Schema = {
+        "type": ["array", "null"], "minItems": n_columns, "maxItems": n_columns,
+        "items": _TEXT if columns is None else {"enum": columns}, "uniqueItems": columns is not None,
+        "description": "Names of the columns of rows that are lists, if they are in another order.",
+    }  # fmt: skip
+    found = _object({"rows": many, "columns": names, "batch_id": _ID | {"type": ["string", "null"]}})
     return found | {"required": ["rows"], "additionalProperties": False}
 
 

@@ -24,7 +24,7 @@ _DIGITS = 15
 
 
 def routes() -> list[BaseRoute]:
-    """Return the routes.
+    """Return the routes that need the token, if there is one.
 
     Returns
     -------
@@ -41,6 +41,17 @@ def routes() -> list[BaseRoute]:
         Route("/v1/live", get_live),
         Route(f"{one}/live", get_target_live),
         Route("/metrics", get_metrics),
+    ]
+
+
+def open_routes() -> list[BaseRoute]:
+    """Return the routes that never need the token: health, the description and the files of the page.
+
+    Returns
+    -------
+    list of routes
+    """
+    return [
         Route("/healthz", get_health),
         Route("/readyz", get_readiness),
         Route("/openapi.json", get_description),
@@ -75,7 +86,7 @@ async def post_rows(request: Request) -> Response:
             posted = await asyncio.to_thread(desk.parser.parse, body, kind, header)
             del body
         answer = await desk.targets.take(name, posted)
-    except Refusal:
+    except (Refusal, OSError):
         desk.metrics.refused += 1
         raise
     desk.metrics.repeated += answer["repeated"]

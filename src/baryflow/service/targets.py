@@ -27,8 +27,6 @@ from baryflow.service.refusals import Refusal, busy
 
 _log = logging.getLogger("baryflow.service")
 Value = TypeVar("Value")
-#: Seconds after which it is tried again to make room in memory.
-_AGAIN = 0.5
 #: Called on the event loop with the name of a target and what came of its rows; None: it is gone.
 Listener = Callable[[str, "dict[str, Any] | None"], None]
 
@@ -111,7 +109,7 @@ class Targets:
             await asyncio.wait([self._snapshot])
         try:
             if was == "ready" and self._since:
-                await self.snapshot()
+                await self._try_snapshot()
         finally:
             if self.log is not None:
                 await self.log.close()
@@ -143,7 +141,9 @@ class Targets:
         Raises
         ------
         Refusal
-            If there are too many targets or requests, or no room on the disk.
+            If there are too many targets or requests, or the model fails on these rows.
+        OSError
+            If there is no room on the disk; nothing is taken.
         """
         self.require_ready()
         if self.n_inside >= self.limits.requests:
@@ -166,12 +166,18 @@ class Targets:
         try:
             async with self._turn(name):
                 rows, answer = await self._compute(self.machines.prepare, name, posted.batch_id)
-                if answer is not None:
-                    return {"target": name, **answer}
-                batch = batch_of(name, posted.rows, posted.times, rows, posted.batch_id)
-                answer = await self._carry_out(batch)
-                self._listen(name, answer)
-                return answer
+                if answer is None:
+                    batch = batch_of(name, posted.rows, posted.times, rows, posted.batch_id)
+                    answer = await self._carry_out(batch)
+                    self._listen(name, answer)
+                if "quarantined" in answer:
+                    raise Refusal(
+                        422,
+                        f"rows {answer['first']} to {answer['last']} of {name} (batch_id "
+                        f"{posted.batch_id}) are quarantined, the model failed on them "
+                        f"({answer['quarantined']}): see the log of the service, do not send them again",
+                    )
+                return {"target": name, **answer}
         finally:
             self.n_inside -= 1
             self._new.discard(name)
@@ -187,6 +193,8 @@ class Targets:
         ------
         Refusal
             If there is none of this name.
+        OSError
+            If there is no room on the disk; it is still there.
         """
         self.require_ready()
         await self._whole(self._delete(name))
@@ -235,31 +243,13 @@ class Targets:
     async def _carry_out(self, batch: Any) -> dict[str, Any]:
         """Put a batch into the log, then do what it says."""
         if self.log is not None:
-            try:
-                await self.log.append(batch)
-            except OSError as error:
-                _log.error("the log cannot be written: %s", error)
-                raise Refusal(
-                    507, f"the log cannot be written ({error.strerror}): nothing was taken, make room",
-                    {"Retry-After": "10"},
-                ) from error  # fmt: skip
-        answer = await self._do(batch)
+            await self.log.append(batch)
+        answer = await self._compute(self.machines.take, batch)
         if not self._since:
             self._first_since = time.monotonic()
         self._since += 1
         self.consider_snapshot()
         return answer
-
-    async def _do(self, batch: Any) -> dict[str, Any]:
-        """Do what the log says; if there is no room to write another target out for it, later."""
-        while True:
-            try:
-                return await self._compute(self.machines.take, batch)
-            except OSError as error:  # who comes next must find these rows counted, as after a kill
-                if self.state != "ready":
-                    raise
-                _log.error("no target can be written out: %s; trying again", error)
-                await asyncio.sleep(_AGAIN)
 
     @asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[None]:
@@ -297,8 +287,9 @@ class Targets:
     async def _try_snapshot(self) -> None:
         try:
             await self.snapshot()
-        except Exception:  # the log still has everything
-            _log.exception("no snapshot can be made")
+        except Exception as error:
+            words = "cannot write a snapshot: %s; the journal still holds everything"
+            _log.error(words, error, exc_info=not isinstance(error, OSError))
             self._since = max(self._since, 1)  # try again later
         finally:
             self._snapshot = None

@@ -36,6 +36,15 @@ def require_parquet() -> Any:
     return pa
 
 
+def damaged_parquet(path: Any, error: Exception) -> InvalidInputError:
+    """Return the error for a file that cannot be read as Parquet, with the first line of the reason."""
+    reason = (str(error).splitlines() or [""])[0].strip().rstrip(".")
+    return InvalidInputError(
+        f"{path} cannot be read as Parquet, it is damaged or incomplete: write it again, or leave it "
+        f"out ({reason[:100]})"
+    )
+
+
 class ColumnReader(ABC):
     """Reads blocks of a file that holds columns of values."""
 
@@ -155,8 +164,10 @@ class ParquetReader(ColumnReader):
         pyarrow = require_parquet()
         try:
             self._file = pyarrow.parquet.ParquetFile(path)
-        except pyarrow.ArrowInvalid as error:
-            raise InvalidInputError(f"{path} is not a complete Parquet file: {error}") from error
+        except (FileNotFoundError, PermissionError):
+            raise
+        except (pyarrow.ArrowException, OSError) as error:
+            raise damaged_parquet(path, error) from error
         self._arrow = pyarrow
         self._left: Any = None  # unpacked, not yet taken
         try:
@@ -177,7 +188,10 @@ class ParquetReader(ColumnReader):
         parts, missing = [], stop - start
         while missing > 0:
             if self._left is None or not self._left.num_rows:
-                self._left = next(self._unpacked)
+                try:
+                    self._left = next(self._unpacked)
+                except (self._arrow.ArrowException, OSError) as error:
+                    raise damaged_parquet(self._name, error) from error
             part = self._left.slice(0, missing)
             self._left = self._left.slice(part.num_rows)
             missing -= part.num_rows

@@ -106,7 +106,8 @@ def read_table(
     Raises
     ------
     InvalidInputError
-        If columns are missing from a file, there are no rows with labels, or no numbers.
+        If columns are missing from a file, a file has no rows, or there are no rows with labels, or no
+        numbers.
 
     Examples
     --------
@@ -121,17 +122,20 @@ def read_table(
     if not files:
         raise InvalidInputError("files must name at least one file, got none")
     if domain is not None and domain_from_file:
-        raise InvalidInputError("domain and domain_from_file exclude each other; leave out one of them")
+        raise InvalidInputError("domain and domain_from_file exclude each other: leave out one")
     texts = [label, *([] if domain is None else [domain]), *([] if time is None else [time])]
     with ExitStack() as opened:
         readers = _open_all(files, Selection(None, texts, list(ignore)), opened)
         columns = _match_columns(files, readers, ignore)
         heap = _Heap(columns, has_domain=domain is not None, has_time=time is not None)
         for name, file, reader in zip(_domain_names(files), files, readers, strict=True):
+            before = heap.read
             while (block := reader.block(_BLOCK, None)) is not None:
                 heap.add(block, reader.chosen, str(file), name if domain_from_file else "")
                 if progress is not None:
                     progress(heap.read)
+            if heap.read == before:
+                raise InvalidInputError(f"{file} has no rows: leave it out, or add rows to it")
     unnamed = {f"(column {j + 1})": "has no name" for j, one in enumerate(readers[0].columns) if not one}
     return heap.to_table(len(files), {**dict.fromkeys(ignore, "is to be ignored"), **unnamed}, label)
 

@@ -4,10 +4,13 @@ import { $, chance, count, make, number, percent } from "./words.js";
 
 const section = (title, note, body) => [make("h3", { textContent: title }), ...(note ? [make("p", { className: "note", textContent: note })] : []), make("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: title }, body)];
 
-const grid = (head, rows) => make("table", {},
-  make("thead", {}, make("tr", {}, ...head.map((name, i) => make("th", { scope: "col", textContent: name, className: i ? "n" : "" })))),
-  make("tbody", {}, ...rows.map(([first, ...rest]) => make("tr", {}, make("th", { scope: "row", textContent: first }),
-    ...rest.map((cell) => (cell instanceof Node ? make("td", { className: "n" }, cell) : make("td", { className: "n", textContent: cell })))))));
+// Roles are spelled out: where the style stacks the cells of a narrow table, browsers forget that it is one.
+const grid = (head, rows) => make("table", { role: "table", className: head.length > 2 ? "many" : "" },
+  make("thead", { role: "rowgroup" }, make("tr", { role: "row" },
+    ...head.map((name, i) => make("th", { role: "columnheader", scope: "col", textContent: name, className: i ? "n" : "" })))),
+  make("tbody", { role: "rowgroup" }, ...rows.map(([first, ...rest]) => make("tr", { role: "row" },
+    make("th", { role: "rowheader", scope: "row", textContent: first }),
+    ...rest.map((cell) => make("td", { role: "cell", className: "n" }, cell))))));
 
 const prepared = new Map();
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
+from concurrent.futures import Future
 from typing import Any, Protocol
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams.addresses import Address, Credentials
+from baryflow.streams.stopping import Stopping
 
 PORT = 9092
 #: Seconds in which some broker must answer at the start.
@@ -19,6 +22,8 @@ _LOOK = 1.0
 _ANSWER = 0.3
 #: Seconds in which the same notice is not given twice.
 _REPEAT = 60.0
+#: Seconds for which the id of a topic is asked for.
+_TOPIC_ID = 30.0
 _SECURITY = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 #: What a broker answers to those whom it knows and does not let in.
@@ -120,6 +125,45 @@ class Quiet:
         return text.replace(self._password, "***") if self._password else text
 
 
+class TopicId:
+    """The id that the cluster has given to the topic of an address, asked for in the background.
+
+    A topic that is deleted and created again has another id. Old clusters have no ids, and one that is
+    away does not answer: then it is not known.
+
+    Parameters
+    ----------
+    address : Address
+    credentials : Credentials
+    """
+
+    def __init__(self, address: Address, credentials: Credentials) -> None:
+        quiet = {"logger": Quiet(credentials.password), "error_cb": lambda _: None}
+        self._admin: AdminClient | None = AdminClient(settings(address, credentials) | quiet)
+        asked = self._admin.describe_topics(TopicCollection([address.path]), request_timeout=_TOPIC_ID)
+        self._asked: Future[Any] = asked[address.path]
+        self._found: str | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is no answer yet."""
+        return self._admin is not None
+
+    def get(self, timeout: float = 0.0) -> str | None:
+        """Return the id if it is known within so many seconds."""
+        if self._admin is not None:
+            try:
+                found = self._asked.result(timeout)
+            except TimeoutError:
+                return None
+            except KafkaException:
+                found = None
+            text = str(getattr(found, "topic_id", None) or "")
+            self._found = text if text.strip("A") else None  # only zeros: none was given
+            self._admin = None  # lets go of its connections
+        return self._found
+
+
 class Watch:
     """Knows from librdkafka's errors whether the cluster is there, and whether it lets us in.
 
@@ -130,6 +174,7 @@ class Watch:
 
     def __init__(self, address: Address) -> None:
         self.address = address
+        self.stopping = Stopping()
         self.notices: list[str] = []
         self._refusal: str | None = None
         self._hint = ""

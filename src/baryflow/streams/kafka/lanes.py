@@ -30,7 +30,9 @@ class Lane:
     held : bool
         Whether the offsets say more than could be found out again.
     restored : bool
-        Whether it goes on with an earlier life: the offsets then are all that was read.
+        Whether it resumes from the cursor of an earlier life: the offsets then are all that was read.
+    topic_id : str or None
+        Id of the topic to which the offsets belong, if it is known.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Lane:
     offsets: dict[str, int] = field(default_factory=dict)
     held: bool = False
     restored: bool = field(default=False, init=False)
+    topic_id: str | None = field(default=None, init=False)
     since: float = field(default=0.0, init=False)
     _waiting: deque[tuple[str, int, Message]] = field(default_factory=deque, init=False)
 
@@ -67,10 +70,12 @@ class Lane:
                 f"name the topic that was read then, or start anew"
             )
         self.offsets, self.rows.position, self.restored = dict(offsets), position, True
+        self.topic_id = cursor.get("topic_id")
 
     def cursor(self) -> dict[str, Any]:
         """Return where to go on after what was taken."""
-        return {"offsets": dict(self.offsets), "position": self.rows.position}
+        found = {"offsets": dict(self.offsets), "position": self.rows.position}
+        return found if self.topic_id is None else found | {"topic_id": self.topic_id}
 
     def take(self, n: int, notices: list[str]) -> Batch:
         """Return the first `n` messages that wait, as a batch."""

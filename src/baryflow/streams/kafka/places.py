@@ -48,9 +48,11 @@ def find_start(consumer: Consumer, watch: Watch, partition: str, group: str | No
         If nobody says so for a while.
     """
     topic, began = watch.address.path, time.monotonic()
+    watch.stopping.begin()
     while time.monotonic() - began < _PATIENCE:
         known = _find_committed(consumer, watch, place(topic, partition)) if group is not None else -1
         watch.check()
+        watch.stopping.check(str(watch.address))
         if known is not None and known >= 0:
             return known
         if known is not None and start == "earliest":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -52,9 +53,14 @@ class KafkaSink:
             self._let_go()
             raise
 
+    def heed(self, stop: Callable[[], bool]) -> None:
+        """Do not wait long for the broker once `stop` returns True."""
+        self._watch.stopping.stop = stop
+
     def write(self, records: list[dict[str, Any]]) -> None:
         """Send records; wait if too many are on their way."""
         producer = self._open()
+        self._watch.stopping.begin()
         for record in records:
             value = encode_record(record).rstrip("\n").encode()
             key = record.get("key")
@@ -66,6 +72,7 @@ class KafkaSink:
                 except BufferError:
                     producer.poll(0.2)
                     self._check()
+                    self._watch.stopping.check(str(self._watch.address))
                 except KafkaException as error:
                     raise self._refused(error.args[0]) from None
             self.position += len(value)
@@ -79,8 +86,10 @@ class KafkaSink:
         """Send what waits; with `sync`, return once all of it has been acknowledged."""
         producer = self._open()
         producer.poll(0)
+        self._watch.stopping.begin()
         while sync and producer.flush(0.2):
             self._check()
+            self._watch.stopping.check(str(self._watch.address))
         self._check()
 
     def close(self, finished: bool = True) -> None:  # noqa: ARG002 - a message is complete by itself

@@ -13,9 +13,9 @@ from confluent_kafka import Message as Delivered
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.addresses import Address, Credentials
 from baryflow.streams.batches import Batch
-from baryflow.streams.kafka.clients import Quiet, Watch, check_address, settings
+from baryflow.streams.kafka.clients import Quiet, TopicId, Watch, check_address, settings
 from baryflow.streams.kafka.lanes import Lane, name_partition
-from baryflow.streams.kafka.places import find_ends, find_start, places
+from baryflow.streams.kafka.places import find_ends, find_start, place, places
 from baryflow.streams.messages import Messages
 from baryflow.streams.transports import Wanted
 
@@ -25,6 +25,8 @@ _LONGEST_BATCH = 1800
 _SLICE = 0.2
 #: Seconds from one look for new partitions to the next.
 _REFRESH = 60.0
+#: Seconds for which the id of a topic is waited for, if it was known before.
+_IDENTIFY = 5.0
 #: Seconds for which leaving may take; the group notices by itself who is gone.
 _LEAVE = 5.0
 #: Why a group cannot be told how far we are while it shares out its partitions anew.
@@ -33,6 +35,8 @@ _PASSING = (
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.UNKNOWN_MEMBER_ID,
 )
+
+_INSTEAD = "use another checkpoint and another group to read the new one"
 
 Assigned = Callable[[str], dict[str, Any] | None]
 Revoked = Callable[[str], None]
@@ -79,6 +83,7 @@ class KafkaSource:
         self._refreshed = time.monotonic()
         self._lane("")  # also says at once if columns are wrong
         self._watch = Watch(address)
+        self._place = address, credentials
         self._consumer = Consumer(
             settings(address, credentials)
             | {
@@ -103,6 +108,11 @@ class KafkaSource:
         except BaseException:
             self._consumer.close()
             raise
+        self._topic_id = TopicId(*self._place)
+
+    def heed(self, stop: Callable[[], bool]) -> None:
+        """Do not wait long for the broker once `stop` returns True."""
+        self._watch.stopping.stop = stop
 
     # -- where to read ---------------------------------------------------------------------------
 
@@ -142,6 +152,7 @@ class KafkaSource:
     def _begin(self) -> None:
         self._begun = True
         if self._hooks is None:
+            self._identify(wait=True)
             for number in self._partitions:
                 self._enter(self._lanes[""], name_partition(self._topic, number))
             self._fetch()
@@ -178,20 +189,21 @@ class KafkaSource:
         if hooks is None or self._closed or self._failure is not None:
             return
         try:
-            for place in given:
-                name = name_partition(place.topic, place.partition)
+            for one in given:
+                name = name_partition(one.topic, one.partition)
                 cursor = hooks[0](name)
                 lane = self._lane(name)
                 if cursor is not None:
                     lane.restore(cursor, self._topic)
+                self._identify(wait=True)
                 self._enter(lane, name)
             self._fetch()
         except Exception as error:  # raised by read, where it is seen
             self._failure = error
 
     def _revoke(self, _: Consumer, taken: list[TopicPartition]) -> None:
-        for place in taken:
-            self._give_back(name_partition(place.topic, place.partition))
+        for one in taken:
+            self._give_back(name_partition(one.topic, one.partition))
 
     def _give_back(self, name: str) -> None:
         self._next.pop(name, None)
@@ -211,6 +223,7 @@ class KafkaSource:
         came = time.monotonic()
         while True:
             self._raise()
+            self._identify()
             now = time.monotonic()
             tired = self._idle is not None and now - came >= self._idle
             ready = [lane for lane in self._lanes.values() if _is_ready(lane, n, timeout, now, tired)]
@@ -226,6 +239,8 @@ class KafkaSource:
             elif message is not None:
                 self._put(message)
                 came = time.monotonic()
+            else:
+                self._check_ends()
 
     def _put(self, message: Delivered) -> None:
         name = name_partition(message.topic() or "", message.partition() or 0)
@@ -253,9 +268,13 @@ class KafkaSource:
 
     def _refresh(self) -> None:
         """See whether the topic has new partitions; in a group Kafka does that."""
-        if self._hooks is not None or time.monotonic() - self._refreshed < _REFRESH:
+        if time.monotonic() - self._refreshed < _REFRESH:
             return
         self._refreshed = time.monotonic()
+        if not self._topic_id.pending:
+            self._topic_id = TopicId(*self._place)
+        if self._hooks is not None:
+            return
         try:
             found = self._consumer.list_topics(self._topic, timeout=1.0).topics[self._topic]
         except KafkaException:
@@ -285,14 +304,43 @@ class KafkaSource:
             self._watch.check()
             self._watch.tell(f"Kafka says {error.name()}; trying again")
 
-    def _leap(self, name: str) -> None:
-        """Go on behind messages that Kafka has deleted, and say so."""
-        expected, ends = self._next[name], find_ends(self._consumer, self._topic, name)
+    def _identify(self, wait: bool = False) -> None:
+        """Refuse a topic that is not the one read before, as soon as its id is known.
+
+        With `wait`, before anything is read, wait for it if there is one to compare it with.
+        """
+        wait = wait and any(lane.topic_id for lane in self._lanes.values())
+        found = self._topic_id.get(_IDENTIFY if wait else 0.0)
+        if found is None:
+            return
+        for lane in self._lanes.values():
+            if lane.topic_id not in (None, found):
+                raise InvalidInputError(
+                    f"the topic {self._topic} was deleted and recreated since it was read: its id was "
+                    f"{lane.topic_id} and is {found}; {_INSTEAD}"
+                )
+            lane.topic_id = found
+
+    def _check_ends(self) -> None:
+        """Notice a topic that ends before what was read of it, also if no broker complains of that."""
+        for name, expected in self._next.items():
+            # What the last answer has told, without asking; it may be older than what was read.
+            end = self._consumer.get_watermark_offsets(place(self._topic, name), cached=True)
+            if end is not None and 0 <= end[1] < expected:
+                self._require_before(name, find_ends(self._consumer, self._topic, name))
+
+    def _require_before(self, name: str, ends: tuple[int, int] | None) -> None:
+        expected = self._next[name]
         if ends is not None and expected > ends[1]:
             raise InvalidInputError(
-                f"{name} ends at {ends[1]}, but was read up to {expected} before: it was made anew; "
-                f"use another checkpoint and another group"
+                f"{name} ends at {ends[1]}, but was read up to {expected} before: the topic was "
+                f"recreated; {_INSTEAD}"
             )
+
+    def _leap(self, name: str) -> None:
+        """Continue behind messages that Kafka has deleted, and say so."""
+        expected, ends = self._next[name], find_ends(self._consumer, self._topic, name)
+        self._require_before(name, ends)
         if ends is not None and ends[0] > expected:
             self._watch.tell(
                 f"{ends[0] - max(expected, 0)} messages of {name} were deleted before they were read"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from baryflow.exceptions import UnreachableError
@@ -11,6 +12,7 @@ from baryflow.streams.addresses import Address, Credentials
 from baryflow.streams.mqtt.clients import Session
 from baryflow.streams.mqtt.connection import Connection
 from baryflow.streams.sinks import encode_record
+from baryflow.streams.stopping import Stopping
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 ROOM = 10_000
 #: Of them, those that the broker may have without having said so.
 _AHEAD = 100
+#: Seconds after which a sink that waits looks whether it is to stop.
+_SLICE = 0.2
 _REFUSED = 0x80
 
 
@@ -39,7 +43,7 @@ class MqttSink:
         self, address: Address, credentials: Credentials, session: Session, patience: float
     ) -> None:
         self.position = 0
-        self._address, self._patience = address, patience
+        self._address, self._patience, self._stopping = address, patience, Stopping()
         self._changed = threading.Condition()
         self._queue: dict[int, bytes] = {}  # number of a record → its message, until it is confirmed
         self._next = 0  # number of the next record
@@ -48,6 +52,10 @@ class MqttSink:
         self._error: UnreachableError | None = None
         self._connection = Connection(address, credentials, session, self)
         self._connection.start()
+
+    def heed(self, stop: Callable[[], bool]) -> None:
+        """Do not wait long for the broker once `stop` returns True."""
+        self._stopping.stop = stop
 
     def write(self, records: list[dict[str, Any]]) -> None:
         """Send records; they are under way when this returns."""
@@ -83,8 +91,10 @@ class MqttSink:
     def _wait(self, below: int) -> None:
         """Wait until fewer records than so many are under way."""
         until = time.monotonic() + self._patience
+        self._stopping.begin()
         while self._error is None and len(self._queue) >= below:
-            if not self._changed.wait(until - time.monotonic()) and time.monotonic() >= until:
+            self._stopping.check(str(self._address))
+            if not self._changed.wait(_SLICE) and time.monotonic() >= until:
                 raise UnreachableError(
                     f"{self._address}: the broker has not confirmed {len(self._queue)} messages within "
                     f"{self._patience:.0f} s: with a checkpoint nothing is lost; call it again"

@@ -1,0 +1,404 @@
+"""What the command line says about data, options and packages that are not right."""
+
+import re
+import socket
+import sys
+import warnings
+from contextlib import contextmanager
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import baryflow
+from baryflow import OnlineDaDiL
+from baryflow.cli import main
+from baryflow.cli.words import plain_warnings, spoken
+from baryflow.datasets import make_domains
+from baryflow.exceptions import InvalidInputError
+from baryflow.model_selection import evaluate
+from tests.test_container import rewrite
+
+HOW = ["--label", "y", "--domain-from-file", "--jobs", 1]
+P = make_domains(n_sources=3, n_classes=3, n_features=3, n_per_class=12, random_state=0)
+CLASSES = np.array(["normal", "worn", "broken"])
+
+
+def call(*arguments, code=0):
+    """Run a command in this process, with warnings as a user gets them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        result = CliRunner().invoke(main, [str(a) for a in arguments])
+    assert result.exit_code == code, f"{result.stdout}\n{result.stderr}\n{result.exception!r}"
+    assert "Traceback" not in result.stderr
+    return result
+
+
+def frame(source, y=None, columns=("a", "b", "c")):
+    mine = P.domain == source
+    rows = pd.DataFrame(P.X[mine], columns=list(columns))
+    return rows.assign(y=CLASSES[P.y[mine]] if y is None else y)
+
+
+@pytest.fixture
+def sources(tmp_path):
+    """Files of three sources."""
+    paths = [tmp_path / f"pump{source}.csv" for source in (1, 2, 3)]
+    for source, path in zip((1, 2, 3), paths, strict=True):
+        frame(source).to_csv(path, index=False)
+    return paths
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model that has followed a target."""
+    path = tmp_path_factory.mktemp("model") / "m.bary"
+    X = pd.DataFrame(P.X, columns=list("abc"))
+    fitted = OnlineDaDiL(random_state=0, rehearse=False).fit(X, CLASSES[P.y], P.domain)
+    fitted.partial_fit(pd.DataFrame(P.X_target[:32], columns=list("abc"))).save(path)
+    return path
+
+
+# -- text from files --------------------------------------------------------------------------------
+
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+TITLE, BACKWARDS, CSI = "\x1b]0;pwned\x07", "\u202eabc", "\x9b31m"
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    path = tmp_path_factory.mktemp("hostile") / "h.bary"
+    X = pd.DataFrame(P.X, columns=[f"flow{TITLE}", f"level{BACKWARDS}", f"speed{CSI}"])
+    y = np.array([f"normal{TITLE}", f"worn{BACKWARDS}", f"broken{CSI}"])[P.y]
+    plants = np.array(["", f"north{TITLE}", f"south{BACKWARDS}", f"west{CSI}"])[P.domain]
+    OnlineDaDiL(random_state=0, rehearse=False).fit(X, y, plants).save(path)
+    return path
+
+
+def test_escape_codes_in_a_model_are_shown_and_not_obeyed(hostile, tmp_path):
+    (tmp_path / "rows.csv").write_text("a,b,c\n1,2,3\n")
+    shown = [
+        call("inspect", hostile),
+        call("report", hostile),
+        call("run", hostile, tmp_path / "rows.csv", code=1),  # has other columns
+    ]
+    for result in shown:
+        assert not UNSAFE.search(result.stdout + result.stderr)
+        assert r"\x1b]0;pwned\x07" in result.stdout + result.stderr
+
+
+def test_escape_codes_in_a_manifest_are_shown_and_not_obeyed(model, tmp_path):
+    path = tmp_path / "k.bary"
+    path.write_bytes(model.read_bytes())
+    rewrite(path, lambda manifest: manifest | {"version": f"1{TITLE}\ud800", "date": f"now{CSI}"})
+    result = call("inspect", path)
+    assert not UNSAFE.search(result.stdout)
+    assert r"baryflow 1\x1b]0;pwned\x07\ud800" in result.stdout
+    rewrite(path, lambda manifest: manifest | {"kind": f"kind{TITLE}"})
+    assert not UNSAFE.search(call("inspect", path, code=1).stderr)
+
+
+def test_escape_codes_in_labelled_files_are_shown_and_not_obeyed(sources, tmp_path):
+    frame(1, columns=("a", "b", "c")).replace("normal", f"normal{TITLE}").to_csv(sources[0], index=False)
+    result = call("fit", *sources, *HOW, "-o", tmp_path / "m.bary")
+    assert not UNSAFE.search(result.stdout + result.stderr)
+    assert r"normal\x1b]0;pwned\x07" in result.stderr
+
+
+def test_warnings_are_sentences_without_places_in_the_code(capsys):
+    with warnings.catch_warnings(), plain_warnings():
+        warnings.simplefilter("always")
+        warnings.warn(f"random_state is odd{TITLE}", UserWarning, stacklevel=1)
+        warnings.warn("division by zero", RuntimeWarning, stacklevel=1)
+    assert capsys.readouterr().err.splitlines() == [
+        r"warning: --seed is odd\x1b]0;pwned\x07", "warning: division by zero"
+    ]  # fmt: skip
+
+
+# -- labelled files ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson", "parquet", "npz"])
+@pytest.mark.parametrize("command", ["fit", "evaluate"])
+def test_a_file_without_rows_is_an_error(sources, tmp_path, command, kind):
+    empty, nothing = tmp_path / f"empty.{kind}", frame(1).iloc[:0]
+    if kind == "csv":
+        nothing.to_csv(empty, index=False)
+    elif kind == "ndjson":
+        empty.touch()
+    elif kind == "parquet":
+        pytest.importorskip("pyarrow")
+        nothing.to_parquet(empty)
+    else:
+        np.savez(empty, **{name: nothing[name].to_numpy(dtype="f8") for name in nothing})
+    output = ["-o", tmp_path / "m.bary"] if command == "fit" else []
+    result = call(command, *sources, empty, *HOW, *output, code=1)
+    assert str(empty) in result.stderr
+
+
+def test_labels_that_differ_in_case_or_blanks_are_pointed_out(sources, tmp_path):
+    frame(1).replace("worn", "WORN").to_csv(sources[0], index=False)
+    path = tmp_path / "pump4.ndjson"
+    frame(2).replace("normal", "normal ").to_json(path, orient="records", lines=True)
+    result = call("fit", *sources, path, *HOW, "-o", tmp_path / "m.bary")
+    assert "warning: 'WORN' (12) and 'worn' (36) differ only in case or blanks" in result.stderr
+    assert "warning: 'normal' (36) and 'normal ' (12) differ only in case or blanks" in result.stderr
+    assert "broken" not in "".join(line for line in result.stderr.splitlines() if "warning" in line)
+    assert len(baryflow.load(tmp_path / "m.bary").classes_) == 5
+
+
+def with_labels(path, y):
+    rng = np.random.default_rng(0)
+    pd.DataFrame({"a": rng.normal(size=len(y)), "y": y}).to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (np.random.default_rng(0).normal(size=300).round(3), "looks like a measurement.*--label"),
+        (np.tile(np.arange(60) / 10, 20), "looks like a measurement.*60 different values in 2,400 rows"),
+        (np.random.default_rng(0).integers(0, 400, size=1000), "looks like a measurement.*such as 0, "),
+        ([f"2024-01-{day:02d}" for day in range(1, 31)], "most occur once"),
+        (["normal"] * 40, r"only one class \('normal'\); at least two are needed"),
+    ],
+    ids=["readings", "rounded readings", "whole readings", "dates", "one class"],
+)
+@pytest.mark.parametrize("command", ["fit", "evaluate"])
+def test_labels_that_cannot_be_classes_are_questioned(tmp_path, command, labels, words):
+    files = [with_labels(tmp_path / f"{name}.csv", labels) for name in "ab"]
+    if "once" in words:
+        with_labels(files[1], [f"{label} noon" for label in labels])
+    output = ["-o", tmp_path / "m.bary"] if command == "fit" else []
+    assert re.search(words, call(command, *files, *HOW, *output, code=1).stderr)
+
+
+@pytest.mark.parametrize(("n_classes", "each", "doubt"), [(12, 3, False), (101, 10, True)])
+def test_numbers_that_are_classes_are_taken(tmp_path, monkeypatch, n_classes, each, doubt):
+    path = with_labels(tmp_path / "a.csv", np.repeat(np.arange(n_classes), each))
+    seen = {}
+
+    def stop(self, X, y, sample_domain=None):
+        seen.update(y=y)
+        raise InvalidInputError("far enough")
+
+    monkeypatch.setattr(OnlineDaDiL, "fit", stop)
+    result = call("fit", path, *HOW, "-o", tmp_path / "m.bary", code=1)
+    assert "far enough" in result.stderr
+    assert ("warning" in result.stderr) == doubt
+    assert len(np.unique(seen["y"])) == n_classes
+
+
+def test_a_domain_without_a_value_in_a_column_is_named(sources, tmp_path):
+    frame(2).assign(b=None).to_csv(sources[1], index=False)
+    result = call("fit", *sources, *HOW, "-o", tmp_path / "m.bary", code=1)
+    assert "pump2 has no value in column 'b'" in result.stderr
+    assert "--ignore b" in result.stderr
+
+
+def test_one_class_is_an_error_in_python(tmp_path):
+    y, target = np.repeat("normal", len(P.y)), np.full(len(P.X_target), -1)
+    with pytest.raises(InvalidInputError, match=r"only one class \('normal'\); at least two"):
+        OnlineDaDiL().fit(P.X, y, P.domain)
+    X = np.concatenate([P.X, P.X_target])
+    with pytest.raises(InvalidInputError, match=r"only one class \('normal'\); at least two"):
+        baryflow.DaDiL().fit(X, np.repeat("normal", len(X)), np.concatenate([P.domain, target]))
+    with pytest.raises(InvalidInputError, match=r"only one class \('normal'\); at least two"):
+        evaluate(OnlineDaDiL(), P.X, y, P.domain)
+
+
+# -- options ----------------------------------------------------------------------------------------
+
+
+def test_errors_of_the_library_speak_of_options():
+    for raised, words in {
+        "sample_domain must name two domains": "--domain must name two domains",
+        "the shares of class_prior must sum to 1": "the shares of --usual must sum to 1",
+        "batch_size must be at least 1; n_jobs, too": "--batch must be at least 1; --jobs, too",
+        "there is no column 'batch_size'": "there is no column 'batch_size'",
+    }.items():
+        with pytest.raises(Exception, match=re.escape(words)), spoken():
+            raise InvalidInputError(raised)
+
+
+def test_shares_that_do_not_sum_up_are_refused_by_the_name_of_the_option(sources, tmp_path):
+    shares = ["--usual", "normal=0.9", "--usual", "worn=0.9"]
+    result = call("fit", *sources, *HOW, *shares, "-o", tmp_path / "m.bary", code=1)
+    assert "--usual must sum to" in result.stderr
+    assert "class_prior" not in result.stderr
+
+
+def test_evaluate_of_one_domain_speaks_of_options(sources):
+    result = call("evaluate", sources[0], *HOW, code=1)
+    assert "two or more" in result.stderr
+    assert "--domain-from-file" in result.stderr
+    assert "sample_domain" not in result.stderr
+
+
+def test_numbers_agree_with_their_nouns(model, tmp_path, sources):
+    one = tmp_path / "one.csv"
+    frame(1).iloc[:1].drop(columns="y").to_csv(one, index=False)
+    assert "1 row = 1 predicted" in call("run", model, one, "-o", tmp_path / "o.csv").stderr
+    for path in sources:
+        frame(1)[["a", "y"]].to_csv(path, index=False)
+    result = call("fit", sources[0], *HOW, "-o", tmp_path / "m.bary")
+    assert "36 rows, 1 column: a" in result.stderr
+    assert "1 domain: pump1" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["z.xyz", "z", "z.bary"])
+def test_a_figure_of_another_kind_is_refused_with_the_kinds_there_are(model, sources, tmp_path, name):
+    for arguments in (
+        ["plot", model, "-o", tmp_path / name],
+        ["evaluate", *sources, *HOW, "--figure", tmp_path / name],
+    ):
+        assert ".png, .svg, .pdf" in call(*arguments, code=2).stderr
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("port", [-1, 65536, 99999])
+def test_ports_that_do_not_exist_are_refused(model, port):
+    for arguments in (["demo", "--live", "--port", port], ["serve", model, "--port", port]):
+        assert "65535" in call(*arguments, code=2).stderr
+
+
+def test_a_port_that_is_taken_is_an_error(model, monkeypatch):
+    pytest.importorskip("starlette")
+    from baryflow.cli import showing
+    from baryflow.datasets import load_tep
+    from baryflow.live.replay import Replay
+
+    data = load_tep(runs=3, faults=[0, 1, 2])
+    monkeypatch.setattr(showing, "_replay", lambda seed: Replay.of(data, seed, lambda *_: None))
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        for arguments in (["serve", model], ["demo", "--live", "--no-browser"]):
+            result = call(*arguments, "--port", port, code=1)
+            assert f"cannot listen at 127.0.0.1:{port}" in result.stderr
+
+
+# -- damaged files and missing packages -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", ["truncated", "text", "pages"])
+def test_a_damaged_parquet_file_is_one_sentence(model, tmp_path, damage):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "rows.parquet"
+    frame(1).drop(columns="y").to_parquet(path)
+    raw = bytearray(path.read_bytes())
+    if damage == "truncated":
+        raw = raw[: len(raw) // 2]
+    elif damage == "text":
+        raw = bytearray(b"a,b,c\n1,2,3\n")
+    else:
+        raw[4:400] = b"\xff" * 396
+    path.write_bytes(raw)
+    result = call("run", model, path, "-o", tmp_path / "out.csv", code=1)
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    assert line.startswith(f"Error: {path} cannot be read as Parquet, it is damaged or incomplete")
+
+
+#: What imports packages that are not always there.
+IMPORTERS = ("client", "mqtt", "kafka", "opcua", "service", "live", "distributed")
+TAGS = ["--tags", "TAGS", "--every", "1s"]
+CLUSTER = ["--dask", "local", "-o", "OUT.bary"]
+
+
+@contextmanager
+def without(package):
+    """Make a package look as if it were not installed; afterwards all modules are as they were."""
+
+    def concerned():
+        return {
+            name: module
+            for name, module in sys.modules.items()
+            if name.partition(".")[0] == package
+            or (name.startswith("baryflow.") and any(part in name for part in IMPORTERS))
+        }
+
+    def forget(names):
+        for name in names:
+            module, (parent, _, child) = sys.modules.pop(name), name.rpartition(".")
+            if module is not None and vars(sys.modules.get(parent, sys)).get(child) is module:
+                links.append((sys.modules[parent], child, module))
+                delattr(sys.modules[parent], child)
+
+    links = []
+    before = concerned()
+    forget(reversed(before))  # what is inside first
+    kept = list(links)
+    sys.modules[package] = None
+    try:
+        yield
+    finally:
+        forget(reversed(concerned()))
+        sys.modules.update(before)
+        for parent, child, module in kept:
+            setattr(parent, child, module)
+
+
+@pytest.mark.parametrize(
+    ("package", "arguments", "extra"),
+    [
+        ("httpx", ["run", "MODEL", "ROWS", "-o", "http://127.0.0.1:1/pump"], "client"),
+        ("paho", ["run", "MODEL", "mqtt://127.0.0.1/topic"], "mqtt"),
+        ("paho", ["run", "MODEL", "ROWS", "-o", "mqtt://127.0.0.1/topic"], "mqtt"),
+        ("confluent_kafka", ["run", "MODEL", "kafka://127.0.0.1/topic"], "kafka"),
+        ("asyncua", ["run", "MODEL", "opc.tcp://127.0.0.1:4840", *TAGS], "opcua"),
+        ("starlette", ["serve", "MODEL"], "serve"),
+        ("uvicorn", ["serve", "MODEL"], "serve"),
+        ("starlette", ["demo", "--live"], "serve"),
+        ("pyarrow", ["run", "MODEL", "rows.parquet"], "parquet"),
+        ("pyarrow", ["run", "MODEL", "ROWS", "-o", "OUT.parquet"], "parquet"),
+        ("dask", ["fit", "FOLDER", "--label", "y", "--domain", "d", *CLUSTER], "dask"),
+        ("distributed", ["run", "MODEL", "FOLDER", "--key", "k", "--checkpoint", "S", *CLUSTER], "dask"),
+        ("matplotlib", ["plot", "MODEL", "-o", "OUT.png"], "plot"),
+    ],
+)  # fmt: skip
+def test_a_package_that_is_not_installed_is_named_with_its_extra(
+    model, tmp_path, monkeypatch, package, arguments, extra
+):
+    rows = tmp_path / "rows.csv"
+    frame(1).drop(columns="y").to_csv(rows, index=False)
+    (tmp_path / "rows.parquet").write_bytes(b"PAR1")
+    (tmp_path / "tags.csv").write_text("address,column\nns=2;s=a,a\n")
+    monkeypatch.chdir(tmp_path)
+    places = {"MODEL": model, "ROWS": rows, "FOLDER": tmp_path, "TAGS": tmp_path / "tags.csv"}
+    with without(package):
+        result = call(*(places.get(one, one) for one in arguments), code=1)
+    assert f"pip install 'baryflow[{extra}]'" in result.stderr
+
+
+# -- progress ---------------------------------------------------------------------------------------
+
+
+class Warns(OnlineDaDiL):
+    """A model that warns whenever it is fitted, from deep inside."""
+
+    def fit(self, X, y, sample_domain=None):
+        warnings.warn("a solver is slow", RuntimeWarning, stacklevel=1)
+        return super().fit(X, y, sample_domain)
+
+
+def test_evaluate_tells_of_each_domain_and_warns_in_sentences(sources, monkeypatch):
+    from baryflow.cli import labelled
+
+    monkeypatch.setattr(labelled, "OnlineDaDiL", Warns)
+    result = call("evaluate", *sources, *HOW)
+    told = [line for line in result.stderr.splitlines() if line.startswith("evaluate ")]
+    assert [re.search(r"(\d) of 3 domains", line)[1] for line in told] == ["1", "2", "3"]
+    assert all("left" in line for line in told[:2])
+    assert {line.split(": ")[1].split(",")[0] for line in told} == {"pump1", "pump2", "pump3"}
+    assert result.stderr.count("warning: a solver is slow") == 1
+    assert ".py" not in result.stderr
+    assert "takes about" not in result.stderr
+
+
+def test_evaluate_calls_back_for_each_domain():
+    heard = []
+    model = OnlineDaDiL(random_state=0, rehearse=False)
+    evaluate(model, P.X, P.y, P.domain, verbose=lambda *words: heard.append(words))
+    assert heard == [(1, 3, "1"), (2, 3, "2"), (3, 3, "3")]
