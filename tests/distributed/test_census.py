@@ -214,7 +214,7 @@ def test_zeros_and_nans_are_the_same_whatever_their_bits():
 def test_rare_classes_are_in_the_sample_and_weights_make_up_for_it():
     counts = np.array([[90_000.0, 100.0, 5_000.0], [4_900.0, 0.0, 300.0]])
     nothing = np.zeros((2, 3, 1))
-    table = SourceTable(counts, nothing, nothing + 1.0, np.zeros(1), np.ones(1))
+    table = SourceTable(counts, nothing, nothing + 1.0, np.zeros(1), np.ones(1), nothing)
     share = fractions(table, 10_000)
     expected = counts * share
     assert expected[0, 1] == 100.0
@@ -236,14 +236,14 @@ def test_about_so_many_rows_of_a_class_are_drawn_and_not_at_least():
 def test_many_sources_do_not_make_the_sample_too_large_for_a_worker(n_sources, least):
     counts = np.full((n_sources, 4), 1000.0)
     nothing = np.zeros((n_sources, 4, 1))
-    table = SourceTable(counts, nothing, nothing + 1.0, np.zeros(1), np.ones(1))
+    table = SourceTable(counts, nothing, nothing + 1.0, np.zeros(1), np.ones(1), nothing)
     np.testing.assert_allclose(counts * fractions(table, 10_000), max(least, 2500.0 / n_sources))
 
 
 def test_equal_rows_of_which_nobody_is_drawn_are_in_the_sample_once():
     counts = np.array([[60.0, 40.0], [0.0, 30.0]])
     means = np.array([[[1.0], [2.0]], [[0.0], [3.0]]])
-    table = SourceTable(counts, means, np.ones((2, 2, 1)), np.zeros(1), np.ones(1))
+    table = SourceTable(counts, means, np.ones((2, 2, 1)), np.zeros(1), np.ones(1), np.zeros((2, 2, 1)))
     sample = Sample(np.array([0, 0, 0]), np.arange(3, dtype=np.uint64), np.ones((3, 1)))
     for evenly in (False, True):
         found = sample.labelled(table, evenly=evenly)

@@ -283,6 +283,21 @@ def test_bad_sensors_of_a_target_in_partitions_are_named(in_memory):
     assert list(found.columns_) == [0, 1]
 
 
+def test_a_sensor_that_sticks_across_partitions_is_named_and_named_no_more(in_memory):
+    fitted = distributed.fit(new(rehearse=False), arrays())
+    T = P.X_target[:500].copy()
+    T[380:, 2] = T[380, 2]
+    for model in (in_memory, fitted):
+        begun = model.twin().partial_fit(T[:200])
+        for chunk in (90, 300):  # the run is longer than a partition, or within one
+            rest = distributed.from_arrays(da.from_array(T[200:], chunks=(chunk, -1)))
+            with pytest.warns(UserWarning, match="column 2: has stopped varying"):
+                found = distributed.absorb(begun, rest)
+            assert list(found.columns_) == [2]
+        more = distributed.from_arrays(da.from_array(P.X_target[500:600], chunks=(50, -1)))
+        assert distributed.absorb(found, more).columns_ == {}
+
+
 def test_what_cannot_be_absorbed_is_refused(in_memory):
     parts = distributed.from_arrays(da.zeros((9, 2)))
     with pytest.raises(InvalidInputError, match="5 columns without names, but there are 2"):

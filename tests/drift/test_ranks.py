@@ -5,8 +5,9 @@ import pytest
 from scipy.stats import kstest
 
 from baryflow import codec
+from baryflow.drift import Ranks
 from baryflow.drift.ranking import find_stride
-from baryflow.drift.ranks import Ranks, RanksState
+from baryflow.drift.ranks import RanksState
 from baryflow.estimators.orders import stream_order
 from baryflow.exceptions import InvalidInputError
 
@@ -76,3 +77,18 @@ def test_rows_are_looked_at_as_far_apart_as_they_remember():
     assert find_stride(np.zeros(200, dtype=int), 8) == 0
     assert find_stride(np.zeros(0, dtype=int), 8) == 0
     assert find_stride(np.repeat([0, 1], 100), 8) == 0
+
+
+@pytest.mark.parametrize(
+    ("scores", "groups"),
+    [(np.zeros((3, 1)), [0, 0]), (np.zeros((2, 1)), [0, 2]), (np.zeros((2, 1)), [-1, 0])],
+)
+def test_groups_that_do_not_fit_are_refused(scores, groups):
+    ranks = Ranks(np.zeros((5, 1)), n_groups=2)
+    with pytest.raises(InvalidInputError, match="group numbers"):
+        ranks.rank(scores, groups)
+
+
+def test_example_rows_must_be_a_table():
+    with pytest.raises(InvalidInputError, match="n_signals"):
+        Ranks(np.zeros(5), n_groups=2)

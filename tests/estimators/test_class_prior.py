@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import baryflow
 from baryflow import DaDiL, OnlineDaDiL
@@ -37,7 +38,9 @@ def test_wrong_priors_are_named(kind, prior, message):
     y = np.tile(LETTERS, 5)
     X = np.random.default_rng(0).normal(size=(20, 2))
     with pytest.raises(InvalidInputError, match=message):
-        kind(class_prior=prior, rehearse=False).fit(X, y)
+        kind(class_prior=prior, rehearse=False).fit(
+            X, y, np.where(np.arange(20) < 12, 1, -1 if kind is DaDiL else 2)
+        )
 
 
 @pytest.mark.parametrize("rehearse", [False, True])
@@ -46,14 +49,45 @@ def test_before_any_row_it_reweighs_the_source_classifier(problem, rehearse):
     some = (p.y > 0) | (np.arange(len(p.y)) % 2 == 0)  # in the sources one class is rarer
     X, y, domain = p.X[some], p.y[some], p.domain[some]
     model = OnlineDaDiL(class_prior={3: 0.5}, rehearse=rehearse, random_state=0).fit(X, y, domain)
-    shares = np.stack(
-        [np.bincount(y[domain == s], minlength=8) / (domain == s).sum() for s in range(1, 5)]
-    )
+    shares = np.bincount(y) / len(y)
     wanted = np.full(8, 0.5 / 7)
     wanted[3] = 0.5
-    table = model._follower.learned.model.pooled_proba(p.X_target) * wanted / shares.mean(axis=0)
+    table = model._follower.learned.model.pooled_proba(p.X_target) * wanted / shares
     table /= table.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(model.predict_proba(p.X_target), table, rtol=1e-6, atol=1e-12)
+
+
+def uneven(seed, *counts):
+    """Return overlapping rows of two classes from domains with these numbers of rows of each."""
+    rng = np.random.default_rng(seed)
+    y = np.concatenate([np.repeat([0, 1], pair) for pair in counts])
+    domain = np.concatenate([np.full(sum(pair), 1 + number) for number, pair in enumerate(counts)])
+    return rng.normal(size=(len(y), 2)) + 1.5 * y[:, None], y, domain
+
+
+@pytest.mark.parametrize("view", [True, False])
+@pytest.mark.parametrize("kind", [DaDiL, OnlineDaDiL])
+def test_the_exact_base_rate_of_uneven_sources_costs_nothing(kind, view):
+    X, y, domain = uneven(0, (900, 100), (10, 90))
+    base_rate = np.bincount(y) / len(y)
+    T, truth, _ = uneven(1, 3 * np.bincount(y))
+    rows, labels, domains = X, y, domain
+    if kind is DaDiL:  # the target is part of the fit
+        rows = np.concatenate([X, T])
+        labels, domains = np.append(y, truth), np.append(domain, np.full(len(T), -1))
+    options = {"predictor": "source", "view": view, "random_state": 0}
+    plain = kind(**options).fit(rows, labels, domains)
+    told = kind(class_prior=base_rate, **options).fit(rows, labels, domains)
+    np.testing.assert_allclose(told.predict_proba(T), plain.predict_proba(T), rtol=1e-6)
+    best = LogisticRegression().fit(X, y).score(T, truth)
+    assert told.score(T, truth) > best - 0.005
+    # The experts that adapt know it too: the rate that was told is the target's own.
+    adapted = kind(class_prior=base_rate, view=view, rehearse=False, random_state=0)
+    adapted.fit(rows, labels, domains)
+    if kind is OnlineDaDiL:
+        adapted.partial_fit(T)
+    assert adapted.score(T, truth) > best - 0.02
+    np.testing.assert_allclose(adapted.predict_proba(T).mean(axis=0), base_rate, atol=0.03)
 
 
 def twins():

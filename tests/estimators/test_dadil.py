@@ -10,6 +10,7 @@ from baryflow.exceptions import InvalidInputError
 from tests.strategies import read_only
 
 
+@pytest.mark.filterwarnings("ignore:without sample_domain")
 @parametrize_with_checks([DaDiL(random_state=0), DaDiL(view=False, predictor="map", rehearse=False)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)

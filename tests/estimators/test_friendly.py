@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import baryflow
 from baryflow import DaDiL, MixtureClassifier, OnlineDaDiL, OnlineGaussianMixture, fit_mixture
@@ -155,12 +156,32 @@ def test_domains_numbered_from_0(model):
 
 
 def test_a_forgotten_sample_domain():
-    model = OnlineDaDiL(random_state=0).fit(X, Y)
+    with pytest.warns(UserWarning, match="without sample_domain all rows are one source") as caught:
+        model = OnlineDaDiL(random_state=0).fit(X, Y)
+    assert [record.filename for record in caught] == [__file__]
     assert "one source" in model.decision_.reason
     assert model.report().startswith(
         "One source (if its rows come from several, name the domain of each row"
     )
     assert "Why: there is one source only" in model.report()
+
+
+def test_offline_without_target_rows_nothing_is_adapted():
+    with pytest.warns(UserWarning, match="nothing is adapted.*negative number for target") as caught:
+        model = DaDiL(random_state=0, predictor="map", rehearse=False).fit(X, Y)
+    assert [record.filename for record in caught] == [__file__]
+    assert model.n_samples_seen_ == 0  # sources are not taken for a target
+    assert model.resemblance_ == {}
+    assert not hasattr(model, "target_mixture_")
+    standardised = (X - X.mean(axis=0)) / X.std(axis=0)
+    plain = LogisticRegression().fit(standardised, Y).predict_proba(standardised)
+    np.testing.assert_allclose(model.predict_proba(X), plain, atol=1e-3)
+    assert "target" in model.report()
+    assert np.array_equal(DaDiL.from_bytes(model.to_bytes()).predict_proba(X), model.predict_proba(X))
+    with pytest.raises(InvalidInputError, match="target='new' names a domain"):
+        model.fit(X, Y, target="new")
+    with pytest.raises(InvalidInputError, match="negative numbers, or the name given as target"):
+        model.fit(X, Y, DOMAIN)
 
 
 @pytest.mark.parametrize(
@@ -236,6 +257,7 @@ def test_dates_and_words_of_polars():
     assert np.array_equal(model.predict_proba(turned), model.predict_proba(frame))
 
 
+@pytest.mark.filterwarnings("ignore:without sample_domain")
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=names)
 def test_words_among_numbers_are_found(estimator):
     values = [*FRAME["s3"][:-1], "Bad Input"]
@@ -258,6 +280,7 @@ def test_pandas_na_among_objects():
     online(FRAME.assign(s3=values.astype("Float64")))
 
 
+@pytest.mark.filterwarnings("ignore:without sample_domain")
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=names)
 def test_columns_in_another_order_are_matched_by_name(estimator):
     estimator.fit(FRAME, Y)
@@ -345,6 +368,7 @@ def test_weights_that_are_no_counts_of_rows(use):
 OTHER = FRAME[["s1", "s0"]]
 
 
+@pytest.mark.filterwarnings("ignore:without sample_domain")
 @pytest.mark.parametrize(
     ("estimator", "parameters", "fit"),
     [

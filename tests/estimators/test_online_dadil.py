@@ -12,6 +12,7 @@ from tests.estimators.streams import stream
 from tests.strategies import read_only
 
 
+@pytest.mark.filterwarnings("ignore:without sample_domain")
 @parametrize_with_checks(
     [
         OnlineDaDiL(random_state=0),

@@ -1,12 +1,18 @@
 import warnings
+from functools import reduce
+from itertools import groupby, pairwise
+from operator import add
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import baryflow
 from baryflow import DaDiL, OnlineDaDiL
 from baryflow.datasets import make_domains
+from baryflow.estimators.sensors import Tally
 
 
 @pytest.fixture(scope="module")
@@ -119,3 +125,98 @@ def test_offline_glitches_are_missing_too(problem):
     assert plain.columns_ == {}
     assert list(damaged.columns_) == list(range(8))
     assert damaged.score(T, p.y_target) > plain.score(p.X_target, p.y_target) - 0.02
+
+
+# -- columns that stop varying ----------------------------------------------------------------------
+
+
+def quick(columns=None, gaps=False):
+    """Return a model of three columns of noise and those given, and a source of target rows."""
+    rng = np.random.default_rng(0)
+    n = 600
+    y, domain = rng.integers(3, size=n), np.repeat([1, 2, 3], 200)
+    X = np.column_stack([rng.normal(size=(n, 3)) + 3.0 * np.eye(3)[y], *(columns(y) if columns else ())])
+    if gaps:
+        X[rng.random(X.shape) < 0.05] = np.nan
+    model = OnlineDaDiL(rehearse=False, keep_sources=False, random_state=0).fit(X, y, domain)
+
+    def target(n, seed=1):
+        rng = np.random.default_rng(seed)
+        y = rng.integers(3, size=n)
+        return rng.normal(size=(n, 3)) + 3.0 * np.eye(3)[y]
+
+    return model, target
+
+
+def feed(model, T, size=100):
+    for start in range(0, len(T), size):
+        model.partial_fit(T[start : start + size])
+    return model
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_a_sensor_that_sticks_later_is_named_until_it_recovers(gaps):
+    model, target = quick(gaps=gaps)
+    T = target(1000)
+    T[200:500, 1] = T[200, 1]
+    T[260:290, 1] = np.nan  # missing values neither move it nor free it
+    feed(model, T[:250])
+    assert model.columns_ == {}
+    with pytest.warns(UserWarning, match="column 1: has stopped varying"):
+        feed(model, T[250:400])
+    again = OnlineDaDiL.from_bytes(model.to_bytes())
+    assert again.columns_ == model.columns_
+    for resumed in (model, again):
+        assert list(resumed.columns_) == [1]
+        assert "Column 1: has stopped varying" in resumed.report()
+        feed(resumed, T[400:500])
+        assert list(resumed.columns_) == [1]
+        feed(resumed, T[500:600])
+        assert resumed.columns_ == {}
+    assert again.to_bytes() == model.to_bytes()
+
+
+def test_a_stuck_sensor_is_named_also_after_a_glitch():
+    model, target = quick()
+    T = target(500)
+    T[10, 1] = 1e6
+    T[200:, 1] = T[200, 1]
+    with pytest.warns(UserWarning, match="column 1: 1 of 100 values are far outside"):
+        feed(model, T)
+    assert "stopped varying" in model.columns_[1]
+
+
+def test_columns_that_keep_a_value_for_long_in_the_sources_too_are_not_stuck():
+    def columns(y):
+        rng = np.random.default_rng(2)
+        saturated = np.where(y == 2, 100.0, 50.0 + rng.normal(size=len(y)))  # in one class
+        setting = np.repeat(rng.normal(size=len(y) // 50), 50)  # changes rarely
+        recipe = rng.integers(20, size=len(y))  # in no particular order
+        switch = rng.random(len(y)) < 0.97
+        return saturated, setting, recipe, switch, np.full(len(y), 7.0)
+
+    model, target = quick(columns)
+    T = target(1500)
+    T = np.hstack([T, np.tile([100.0, 0.3, 4.0, 1.0, 7.0], (len(T), 1))])
+    T[:300:2, 3] = 50.0
+    T[:300, 3:7] += np.random.default_rng(3).uniform(-0.4, 0.4, size=(300, 4))  # they have varied before
+    feed(model, T)
+    assert model.columns_ == {}
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([1.0, 2.0, np.nan]), st.sampled_from([1.0, 9e9])), max_size=12),
+    st.lists(st.integers(0, 12), max_size=3),
+)
+def test_tallies_of_pieces_add_up_to_that_of_the_whole(rows, cuts):
+    raw = np.array(rows, dtype=float).reshape(-1, 2)
+    screened = np.where(raw > 1e6, np.nan, raw)
+    edges = [0, *sorted(min(cut, len(raw)) for cut in cuts), len(raw)]
+    parts = [Tally.of(raw[a:b], screened[a:b]) for a, b in pairwise(edges)]
+    whole = Tally.of(raw, screened)
+    for name, expected in vars(whole).items():
+        np.testing.assert_array_equal(getattr(reduce(add, parts), name), expected, err_msg=name)
+    for column in range(2):
+        values = screened[~np.isnan(screened[:, column]), column].tolist()
+        runs = [len(list(run)) for _, run in groupby(values)] or [0]
+        assert (whole.leading[column], whole.trailing[column]) == (runs[0], runs[-1])

@@ -155,7 +155,8 @@ def test_raw_rows_become_windows_and_a_killed_run_goes_on_in_the_middle_of_one(t
     y = np.tile(["a", "b"], len(cut))[: len(cut)]
     features = SignalFeatures(max_features=6)
     X = features.fit_transform(cut, y)
-    model = OnlineDaDiL(rehearse=False, keep_sources=False, random_state=0).fit(X, y)
+    model = OnlineDaDiL(rehearse=False, keep_sources=False, random_state=0)
+    model.fit(X, y, np.ones(len(y), dtype=int))
     pair = SignalModel(features, model, step=5)
     expected = Recipe(model, 8).begin().take(some_rows(features.transform(cut))).records
     (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()

@@ -7,6 +7,7 @@ row. The paper's way, a small mixture for every batch, is :mod:`baryflow.core.pa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -76,6 +77,10 @@ class Summary(ABC):
     @abstractmethod
     def update(self, X: Floats, weights: Floats) -> None:
         """Absorb one batch."""
+
+    def copy(self) -> Self:
+        """Return an independent copy: an update can be made on it and discarded if it fails."""
+        return deepcopy(self)
 
     def merge(self, other: Self) -> None:
         """Absorb the summary of another stream, or of another part of this one."""
@@ -279,15 +284,18 @@ class StreamSummary(Summary):
         self._pool.append(weights, X, stds, labels=votes)
         self._compress()
 
-    def take_over(self, other: StreamSummary, votes: Floats) -> None:
-        """Start from another summary's components, with other votes."""
+    def take_over(self, other: StreamSummary, votes: Floats, factors: Floats) -> None:
+        """Start from another summary's components, with other votes, and columns multiplied by factors.
+
+        Covariances are taken over as they are: where there are any, the factors must be 1.
+        """
         seen = other.components()
         self.n_rows, self.mass = other.n_rows, other.mass
-        self._origin, self._moments = other._origin, other._moments
+        self._origin, self._moments = other._seen() * factors, other._moments.scaled(factors)
         self._pool.append(
             seen.masses,
-            seen.means - self._seen(),
-            seen.stds,
+            seen.means * factors - self._seen(),
+            seen.stds * factors,
             labels=votes,
             spreads=other._pool.spreads,
         )

@@ -125,7 +125,7 @@ def _look(reader: Reader, piece: Any, packed: bytes) -> Looked:
     for block in reader.blocks(piece):
         rows = limits.screen(block.X)
         moments = Moments.of(rows, np.ones(len(rows)))
-        found.append(Looked(moments, Tally.none(d).plus(block.X, rows), block.rejected))
+        found.append(Looked(moments, Tally.of(block.X, rows), block.rejected))
     return _merge_looks(found)
 
 
@@ -156,7 +156,7 @@ def _summarise(reader: Reader, piece: Any, packed: bytes, looked: Looked) -> Sum
         if not len(block.X):
             continue
         rows, lost = target.clean(block.X, usual=usual)
-        summary.update(rows[~lost], np.ones(int((~lost).sum())), source.pooled_proba(rows[~lost]))
+        target.summarise(rows[~lost], np.ones(int((~lost).sum())))
         found.append(Summed(None, draw(block.X, 0), block.X))
         found = [_judged(found)]
     seen = target.state() if target.mass > 0.0 else None

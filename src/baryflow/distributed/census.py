@@ -29,8 +29,9 @@ class Census:
         Of each cell; a cell is a class of a domain.
     counts : array of shape (n_cells,)
         Rows.
-    values, means, deviations : array of shape (n_cells, d)
-        Values that are there, their mean and the sum of their squared deviations.
+    values, means, deviations, repeats : array of shape (n_cells, d)
+        Values that are present, their mean, the sum of their squared deviations, and how many are equal
+        to the value in the row before of the same cell.
     lowest, highest : array of shape (d,)
     unlabelled, nowhere, rejected : int
         Rows that are not used.
@@ -42,6 +43,7 @@ class Census:
     values: Floats
     means: Floats
     deviations: Floats
+    repeats: Floats
     lowest: Floats
     highest: Floats
     unlabelled: int = 0
@@ -52,7 +54,7 @@ class Census:
     def none(cls, n_features: int) -> Census:
         """Return that of no rows."""
         empty, inf = np.zeros((0, n_features)), np.full(n_features, np.inf)
-        return cls([], [], np.zeros(0), empty, empty, empty, inf, -inf)
+        return cls([], [], np.zeros(0), empty, empty, empty, empty, inf, -inf)
 
     @classmethod
     def of(cls, block: Block) -> Census:
@@ -79,6 +81,9 @@ class Census:
         rest = np.add.reduceat(np.where(missing, 0.0, steps) if some else steps, starts, axis=0)
         means += rest / divisor
         steps = np.square(X - np.repeat(means, counts, axis=0))
+        same = np.zeros(X.shape)
+        np.equal(X[1:], X[:-1], out=same[1:])
+        same[starts] = 0.0
         return cls(
             [block.domains[cell // len(block.labels)] for cell in found.tolist()],
             [block.labels[cell % len(block.labels)] for cell in found.tolist()],
@@ -86,6 +91,7 @@ class Census:
             values,
             means,
             np.add.reduceat(np.where(missing, 0.0, steps) if some else steps, starts, axis=0),
+            np.add.reduceat(same, starts, axis=0),
             np.min(X, axis=0, initial=np.inf, where=~missing),
             np.max(X, axis=0, initial=-np.inf, where=~missing),
             block.unlabelled,
@@ -113,7 +119,7 @@ class Census:
         mine = self._spread_out(np.arange(len(keys)), len(place))
         theirs = [place[key] for key in zip(other.domains, other.labels, strict=True)]
         places = np.array(theirs, dtype=np.intp)
-        counts, values, means, deviations = other._spread_out(places, len(place))
+        counts, values, means, deviations, repeats = other._spread_out(places, len(place))
         together = mine[1] + values
         share = values / np.where(together > 0.0, together, 1.0)
         step = means - mine[2]
@@ -124,6 +130,7 @@ class Census:
             together,
             mine[2] + share * step,
             mine[3] + deviations + mine[1] * share * np.square(step),
+            mine[4] + repeats,
             np.minimum(self.lowest, other.lowest),
             np.maximum(self.highest, other.highest),
             self.unlabelled + other.unlabelled,
@@ -131,13 +138,13 @@ class Census:
             self.rejected + other.rejected,
         )
 
-    def _spread_out(self, places: Integers, n: int) -> tuple[Floats, Floats, Floats, Floats]:
+    def _spread_out(self, places: Integers, n: int) -> list[Floats]:
         found = []
-        for table in (self.counts, self.values, self.means, self.deviations):
+        for table in (self.counts, self.values, self.means, self.deviations, self.repeats):
             wider = np.zeros((n, *table.shape[1:]))
             wider[places] = table
             found.append(wider)
-        return found[0], found[1], found[2], found[3]
+        return found
 
 
 def take_census(reader: Reader, piece: Any, n_features: int) -> Census:
@@ -273,4 +280,6 @@ def _fill(
     counts[whose, codes] = census.counts
     means[whose, codes] = census.means + share * steps
     deviations[whose, codes] = census.deviations + census.values * share * np.square(steps)
-    return usual, SourceTable(counts, means, deviations, census.lowest, census.highest)
+    repeats = np.zeros_like(means)
+    repeats[whose, codes] = census.repeats
+    return usual, SourceTable(counts, means, deviations, census.lowest, census.highest, repeats)

@@ -140,7 +140,8 @@ def _outlook(second: Second, plan: FitPlan) -> Outlook:
     scatter = None
     if needs_scatter(len(plan.table.centre), plan.options):
         scatter = complete_scatter(second.scatter, plan.table)
-    return Outlook.of(plan.table, scatter, view=plan.options.view)
+    options = plan.options
+    return Outlook.of(plan.table, scatter, view=options.view, scaled=options.scaled)
 
 
 def _weighted(second: Second, plan: FitPlan) -> LabelledRows:

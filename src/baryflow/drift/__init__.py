@@ -3,6 +3,7 @@
 from baryflow.drift.betting import BettingDetector
 from baryflow.drift.calibration import Calibration, calibrate
 from baryflow.drift.monitor import DriftMonitor, DriftReport, MonitorState
+from baryflow.drift.ranks import Ranks
 
 __all__ = [
     "BettingDetector",
@@ -10,5 +11,6 @@ __all__ = [
     "DriftMonitor",
     "DriftReport",
     "MonitorState",
+    "Ranks",
     "calibrate",
 ]

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, Integers
+from baryflow.validation import Floats, Integers, as_count
 
 #: Cells for numbers, evenly spaced in asinh((x − median) / spread): fine near the median, and a tenth of
 #: the distance from it farther out, up to ten thousand spreads.
@@ -32,19 +32,41 @@ class RanksState:
 class Ranks:
     """Rank numbers among those before them that are of the same group.
 
-    The rank of a row is the share of earlier rows of its group with a lower number, ties broken by
-    chance. If the rows of every group come in no particular order, ranks are independent and even
-    between 0 and 1: exactly, whatever the numbers mean, and in whatever order the groups come.
+    The rank of a row is the share of earlier rows of its group with a lower number; ties are broken at
+    random. If the rows of every group come in no particular order, ranks are independent and uniform
+    between 0 and 1, whatever the distribution of the numbers and the order of the groups. That is what
+    :class:`BettingDetector` expects.
 
     Parameters
     ----------
     scores : array of shape (n, n_signals)
-        Some rows, which only say of what size numbers are; they are not counted.
+        Example rows that set the scale of each signal; they are not counted.
     n_groups : int
-    seed : int
+    seed : int, default=0
+        Of the random ties.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from baryflow.drift import BettingDetector, Ranks
+    >>> x = np.random.default_rng(0).normal(size=(600, 1))
+    >>> x[400:] += 2.0  # the level rises
+    >>> ranks = Ranks(x[:50], n_groups=1).rank(x[50:], np.zeros(550, dtype=int))
+    >>> detector = BettingDetector()
+    >>> for number, rank in enumerate(ranks[:, 0], start=50):
+    ...     detector.update(rank)
+    ...     if detector.drift_detected:
+    ...         break
+    >>> 400 < number < 450
+    True
     """
 
     def __init__(self, scores: Floats, n_groups: int, seed: int = 0) -> None:
+        scores, n_groups = np.asarray(scores, dtype=np.float64), as_count(n_groups, "n_groups")
+        if scores.ndim != 2 or not scores.size:
+            raise InvalidInputError(
+                f"expected scores to have shape (n, n_signals), neither of them 0, got {scores.shape}"
+            )
         self._medians = np.median(scores, axis=0)
         spreads = np.median(np.abs(scores - self._medians), axis=0)
         self._spreads = np.where(spreads > 0.0, spreads, 1.0)
@@ -57,17 +79,31 @@ class Ranks:
         self._rng = np.random.Generator(np.random.PCG64(seed).advance(n_rows * len(self._medians)))
 
     def rank(self, scores: Floats, groups: Integers) -> Floats:
-        """Return the ranks of rows one after the other, and count them.
+        """Rank rows one after the other, and count them.
 
         Parameters
         ----------
         scores : array of shape (n, n_signals)
         groups : array of shape (n,)
+            Number of each row's group, 0 to n_groups - 1.
 
         Returns
         -------
         array of shape (n, n_signals)
+
+        Raises
+        ------
+        InvalidInputError
+            If there is not one group number for each row, or a number is out of range.
         """
+        groups = np.asarray(groups)
+        n_groups = self._counts.shape[1]
+        if groups.shape != (len(scores),):
+            raise InvalidInputError(f"expected {len(scores)} group numbers, got shape {groups.shape}")
+        if len(groups) and not 0 <= groups.min() <= groups.max() < n_groups:
+            raise InvalidInputError(
+                f"expected group numbers from 0 to {n_groups - 1}, got {groups.min()} to {groups.max()}"
+            )
         pieces = [
             self._rank(scores[start : start + _PIECE], groups[start : start + _PIECE])
             for start in range(0, len(scores), _PIECE)
@@ -94,12 +130,31 @@ class Ranks:
         return ranks
 
     def state(self) -> RanksState:
-        """Return all there is to know, to go on bit for bit."""
+        """Return the complete state, to resume bit for bit.
+
+        Returns
+        -------
+        RanksState
+        """
         return RanksState(self._medians, self._spreads, self._counts.copy(), self._seed, self._n_rows)
 
     @classmethod
     def from_state(cls, state: RanksState) -> Self:
-        """Go on from what :meth:`state` gave; raise InvalidInputError if the parts do not fit."""
+        """Resume from what :meth:`state` returned.
+
+        Parameters
+        ----------
+        state : RanksState
+
+        Returns
+        -------
+        Ranks
+
+        Raises
+        ------
+        InvalidInputError
+            If its arrays do not fit together.
+        """
         n = len(state.medians)
         if state.counts.ndim != 3 or state.counts.shape[::2] != (n, _N_CELLS) or len(state.spreads) != n:
             raise InvalidInputError(f"the counts of ranks have the wrong shape: {state.counts.shape}")

@@ -105,8 +105,8 @@ class Adaptation:
 
     @property
     def ratios(self) -> Floats:
-        """How many times as frequent as in the sources the classes are expected to be."""
-        return expected_ratios(self.model, self.mix)
+        """How many times as frequent as in the training rows the classes are expected to be."""
+        return self.model.ratios(self.mix.expected)
 
     @property
     def classes_seen(self) -> Floats:
@@ -198,7 +198,7 @@ def adapt(
     target = model.target(seen.masses / seen.masses.sum(), points, model.slot_weights(mix.shares))
     target.loss_weight = steps.loss_weight
     if votes is not None and options.votes:
-        ratios = expected_ratios(model, mix)
+        ratios = model.ratios(mix.expected)
         own_votes = reweight(model.own_proba(seen.means, mix.centre, mix.scale), ratios)
         both = log_average([reweight(votes, ratios), own_votes], [0.5, 0.5])
         target.extra_costs = -2.0 * np.log(both[:, model.slot_classes] + VOTE_FLOOR)
@@ -217,11 +217,6 @@ def adapt(
         known=known,
         typical=_typical_remoteness(model, known, seen.masses, points, variances),
     )
-
-
-def expected_ratios(model: SourceModel, mix: Mix) -> Floats:
-    """Return how many times as frequent as in the sources the classes are expected to be."""
-    return np.asarray(mix.expected / np.maximum(model.prior.mean, 1e-12))
 
 
 def _bend(model: SourceModel, target: Domain, steps: Steps, start: Bent | None) -> tuple[Bent, Floats]:

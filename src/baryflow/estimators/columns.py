@@ -70,7 +70,7 @@ def compare(follower: Follower, names: Any) -> ColumnComparison:
     if model.classifiers is not None:  # rows came, and were counted
         unseen |= target.tally.values == 0.0
         stds = np.where(np.isfinite(model.classifiers.limits.high), model.scale, 0.0)
-    mean, variance = target.summary.moments() if target.mass > 0.0 else (model.centre, model.scale)
+    mean, variance = target.moments() if target.mass > 0.0 else (model.centre, model.scale)
     return ColumnComparison(
         names=list(range(len(unseen))) if names is None else names.tolist(),
         source_means=model.centre,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -48,7 +49,7 @@ class DaDiL(Adapter):
         Components of each class in every source and atom.
     view : bool, default=True
         Look at the data standardised domain by domain and projected on the sources' discriminants.
-        Without it mixtures live in the plain features.
+        Without it mixtures live in the features, centred and scaled with the pooled sources.
     proportions : bool, default=True
         Estimate the target's class proportions; how far they may go is learned from the sources.
     votes : bool, default=True
@@ -168,7 +169,8 @@ class DaDiL(Adapter):
             Labels; those of target rows are ignored.
         sample_domain : array of shape (n_samples,), optional
             The domain of each row: a name, or a number, negative for target rows. Without it all rows
-            are one source and there is no target.
+            are one source: the model then predicts with the source classifier, and a warning says that
+            nothing was adapted.
         target : name, optional
             The name of the target domain, if domains have names.
 
@@ -184,6 +186,10 @@ class DaDiL(Adapter):
         """
         weights_of(self.predictor)  # checks
         as_count(self.n_steps, "n_steps")
+        if sample_domain is None and target is not None:
+            raise InvalidInputError(
+                f"target={target!r} names a domain, but no row has one: pass sample_domain"
+            )
         with self._unless_it_fails():
             rows = self._first_rows(X)
             names, is_target = split_domains(sample_domain, len(rows), target)
@@ -193,13 +199,22 @@ class DaDiL(Adapter):
                     "target rows have negative numbers, or the name given as target"
                 )
             labels = self._source_labels(y, is_target)
+            if not is_target.any():
+                warnings.warn(
+                    "without sample_domain there are no target rows, so nothing is adapted and the "
+                    "source classifier predicts: pass the domain of each row, a negative number for "
+                    "target rows, or names and target=",
+                    UserWarning,
+                    stacklevel=3,  # the caller, past the limit on threads
+                )
             learned, classes, sources = self._learn(rows[~is_target], labels, names[~is_target])
             settings = row_settings(len(classes), view=bool(self.view))
             follower = Follower(learned, self._manner(settings))
-            follower.absorb_whole(rows[is_target] if is_target.any() else rows)
+            if is_target.any():
+                follower.absorb_whole(rows[is_target])
             self._take(follower, classes, sources)
-        self.columns_ = self._find_faults()
-        warn({}, self.columns_)
+            self.columns_ = self._find_faults()
+            warn({}, self.columns_)
         return self
 
     def _source_labels(self, y: Any, is_target: Any) -> Any:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,17 +83,13 @@ class Follower:
         """Rows seen."""
         return self.target.summary.n_rows
 
-    # -- learning --------------------------------------------------------------------------------
+    def copy(self) -> Follower:
+        """Return an independent copy; what the sources taught is shared."""
+        twin = copy(self)
+        twin.target, twin.losses = self.target.copy(), self.losses.copy()
+        return twin
 
-    @contextmanager
-    def unless_it_fails(self) -> Iterator[None]:
-        """Restore everything known of the target if an update fails half-way."""
-        before = vars(self) | {"target": self.target.copy(), "losses": self.losses.copy()}
-        try:
-            yield
-        except BaseException:
-            vars(self).update(before)
-            raise
+    # -- learning --------------------------------------------------------------------------------
 
     def absorb(self, raw: Floats, weights: Floats) -> None:
         """Absorb rows, with gaps and glitches as they come, and adapt."""
@@ -169,10 +164,9 @@ class Follower:
             fresh.history = self.history
             return fresh
         if keep < 1.0 and self.adaptation is not None:
-            with self.unless_it_fails():
-                self.target.summary.fade(keep)
-                self._refined = 0
-                self._update(self.manner.n_steps)
+            self.target.summary.fade(keep)
+            self._refined = 0
+            self._update(self.manner.n_steps)
         return self
 
     def _update(self, n_steps: int) -> None:

@@ -114,7 +114,6 @@ def find_mix(model: SourceModel, seen: Seen, votes: Floats, own_share: float) ->
     mass = float(seen.masses.sum())
     weights = seen.masses / mass
     usual = model.usual
-    prior = np.log(np.maximum(model.prior.mean, 1e-12))
     # The mean total variation between proportions and a sample of them.
     sampling = float(np.sqrt(usual * (1.0 - usual) / (2.0 * np.pi * mass)).sum())
     found = _search(model, seen, votes, own_share)
@@ -127,10 +126,10 @@ def find_mix(model: SourceModel, seen: Seen, votes: Floats, own_share: float) ->
     # The gap found is large also where classes are merely mistaken; the gap that the votes show if the
     # moments are those of a usual mix is then small, but can be so by accident: it counts half as much.
     usual_moments = _moments_at(model, seen, usual)
-    at_usual = reweight(model.own_proba(seen.means, *usual_moments), usual / model.prior.mean)
+    at_usual = reweight(model.own_proba(seen.means, *usual_moments), model.ratios(usual))
     gap = float(np.cbrt(_gap(shares, usual) ** 2 * _gap(weights @ at_usual, usual)))
     # Two halves of the evidence, averaged and not multiplied: as independent as that they are not.
-    opinion = softmax(0.5 * (found.evidence - prior + np.log(expected)), axis=1)
+    opinion = softmax(0.5 * (found.evidence + np.log(model.ratios(expected))), axis=1)
     doubt = 1.0 - float(weights @ opinion[np.arange(len(weights)), votes.argmax(axis=1)])
     misfit = max(1.0, found.misfit)
     if gap <= doubt + sampling and (model.told or model.prior.strength > mass):
@@ -159,12 +158,11 @@ def _search(model: SourceModel, seen: Seen, votes: Floats | None, own_share: flo
     n_slots = len(classes) // n_classes
     p = model.n_dimensions
     unit = np.concatenate([model.unit, model.unit])
-    prior = np.log(np.maximum(model.prior.mean, 1e-12))
     shares = expected = usual
     pooled = None if votes is None else np.log(votes + VOTE_FLOOR)
     if pooled is not None:
         for _ in range(_ROUNDS):
-            shares = weights @ softmax(pooled - prior + np.log(expected), axis=1)
+            shares = weights @ softmax(pooled + np.log(model.ratios(expected)), axis=1)
             expected = (shares + usual) / 2.0
     domain: Domain | None = None
     misfit = np.inf
@@ -193,7 +191,7 @@ def _search(model: SourceModel, seen: Seen, votes: Floats | None, own_share: flo
             half = 0.5 / max(1.0, misfit)
             # log Σ exp over the slots of a class, in units of the misfit
             near = np.log(np.exp(-half * (table - nearest[:, :, None])).sum(axis=2)) - half * nearest
-            posterior = softmax(near + opinion - prior + np.log(expected), axis=1)
+            posterior = softmax(near + opinion + np.log(model.ratios(expected)), axis=1)
             shares = weights @ posterior
             expected = (shares + usual) / 2.0
             misfit = float(weights @ np.vecdot(posterior, nearest)) / p

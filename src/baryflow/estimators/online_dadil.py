@@ -12,6 +12,7 @@ from baryflow.core.dictionary import PROXIMAL
 from baryflow.estimators.adaptation import ONLINE_STEPS
 from baryflow.estimators.base import Adapter, AdapterState, SourceRows
 from baryflow.estimators.domains import check_labels, check_new_source, find_places, name_sources
+from baryflow.estimators.follower import Follower
 from baryflow.estimators.parameters import (
     PAPER,
     check_following,
@@ -176,7 +177,8 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
             A missing value (NaN) counts as the mean of its domain.
         y : array of shape (n_samples,)
         sample_domain : array of shape (n_samples,), optional
-            The source of each row, a name or a positive number; without it all are one source.
+            The source of each row, a name or a positive number. Without it all rows are one source:
+            whether adapting helps cannot be tested then, and a warning says so.
 
         Returns
         -------
@@ -190,6 +192,13 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
         """
         with self._unless_it_fails():
             rows, y = self._first_labelled(X, y)
+            if sample_domain is None:
+                warnings.warn(
+                    "without sample_domain all rows are one source, so whether adapting helps cannot be "
+                    "tested, and unless rehearse=False nothing is adapted: pass the source of each row",
+                    UserWarning,
+                    stacklevel=3,  # the caller, past the limit on threads
+                )
             self._begin(rows, y, name_sources(sample_domain, len(rows)))
         return self
 
@@ -230,12 +239,13 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
         known = kept.plus(rows, check_labels(y, len(rows)), name)
         before, columns = self._follower, self.columns_
         sources, classes = self.sources_, self.classes_.tolist()
-        self._begin(known.X, known.y, known.names)
-        if before.target.mass > 0.0:
-            places = find_places(self.sources_, sources), find_places(self.classes_, classes)
-            self._follower = before.retell(self._follower.learned, self._follower.manner, *places)
-            self.columns_ = columns
-            self._expose()
+        with self._unless_it_fails():
+            self._begin(known.X, known.y, known.names)
+            if before.target.mass > 0.0:
+                places = find_places(self.sources_, sources), find_places(self.classes_, classes)
+                self._follower = before.retell(self._follower.learned, self._follower.manner, *places)
+                self.columns_ = columns
+                self._expose()
         return self
 
     def _begin(self, X: Floats, y: Any, names: Any) -> None:
@@ -267,28 +277,28 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
         Returns
         -------
         OnlineDaDiL
-            Itself.
+            Itself. If it fails, nothing of the batch was absorbed.
 
         Raises
         ------
         InvalidInputError
-            If rows or weights do not fit, or a parameter was changed that cannot be. Whatever is raised,
-            the model stays as it was.
+            If rows or weights do not fit, or a parameter was changed that cannot be.
         """
         if y is not None and not hasattr(self, "_follower"):
             if sample_weight is not None:
                 raise InvalidInputError("sample_weight is for target rows: sources take none")
             return self.fit(X, y)
-        found = self.absorb(X, sample_weight)
-        if y is not None:
-            warnings.warn(
-                "y was not used: rows of a target have no labels. To learn another labelled source, "
-                "call add_source; to score predictions, call score",
-                UserWarning,
-                stacklevel=3,  # who called this, past the limit on threads
-            )
-        if found:
-            warnings.warn(found, UserWarning, stacklevel=3)
+        with self._unless_it_fails():  # a warning may be made an error
+            found = self.absorb(X, sample_weight)
+            if y is not None:
+                warnings.warn(
+                    "y was not used: rows of a target have no labels. To learn another labelled source, "
+                    "call add_source; to score predictions, call score",
+                    UserWarning,
+                    stacklevel=3,  # the caller, past the limit on threads
+                )
+            if found:
+                warnings.warn(found, UserWarning, stacklevel=3)
         return self
 
     @one_thread
@@ -315,13 +325,13 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
         """
         rows = self._rows(X)
         weights = as_weights(sample_weight, "sample_weight", length=len(rows))
-        self._renew_manner()
-        with self._follower.unless_it_fails():
-            self._follower.absorb(rows, weights)
-            faults = self._find_faults()
-        before, self.columns_ = self.columns_, faults
-        self._expose()
-        return describe_new_faults(before, faults)
+        with self._unless_it_fails():
+            follower = self._next_follower()
+            follower.absorb(rows, weights)
+            self._follower = follower
+            before, self.columns_ = self.columns_, self._find_faults()
+            self._expose()
+        return describe_new_faults(before, self.columns_)
 
     @one_thread
     def refine(self, n_steps: int = 10) -> Self:
@@ -344,18 +354,22 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
             If no target row was seen yet.
         """
         check_is_fitted(self)
-        self._renew_manner()
-        self._follower.refine(as_count(n_steps, "n_steps"))
-        self._expose()
+        with self._unless_it_fails():
+            follower = self._next_follower()
+            follower.refine(as_count(n_steps, "n_steps"))
+            self._follower = follower
+            self._expose()
         return self
 
-    def _renew_manner(self) -> None:
-        """Go on as the parameters now say, if they may say so."""
+    def _next_follower(self) -> Follower:
+        """Return a copy of the follower with the current parameters, if these may have changed."""
         require_unchanged(self, self._learned_with)
+        follower = self._follower.copy()
         now, before = self.get_params(deep=False), vars(self).get("_following_with", {})
         if any(value is not before.get(name, self) for name, value in now.items()):
-            self._follower.manner = manner_of(self, len(self.classes_))
+            follower.manner = manner_of(self, len(self.classes_))
             self._following_with = now
+        return follower
 
     @property
     def loss_curve_(self) -> Floats:

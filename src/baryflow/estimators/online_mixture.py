@@ -246,7 +246,7 @@ class OnlineGaussianMixture(Saves, Density, DensityMixin, BaseEstimator):
             rows = self._first_rows(X) if reset else self._rows(X)
             weights = as_weights(sample_weight, "sample_weight", length=len(rows))
             settings = self._settings()
-            summary = self._new_summary(rows.shape[1]) if reset else self._summary
+            summary = self._new_summary(rows.shape[1]) if reset else self._summary.copy()
             if settings != summary.settings:
                 summary.change(settings)
             summary.update(rows, weights)

@@ -45,6 +45,7 @@ def source_options(estimator: Any, classes: Any, n_sources: int) -> SourceOption
     seed = int(np.random.default_rng(draw_seed(estimator.random_state)).integers(2**31))
     return SourceOptions(
         view=bool(estimator.view),
+        scaled=getattr(estimator, "target_mixture", "rows") != "paper",
         components_per_class=as_count(estimator.components_per_class, "components_per_class"),
         n_atoms=estimator.n_atoms,
         seed=seed,

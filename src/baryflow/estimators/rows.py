@@ -76,14 +76,13 @@ class TakesRows:
 
     @contextmanager
     def _unless_it_fails(self) -> Iterator[None]:
-        """Keep the columns that were known before if what is done inside fails."""
-        names = ("n_features_in_", "feature_names_in_")
-        before = {name: vars(self)[name] for name in names if name in vars(self)}
+        """Restore every attribute if the body fails; what they refer to must not be changed in place."""
+        before = dict(vars(self))
         try:
             yield
         except BaseException:
-            for name in names:
-                vars(self).pop(name, None)
+            for name in vars(self).keys() - before.keys():
+                delattr(self, name)
             vars(self).update(before)
             raise
 

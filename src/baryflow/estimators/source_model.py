@@ -17,6 +17,8 @@ from baryflow.estimators.linear import LinearClassifier, reweight
 from baryflow.estimators.sensors import Limits
 from baryflow.validation import Floats, Integers
 
+#: Share of a class without a training row, to divide by.
+_RAREST = 1e-12
 #: Smallest std of a target component in the loss, in units of the usual spread within a class.
 _COMPONENT_FLOOR = 0.05
 
@@ -27,6 +29,7 @@ class Classifiers:
 
     pooled: LinearClassifier  # of rows standardised with the pooled moments
     own: LinearClassifier  # of rows standardised with their domain's moments
+    shares: Floats  # of the classes in the rows that both were fitted on, all sources pooled
     limits: Limits
     classes: ClassMoments
 
@@ -36,13 +39,14 @@ class SourceModel:
     """Classifiers, view, prior of the proportions and the source-only dictionary.
 
     In the *view*, rows are standardised with their own domain's moments and projected on the
-    discriminant directions; without it they are only moved to the sources' common centre. A model
-    of mixtures has no classifiers.
+    discriminant directions; without it they are only centred and scaled with the pooled moments of the
+    sources (in the paper's method not scaled). A model of mixtures has no classifiers.
     """
 
     n_classes: int
     centre: Floats  # pooled mean and std of the sources' columns
     scale: Floats
+    units: Floats  # of the columns where mixtures are kept without a view; 1: as they come
     view: Discriminants | None
     unit: Floats  # usual spread within a class, in the coordinates of the mixtures
     classifiers: Classifiers | None
@@ -84,7 +88,11 @@ class SourceModel:
 
     def given_prior(self, pooled: Floats) -> Floats:
         """Return the pooled classifier's probabilities for the mix that the user expects, if any."""
-        return reweight(pooled, self.usual / self.prior.mean) if self.told else pooled
+        return reweight(pooled, self.ratios(self.usual)) if self.told else pooled
+
+    def ratios(self, shares: Floats) -> Floats:
+        """Return how many times as frequent as in the classifiers' training rows the classes are."""
+        return np.asarray(shares / np.maximum(self.of_rows.shares, _RAREST))
 
     def moments_at(
         self, mean: Floats, variance: Floats, shares: Floats, mass: float
@@ -97,13 +105,13 @@ class SourceModel:
     def project(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
         """Return rows in the coordinates of the mixtures."""
         if self.view is None:
-            return X - self.centre
+            return (X - self.centre) / self.units
         return ((X - centre) / scale) @ self.view.directions
 
     def lift(self, mixture: Mixture, centre: Floats, scale: Floats) -> Mixture:
         """Return a mixture of these coordinates in the columns and units of rows."""
         if self.view is None:
-            means, stds = mixture.means + self.centre, mixture.stds
+            means, stds = mixture.means * self.units + self.centre, mixture.stds * self.units
         else:
             means = centre + scale * (mixture.means @ self.view.lift.T)
             variances = np.square(mixture.stds) @ np.square(self.view.lift.T) + self.view.rest
@@ -123,7 +131,7 @@ class SourceModel:
         """
         metric = self.metric(scale)
         if metric is None or variances_in is None:
-            return np.square(stds)
+            return np.square(stds / self.units)
         return variances_in(metric)
 
     def points(self, means: Floats, variances: Floats, centre: Floats, scale: Floats) -> Floats:

@@ -28,24 +28,27 @@ class SourceTable:
     deviations: Floats  # sums of squared deviations from these means, of the same shape
     lowest: Floats  # (d,)
     highest: Floats
+    repeats: Floats  # (n_sources, n_classes, d): rows with the value of the row before of their class
 
     @classmethod
     def of(cls, rows: list[Floats], codes: list[Integers], n_classes: int) -> SourceTable:
         """Measure complete rows, a list entry for each source."""
         d = rows[0].shape[1]
         counts = np.stack([np.bincount(y, minlength=n_classes) for y in codes]).astype(np.float64)
-        means, deviations = np.zeros((2, len(rows), n_classes, d))
+        means, deviations, repeats = np.zeros((3, len(rows), n_classes, d))
         for number, (X, y) in enumerate(zip(rows, codes, strict=True)):
             for c in np.flatnonzero(counts[number]):
                 members = X[y == c]
                 means[number, c] = members.mean(axis=0)
                 deviations[number, c] = np.square(members - means[number, c]).sum(axis=0)
+                repeats[number, c] = (members[1:] == members[:-1]).sum(axis=0)
         return cls(
             counts,
             means,
             deviations,
             np.min([X.min(axis=0) for X in rows], axis=0),
             np.max([X.max(axis=0) for X in rows], axis=0),
+            repeats,
         )
 
     @property
@@ -57,6 +60,11 @@ class SourceTable:
     def shares(self) -> Floats:
         """Class proportions of every source."""
         return np.asarray(self.counts / self.counts.sum(axis=1, keepdims=True))
+
+    @cached_property
+    def pooled_shares(self) -> Floats:
+        """Class proportions of all rows together."""
+        return np.asarray(self.counts.sum(axis=0) / self.counts.sum())
 
     @cached_property
     def source_means(self) -> Floats:

@@ -32,6 +32,8 @@ class SourceOptions:
     """How sources are described."""
 
     view: bool = True
+    #: Without a view: scale columns with the sources' pooled stds, or take them as they come.
+    scaled: bool = True
     components_per_class: int = 2
     n_atoms: int | None = None
     seed: int = 0
@@ -69,28 +71,33 @@ class LabelledRows:
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
-    """How rows of the sources are looked at: through a view, or around their common centre."""
+    """How rows of the sources are looked at: through a view, or with their pooled moments."""
 
     table: SourceTable
+    units: Floats  # of the columns, without a view
     view: Discriminants | None
     unit: Floats  # usual spread within a class, in the coordinates of the mixtures
     #: Directions in which classes stand apart, also if they are not looked through.
     directions: Floats | None
 
     @classmethod
-    def of(cls, table: SourceTable, scatter: Scatter | None, *, view: bool) -> Outlook:
+    def of(
+        cls, table: SourceTable, scatter: Scatter | None, *, view: bool, scaled: bool = True
+    ) -> Outlook:
         """Find the discriminants of a scatter; without one nothing is known of directions."""
         found = None if scatter is None else scatter.discriminants()
         directions = None if found is None else found.directions
+        as_they_come = np.ones_like(table.scale)
         if found is None or not view:
-            return cls(table, None, table.within, directions)
+            units = table.scale if scaled else as_they_come
+            return cls(table, units, None, table.within / units, directions)
         # The shrunken spread within a class is 1, by construction.
-        return cls(table, found, np.ones(found.directions.shape[1]), directions)
+        return cls(table, as_they_come, found, np.ones(found.directions.shape[1]), directions)
 
     def see(self, X: Floats, number: int) -> Floats:
         """Return complete rows of a source in the coordinates of the mixtures."""
         if self.view is None:
-            return X - self.table.centre
+            return (X - self.table.centre) / self.units
         return self.table.standardise(X, number) @ self.view.directions
 
     def basis(self, sources: LabelledRows) -> Floats | None:
@@ -121,7 +128,7 @@ def learn_sources(
     sources, table = LabelledRows(rows, codes), SourceTable.of(rows, codes, n_classes)
     if scatter is None and needs_scatter(rows[0].shape[1], options):
         scatter = sources.measure(table)
-    outlook = Outlook.of(table, scatter, view=options.view)
+    outlook = Outlook.of(table, scatter, view=options.view, scaled=options.scaled)
     basis = outlook.basis(sources)
     return build_model(
         outlook,
@@ -216,11 +223,13 @@ def build_model(
         n_classes=table.n_classes,
         centre=table.centre,
         scale=table.scale,
+        units=outlook.units,
         view=outlook.view,
         unit=outlook.unit,
         classifiers=Classifiers(
             pooled=pooled,
             own=own,
+            shares=table.pooled_shares,
             limits=Limits.of(table),
             classes=ClassMoments.of(table, prior.mean),
         ),
@@ -263,6 +272,7 @@ def learn_mixtures(
         n_classes=n_classes,
         centre=centre,
         scale=np.ones_like(centre),
+        units=np.ones_like(centre),
         view=None,
         unit=unit,
         classifiers=None,

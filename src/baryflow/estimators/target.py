@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,8 @@ class TargetState:
 class Target:
     """Rows of a target that flow past.
 
+    They are summarised in the units of the source model, and looked at in the columns of the rows.
+
     Parameters
     ----------
     model : SourceModel
@@ -72,12 +74,6 @@ class Target:
         """Rows seen, or the sum of their weights."""
         return self.summary.mass
 
-    def copy(self) -> Target:
-        """Return a copy that does not change with this one; the source model is shared."""
-        found = copy(self)
-        found.summary = deepcopy(self.summary)
-        return found
-
     def clean(
         self, raw: Floats, *, whole: bool = False, count: bool = False, usual: Floats | None = None
     ) -> tuple[Floats, Booleans]:
@@ -99,7 +95,7 @@ class Target:
             return raw, np.asarray(np.isnan(raw).all(axis=1))
         rows = self.model.classifiers.limits.screen(raw)
         if count:
-            self.tally = self.tally.plus(raw, rows)
+            self.tally = self.tally + Tally.of(raw, rows)
         gone = np.isnan(rows)
         if not gone.any():
             return rows, np.zeros(len(rows), dtype=bool)
@@ -108,22 +104,29 @@ class Target:
         if whole:
             return fill_gaps(rows, self.model.centre), np.asarray(lost)
         if usual is None:
-            usual = self.summary.moments()[0] if self.summary.mass > 0.0 else self.model.centre
+            usual = self.moments()[0] if self.mass > 0.0 else self.model.centre
         return np.where(gone, usual, rows), np.asarray(lost)
 
     def absorb(self, X: Floats, weights: Floats | None = None) -> None:
         """Absorb complete rows, looking through the view as the target's moments now have it."""
-        weights = np.ones(len(X)) if weights is None else weights
         summary, model = self.summary, self.model
-        if isinstance(summary, PaperSummary):
-            summary.update(X, weights)
-            return
-        if summary.mass > 0.0 and summary.settings.full_covariance:
-            scale = model.moments_at(*summary.moments(), model.usual, summary.mass)[1]
+        if (
+            isinstance(summary, StreamSummary)
+            and summary.mass > 0.0
+            and summary.settings.full_covariance
+        ):
+            scale = model.moments_at(*self.moments(), model.usual, summary.mass)[1]
             metric = model.metric(scale)
             if metric is not None:
                 summary.look_through(metric)
-        summary.update(X, weights, model.pooled_proba(X))
+        self.summarise(X, np.ones(len(X)) if weights is None else weights)
+
+    def summarise(self, X: Floats, weights: Floats) -> None:
+        """Add complete rows to the summary, looking through the view as it is."""
+        if isinstance(self.summary, PaperSummary):
+            self.summary.update(X / self.model.units, weights)
+        else:
+            self.summary.update(X / self.model.units, weights, self.model.pooled_proba(X))
 
     def absorb_whole(self, X: Floats) -> None:
         """Absorb rows that are all at hand: their moments are known before the first merge."""
@@ -146,20 +149,32 @@ class Target:
         settings = Settings(max_components=mixture.n_components, resolution=1)
         self.summary = StreamSummary.of_mixture(mixture, settings)
 
+    def copy(self) -> Target:
+        """Return an independent copy; the source model is shared."""
+        twin = copy(self)
+        twin.summary = self.summary.copy()
+        return twin
+
+    def moments(self) -> tuple[Floats, Floats]:
+        """Return mean and variance of every column of the rows seen."""
+        mean, variance = self.summary.moments()
+        return mean * self.model.units, variance * np.square(self.model.units)
+
     def seen(self) -> Seen:
         """Return what an adaptation needs."""
+        units, moments = self.model.units, self.moments()
         if isinstance(self.summary, PaperSummary):
-            mixture, moments = self.summary.mixture(), self.summary.moments()
-            masses = mixture.weights * mixture.mass
-            return Seen(masses, mixture.means, mixture.stds, None, None, *moments, self.mass)
+            mixture = self.summary.mixture()
+            masses, means, stds = mixture.weights * mixture.mass, mixture.means, mixture.stds
+            return Seen(masses, means * units, stds * units, None, None, *moments, self.mass)
         parts = self.summary.components()
         return Seen(
             parts.masses,
-            parts.means,
-            parts.stds,
+            parts.means * units,
+            parts.stds * units,
             self.summary.variances_in if self.summary.settings.full_covariance else None,
             parts.votes if parts.votes.shape[1] else None,
-            *self.summary.moments(),
+            *moments,
             self.mass,
         )
 
@@ -168,19 +183,20 @@ class Target:
         told = Target(model, settings)
         told.tally = self.tally
         if isinstance(self.summary, PaperSummary):  # it carries no votes: nothing to retell
-            self.summary.change(settings)
-            told.summary = self.summary
+            told.summary = self.summary.copy()
+            told.summary.change(settings)
         elif isinstance(told.summary, StreamSummary):
-            told.summary.take_over(self.summary, model.pooled_proba(self.summary.components().means))
+            votes = model.pooled_proba(self.summary.components().means * self.model.units)
+            told.summary.take_over(self.summary, votes, self.model.units / model.units)
         return told
 
     def find_faults(self, names: Any) -> dict[Any, str]:
         """Return what is wrong with the columns, by name or number."""
         seen = self.mass > 0.0
-        stds = np.sqrt(self.summary.moments()[1]) if seen else np.zeros(len(self.model.centre))
+        stds = np.sqrt(self.moments()[1]) if seen else np.zeros(len(self.model.centre))
         limits = self.model.of_rows.limits
         usual = np.where(np.isfinite(limits.high), self.model.scale, 0.0)
-        return self.tally.faults(names, stds, usual)
+        return self.tally.faults(names, stds, usual, limits.patience)
 
     def state(self) -> TargetState:
         """Return all that is kept, to go on bit for bit."""

@@ -237,7 +237,9 @@ class Watched:
             If `keep` is not between 0 and 1.
         """
         check_is_fitted(self)
-        self._follower = self._follower.forget(as_real(keep, "keep", low=0.0, high=1.0))
-        self.columns_ = self._find_faults()  # type: ignore[attr-defined]
-        self._expose()  # type: ignore[attr-defined]
+        keep = as_real(keep, "keep", low=0.0, high=1.0)
+        with self._unless_it_fails():  # type: ignore[attr-defined]
+            self._follower = self._follower.copy().forget(keep)
+            self.columns_ = self._find_faults()  # type: ignore[attr-defined]
+            self._expose()  # type: ignore[attr-defined]
         return self

@@ -1,0 +1,72 @@
+"""What a column is measured in does not matter."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baryflow import DaDiL, OnlineDaDiL
+from baryflow.datasets import make_domains
+
+P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=20, random_state=0)
+OPTIONS = [(False, "auto"), (False, "map"), (True, "auto")]  # view and predictor
+
+
+def predictions(factors, options):
+    """Return what models say of rows whose columns are multiplied."""
+    view, predictor = options
+    parameters = {"view": view, "predictor": predictor, "rehearse": False, "random_state": 0}
+    return online(factors, parameters), offline(factors, parameters)
+
+
+@cache
+def as_they_are(*options):
+    return predictions(np.ones(4), options)
+
+
+def online(factors, parameters):
+    """Return what is said before, in and after a stream, and with a source that comes late."""
+    known = P.domain < 3
+    model = OnlineDaDiL(**parameters)
+    model.fit(P.X[known] * factors, P.y[known], P.domain[known])
+    T, found = P.X_target * factors, []
+    for start in range(0, 60, 20):
+        found.append(model.predict_proba(T))
+        model.partial_fit(T[start : start + 20])
+    found.append(model.predict_proba(T))
+    model.add_source(P.X[~known] * factors, P.y[~known], 3)
+    found += [model.predict_proba(T), model.novelty(T)[:, None], model.class_means_ / factors]
+    return np.concatenate([table.ravel() for table in found])
+
+
+def offline(factors, parameters):
+    X = np.concatenate([P.X, P.X_target]) * factors
+    y, domain = np.append(P.y, P.y_target), np.append(P.domain, np.full(len(P.y_target), -1))
+    model = DaDiL(**parameters).fit(X, y, domain)
+    return model.predict_proba(P.X_target * factors)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@settings(max_examples=5)
+@given(exponents=st.lists(st.floats(-6, 6), min_size=4, max_size=4))
+def test_other_units_change_no_prediction(options, exponents):
+    factors = 10.0 ** np.array(exponents)
+    for found, expected in zip(predictions(factors, options), as_they_are(*options), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_the_method_of_the_paper_takes_columns_as_they_come():
+    def paper(factors):
+        model = OnlineDaDiL.paper(random_state=0).fit(P.X * factors, P.y, P.domain)
+        return model.partial_fit(P.X_target * factors)
+
+    plain, other = paper(np.ones(4)), paper(np.array([1e3, 1.0, 1.0, 1.0]))
+    np.testing.assert_allclose(  # nothing but a common centre is taken away
+        plain.in_view(P.X_target[:5]), P.X_target[:5] - P.X.mean(axis=0), atol=1e-12
+    )
+    assert (
+        np.abs(other.predict_proba(P.X_target * [1e3, 1, 1, 1]) - plain.predict_proba(P.X_target)).max()
+        > 0.01
+    )
