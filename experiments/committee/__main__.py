@@ -135,7 +135,8 @@ def judge(data, which, target):
         usual, shifted = logits(one, usual_weights, shift_weights)
         b = float(expit(belief @ one["evidence"]))
         found = {
-            "picked": one["usual"][int(np.argmax(scores))], "raw": np.tensordot(raw, one["usual"][:N_RAW], 1),
+            "picked": one["usual"][int(np.argmax(scores))],
+            "raw": np.tensordot(raw, one["usual"][:N_RAW], 1),
             "usual": usual, "shifted": shifted, "committee": (1.0 - b) * usual + b * shifted,
         }  # fmt: skip
         row = {"play": one["play"], "rows": one["rows"], "belief": round(b, 3)}

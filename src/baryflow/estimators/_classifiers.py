@@ -192,7 +192,7 @@ def fit_trees(Z: Floats, codes: Integers, n_classes: int, weights: Floats | None
         model.fit(Z, codes, sample_weight=weights)
     present = model.classes_
     fields: dict[str, list[Any]] = {name: [] for name in ("features", "thresholds", "left", "right")}
-    tables, leaves, roots, n_nodes = [], [], [], 0
+    tables, roots, n_nodes = [], [], 0
     for grown in model.estimators_:
         tree = grown.tree_
         is_leaf, own = tree.children_left < 0, n_nodes + np.arange(tree.node_count)
@@ -204,7 +204,6 @@ def fit_trees(Z: Floats, codes: Integers, n_classes: int, weights: Floats | None
         roots.append(n_nodes)
         n_nodes += tree.node_count
     distinct, number = np.unique(np.concatenate(tables), axis=0, return_inverse=True)
-    leaves = number.reshape(-1).astype(np.int32)
     totals = distinct.sum(axis=1, keepdims=True)
     table = np.zeros((len(distinct), n_classes))
     table[:, present] = distinct / np.where(totals > 0.0, totals, 1.0)
@@ -213,7 +212,7 @@ def fit_trees(Z: Floats, codes: Integers, n_classes: int, weights: Floats | None
         thresholds=np.concatenate(fields["thresholds"]).astype(np.float64),
         left=np.concatenate(fields["left"]).astype(np.int32),
         right=np.concatenate(fields["right"]).astype(np.int32),
-        leaves=leaves,
+        leaves=number.reshape(-1).astype(np.int32),
         table=table,
         roots=np.array(roots, dtype=np.int32),
         depth=max(grown.tree_.max_depth for grown in model.estimators_),
