@@ -58,7 +58,12 @@ def targets(folder, which, seed):
     path = find(folder, "affine_domains.py" if which == "affine" else f"{which}.npz")
     if path is None:
         return []
-    return [f"seed{seed}"] if which == "affine" else [str(name) for name in np.load(path)["names"]]
+    return [f"seed{seed}"] if which == "affine" else _names(np.load(path))
+
+
+def _names(data):
+    """Return the names of the domains of a file; without any they are numbered."""
+    return [str(name) for name in (data["names"] if "names" in data else np.unique(data["domain"]))]
 
 
 def problem(folder, which, target, seed, mix="as is"):
@@ -113,7 +118,7 @@ def _real(path, which, target, seed):
         songs = np.random.default_rng(seed).permutation(np.unique(data["song"]))
         as_source = np.isin(data["song"], songs[: len(songs) // 2])
         as_target = ~as_source
-    number = [str(name) for name in data["names"]].index(target)
+    number = _names(data).index(target)
     sources = [d for d in np.unique(domain) if d != number]
     return _split(
         which,

@@ -1,0 +1,228 @@
+"""Plain classifiers of the sources' rows, kept as arrays.
+
+Each is fitted by scikit-learn and then kept as the few arrays that predict: nothing is pickled, a file
+cannot run code, and small batches are faster than with the fitted estimator. To add one, write a
+dataclass with ``proba`` and a function that fits it, and enter the function in :data:`CLASSIFIERS`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import SVC
+
+from baryflow.validation import Floats, Integers
+
+#: Logit of a class that a classifier has never seen.
+_NEVER = -50.0
+#: Values of the kernel at a time: bounds the memory of a prediction.
+_KERNEL_CELLS = 2**22
+
+
+class Classifier(Protocol):
+    """A fitted classifier of standardised rows."""
+
+    def proba(self, Z: Floats) -> Floats:
+        """Return the probability of every class, shape (n, n_classes)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """Logistic regression."""
+
+    coefficients: Floats  # (d, n_classes)
+    intercepts: Floats  # (n_classes,)
+
+    def proba(self, Z: Floats) -> Floats:
+        """Return the probability of every class."""
+        return np.asarray(softmax(Z @ self.coefficients + self.intercepts, axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class KernelMachine:
+    """A support vector machine with a Gaussian kernel; margins through a softmax.
+
+    The vectors of a class stand together, `counts` of each. Row c of `duals` holds the coefficients of
+    the vectors of every class against the c-th of the other classes, and `intercepts` those of all
+    pairs of classes, in lexicographic order.
+    """
+
+    n_classes: int
+    classes: Integers  # those it was trained on
+    gamma: float
+    vectors: Floats  # (n_vectors, d)
+    counts: Integers  # (len(classes),)
+    duals: Floats  # (len(classes) − 1, n_vectors)
+    intercepts: Floats  # (pairs of classes,)
+
+    def margins(self, Z: Floats) -> Floats:
+        """Return the one-against-rest margins, shape (n, len(classes)).
+
+        A margin is the number of the other classes that a class wins against, plus a fraction between
+        −1/3 and 1/3 that grows with how clearly it wins.
+        """
+        step = max(1, _KERNEL_CELLS // max(1, len(self.vectors)))
+        return np.concatenate([self._margins(Z[i : i + step]) for i in range(0, max(1, len(Z)), step)])
+
+    def _margins(self, Z: Floats) -> Floats:
+        squares = np.vecdot(Z, Z)[:, None] + np.vecdot(self.vectors, self.vectors)
+        kernel = np.exp(-self.gamma * np.maximum(squares - 2.0 * Z @ self.vectors.T, 0.0))
+        ends = np.cumsum(self.counts)
+        # parts[a][:, b]: what the vectors of class a say in its duel with the b-th other class.
+        parts = [
+            kernel[:, end - count : end] @ self.duals[:, end - count : end].T
+            for count, end in zip(self.counts, ends, strict=True)
+        ]
+        k = len(self.classes)
+        wins, confidence = np.zeros((len(Z), k)), np.zeros((len(Z), k))
+        pair = 0
+        for a in range(k):
+            for b in range(a + 1, k):
+                duel = parts[a][:, b - 1] + parts[b][:, a] + self.intercepts[pair]
+                wins[:, a] += duel >= 0.0
+                wins[:, b] += duel < 0.0
+                confidence[:, a] += duel
+                confidence[:, b] -= duel
+                pair += 1
+        return np.asarray(wins + confidence / (3.0 * (np.abs(confidence) + 1.0)))
+
+    def proba(self, Z: Floats) -> Floats:
+        """Return the softmax of the margins."""
+        table = np.zeros((len(Z), self.n_classes))
+        table[:, self.classes] = softmax(self.margins(Z), axis=1)
+        return table
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """Extremely randomised trees, all in one set of arrays.
+
+    A leaf leads to itself, so that all rows can walk through all trees together, `depth` steps long.
+    """
+
+    features: NDArray[np.int32]  # (n_nodes,)
+    thresholds: Floats
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    leaves: NDArray[np.int32]  # row of `table` that a leaf stands for
+    table: Floats  # (n_distinct_leaves, n_classes)
+    roots: NDArray[np.int32]  # (n_trees,)
+    depth: int
+
+    def __post_init__(self) -> None:
+        nodes = np.concatenate([self.left, self.right, self.roots])
+        if nodes.min() < 0 or nodes.max() >= len(self.features):
+            raise ValueError("a tree leads to a node that does not exist")
+
+    def proba(self, Z: Floats) -> Floats:
+        """Return the mean of the trees' class proportions."""
+        cells = Z.astype(np.float32)  # as the trees were grown
+        rows = np.arange(len(Z))[:, None]
+        nodes = np.broadcast_to(self.roots, (len(Z), len(self.roots)))
+        for _ in range(self.depth):
+            goes_left = cells[rows, self.features[nodes]] <= self.thresholds[nodes]
+            nodes = np.where(goes_left, self.left[nodes], self.right[nodes])
+        return np.asarray(self.table[self.leaves[nodes]].mean(axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A classifier, and its probabilities for the rows it was fitted on, each without having seen it."""
+
+    classifier: Classifier
+    out_of_sample: Floats | None = None
+
+
+def fit_linear(Z: Floats, codes: Integers, n_classes: int, weights: Floats | None, _: int) -> Fitted:
+    """Fit a logistic regression."""
+    coefficients, intercepts = np.zeros((Z.shape[1], n_classes)), np.full(n_classes, _NEVER)
+    present = np.unique(codes)
+    if len(present) == 1:
+        intercepts[present] = 0.0
+        return Fitted(Linear(coefficients, intercepts))
+    model = LogisticRegression(C=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # near the minimum is good enough
+        model.fit(Z, codes, sample_weight=weights)
+    if len(present) == 2:  # scikit-learn keeps one row of coefficients for two classes
+        coefficients[:, present[1]] = model.coef_[0]
+        intercepts[present] = [0.0, model.intercept_[0]]
+    else:
+        coefficients[:, present], intercepts[present] = model.coef_.T, model.intercept_
+    return Fitted(Linear(coefficients, intercepts))
+
+
+def fit_kernel(Z: Floats, codes: Integers, n_classes: int, weights: Floats | None, _: int) -> Fitted:
+    """Fit a support vector machine; the width of its kernel follows the spread of the rows."""
+    present = np.unique(codes)
+    if len(present) == 1:
+        return fit_linear(Z, codes, n_classes, weights, _)
+    gamma = 1.0 / max(Z.shape[1] * float(Z.var()), np.finfo(np.float64).tiny)
+    model = SVC(C=3.0, gamma=gamma).fit(Z, codes, sample_weight=weights)
+    # For two classes scikit-learn turns the sign: a positive value is the second class.
+    sign = -1.0 if len(present) == 2 else 1.0
+    return Fitted(
+        KernelMachine(
+            n_classes=n_classes,
+            classes=present.astype(np.intp),
+            gamma=gamma,
+            vectors=np.ascontiguousarray(model.support_vectors_),
+            counts=model.n_support_.astype(np.intp),
+            duals=sign * np.asarray(model.dual_coef_),
+            intercepts=sign * np.asarray(model.intercept_),
+        )
+    )
+
+
+def fit_trees(Z: Floats, codes: Integers, n_classes: int, weights: Floats | None, seed: int) -> Fitted:
+    """Grow extremely randomised trees on bootstrap samples; rows left out give `out_of_sample`."""
+    model = ExtraTreesClassifier(100, bootstrap=True, oob_score=True, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Some inputs do not have OOB scores")
+        model.fit(Z, codes, sample_weight=weights)
+    present = model.classes_
+    fields: dict[str, list[Any]] = {name: [] for name in ("features", "thresholds", "left", "right")}
+    tables, roots, n_nodes = [], [], 0
+    for grown in model.estimators_:
+        tree = grown.tree_
+        is_leaf, own = tree.children_left < 0, n_nodes + np.arange(tree.node_count)
+        fields["features"].append(np.where(is_leaf, 0, tree.feature))
+        fields["thresholds"].append(np.where(is_leaf, np.inf, tree.threshold))
+        fields["left"].append(np.where(is_leaf, own, n_nodes + tree.children_left))
+        fields["right"].append(np.where(is_leaf, own, n_nodes + tree.children_right))
+        tables.append(np.where(is_leaf[:, None], tree.value[:, 0, :], 0.0))
+        roots.append(n_nodes)
+        n_nodes += tree.node_count
+    distinct, number = np.unique(np.concatenate(tables), axis=0, return_inverse=True)
+    totals = distinct.sum(axis=1, keepdims=True)
+    table = np.zeros((len(distinct), n_classes))
+    table[:, present] = distinct / np.where(totals > 0.0, totals, 1.0)
+    forest = Forest(
+        features=np.concatenate(fields["features"]).astype(np.int32),
+        thresholds=np.concatenate(fields["thresholds"]).astype(np.float64),
+        left=np.concatenate(fields["left"]).astype(np.int32),
+        right=np.concatenate(fields["right"]).astype(np.int32),
+        leaves=number.reshape(-1).astype(np.int32),
+        table=table,
+        roots=np.array(roots, dtype=np.int32),
+        depth=max(grown.tree_.max_depth for grown in model.estimators_),
+    )
+    unseen = np.zeros((len(Z), n_classes))
+    unseen[:, present] = np.nan_to_num(model.oob_decision_function_, nan=1.0 / len(present))
+    return Fitted(forest, unseen)
+
+
+Fit = Callable[[Floats, Integers, int, "Floats | None", int], Fitted]
+#: The classifiers that are fitted by default, by name. Each is called as
+#: ``fit(Z, codes, n_classes, weights, seed)`` on standardised rows.
+CLASSIFIERS: dict[str, Fit] = {"linear": fit_linear, "kernel": fit_kernel, "trees": fit_trees}

@@ -1,0 +1,104 @@
+"""The plain classifiers predict what scikit-learn's do, from arrays alone."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import SVC
+
+from baryflow.codec import decode, encode
+from baryflow.estimators._classifiers import CLASSIFIERS
+
+
+def problem(n_classes, n=240, d=5, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(n_classes, size=n)
+    X = rng.normal(size=(n_classes, d))[y] * 2.0 + rng.normal(size=(n, d))
+    return X, y, rng.normal(size=(50, d)) * 2.0
+
+
+def rival(name, X, y):
+    if name == "linear":
+        return LogisticRegression(C=0.1).fit(X, y).predict_proba
+    if name == "trees":
+        return ExtraTreesClassifier(100, bootstrap=True, random_state=3).fit(X, y).predict_proba
+    model = SVC(C=3.0).fit(X, y)
+
+    def proba(Z):
+        margins = model.decision_function(Z)
+        return softmax(margins, axis=1)
+
+    return proba
+
+
+@pytest.mark.parametrize("n_classes", [3, 6])
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_probabilities_are_those_of_scikit_learn(name, n_classes):
+    X, y, new = problem(n_classes)
+    found = CLASSIFIERS[name](X, y, n_classes, None, 3).classifier.proba(new)
+    np.testing.assert_allclose(found, rival(name, X, y)(new), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_of_two_classes_the_same_one_is_predicted(name):
+    X, y, new = problem(2)
+    found = CLASSIFIERS[name](X, y, 2, None, 3).classifier.proba(new).argmax(axis=1)
+    rivals = {"linear": LogisticRegression(C=0.1), "kernel": SVC(C=3.0)}
+    model = rivals.get(name, ExtraTreesClassifier(100, bootstrap=True, random_state=3))
+    np.testing.assert_array_equal(found, model.fit(X, y).predict(new))
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_classes_without_rows_are_never_predicted(name):
+    X, y, new = problem(3)
+    found = CLASSIFIERS[name](X, 2 * y, 6, None, 0).classifier.proba(new)
+    assert found.shape == (50, 6)
+    np.testing.assert_allclose(found[:, 1::2], 0.0, atol=1e-12)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_one_class_is_certain(name):
+    X, _, new = problem(2)
+    found = CLASSIFIERS[name](X, np.full(len(X), 1), 2, None, 0).classifier.proba(new)
+    np.testing.assert_allclose(found, np.tile([0.0, 1.0], (50, 1)), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_what_is_kept_predicts_the_same_bits(name):
+    X, y, new = problem(4)
+    classifier = CLASSIFIERS[name](X, y, 4, None, 0).classifier
+    again = decode(type(classifier), *encode(classifier))
+    assert np.array_equal(again.proba(new), classifier.proba(new))
+
+
+def test_a_weight_of_two_is_a_row_seen_twice():
+    X, y, new = problem(3)
+    twice = np.arange(len(y)) % 3 == 0
+    doubled = np.concatenate([X, X[twice]]), np.concatenate([y, y[twice]])
+    for name in ("linear", "kernel"):
+        weighted = CLASSIFIERS[name](X, y, 3, 1.0 + twice, 0).classifier.proba(new)
+        if name == "linear":
+            repeated = CLASSIFIERS[name](*doubled, 3, None, 0).classifier.proba(new)
+            np.testing.assert_allclose(weighted, repeated, atol=1e-3)
+        assert not np.allclose(weighted, CLASSIFIERS[name](X, y, 3, None, 0).classifier.proba(new))
+
+
+def test_rows_that_a_tree_has_not_seen_are_judged_out_of_sample():
+    X, y, _ = problem(3, n=400)
+    fitted = CLASSIFIERS["trees"](X, y, 3, None, 0)
+    inside = (fitted.classifier.proba(X).argmax(axis=1) == y).mean()
+    outside = (fitted.out_of_sample.argmax(axis=1) == y).mean()
+    assert inside > 0.99
+    assert outside < inside
+    np.testing.assert_allclose(fitted.out_of_sample.sum(axis=1), 1.0)
+
+
+def test_a_damaged_tree_is_refused():
+    X, y, _ = problem(3)
+    forest = CLASSIFIERS["trees"](X, y, 3, None, 0).classifier
+    with pytest.raises(ValueError, match="does not exist"):
+        dataclasses.replace(forest, left=forest.left + len(forest.left))
