@@ -16,7 +16,7 @@ from baryflow.distributed import cluster
 from baryflow.distributed.work import Work, count_waiting
 from baryflow.exceptions import UnreachableError
 from tests.distributed import histories
-from tests.runtime.test_growing import wait_for
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_what_others_do_there_does_not_count(client):
         def left():
             return client.run_on_scheduler(count_waiting, root=future.key)
 
-        wait_for(lambda: left() == 1 + 3 + 3 + 1)
+        wait_until(lambda: left() == 1 + 3 + 3 + 1)
         held.set()
         assert future.result(timeout=300) == 3
         assert left() == 0
