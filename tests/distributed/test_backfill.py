@@ -310,7 +310,7 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(client, tmp_path, monkey
     tables = {str(i): fleets.rows_of(i, 200) for i in range(4)}
     source = fleets.mixed(tmp_path / "in", tables=tables)
     (tmp_path / "calm").mkdir()
-    do(client, tmp_path / "calm", source, drift="tell", events=tmp_path / "calm/events")
+    do(client, tmp_path / "calm", source, events=tmp_path / "calm/events")
     killed = []
 
     def kill(*_):
@@ -323,7 +323,7 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(client, tmp_path, monkey
         monkeypatch.setattr(processes.cluster.scheduler, "allowed_failures", 0)
         nanny = processes.cluster.workers[0]
         summary = do(
-            processes, tmp_path / "wild", source, drift="tell", events=tmp_path / "wild/events",
+            processes, tmp_path / "wild", source, events=tmp_path / "wild/events",
             progress=kill,
         )  # fmt: skip
     assert killed

@@ -49,7 +49,7 @@ def test_every_mix_is_run_once_and_compared_with_the_source_classifier(
     assert msda.main([*arguments, "--mixes", "as is", "one class"]) == 0
     assert "cstr7 d: one class, class, seed 1: 18 rows, skipped" in capsys.readouterr().err
     some = tables.read(out / "msda.csv")
-    assert msda.main([*arguments, "--jobs", "2"]) == 0
+    assert msda.main(arguments) == 0
     rows = tables.read(out / "msda.csv")
     assert rows[: len(some)] == some
     keys = [(*(r[name] for name in msda.KEY), r["seed"], r["order"]) for r in rows]
@@ -109,7 +109,9 @@ def test_damage_is_where_it_should_be():
 
 
 def test_spikes_and_priors_are_run_on_make_domains(tmp_path, monkeypatch):
+    monkeypatch.setattr(problems, "FEW", 25)
     monkeypatch.setattr(problems, "MANY", 50)
+    monkeypatch.setattr(mixes, "MOST", 200)
     monkeypatch.setitem(msda.SPLITS, "make_domains", (0, 4))
     arguments = ["--out", str(tmp_path), "--sets", "make_domains", "--seeds", "0"]
     assert msda.main([*arguments, "--parts", "spikes", "prior"]) == 0
