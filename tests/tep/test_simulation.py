@@ -143,7 +143,7 @@ def test_ctrl_c_ends_with_a_sentence_and_what_was_finished_is_kept(
         monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     else:
         _put_settled(folder, settled)
-    options = ("--faults", "0,6", "--modes", "1,4", "--runs", "1000", "--hours", "1", "--jobs", "2")
+    options = ("--faults", "0,6", "--modes", "1,4", "--runs", "1000", "--hours", "1", "--jobs", "1")
     process = subprocess.Popen(
         [sys.executable, "-m", "baryflow", "tep", "simulate", str(folder), *options],
         stdout=subprocess.PIPE,
