@@ -29,8 +29,9 @@ layers: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 # One BLAS thread in each of the two workers: more only get in each other's way.
+# Compiled modules are written: workers and the processes that tests start read them again and again.
 unit: $(VENV)/.dev
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 # A real broker and a real browser for the tests; changes the system, so nothing else calls it but .ci/run.
 services:

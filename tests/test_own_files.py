@@ -141,8 +141,8 @@ def test_rows_from_standard_input(fitted):
 
 def test_evaluate_answers_whether_it_helps(tmp_path):
     figure = tmp_path / "figure.png"
-    result = call("evaluate", *LABELLED, *HOW, "--jobs", 1, "--figure", figure)
-    for name in ("pump_a", "pump_d", "mean"):
+    result = call("evaluate", *LABELLED[:3], *HOW, "--jobs", 1, "--figure", figure)
+    for name in ("pump_a", "pump_c", "mean"):
         assert name in result.stdout
     assert figure.stat().st_size > 10_000
 

@@ -149,7 +149,7 @@ def test_a_file_says_what_wrote_it_and_when(model, tmp_path):
 
 
 def test_two_models_that_learned_the_same_are_the_same_bytes():
-    for make in (MODELS["online"], MODELS["offline"], MODELS["online mixture, paper"]):
+    for make in (MODELS["online"], MODELS["offline, unrehearsed"], MODELS["online mixture, paper"]):
         assert make().to_bytes() == make().to_bytes()
 
 
@@ -191,11 +191,11 @@ def damage(raw, rng):
     return bytes(data)
 
 
-def test_ten_thousand_damaged_files_are_one_clear_error_each():
+def test_damaged_files_are_one_clear_error_each():
     raw = small()
     rng = random.Random(0)
     refused = 0
-    for _ in range(10_000):
+    for _ in range(1000):
         data = damage(raw, rng)
         try:
             model = OnlineDaDiL.from_bytes(data)
@@ -204,21 +204,21 @@ def test_ten_thousand_damaged_files_are_one_clear_error_each():
         else:
             assert data == raw  # bytes were exchanged for the same
             assert model.to_bytes() == raw
-    assert refused > 9500
+    assert refused > 950
 
 
 def test_damage_under_a_checksum_that_fits_is_an_error_or_a_model():
     rng = random.Random(0)
     for raw in (small(), small(warm_start=True)):
         refused = 0
-        for _ in range(400):
+        for _ in range(100):
             data = reseal(damage(raw, rng))
             try:
                 with np.errstate(all="ignore"):
                     assert isinstance(OnlineDaDiL.from_bytes(data), OnlineDaDiL)
             except FileFormatError:
                 refused += 1
-        assert 200 < refused < 400
+        assert 50 < refused < 100
 
 
 def test_a_mixture_of_a_stream_damaged_under_a_checksum_that_fits():
@@ -226,10 +226,10 @@ def test_a_mixture_of_a_stream_damaged_under_a_checksum_that_fits():
     for full in (False, True):
         raw = OnlineGaussianMixture(3, full_covariance=full).fit(P.X[:12, :2]).to_bytes()
         refused = 0
-        for _ in range(800):
+        for _ in range(200):
             try:
                 again = OnlineGaussianMixture.from_bytes(reseal(damage(raw, rng)))
                 assert isinstance(again, OnlineGaussianMixture)
             except FileFormatError:
                 refused += 1
-        assert 300 < refused < 800
+        assert 75 < refused < 200

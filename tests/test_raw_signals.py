@@ -319,7 +319,7 @@ def test_run_takes_raw_rows_and_says_of_windows_what_they_are(fitted, target, tm
 
 def test_run_can_be_told_what_is_normal_on_the_machine(fitted, tmp_path):
     told = tmp_path / "told.bary"
-    call("fit", *LABELLED, *HOW, *CUT, "--normal", "normal", "--jobs", 1, "-o", told)
+    call("fit", *LABELLED[:2], *HOW, *CUT, "--normal", "normal", "--jobs", 1, "-o", told)
     lines = (FANS / "fan_e.csv").read_text().splitlines(keepends=True)
     (tmp_path / "normal.csv").write_text("".join(lines[:181]))
     outputs = [tmp_path / "untold.ndjson", tmp_path / "told.ndjson"]

@@ -15,6 +15,8 @@ EXAMPLES = [
     pytest.param(page, code, id=f"{page.name}-{number}")
     for page in PAGES
     for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL))
+    # Others run these, and look at what they print.
+    if (page, number) != (README, 0) and not (page.name == "evaluation.md" and "table())" in code)
 ]
 
 

@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -49,12 +46,3 @@ def test_the_embedded_features_are_all_runs_of_all_modes():
     assert len(few) == 6 * 2 * 2
     with pytest.raises(InvalidInputError, match="only target mode 1 is embedded, got 4"):
         load_tep(4)
-
-
-def test_the_data_come_without_the_plant():
-    program = (
-        "import sys; from baryflow.datasets import load_tep; load_tep(runs=1)\n"
-        "print([name for name in sys.modules if name.startswith('baryflow.tep')])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

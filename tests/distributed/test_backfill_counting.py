@@ -10,7 +10,6 @@ import pytest
 from baryflow.distributed import arrivals, backfill, follow, grouping, indexing
 from baryflow.distributed.advancing import Errand, Standing
 from baryflow.distributed.arrivals import Count, Look, count, folder_of
-from baryflow.distributed.cluster import connect
 from baryflow.distributed.grouping import Group, follow_group
 from baryflow.distributed.parquet import Folder
 from baryflow.distributed.store import Store
@@ -18,12 +17,6 @@ from baryflow.exceptions import InvalidInputError
 from tests.distributed import fleets
 
 MODEL = fleets.fit()
-
-
-@pytest.fixture(scope="module")
-def client():
-    with connect("local", 1) as present:
-        yield present
 
 
 def do(client, folder, source, **how):

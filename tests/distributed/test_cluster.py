@@ -4,23 +4,26 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from types import SimpleNamespace
 
+import dask.dataframe as dd
 import distributed as dask_distributed
 import pytest
+from click.testing import CliRunner
 
 from baryflow import OnlineDaDiL, distributed, load
+from baryflow.cli import main
 from baryflow.distributed import cluster
 from baryflow.distributed.work import Work, count_waiting
 from baryflow.exceptions import UnreachableError
 from tests.distributed import histories
+from tests.distributed.test_work import COLUMNS, Partitions
 from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
-def client():
+def processes():
     with distributed.connect("local", 2) as present:
         yield present
 
@@ -35,7 +38,7 @@ def read(source, **how):
 
 
 def fit(source, client, **how):
-    model = OnlineDaDiL(keep_sources=False, random_state=0)
+    model = OnlineDaDiL(keep_sources=False, rehearse=False, random_state=0)
     return distributed.fit(model, read(source), sample_rows=1500, client=client, **how)
 
 
@@ -47,9 +50,9 @@ def undisturbed(source):
         return fit(source, None).to_bytes()
 
 
-def test_processes_give_the_bits_that_one_thread_gives(client, source, undisturbed):
+def test_processes_give_the_bits_that_one_thread_gives(processes, source, undisturbed):
     heard = []
-    model = fit(source, client, progress=lambda *how: heard.append(how))
+    model = fit(source, processes, progress=lambda *how: heard.append(how))
     assert model.to_bytes() == undisturbed
     assert {what for _, _, what in heard} <= {"counting rows", "sampling rows", "learning"}
     assert all(0 <= done <= total for done, total, _ in heard)
@@ -79,34 +82,41 @@ def test_what_others_do_there_does_not_count(client):
         client.cancel(others)
 
 
-def test_workers_that_are_killed_do_no_harm(client, source, undisturbed):
-    killed = []
-    done = threading.Event()
+def test_a_checkpoint_is_the_same_folder_for_workers_that_were_started_elsewhere(
+    processes, tmp_path, monkeypatch
+):
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    here.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(here)
+    processes.run(os.chdir, elsewhere)
+    frame = dd.from_pandas(Partitions().frame.compute(scheduler="synchronous"), npartitions=3)
+    parts = distributed.from_frame(frame, label="fault", domain="line")
+    model = OnlineDaDiL(keep_sources=False, rehearse=False, random_state=0)
+    model = distributed.fit(model, parts, checkpoint="work", client=processes)
+    distributed.absorb(
+        model, distributed.from_frame(frame[COLUMNS]), checkpoint="work", client=processes
+    )
+    assert {path.name for path in here.rglob("*.bary")} == {
+        "census.bary", "second.bary", "third.bary", "learned.bary", "look.bary", "summary.bary",
+    }  # fmt: skip
+    assert not list(elsewhere.iterdir())
 
-    def kill():
-        while not done.is_set() and len(killed) < 3:
-            time.sleep(0.4)
-            pids = [
-                pid for pid in client.run(os.getpid, on_error="ignore").values() if pid not in killed
-            ]
-            if pids and not done.is_set():
-                os.kill(pids[0], signal.SIGKILL)
-                killed.append(pids[0])
 
-    thread = threading.Thread(target=kill)
-    thread.start()
-    try:
-        assert fit(source, client).to_bytes() == undisturbed
-    finally:
-        done.set()
-        thread.join()
+def test_a_worker_that_is_killed_does_no_harm(processes, source, undisturbed):
+    """Several kills are an experiment: experiments/distributed."""
+    pids, killed = list(processes.run(os.getpid).values()), []
+
+    def kill(*_):
+        if not killed:
+            killed.append(pids[0])
+            os.kill(pids[0], signal.SIGKILL)
+
+    assert fit(source, processes, progress=kill).to_bytes() == undisturbed
     assert killed
-    client.wait_for_workers(2, timeout=300)
 
 
 def test_a_target_is_absorbed_and_predicted_where_it_is(client, source, tmp_path):
-    import dask.dataframe as dd
-
     model = fit(source, client)
     parts = distributed.read_parquet(source, columns=histories.COLUMNS, piece_bytes=1)
     adapted = distributed.absorb(model, parts, client=client, checkpoint=str(tmp_path))
@@ -170,34 +180,32 @@ def test_tasks_are_called_after_what_they_do():
 # -- the command line ------------------------------------------------------------------------------
 
 
-def command(source, output, *more):
+def command(source, output, address, *more):
     return [
-        sys.executable, "-m", "baryflow", "fit", source, "--label", "fault", "--domain", "plant",
-        "--dask", "local", "--workers", "1", "-o", str(output), *more,
+        "fit", source, "--label", "fault", "--domain", "plant", "--dask", address, "-o", str(output),
+        *more,
     ]  # fmt: skip
 
 
-def call(*arguments):
-    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False, timeout=300)
+def call(source, output, client, *more):
+    return CliRunner().invoke(main, command(source, output, client.scheduler.address, *more))
 
 
-def test_a_caller_that_is_killed_goes_on_when_it_is_called_again(source, tmp_path):
-    calm, wild = tmp_path / "calm.bary", tmp_path / "wild.bary"
-    found = subprocess.run(
-        command(source, calm), capture_output=True, text=True, check=False, timeout=300
-    )
-    assert found.returncode == 0, found.stderr
+def test_a_caller_that_is_killed_goes_on_when_it_is_called_again(client, source, tmp_path):
+    calm, wild, kept = tmp_path / "calm.bary", tmp_path / "wild.bary", tmp_path / "kept"
+    found = call(source, calm, client)
+    assert found.exit_code == 0, found.stderr
     assert "3,600 rows in 6 pieces, 5 columns: s0, s1, s2, s3, s4" in found.stderr
     assert "left out: note: holds text" in found.stderr
-    kept = tmp_path / "kept"
-    arguments = (source, wild, "--checkpoint", str(kept))
-    process = subprocess.Popen(command(*arguments), stderr=subprocess.DEVNULL)
-    while process.poll() is None and not list(kept.glob("*/census.bary")):
-        time.sleep(0.01)
-    process.kill()
-    process.wait(timeout=300)
+    arguments = command(source, wild, "local", "--workers", "1", "--checkpoint", str(kept))
+    with subprocess.Popen(
+        [sys.executable, "-m", "baryflow", *arguments], stderr=subprocess.DEVNULL
+    ) as process:
+        while process.poll() is None and not list(kept.glob("*/census.bary")):
+            time.sleep(0.01)
+        process.kill()
     assert not wild.exists()
-    assert call(*arguments).returncode == 0
+    assert call(source, wild, client, "--checkpoint", str(kept)).exit_code == 0
     assert load(wild).to_bytes() == load(calm).to_bytes()
 
 
@@ -210,14 +218,8 @@ def test_a_caller_that_is_killed_goes_on_when_it_is_called_again(source, tmp_pat
         (("--domain", "plnt"), "there is no column 'plnt'"),
     ],
 )
-def test_what_cannot_be_is_said_in_words(source, tmp_path, more, words):
-    found = subprocess.run(
-        command(source, tmp_path / "m.bary", *more),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert found.returncode == 1
+def test_what_cannot_be_is_said_in_words(client, source, tmp_path, more, words):
+    found = call(source, tmp_path / "m.bary", client, *more)
+    assert found.exit_code == 1
     assert words in found.stderr
     assert "Traceback" not in found.stderr

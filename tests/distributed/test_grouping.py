@@ -68,11 +68,11 @@ def let_wait(plan, size):
 
 
 @pytest.mark.parametrize("n_columns", [1, 20])
-@pytest.mark.parametrize("size", [1, 7, 300])
+@pytest.mark.parametrize("size", [1, 7, 80])
 @pytest.mark.parametrize("time", [None, "when"])
 def test_rows_that_wait_take_no_more_memory_than_is_counted_on(n_columns, size, time):
     columns = [f"s{i}" for i in range(n_columns)]
-    plan = Plan("", "", "machine", time, columns, 32, "off", 513)
+    plan = Plan("", "", "machine", time, columns, 32, "off", 161)
     let_wait(plan, size)  # what is imported and kept in the first call does not count
     tracemalloc.start()
     try:
@@ -83,7 +83,7 @@ def test_rows_that_wait_take_no_more_memory_than_is_counted_on(n_columns, size, 
         tracemalloc.stop()
     for target in targets.values():
         positions = np.concatenate([some.rows.positions for some in target.waiting])
-        assert positions.tolist() == list(range(1, 512 // size * size + 1))
+        assert positions.tolist() == list(range(1, 160 // size * size + 1))
     assert used < len(targets) * weigh(plan)
 
 

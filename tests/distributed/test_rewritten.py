@@ -13,19 +13,12 @@ from baryflow.cli import main
 from baryflow.cli.words import Line, plain_warnings
 from baryflow.distributed import follow
 from baryflow.distributed.arrivals import Arrival
-from baryflow.distributed.cluster import connect
 from baryflow.distributed.parquet import Folder
 from baryflow.distributed.store import Store
 from tests.distributed import fleets
 
 MODEL = fleets.fit()
 TABLES = {"1": fleets.rows_of(0), "2": fleets.rows_of(1)}
-
-
-@pytest.fixture(scope="module")
-def client():
-    with connect("local", 1) as present:
-        yield present
 
 
 @pytest.fixture
@@ -90,11 +83,11 @@ def test_what_nothing_was_said_of_is_not_warned_of(client, done, mark):
     do(client, done)  # any warning is an error in these tests
 
 
-def test_the_command_line_says_it_in_one_line(done):
+def test_the_command_line_says_it_in_one_line(client, done):
     model = done / "model.bary"
     MODEL.save(model)
     arguments = [
-        "run", str(model), str(done / "in"), "--dask", "local", "--workers", "1", "--key", "machine",
+        "run", str(model), str(done / "in"), "--dask", client.scheduler.address, "--key", "machine",
         "--drift", "off", "-o", str(done / "out"), "--checkpoint", str(done / "state"),
     ]  # fmt: skip
     reverse(done / "in/part-0.parquet")

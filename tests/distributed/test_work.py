@@ -1,6 +1,5 @@
 """Work on pieces: what is kept is not made again, and rows are not kept."""
 
-import os
 import shutil
 import weakref
 from dataclasses import dataclass
@@ -135,25 +134,6 @@ def test_a_folder_that_goes_while_somebody_writes_there_comes_back(tmp_path, mon
     monkeypatch.setattr(container, "write_bytes", slowly)
     Store(str(tmp_path / "census")).write("000001.bary", b"content")
     assert (tmp_path / "census/000001.bary").read_bytes() == b"content"
-
-
-def test_a_checkpoint_is_the_same_folder_for_workers_that_were_started_elsewhere(tmp_path, monkeypatch):
-    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
-    here.mkdir()
-    elsewhere.mkdir()
-    monkeypatch.chdir(here)
-    frame = dd.from_pandas(Partitions().frame.compute(scheduler="synchronous"), npartitions=3)
-    parts = distributed.from_frame(frame, label="fault", domain="line")
-    with distributed.connect("local", 1) as client:
-        client.run(os.chdir, elsewhere)
-        model = distributed.fit(new(), parts, checkpoint="work", client=client)
-        distributed.absorb(
-            model, distributed.from_frame(frame[COLUMNS]), checkpoint="work", client=client
-        )
-    assert {path.name for path in here.rglob("*.bary")} == {
-        "census.bary", "second.bary", "third.bary", "learned.bary", "look.bary", "summary.bary",
-    }  # fmt: skip
-    assert not list(elsewhere.iterdir())
 
 
 @pytest.mark.parametrize("prior", [[0.3 + 4e-10, 0.7 - 4e-10], {0: 0.3 + 4e-10, 1: 0.7 - 4e-10}])

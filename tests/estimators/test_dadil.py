@@ -33,7 +33,7 @@ def joined(p, negative=True):
 
 @pytest.fixture(scope="module")
 def fitted(problem):
-    return DaDiL(random_state=0).fit(*joined(problem))
+    return DaDiL(rehearse=False, random_state=0).fit(*joined(problem))
 
 
 def test_it_beats_the_sources_own_classifier(problem, fitted):
@@ -75,7 +75,7 @@ def test_a_target_like_one_source_resembles_that_source(problem, source):
 def test_labels_of_the_target_are_ignored(problem, fitted):
     X, y, domain = joined(problem)
     y[domain < 0] = problem.y_target[::-1]
-    again = DaDiL(random_state=0).fit(X, y, domain)
+    again = DaDiL(rehearse=False, random_state=0).fit(X, y, domain)
     assert np.array_equal(again.predict_proba(X), fitted.predict_proba(X))
 
 
@@ -83,24 +83,24 @@ def test_labels_of_the_target_may_be_anything(problem, fitted):
     X, y, domain = joined(problem)
     holes = y.astype(float)
     holes[domain < 0] = np.nan
-    again = DaDiL(random_state=0).fit(X, holes, domain.astype(object))
+    again = DaDiL(rehearse=False, random_state=0).fit(X, holes, domain.astype(object))
     assert np.array_equal(again.predict_proba(X), fitted.predict_proba(X))
 
 
 def test_domains_may_have_names(problem, fitted):
     X, y, domain = joined(problem, negative=False)
-    named = DaDiL(random_state=0).fit(X, y, domain, target="new")
+    named = DaDiL(rehearse=False, random_state=0).fit(X, y, domain, target="new")
     assert named.sources_ == ["unit 1", "unit 2", "unit 3", "unit 4"]
     np.testing.assert_allclose(named.predict_proba(X), fitted.predict_proba(X), atol=1e-9)
     frame = pd.DataFrame(X).rename(columns=str)
-    same = DaDiL(random_state=0).fit(frame, y, pd.Series(domain), target="new")
+    same = DaDiL(rehearse=False, random_state=0).fit(frame, y, pd.Series(domain), target="new")
     np.testing.assert_allclose(same.predict_proba(frame), named.predict_proba(X), atol=1e-9)
 
 
 def test_relabelling_classes_changes_nothing_but_names(problem, fitted):
     X, y, domain = joined(problem)
     letters = np.array(list("hgfedcba"))  # in the opposite order
-    renamed = DaDiL(random_state=0).fit(X, letters[y], domain)
+    renamed = DaDiL(rehearse=False, random_state=0).fit(X, letters[y], domain)
     agreement = renamed.predict(problem.X_target) == letters[fitted.predict(problem.X_target)]
     assert agreement.mean() > 0.995
     np.testing.assert_allclose(
@@ -133,7 +133,7 @@ def test_every_piece_can_be_switched(problem, options):
 
 
 def test_do_not_adapt_is_the_sources_classifier(problem):
-    model = DaDiL(predictor="source", random_state=0).fit(*joined(problem))
+    model = DaDiL(predictor="source", rehearse=False, random_state=0).fit(*joined(problem))
     expected = model._follower.learned.model.pooled_proba(problem.X_target)
     assert np.array_equal(model.predict_proba(problem.X_target), expected)
 
@@ -162,24 +162,30 @@ def test_label_shift_is_found_where_the_sources_vary():
 # -- awkward problems -------------------------------------------------------------------------------
 
 
-def test_a_class_missing_from_one_source(problem):
-    X, y, domain = joined(problem)
+@pytest.fixture(scope="module")
+def few():
+    """Fewer sources and classes: all of these rehearse."""
+    return make_domains(n_sources=3, n_classes=6, n_per_class=25, random_state=2)
+
+
+def test_a_class_missing_from_one_source(few):
+    X, y, domain = joined(few)
     keep = ~((domain == 2) & (y == 3))
     model = DaDiL(random_state=0).fit(X[keep], y[keep], domain[keep])
-    assert model.score(problem.X_target, problem.y_target) > 0.9
+    assert model.score(few.X_target, few.y_target) > 0.8
 
 
-def test_a_source_with_one_row_per_class(problem):
-    X, y, domain = joined(problem)
+def test_a_source_with_one_row_per_class(few):
+    X, y, domain = joined(few)
     keep = np.ones(len(y), dtype=bool)
-    for c in range(8):
+    for c in range(6):
         keep[np.flatnonzero((domain == 3) & (y == c))[1:]] = False
     model = DaDiL(random_state=0).fit(X[keep], y[keep], domain[keep])
-    assert model.score(problem.X_target, problem.y_target) > 0.6
+    assert model.score(few.X_target, few.y_target) > 0.6
 
 
-def test_two_identical_sources_and_one_only(problem):
-    X, y, domain = joined(problem)
+def test_two_identical_sources_and_one_only(few):
+    X, y, domain = joined(few)
     twins = np.flatnonzero(np.isin(domain, [1, -5]))
     again = np.flatnonzero(domain == 1)
     rows = np.concatenate([twins, again])
@@ -187,31 +193,31 @@ def test_two_identical_sources_and_one_only(problem):
     model = DaDiL(random_state=0).fit(X[rows], y[rows], names)
     assert model.resemblance_[1] == pytest.approx(0.5, abs=0.05)
     alone = DaDiL(random_state=0).fit(X[twins], y[twins], domain[twins])
-    assert np.isfinite(alone.predict_proba(problem.X_target)).all()
+    assert np.isfinite(alone.predict_proba(few.X_target)).all()
     assert alone.resemblance_ == {1: 1.0}
 
 
-def test_a_target_of_one_class(problem):
-    X, y, domain = joined(problem)
-    one = problem.y_target == 5
+def test_a_target_of_one_class(few):
+    X, y, domain = joined(few)
+    one = few.y_target == 5
     rows = domain > 0
     rows[np.flatnonzero(domain < 0)[one]] = True
     model = DaDiL(random_state=0).fit(X[rows], y[rows], domain[rows])
-    assert np.isfinite(model.predict_proba(problem.X_target)).all()
+    assert np.isfinite(model.predict_proba(few.X_target)).all()
 
 
-def test_a_target_with_a_column_of_nan(problem):
-    X, y, domain = joined(problem)
+def test_a_target_with_a_column_of_nan(few):
+    X, y, domain = joined(few)
     X[domain < 0, 2] = np.nan
     with pytest.warns(UserWarning, match="column 2: no value at all"):
         model = DaDiL(random_state=0).fit(X, y, domain)
-    gaps = problem.X_target.copy()
+    gaps = few.X_target.copy()
     gaps[:, 2] = np.nan
-    assert model.score(gaps, problem.y_target) > 0.5
+    assert model.score(gaps, few.y_target) > 0.5
 
 
-def test_rows_of_a_target_that_hold_nothing_teach_nothing(problem):
-    p = problem
+def test_rows_of_a_target_that_hold_nothing_teach_nothing(few):
+    p = few
     n = len(p.X_target)
     some, nothing = p.X_target[::2], np.full((n // 2, p.X.shape[1]), np.nan)
 
@@ -233,12 +239,12 @@ def test_rows_of_a_target_that_hold_nothing_teach_nothing(problem):
     assert len(again.loss_curve_) == 0
 
 
-def test_a_class_known_from_one_source_only(problem):
-    X, y, domain = joined(problem)
+def test_a_class_known_from_one_source_only(few):
+    X, y, domain = joined(few)
     keep = ~((domain > 1) & (y == 0))
     for_all = keep & ~((domain == 1) & (y == 1))
     model = DaDiL(random_state=0).fit(X[for_all], y[for_all], domain[for_all])
-    assert np.isfinite(model.predict_proba(problem.X_target)).all()
+    assert np.isfinite(model.predict_proba(few.X_target)).all()
 
 
 # -- from mixtures ----------------------------------------------------------------------------------

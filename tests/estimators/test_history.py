@@ -26,7 +26,7 @@ def recorded(n, seed=0, history=None):
 
 
 @given(st.integers(0, 6 * LONGEST))
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_bounded_in_order_and_the_first_and_the_newest_are_kept(n):
     history = recorded(n)
     assert history.n_updates == n
@@ -41,7 +41,7 @@ def test_bounded_in_order_and_the_first_and_the_newest_are_kept(n):
 
 
 @given(st.integers(1, 3 * LONGEST))
-@settings(max_examples=15)
+@settings(max_examples=6)
 def test_all_figures_of_a_point_are_of_the_same_update(n):
     history = recorded(n)
     for figures in (
@@ -56,7 +56,7 @@ def test_all_figures_of_a_point_are_of_the_same_update(n):
 
 
 @given(st.integers(0, 2 * LONGEST), st.integers(0, 2 * LONGEST), st.integers(1, 99))
-@settings(max_examples=15)
+@settings(max_examples=6)
 def test_which_points_are_kept_depends_on_their_number_alone(first, more, seed):
     whole = recorded(first + more, seed=0)
     parts = recorded(more, seed=seed + 1, history=recorded(first, seed=seed))

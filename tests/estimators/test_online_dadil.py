@@ -8,7 +8,7 @@ from baryflow import MixtureClassifier, OnlineDaDiL, codec
 from baryflow.datasets import make_domains
 from baryflow.estimators.orders import stream_order
 from baryflow.exceptions import InvalidInputError
-from tests.estimators.streams import stream
+from tests.estimators.streams import fit, stream
 from tests.strategies import read_only
 
 
@@ -16,7 +16,6 @@ from tests.strategies import read_only
 @parametrize_with_checks(
     [
         OnlineDaDiL(random_state=0),
-        OnlineDaDiL(rehearse=False, random_state=0),
         OnlineDaDiL.paper(random_state=0),
     ]
 )
@@ -40,10 +39,6 @@ every_configuration = pytest.mark.parametrize("make", CONFIGURATIONS.values(), i
 @pytest.fixture(scope="module")
 def problem():
     return make_domains(n_per_class=40, random_state=2)
-
-
-def fit(make, p):
-    return make().fit(p.X, p.y, p.domain)
 
 
 @pytest.fixture(scope="module")

@@ -108,25 +108,11 @@ def test_a_fleet_costs_little_more_than_a_plain_loop():
     assert found["kills"]["result"].endswith("same bytes")
 
 
-@pytest.fixture(scope="module")
-def counted(tmp_path_factory):
-    """Fits of some rows and of four times as many: what a proxy between client and scheduler saw."""
-    folder, problem = tmp_path_factory.mktemp("rows"), Problem(n_sources=2, n_classes=3, n_columns=16)
-    found = []
+def test_rows_stay_away_from_the_client(tmp_path):
+    """What a proxy between client and scheduler sees; results/traffic.csv has more sizes."""
+    rows = Problem(n_sources=2, n_classes=3, n_columns=16).write(tmp_path, 4 * 32_768)
     with Watched(1) as cluster:
-        for n_rows in (32_768, 4 * 32_768):
-            rows = problem.write(folder, n_rows)
-            figures, _ = cluster.fit(rows, "--piece-bytes", 1, "--sample-rows", 1500)
-            found.append(
-                {**figures, "size": size(rows), "pieces": len(read(rows, piece_bytes=1).pieces)}
-            )
-    return found
-
-
-def test_four_times_the_rows_are_no_more_bytes_for_the_client(counted):
-    some, more = counted
-    assert (some["pieces"], more["pieces"]) == (2, 8)
-    # A client that waits longer gets some more signs of life, a hundred bytes a second.
-    assert more["to_client"] < some["to_client"] + 5000
-    assert more["to_client"] < 0.02 * more["size"]
-    assert more["to_client"] > 0.5 * more["model_bytes"]  # what was learned did come this way
+        figures, _ = cluster.fit(rows, "--piece-bytes", 1, "--sample-rows", 1500)
+    assert len(read(rows, piece_bytes=1).pieces) == 8
+    assert figures["to_client"] < 0.02 * size(rows)
+    assert figures["to_client"] > 0.5 * figures["model_bytes"]  # what was learned did come this way

@@ -1,6 +1,7 @@
 """The simulated plant in the loop: by itself, and by the buttons of the page."""
 
 import csv
+import os
 import re
 import signal
 import subprocess
@@ -153,7 +154,9 @@ def test_what_the_docs_promise_was_measured():
 
 def test_the_command_serves_the_page_until_it_is_interrupted():
     command = [sys.executable, "-m", "baryflow", "demo", "--live", "--plant", "--no-browser"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    # Compiling the plant takes four seconds of CPU; here it need not be fast.
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         try:
             address = process.stderr.readline().removeprefix("the page: ").strip()
             assert address.endswith("/?demo#plant")

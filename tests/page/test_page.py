@@ -264,7 +264,7 @@ def test_other_models_and_models_not_fitted_are_refused():
 
 def test_a_page_of_a_long_stream_stays_small():
     model, target = fitted()
-    for _ in range(300):
+    for _ in range(100):
         model.partial_fit(target[:4])
     assert len(html_report(model)) < 150_000
 

@@ -2,10 +2,14 @@
 
 import json
 import os
+import signal
+from pathlib import Path
 
 import numpy as np
 
-from baryflow.streams import Batch, Rejected
+from baryflow.client.feeding import feed
+from baryflow.runtime import Checkpoint
+from baryflow.streams import Batch, Rejected, open_sink
 
 
 class Rows:
@@ -62,3 +66,26 @@ class Lines:
 
     def close(self, **_):
         self.file.close()
+
+
+class Acknowledging:
+    """A service that takes everything, and kills its process with request `kill_at`."""
+
+    def __init__(self, kill_at):
+        self.left = kill_at
+
+    def send(self, *_, **__):
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"repeated": False}
+
+
+def feed_rows(folder, kill_at=0):
+    """Feed 400 rows, each fifth of them unusable, from a checkpoint in a folder."""
+    kept = Checkpoint(Path(folder) / "kept")
+    aside = open_sink(Path(folder) / "bad.ndjson", resume=not kept.is_new)
+    rows = Rows(np.zeros((400, 2)), range(0, 400, 5))
+    feed(rows, Acknowledging(kill_at), "x", checkpoint=kept, read_size=8, aside=aside)
+    aside.close()
+    kept.close()

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from baryflow import OnlineDaDiL
+from baryflow.cli import main
 from baryflow.datasets import make_domains
 from tests.waiting import wait_until
 
@@ -35,6 +37,12 @@ def start(folder, *arguments):
     return subprocess.Popen(
         [str(part) for part in command], env=environment, stderr=subprocess.PIPE, text=True
     )
+
+
+def call(folder, rows, output, checkpoint):
+    """Run the command in this process."""
+    arguments = [folder / "model.bary", rows, "-o", output, "--checkpoint", checkpoint, "--batch", 16]
+    return CliRunner().invoke(main, ["run", *map(str, arguments)])
 
 
 def count(path):
@@ -74,21 +82,16 @@ def test_a_full_disk_is_told_and_nothing_is_lost(folder):
     if subprocess.run(mounting, check=False).returncode:
         pytest.skip("cannot mount a small disk here")
     try:
-        arguments = [rows, "-o", small / "out.ndjson", "--checkpoint", small / "checkpoint"]
-        process = start(folder, *arguments, "--batch", 16)
-        _, words = process.communicate(timeout=300)
-        assert process.returncode == 1, words
-        assert "no space left on the disk" in words
-        assert "nothing is lost" in words
+        found = call(folder, rows, small / "out.ndjson", small / "checkpoint")
+        assert found.exit_code == 1, found.stderr
+        assert "no space left on the disk" in found.stderr
+        assert "nothing is lost" in found.stderr
         larger = folder / "larger"
         shutil.copytree(small, larger)
     finally:
         subprocess.run(["umount", str(small)], check=True)  # noqa: S607
-    again = start(folder, rows, "-o", larger / "out.ndjson", "--checkpoint", larger / "checkpoint",
-                  "--batch", 16)  # fmt: skip
-    _, words = again.communicate(timeout=300)
-    assert again.returncode == 0, words
-    undisturbed = start(folder, rows, "-o", folder / "out.ndjson", "--batch", 16)
-    undisturbed.communicate(timeout=300)
+    again = call(folder, rows, larger / "out.ndjson", larger / "checkpoint")
+    assert again.exit_code == 0, again.stderr
+    call(folder, rows, folder / "out.ndjson", folder / "checkpoint")
     assert (larger / "out.ndjson").read_bytes() == (folder / "out.ndjson").read_bytes()
     assert count(Path(larger / "out.ndjson")) == 8 * len(LINES)

@@ -94,11 +94,12 @@ def killed_again_and_again(plant, rows, folder, kills, count, rate):
     return found, expected_times(plant, len(found)), last.words()
 
 
-def test_killed_again_and_again_nothing_is_missing(model, plant):
+def test_killed_at_work_nothing_is_missing(model, plant):
+    """Many kills are an experiment: experiments/plantfloor."""
     folder, rows = model
-    found, expected, words = killed_again_and_again(plant, rows, folder / "killed", 3, 300, 40)
+    found, expected, words = killed_again_and_again(plant, rows, folder / "killed", 1, 150, 40)
     assert found == expected, words
-    assert len(found) >= 290
+    assert len(found) >= 140
 
 
 def gather(source, count, seconds=300):

@@ -1,8 +1,6 @@
 """Rows from standard input, as another program sends them."""
 
-import json
 import os
-import subprocess
 import sys
 import threading
 
@@ -11,73 +9,70 @@ import pytest
 from baryflow.streams import open_source
 from tests.streams.files import write
 
-#: Reads batches of two and writes a line for each.
-PROGRAM = """
-import json, sys
-from baryflow.streams import open_source
-source = open_source("-", columns=["a", "b"])
-if len(sys.argv) > 2:
-    source.seek(json.loads(sys.argv[2]))
-while (batch := source.read(2, timeout=json.loads(sys.argv[1]))) is not None:
-    words = batch.rows.tolist(), batch.positions.tolist(), [one.position for one in batch.rejected]
-    print(json.dumps([*words, batch.cursor]), flush=True)
-print("end", flush=True)
-"""
+
+def read(source, timeout=None):
+    """Return what is in the next two rows, and the cursor after them; None at the end."""
+    batch = source.read(2, timeout=timeout)
+    if batch is None:
+        return None
+    rejected = [one.position for one in batch.rejected]
+    return batch.rows.tolist(), batch.positions.tolist(), rejected, batch.cursor
 
 
-def start(*arguments, **options):
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        stdout=subprocess.PIPE,
-        **{"stdin": subprocess.PIPE, **options},
-    )
-
-
-def finish(program):
-    with program:
-        lines = program.stdout.read().decode().splitlines()
-    assert program.returncode == 0
-    assert lines.pop() == "end"
-    return [json.loads(line) for line in lines]
+@pytest.fixture
+def pipe(monkeypatch):
+    """The writing end of a pipe that is standard input."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as stdin, os.fdopen(writing, "wb", buffering=0) as pipe:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        yield pipe
 
 
 @pytest.mark.parametrize(
     "text",
     [b"b;a\n%;bar\n2;1\n4;3,5\nx;9\n", b'{"a": 1, "b": 2}\n{"b": 4, "a": 3.5}\n{"a": [], "b": 9}'],
 )
-def test_csv_and_ndjson_are_told_apart(text):
-    program = start("null")
-    program.stdin.write(text)
-    program.stdin.close()
-    first, second = finish(program)
-    assert first[:3] == [[[1, 2], [3.5, 4]], [1, 2], []]
-    assert second[:3] == [[], [], [3]]
+def test_csv_and_ndjson_are_told_apart(pipe, text):
+    pipe.write(text)
+    pipe.close()
+    source = open_source("-", columns=["a", "b"])
+    assert read(source)[:3] == ([[1, 2], [3.5, 4]], [1, 2], [])
+    assert read(source)[:3] == ([], [], [3])
+    assert read(source) is None
 
 
-def test_a_slow_row_does_not_wait_for_ever_and_the_next_one_is_not_lost():
-    program = start("0.05")
-    program.stdin.write(b"a,b\n1,2\n3")
-    program.stdin.flush()
-    assert json.loads(program.stdout.readline())[:2] == [[[1, 2]], [1]]  # while the pipe is still open
-    program.stdin.write(b",4\n")
-    program.stdin.close()
-    assert finish(program)[0][:2] == [[[3, 4]], [2]]
+def test_a_slow_row_does_not_wait_for_ever_and_the_next_one_is_not_lost(pipe):
+    pipe.write(b"a,b\n1,2\n3")
+    source = open_source("-", columns=["a", "b"])
+    assert read(source, 0.05)[:2] == ([[1, 2]], [1])  # while the pipe is still open
+    pipe.write(b",4\n")
+    pipe.close()
+    assert read(source, 0.05)[:2] == ([[3, 4]], [2])
+    assert read(source) is None
 
 
-def test_a_pipe_goes_on_counting_where_it_was():
-    program = start("null", '{"offset": 99, "position": 41}')
-    program.stdin.write(b"a,b\n1,2\n")
-    program.stdin.close()
-    assert finish(program)[0][1] == [42]
+def test_a_pipe_goes_on_counting_where_it_was(pipe):
+    pipe.write(b"a,b\n1,2\n")
+    pipe.close()
+    source = open_source("-", columns=["a", "b"])
+    source.seek({"offset": 99, "position": 41})
+    assert read(source)[1] == [42]
 
 
-def test_a_redirected_file_goes_on_where_it_was(tmp_path):
+def test_a_redirected_file_goes_on_where_it_was(tmp_path, monkeypatch):
     path = write(tmp_path / "rows.csv", "a,b\n1,2\n3,4\n5,6\n")
     with path.open("rb") as file:
-        first, second = finish(start("null", stdin=file))
-    assert second[0] == [[5, 6]]
+        monkeypatch.setattr(sys, "stdin", file)
+        source = open_source("-", columns=["a", "b"])
+        *_, cursor = read(source)
+        assert read(source)[0] == [[5, 6]]
+        source.close()
     with path.open("rb") as file:
-        assert finish(start("null", json.dumps(first[3]), stdin=file))[0][:2] == [[[5, 6]], [3]]
+        monkeypatch.setattr(sys, "stdin", file)
+        source = open_source("-", columns=["a", "b"])
+        source.seek(cursor)
+        assert read(source)[:2] == ([[5, 6]], [3])
+        source.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")

@@ -1,7 +1,7 @@
 import pytest
 
+from baryflow.live.plant import embedded_settled
 from baryflow.tep.plant import model as module
-from baryflow.tep.plant.settling import settle
 
 
 @pytest.fixture(scope="session")
@@ -10,6 +10,6 @@ def plant():
 
 
 @pytest.fixture(scope="session")
-def settled(plant, tmp_path_factory):
-    """Every mode at rest: ten seconds of work, done once."""
-    return settle(plant, tmp_path_factory.mktemp("tep") / "settled.bary")
+def settled():
+    """The plant at rest in every mode, as it is shipped: simulating it takes ten seconds of CPU."""
+    return embedded_settled()

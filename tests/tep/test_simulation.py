@@ -25,11 +25,19 @@ from baryflow.tep.plant.simulation import MAX_DRAWS, draw, noise_seed
 SMALL = Plan(modes=(1, 4), faults=(0, 6), runs=2, hours=1.0, lead=0.5, commissioning=1)
 
 
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Let processes interpret the plant: compiling takes four seconds, an interpreted hour a tenth."""
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, settled):
     folder = tmp_path_factory.mktemp("simulated")
     _put_settled(folder, settled)
-    simulate(folder, SMALL, jobs=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NUMBA_DISABLE_JIT", "1")  # as `interpreted`
+        simulate(folder, SMALL, jobs=2)
     return folder
 
 
@@ -51,6 +59,7 @@ def test_signals_come_back_with_their_labels(folder):
     assert sum(len(part) for part in iterate_signals(folder)) == len(signals)
 
 
+@pytest.mark.usefixtures("interpreted")
 def test_the_same_bits_whatever_the_number_of_processes(folder, tmp_path, settled):
     _put_settled(tmp_path, settled)
     simulate(tmp_path, SMALL, jobs=1)
@@ -58,6 +67,7 @@ def test_the_same_bits_whatever_the_number_of_processes(folder, tmp_path, settle
         assert path.read_bytes() == (tmp_path / path.relative_to(folder)).read_bytes()
 
 
+@pytest.mark.usefixtures("interpreted")
 def test_a_simulation_is_continued_and_extended_without_touching_what_is_there(
     folder, tmp_path, settled
 ):
@@ -95,6 +105,7 @@ def test_a_folder_with_another_simulation_is_refused(folder):
         simulate(folder, Plan(**{**vars(SMALL), "seed": 1}))
 
 
+@pytest.mark.usefixtures("interpreted")
 def test_what_a_kill_leaves_behind_is_complete_and_goes_on(tmp_path, settled, folder):
     _put_settled(tmp_path, settled)
     program = (
@@ -123,12 +134,16 @@ def test_what_a_kill_leaves_behind_is_complete_and_goes_on(tmp_path, settled, fo
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("settles", [True, False], ids=["settling", "making files"])
-def test_ctrl_c_ends_with_a_sentence_and_what_was_finished_is_kept(tmp_path, settled, settles):
+def test_ctrl_c_ends_with_a_sentence_and_what_was_finished_is_kept(
+    tmp_path, monkeypatch, settled, settles
+):
     folder = tmp_path / "plant"
     folder.mkdir()
-    if not settles:
+    if settles:
+        monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    else:
         _put_settled(folder, settled)
-    options = ("--faults", "0,6", "--modes", "1,4", "--runs", "1000", "--hours", "1", "--jobs", "2")
+    options = ("--faults", "0,6", "--modes", "1,4", "--runs", "1000", "--hours", "1", "--jobs", "1")
     process = subprocess.Popen(
         [sys.executable, "-m", "baryflow", "tep", "simulate", str(folder), *options],
         stdout=subprocess.PIPE,

@@ -86,7 +86,8 @@ def complete(
 
 def _wait(distributed: Any, futures: list[Any]) -> list[Any]:
     try:
-        return list(distributed.wait(futures, timeout=_EVERY, return_when="FIRST_COMPLETED").done)
+        with futures[0].client.as_current():  # not necessarily the default client
+            return list(distributed.wait(futures, timeout=_EVERY, return_when="FIRST_COMPLETED").done)
     except (TimeoutError, distributed.TimeoutError):
         return []
     except distributed.CancelledError:

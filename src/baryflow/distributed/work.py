@@ -189,7 +189,7 @@ class Work:
 
         workers = Attendance(client)
         while not future.done():
-            with suppress(TimeoutError):
+            with suppress(TimeoutError), client.as_current():  # not necessarily the default client
                 wait(future, timeout=_LOOK)  # type: ignore[no-untyped-call]
             if self.progress is not None:
                 left = client.run_on_scheduler(count_waiting, root=future.key)

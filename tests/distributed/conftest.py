@@ -1,0 +1,25 @@
+import logging
+
+import distributed
+import pytest
+
+
+@pytest.fixture(scope="module")
+def client():
+    """A cluster whose one worker is a thread of this process: starting a process takes seconds of CPU.
+
+    Others reach it at ``client.scheduler.address``. It is not the default client.
+    """
+    with (
+        distributed.LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            processes=False,
+            protocol="tcp://",
+            host="127.0.0.1",
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as present,
+    ):
+        yield present
