@@ -23,6 +23,7 @@ from baryflow.streams.mqtt.tags import read_reading
 from baryflow.streams.mqtt.window import Taken, Window
 from tests.streams.files import require
 from tests.streams.mosquitto import CONFIGURATION, PASSWORD, USER, Broker, Publisher
+from tests.waiting import PATIENCE
 
 require("paho.mqtt.client")
 US = Credentials(USER, PASSWORD)
@@ -163,7 +164,7 @@ def test_a_broker_that_has_forgotten_us_is_told_of(tmp_path):
             publisher.send_all("lost", [{"n": 1}])
             take(source, 1)
         broker.restart()
-        notices, until = "", time.monotonic() + 20
+        notices, until = "", time.monotonic() + PATIENCE
         while "has forgotten the session" not in notices:
             assert time.monotonic() < until
             notices += notices_of([source.read(8, 0.1)])

@@ -21,6 +21,7 @@ from asyncua.crypto.permission_rules import User, UserRole  # noqa: E402
 from asyncua.server.user_managers import UserManager  # noqa: E402
 
 from tests.streams.plants import Plant, free_port  # noqa: E402
+from tests.waiting import PATIENCE  # noqa: E402
 
 BEGIN = 1_800_000_000
 NODE = "?node=ns=2;s=Plant"
@@ -189,7 +190,7 @@ def test_machines_are_told_apart_by_their_node():
         try:
             source.read(1, 0.1)
             plant.write(("pump7.a", 7.5, BEGIN + 11))
-            until, rows, keys = time.monotonic() + 10, [], []
+            until, rows, keys = time.monotonic() + PATIENCE, [], []
             while len(rows) < 2 and time.monotonic() < until:
                 batch = source.read(2, 0.1)
                 rows, keys = rows + batch.rows.tolist(), keys + batch.keys
@@ -252,14 +253,14 @@ def fuzz(plant, source, count, seed=0):
         plant.write((rng.choice("ab"), value, None))
         if number % 50 == 0:
             look()
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while source._sampler.counts["values"] < count + 2 and time.monotonic() < until:
         look()
     after = count // 10 + 1
     for _ in range(3):  # a clock that was led astray comes back after some hundred values
         tell(plant, after, after + 300)
         after += 300
-        until = time.monotonic() + 15
+        until = time.monotonic() + PATIENCE
         while time.monotonic() < until and (not rows or rows[-1] != [after - 2.0, after + 98.0]):
             look()
         if rows and rows[-1] == [after - 2.0, after + 98.0]:

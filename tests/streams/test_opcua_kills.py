@@ -19,6 +19,7 @@ from tests.streams.proxy import Proxy
 require("asyncua")
 
 from tests.streams.plants import Plant  # noqa: E402
+from tests.waiting import PATIENCE  # noqa: E402
 
 BEGIN = 1_800_000_000
 NODE = "?node=ns=2;s=Plant"
@@ -200,7 +201,7 @@ def count_changes(names, rate, seconds):
         for number in range(1, told + 1):
             time.sleep(max(0.0, begin + number / rate - time.monotonic()))
             plant.write(*((name, float(number), BEGIN + number / rate) for name in names))
-        until = time.monotonic() + 10
+        until = time.monotonic() + PATIENCE
         # The first values, told before, may be among them.
         while any(values[-1:] != [told] for values in heard.values()) and time.monotonic() < until:
             time.sleep(0.05)

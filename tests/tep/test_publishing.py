@@ -19,6 +19,7 @@ from baryflow.tep.plant import playing, settling
 from baryflow.tep.plant.plan import Plan
 from baryflow.tep.plant.simulation import draw
 from tests.streams.files import require
+from tests.waiting import PATIENCE
 
 LABELS = [variable.label for variable in VARIABLES]
 TAGS = [variable.tag for variable in VARIABLES]
@@ -118,7 +119,7 @@ def test_mqtt_brings_each_value(signal_, broker):
         stack.callback(source.close)
         source.read(1, 0.1)
         thread = publish(signal_, publishing.Topics(url, credentials, stack))
-        found, until = {}, time.monotonic() + 60
+        found, until = {}, time.monotonic() + PATIENCE
         while len(found) < signal_.size:
             assert time.monotonic() < until
             batch = source.read(100, 0.1)
@@ -132,6 +133,7 @@ def test_mqtt_brings_each_value(signal_, broker):
 _SCRIPT = """
 import numpy as np
 from baryflow.cli import main, tep
+from tests.waiting import PATIENCE
 tep.play = lambda **options: np.zeros((100000, 34), np.float32)
 main()
 """
@@ -152,7 +154,7 @@ def test_it_ends_in_order():
         out, words = process.communicate(timeout=300)
     assert url in told
     assert process.returncode == 0, words
-    assert "of 100000 rows published" in words
+    assert "of 100,000 rows published" in words
     assert "Traceback" not in words
     assert not out
 

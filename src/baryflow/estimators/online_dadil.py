@@ -192,10 +192,10 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
         """
         with self._unless_it_fails():
             rows, y = self._first_labelled(X, y)
-            if sample_domain is None:
+            if sample_domain is None and self.rehearse:
                 warnings.warn(
                     "without sample_domain all rows are one source, so whether adapting helps cannot be "
-                    "tested, and unless rehearse=False nothing is adapted: pass the source of each row",
+                    "tested and nothing is adapted: pass the source of each row",
                     UserWarning,
                     stacklevel=3,  # the caller, past the limit on threads
                 )
