@@ -54,7 +54,8 @@ def test_links_to_models_checkpoints_and_other_outputs_are_refused(files):
     os.link(files / "model.bary", files / "same.bary")
     found = call(*run, "-o", files / "out.csv", "--save", files / "same.bary")
     assert "a link to" in found.stderr
-    assert "a link to" in call("plot", files / "model.bary", "-o", files / "same.bary").stderr
+    os.link(files / "model.bary", files / "same.png")
+    assert "a link to" in call("plot", files / "model.bary", "-o", files / "same.png").stderr
     assert "a link to" in call("report", files / "model.bary", "--html", files / "same.bary").stderr
     (files / "one.ndjson").touch()
     os.link(files / "one.ndjson", files / "two.ndjson")

@@ -345,7 +345,8 @@ def test_raw_signals_are_followed_window_by_window(client, tmp_path):
     X, y = rng.normal(size=(60, 16, 4)), np.tile(["still", "loose"], 30)
     X[1::2, :, 1] *= 3
     features = SignalFeatures(max_features=4)
-    fitted = OnlineDaDiL(rehearse=False, random_state=0).fit(features.fit_transform(X, y), y)
+    rows = features.fit_transform(X, y)
+    fitted = OnlineDaDiL(rehearse=False, random_state=0).fit(rows, y, np.ones(len(y), dtype=int))
     features.channels_ = list(fleets.COLUMNS)
     model = SignalModel(features, fitted, step=4)
     summary = do(client, tmp_path, fleets.by_folder(tmp_path / "in"), model=model)
