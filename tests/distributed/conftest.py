@@ -17,7 +17,7 @@ def client():
             processes=False,
             protocol="tcp://",
             host="127.0.0.1",
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",  # any free port: several may run at once
             silence_logs=logging.CRITICAL,
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as present,

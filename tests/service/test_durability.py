@@ -121,7 +121,8 @@ def test_killed_under_load_no_acknowledged_row_is_lost_and_none_counts_twice(
     model_file, serving, rows, tmp_path
 ):
     """Many kills are an experiment: experiments/service."""
-    process = Process(model_file, tmp_path, "--in-memory", "2", "--snapshot-every", "6")
+    options = ("--batch", "8", "--in-memory", "2", "--snapshot-every", "6")  # the batches of `serving`
+    process = Process(model_file, tmp_path, *options)
     stop, sent = threading.Event(), {f"t{n}": 0 for n in range(4)}
 
     def work(worker):
