@@ -3,7 +3,7 @@ import signal
 import hypothesis
 
 # The machines that run this are shared: no deadline, and the same examples every time.
-hypothesis.settings.register_profile("baryflow", deadline=None, derandomize=True, max_examples=60)
+hypothesis.settings.register_profile("baryflow", deadline=None, derandomize=True, max_examples=30)
 hypothesis.settings.load_profile("baryflow")
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that: a test that interrupts
