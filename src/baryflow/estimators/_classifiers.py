@@ -24,8 +24,8 @@ from baryflow.validation import Floats, Integers
 
 #: Logit of a class that a classifier has never seen.
 _NEVER = -50.0
-#: Values of the kernel at a time: bounds the memory of a prediction.
-_KERNEL_CELLS = 2**22
+#: Values of the kernel, or of duels between classes, at a time: bounds the memory of a prediction.
+_CELLS = 2**22
 
 
 class Classifier(Protocol):
@@ -71,29 +71,26 @@ class KernelMachine:
         A margin is the number of the other classes that a class wins against, plus a fraction between
         −1/3 and 1/3 that grows with how clearly it wins.
         """
-        step = max(1, _KERNEL_CELLS // max(1, len(self.vectors)))
+        step = max(1, _CELLS // max(len(self.vectors), len(self.classes) ** 2))
         return np.concatenate([self._margins(Z[i : i + step]) for i in range(0, max(1, len(Z)), step)])
 
     def _margins(self, Z: Floats) -> Floats:
         squares = np.vecdot(Z, Z)[:, None] + np.vecdot(self.vectors, self.vectors)
         kernel = np.exp(-self.gamma * np.maximum(squares - 2.0 * Z @ self.vectors.T, 0.0))
-        ends = np.cumsum(self.counts)
-        # parts[a][:, b]: what the vectors of class a say in its duel with the b-th other class.
-        parts = [
-            kernel[:, end - count : end] @ self.duals[:, end - count : end].T
-            for count, end in zip(self.counts, ends, strict=True)
-        ]
         k = len(self.classes)
-        wins, confidence = np.zeros((len(Z), k)), np.zeros((len(Z), k))
-        pair = 0
-        for a in range(k):
-            for b in range(a + 1, k):
-                duel = parts[a][:, b - 1] + parts[b][:, a] + self.intercepts[pair]
-                wins[:, a] += duel >= 0.0
-                wins[:, b] += duel < 0.0
-                confidence[:, a] += duel
-                confidence[:, b] -= duel
-                pair += 1
+        # duels[:, a, b]: class a against class b, positive if the one with the smaller number wins.
+        duels, end = np.zeros((len(Z), k, k)), 0
+        for a, count in enumerate(self.counts):
+            own = slice(end, end + count)
+            duels[:, a, np.arange(k) != a] = kernel[:, own] @ self.duals[:, own].T
+            end += count
+        duels += duels.transpose(0, 2, 1)
+        first, second = np.triu_indices(k, 1)
+        duels[:, first, second] += self.intercepts
+        duels[:, second, first] += self.intercepts
+        lower = np.tri(k, k, -1, dtype=bool)
+        wins = ((duels < 0.0) == lower).sum(axis=2) - 1.0  # on the diagonal nobody wins
+        confidence = np.where(lower, -duels, duels).sum(axis=2)
         return np.asarray(wins + confidence / (3.0 * (np.abs(confidence) + 1.0)))
 
     def proba(self, Z: Floats) -> Floats:
