@@ -23,7 +23,7 @@ from baryflow.streams.mqtt.tags import read_reading
 from baryflow.streams.mqtt.window import Taken, Window
 from tests.streams.files import require
 from tests.streams.mosquitto import CONFIGURATION, PASSWORD, USER, Broker, Publisher
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 require("paho.mqtt.client")
 US = Credentials(USER, PASSWORD)
@@ -158,7 +158,7 @@ def test_what_a_publisher_sends_twice_under_one_name_is_taken_once(broker, publi
 
 
 def test_a_broker_that_has_forgotten_us_is_told_of(tmp_path):
-    forgetful = CONFIGURATION.replace("persistence true", "persistence false")
+    forgetful = CONFIGURATION.replace("persistence true", "persistence false") + "log_type subscribe\n"
     with Broker(tmp_path, configuration=forgetful) as broker, subscribe(broker, "lost") as source:
         with Publisher(broker.port) as publisher:
             publisher.send_all("lost", [{"n": 1}])
@@ -169,6 +169,7 @@ def test_a_broker_that_has_forgotten_us_is_told_of(tmp_path):
             assert time.monotonic() < until
             notices += notices_of([source.read(8, 0.1)])
         assert "connected again after" in notices
+        wait_until(lambda: broker.words().count(" 1 lost\n") == 2)  # subscribed again
         with Publisher(broker.port) as publisher:
             # Packet identifiers begin anew: this is no repetition.
             publisher.send_all("lost", [{"n": 1}, {"n": 2}])
