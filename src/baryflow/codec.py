@@ -28,10 +28,10 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 _SCALARS = (bool, int, str, type(None))
 #: Kinds of arrays that are kept as such; those of names go into the manifest.
 _NUMBERS = "biuf"
-#: NumPy pads names to the longest. Padded, an array of names takes at most so many bytes for each of its
-#: characters and separators, and so many more.
+#: NumPy pads names to the longest. An array of names may take this many bytes for each of its characters
+#: and separators, plus a spare amount.
 _PADDING, _SPARE = 256, 2**14
-#: The largest dimension of an array without entries: functions of it may have so many.
+#: The largest dimension of an array without entries.
 _LARGEST_EMPTY = 2**24
 #: What goes wrong where numbers or their shapes are not what they should be.
 DAMAGE = (

@@ -26,7 +26,7 @@ from baryflow.validation import TARGET_NAME, is_target_name
 EVERY = 32
 #: Answers that concern the rows themselves and would be the same next time: not JSON, too large, or not
 #: usable. Any other refusal concerns the address, the model or the limits of the service, and ends the
-#: feed: somebody has to change something, and no row is lost until then.
+#: feed: they need a decision by the operator, and no row is lost until then.
 _BAD_ROWS = {400, 413, 422}
 _SHOWN = 80
 
