@@ -69,7 +69,7 @@ def blend(decision: Decision, adaptation: Adaptation, X: Floats) -> Floats:
     weights = decision.at(adaptation.seen)
     if model.classifiers is None:
         return log_average(adaptation.mixtures_proba(X), weights[:2])
-    if max(weights[:2]) == 1.0:  # one mixture alone: as it is, without the floor of an average
+    if max(weights[:2]) == 1.0:  # a single mixture needs no average, nor its floor
         return np.asarray(adaptation.mixtures_proba(X)[weights.index(1.0)])
     pooled = model.pooled_proba(X)
     return log_average([*adaptation.experts(X, pooled), model.given_prior(pooled)], weights)

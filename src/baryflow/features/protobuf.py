@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-#: Messages of ONNX that lead to tensors: for each its fields that hold messages, and of which kind.
+#: Messages of ONNX that lead to tensors: the fields of each that hold messages, and their kind.
 _MESSAGES = {
     "model": {7: "graph", 20: "training", 25: "function"},
     "training": {1: "graph", 2: "graph"},

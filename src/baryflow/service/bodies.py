@@ -196,8 +196,8 @@ class Parser:
     def _order(self, columns: list[str] | None) -> list[int] | None:
         """Return where each column of the model stands in rows whose columns have these names.
 
-        Columns that are not those of the model are a conflict rather than bad rows: whoever sends rows
-        has another model in mind, and no row can be better than the next.
+        Columns that are not those of the model are a conflict rather than bad rows: the client
+        expects another model, so every row of it would be refused.
         """
         if columns is None:
             return None

@@ -150,7 +150,7 @@ class TopicId:
         return self._admin is not None
 
     def get(self, timeout: float = 0.0) -> str | None:
-        """Return the id if it is known within so many seconds."""
+        """Return the id, or None if the broker does not answer in time."""
         if self._admin is not None:
             try:
                 found = self._asked.result(timeout)
