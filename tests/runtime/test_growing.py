@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from click.testing import CliRunner
 from baryflow import OnlineDaDiL
 from baryflow.cli import main
 from baryflow.datasets import make_domains
-from tests.waiting import wait_until
+from tests.waiting import ask_to_end, wait_until
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
 COLUMNS = [f"x{j}" for j in range(4)]
@@ -65,7 +64,7 @@ def test_a_growing_file_is_followed_through_rotation_until_told_to_stop(folder):
         file.write(LINES[60][9:] + "\n")
     rows.write_text("\n".join([header, *LINES[61:100], ""]))
     wait_until(lambda: count(out) == 100)
-    process.send_signal(signal.SIGTERM)
+    ask_to_end(process)
     _, words = process.communicate(timeout=300)
     assert process.returncode == 0, words
     assert "100 rows = 100 predicted + 0 quarantined" in words

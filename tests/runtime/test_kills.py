@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from baryflow import OnlineDaDiL
 from baryflow.cli import main
 from baryflow.datasets import make_domains
-from tests.waiting import wait_until
+from tests.waiting import ask_to_end, wait_until
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 FILES = ("predictions.ndjson", "events.ndjson", "quarantine.ndjson")
@@ -90,7 +90,7 @@ def test_killed_at_work_the_output_is_that_of_an_undisturbed_run(folder):
 def test_asked_to_end_it_ends_in_order_and_goes_on(folder):
     process = run(folder, "asked")
     wait_until(lambda: process.poll() is not None or journals(folder / "asked") > 0, step=0.002)
-    process.send_signal(signal.SIGTERM)
+    ask_to_end(process)
     _, words = process.communicate(timeout=300)
     assert process.returncode == 0, words
     finish(folder, "asked")

@@ -14,7 +14,7 @@ import numpy as np
 
 from baryflow.datasets import make_domains
 from baryflow.estimators.online_dadil import OnlineDaDiL
-from tests.waiting import wait_until
+from tests.waiting import ask_to_end, wait_until
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = ["x0", "x1", "x2", "x3"]
@@ -84,7 +84,7 @@ class Follower:
 
     def end(self):
         """Let it end in order."""
-        self.process.send_signal(signal.SIGTERM)
+        ask_to_end(self.process)
         assert self.process.wait(timeout=300) == 0, self.words()
 
     def words(self):

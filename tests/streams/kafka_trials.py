@@ -3,7 +3,6 @@
 import contextlib
 import json
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ from itertools import pairwise
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from tests.streams.kafka_cluster import ROOT, Cluster
-from tests.waiting import PATIENCE, wait_until
+from tests.waiting import PATIENCE, ask_to_end, wait_until
 
 
 class Rows:
@@ -64,7 +63,7 @@ def running(*arguments):
 
 def end(process):
     """Ask a process to end, and return what it printed; it must have had nothing to complain about."""
-    process.send_signal(signal.SIGTERM)
+    ask_to_end(process)
     words, complaints = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, complaints
     assert complaints == ""

@@ -1,7 +1,6 @@
 """The simulated plant as a server and at a broker: what arrives are its signals, bit for bit."""
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -19,7 +18,7 @@ from baryflow.tep.plant import playing, settling
 from baryflow.tep.plant.plan import Plan
 from baryflow.tep.plant.simulation import draw
 from tests.streams.files import require
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, ask_to_end
 
 LABELS = [variable.label for variable in VARIABLES]
 TAGS = [variable.tag for variable in VARIABLES]
@@ -150,7 +149,7 @@ def test_it_ends_in_order():
     )  # fmt: skip
     with process:
         told = process.stdout.readline()
-        process.send_signal(signal.SIGTERM)
+        ask_to_end(process)
         out, words = process.communicate(timeout=300)
     assert url in told
     assert process.returncode == 0, words
