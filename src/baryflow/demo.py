@@ -16,7 +16,7 @@ import numpy as np
 
 from baryflow.datasets import load_tep
 from baryflow.datasets.tennessee_eastman import Features
-from baryflow.estimators.linear import LinearClassifier
+from baryflow.estimators._classifiers import fit_linear
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers
@@ -97,7 +97,6 @@ def stream(
         )
         history.append(progress)
         yield progress
-    model.refine()
     yield Outcome(
         history=tuple(history),
         source_only=float((before == y_target).mean()),
@@ -114,7 +113,7 @@ def _target_trained(X: Floats, y: Integers) -> float:
     for number in range(_FOLDS):
         known, kept = fold != number, fold == number
         Z = (X - X[known].mean(axis=0)) / np.maximum(X[known].std(axis=0), 1e-12)
-        trained = LinearClassifier.fit(Z[known], y[known], int(y.max()) + 1)
+        trained = fit_linear(Z[known], y[known], int(y.max()) + 1, None, 0).classifier
         right.append(trained.proba(Z[kept]).argmax(axis=1) == y[kept])
     return float(np.concatenate(right).mean())
 

@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing as take_rows
 
-from baryflow.estimators.orders import stream_order
+from baryflow.estimators._orders import stream_order
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Integers, RandomState, as_choice, as_count, as_generator
 
@@ -32,13 +32,12 @@ __all__ = [
     "follow",
     "last_step",
     "learns_from_rows",
-    "refine",
 ]
 
 #: Orders in which rows can flow, and what :func:`stream_order` calls them.
 _ORDERS = {"as_is": "", "shuffled": "shuffled", "runs": "runs", "by_class": "class"}
 ORDERS = tuple(_ORDERS)
-MOMENTS = ("flowing", "end", "refined")
+MOMENTS = ("flowing", "end")
 #: A number from labels and predictions; more is better.
 Metric = Callable[[Any, Any], float]
 
@@ -235,9 +234,9 @@ class StreamingScorer:
 
     Parameters
     ----------
-    when : {"flowing", "end", "refined"}
+    when : {"flowing", "end"}
         Count the predictions that were made before each batch was learned from, or predict all rows
-        again at the end, or after ``refine()`` (if the model has it).
+        again at the end.
     order : {"as_is", "shuffled", "runs", "by_class"}
         See :func:`arrange`.
     batch_size : int, default=32
@@ -255,7 +254,7 @@ class StreamingScorer:
     >>> from baryflow.datasets import make_domains
     >>> from baryflow.metrics import StreamingScorer
     >>> p = make_domains(n_sources=3, n_classes=3, n_per_class=30, shift=1.0, random_state=0)
-    >>> model = OnlineDaDiL(predictor="combined", rehearse=False, random_state=0)
+    >>> model = OnlineDaDiL(classifier="linear", validate=False, random_state=0)
     >>> scores = cross_val_score(
     ...     model, p.X, p.y, groups=p.domain, cv=LeaveOneGroupOut(), scoring=StreamingScorer("end"),
     ...     params={"sample_domain": p.domain},
@@ -266,11 +265,11 @@ class StreamingScorer:
     Choose among parameters:
 
     >>> search = GridSearchCV(
-    ...     model, {"predictor": ["combined", "source"]}, scoring=StreamingScorer("end"),
+    ...     model, {"label_shift": [True, False]}, scoring=StreamingScorer("end"),
     ...     cv=LeaveOneGroupOut(),
     ... )
     >>> search.fit(p.X, p.y, groups=p.domain, sample_domain=p.domain).best_params_
-    {'predictor': 'combined'}
+    {'label_shift': True}
 
     The same where metadata routing is switched on:
 
@@ -317,25 +316,4 @@ class StreamingScorer:
         flowing = np.concatenate(list(follow(model, rows, self.batch_size)))
         if self.when == "flowing":
             return metric(labels, flowing)
-        if self.when == "refined":
-            refine(model)
         return metric(labels, model.predict(rows))
-
-
-def refine(model: Any) -> bool:
-    """Let a model go on improving after the stream, if it can.
-
-    Parameters
-    ----------
-    model : fitted classifier, or pipeline that ends with one
-
-    Returns
-    -------
-    bool
-        Whether it could: it has a method ``refine``.
-    """
-    last = last_step(model)
-    if not hasattr(last, "refine"):
-        return False
-    last.refine()
-    return True

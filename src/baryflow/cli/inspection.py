@@ -88,7 +88,7 @@ def _of_adapter(path: Path, model: Any, columns: Lines, rows: str = "rows") -> L
         *columns,
         ("sources", _listed(model.sources_)),
         (f"{rows} seen", f"{model.n_samples_seen_:,} of the target"),
-        ("decision", "adapt" if model.decision_.adapts else "do not adapt"),
+        ("decision", "adapt" if model.committee_.adapts else "do not adapt"),
     ]
     if getattr(model, "keep_sources", False):
         lines.append(("inside", "the labelled rows of the sources, which add_source needs"))

@@ -232,14 +232,11 @@ def _check_normal_rows(n_rows: int, histories: Histories) -> None:
 def give_verdict(found: Evaluation) -> str:
     """Say in a sentence whether adapting would help, also where something simpler does better."""
     mean, domains = found.summary(), found.by_domain()
-    last = "end" if np.isnan(mean.refined) else "refined"
     rivals = {"not adapting": "source", "standardising each domain by itself": "standardised_end"}
-    ours = getattr(mean, last)
+    ours = mean.end
     best = max(rivals, key=lambda name: getattr(mean, rivals[name]))
     gain = ours - getattr(mean, rivals[best])
-    often = sum(
-        getattr(one, last) >= max(one.source, one.standardised_end) - _WORTH_TELLING for one in domains
-    )
+    often = sum(one.end >= max(one.source, one.standardised_end) - _WORTH_TELLING for one in domains)
     where = f"on {often} of {len(domains)} domains adapting is at least as good as both"
     points = f"{100 * abs(gain):.1f} points"
     if gain > _WORTH_TELLING:

@@ -12,7 +12,7 @@ import click
 
 from baryflow.cli import inspection
 from baryflow.cli.words import FIGURES, OutputFile, echo, keep_inputs, spoken
-from baryflow.estimators.base import Adapter
+from baryflow.estimators._adapter import Adapter
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.features import SignalModel
 from baryflow.page import html_report

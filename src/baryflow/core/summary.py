@@ -284,18 +284,15 @@ class StreamSummary(Summary):
         self._pool.append(weights, X, stds, labels=votes)
         self._compress()
 
-    def take_over(self, other: StreamSummary, votes: Floats, factors: Floats) -> None:
-        """Start from another summary's components, with other votes, and columns multiplied by factors.
-
-        Covariances are taken over as they are: where there are any, the factors must be 1.
-        """
+    def take_over(self, other: StreamSummary, votes: Floats) -> None:
+        """Start from another summary's components, with other votes."""
         seen = other.components()
         self.n_rows, self.mass = other.n_rows, other.mass
-        self._origin, self._moments = other._seen() * factors, other._moments.scaled(factors)
+        self._origin, self._moments = other._seen(), other._moments
         self._pool.append(
             seen.masses,
-            seen.means * factors - self._seen(),
-            seen.stds * factors,
+            seen.means - self._seen(),
+            seen.stds,
             labels=votes,
             spreads=other._pool.spreads,
         )

@@ -19,12 +19,11 @@ from baryflow.distributed.models import pack, require_columns, unpack
 from baryflow.distributed.parts import Parts, require_parts
 from baryflow.distributed.store import place
 from baryflow.distributed.work import Work
-from baryflow.estimators.follower import FollowerState
+from baryflow.estimators._leave_one_out import Progress
+from baryflow.estimators._session import SessionState
+from baryflow.estimators._target import Target, TargetState
 from baryflow.estimators.online_dadil import OnlineDaDiL
-from baryflow.estimators.rehearsal import Progress
 from baryflow.estimators.sensors import Tally, warn
-from baryflow.estimators.source_table import varying
-from baryflow.estimators.target import Target, TargetState
 from baryflow.estimators.threads import one_thread
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats
@@ -70,10 +69,10 @@ def absorb(
     """
     packed = pack(model)
     require_parts(parts)
-    if model.target_mixture != "rows" or model.half_life is not None:
+    if model.method == "paper" or model.half_life is not None:
         raise InvalidInputError(
             "partitions have no order in which to forget: absorb needs half_life=None and "
-            "target_mixture='rows'"
+            "the default method"
         )
     reader = parts.reader.rows_only(require_columns(model, parts.columns, parts.n_features))
     if not parts.pieces:
@@ -94,7 +93,7 @@ def absorb(
     if rejected:
         told = f"{rejected:,} rows {REJECTED} and are not used"
         warnings.warn(told, UserWarning, stacklevel=2)
-    adapted = model.twin() if state is None else model.twin(state)
+    adapted = model.spawn() if state is None else model.spawn(state)
     warn(model.columns_, adapted.columns_)
     return adapted
 
@@ -120,7 +119,9 @@ class Summed:
 @one_thread
 def _look(reader: Reader, piece: Any, packed: bytes) -> Looked:
     model = unpack(packed)
-    limits, d = model.follower.learned.model.of_rows.limits, model.n_features_in_
+    limits, d = model.session.knowledge.limits, model.n_features_in_
+    if limits is None:
+        raise InvalidInputError("a model made from mixtures absorbs no rows")
     found = [Looked(Moments.none(d), Tally.none(d), 0)]
     for block in reader.blocks(piece):
         rows = limits.screen(block.X)
@@ -140,23 +141,19 @@ def _merge_looks(some: list[Looked]) -> Looked:
 @one_thread
 def _summarise(reader: Reader, piece: Any, packed: bytes, looked: Looked) -> Summed:
     model = unpack(packed)
-    follower = model.follower
-    source, d = follower.learned.model, model.n_features_in_
+    session = model.session
+    source, d = session.knowledge.model, model.n_features_in_
     moments = looked.moments
     usual = np.where(moments.counts > 0.0, moments.means, source.centre)
-    target = Target(source, follower.manner.settings)
-    metric = source.metric(varying(np.sqrt(moments.variances), source.scale))
-    summary = target.summary
-    if not isinstance(summary, StreamSummary):
-        raise InvalidInputError("only a summary of rows can be made of partitions")
-    if metric is not None:
-        summary.look_through(metric)
+    target = Target(session.knowledge, session.settings)
+    target.see_stds(np.sqrt(moments.variances))
     found = [Summed(None, np.zeros(0, np.uint64), np.zeros((0, d)))]
     for block in reader.blocks(piece):
         if not len(block.X):
             continue
         rows, lost = target.clean(block.X, usual=usual)
-        target.summarise(rows[~lost], np.ones(int((~lost).sum())))
+        weights = np.ones(int((~lost).sum()))
+        target.summarise(rows[~lost], weights, (moments.means, moments.variances))
         found.append(Summed(None, draw(block.X, 0), block.X))
         found = [_judged(found)]
     seen = target.state() if target.mass > 0.0 else None
@@ -176,16 +173,23 @@ def _merge_sums(some: list[Summed]) -> Summed:
     rest = _judged(some)
     if not states:
         return Summed(None, rest.lots, rest.rows)
-    summary = StreamSummary.from_state(states[0].summary)  # type: ignore[arg-type]
+    rows, stacked = _merge([one.rows for one in states]), _merge([one.stacked for one in states])
+    return Summed(TargetState(rows, stacked, states[0].tally), rest.lots, rest.rows)
+
+
+def _merge(states: list[Any]) -> Any:
+    if states[0] is None:
+        return None
+    summary = StreamSummary.from_state(states[0])
     for state in states[1:]:
-        summary.merge(StreamSummary.from_state(state.summary))  # type: ignore[arg-type]
-    return Summed(TargetState(summary.state(), states[0].tally), rest.lots, rest.rows)
+        summary.merge(StreamSummary.from_state(state))
+    return summary.state()
 
 
 @one_thread
-def _adapt(packed: bytes, looked: Looked, summed: Summed) -> tuple[FollowerState | None, int]:
+def _adapt(packed: bytes, looked: Looked, summed: Summed) -> tuple[SessionState | None, int]:
     if summed.target is None:
         return None, looked.rejected
-    model = unpack(packed).twin()
-    model.follower.join(TargetState(summed.target.summary, looked.tally), summed.rows)
+    model = unpack(packed).spawn()
+    model.session.join(TargetState(summed.target.rows, summed.target.stacked, looked.tally), summed.rows)
     return model.target_state(), looked.rejected

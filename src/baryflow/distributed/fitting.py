@@ -15,10 +15,11 @@ from baryflow.distributed.parts import Parts, require_parts
 from baryflow.distributed.sources import FitPlan, learn_sources
 from baryflow.distributed.store import place
 from baryflow.distributed.work import Work
-from baryflow.estimators.learned import Learned
+from baryflow.estimators._classifiers import choose_classifiers
+from baryflow.estimators._leave_one_out import Progress
+from baryflow.estimators._parameters import follow_settings, source_options
+from baryflow.estimators._sources import SourceKnowledge
 from baryflow.estimators.online_dadil import OnlineDaDiL
-from baryflow.estimators.parameters import manner_of, source_options, switches
-from baryflow.estimators.rehearsal import Progress
 from baryflow.estimators.threads import one_thread
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import as_count
@@ -154,15 +155,18 @@ class Fit:
         roll = self._roll or self.count()[1]
         model, parts = self.model, self.parts
         options = source_options(model, roll.classes, len(roll.sources))
-        manner_of(model, len(roll.classes))  # refuses what cannot be before the long work
+        follow_settings(model, len(roll.classes))  # refuses wrong parameters before the long work
         parameters = {n: v for n, v in model.get_params().items() if n not in ("verbose", "n_jobs")}
         work = self._work(repr(_exactly({**parameters, "sample_rows": self.sample_rows})))
-        learned = None if work.store is None else work.store.load(Learned, "learned.bary")
+        learned = None if work.store is None else work.store.load(SourceKnowledge, "learned.bary")
         if learned is None:
             plan = FitPlan(
-                roll, options, switches(model), model.predictor, rehearsing=model.rehearse,
+                roll,
+                choose_classifiers("linear" if options.paper else model.classifier),
+                options,
+                validate=bool(model.validate),
                 sample_rows=self.sample_rows,
-            )  # fmt: skip
+            )
             learned = work.compute(learn_sources(work, parts, plan), "learning")
             if work.store is not None:
                 work.store.keep(learned, "learned.bary")

@@ -15,8 +15,8 @@ from baryflow.core.mixture import Mixture
 from baryflow.distributed.blocks import Reader
 from baryflow.distributed.census import Roll
 from baryflow.distributed.draws import as_shares, draw
-from baryflow.estimators.source_table import SourceTable
-from baryflow.estimators.sources import LabelledRows, Outlook
+from baryflow.estimators._source_table import SourceTable
+from baryflow.estimators._sources import LabelledRows, Outlook
 from baryflow.validation import Floats, Integers
 
 #: Of every class of every source about so many rows, or more, are in the sample if there are so many:
@@ -48,10 +48,10 @@ class Sample:
         return cls(np.zeros(0, np.intp), np.zeros(0, np.uint64), np.zeros((0, n_features)))
 
     def labelled(self, table: SourceTable, *, evenly: bool = False) -> LabelledRows:
-        """Return the rows by source, each standing for as many as were left out on its behalf.
+        """Return the rows by source.
 
-        With `evenly` rows of classes that are over-represented are left out instead, down to a few, so
-        that every source has its own mix.
+        With `evenly`, rows of over-represented classes are left out, down to a few, so that every
+        source has its own class proportions.
         """
         n_sources, n_classes = table.counts.shape
         complete = len(self.cells) == table.counts.sum()
@@ -68,10 +68,7 @@ class Sample:
         order = np.argsort(cells // n_classes, kind="stable")
         cells, X = cells[order], X[order]
         ends = np.cumsum(np.bincount(cells // n_classes, minlength=n_sources))[:-1]
-        weights = None
-        if not (evenly or complete):
-            weights = standing[cells] * (len(cells) / standing[cells].sum())
-        return LabelledRows(np.split(X, ends), np.split(cells % n_classes, ends), weights)
+        return LabelledRows(np.split(X, ends), np.split(cells % n_classes, ends), n_classes)
 
     def _without_gaps(self, table: SourceTable) -> Sample:
         """Let the mean stand for cells of which nobody was drawn.

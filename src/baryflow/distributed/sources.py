@@ -24,33 +24,36 @@ from baryflow.distributed.passes import (
     sum_up,
 )
 from baryflow.distributed.work import Work
-from baryflow.estimators.adaptation import EVEN, Options
-from baryflow.estimators.atoms import mix_class
-from baryflow.estimators.decision import Decision, weights_of
-from baryflow.estimators.learned import Learned
-from baryflow.estimators.novelty import Novelty
-from baryflow.estimators.rehearsal import (
-    MOST_PLAYS,
-    Player,
-    cast,
-    choose_weights,
-    decide,
-    learn_play,
-    perform,
-    unplayed,
+from baryflow.estimators._classifiers import Fit
+from baryflow.estimators._committee import learn_raw_weights
+from baryflow.estimators._leave_one_out import (
+    MOST_FOLDS,
+    Fold,
+    FoldResult,
+    fit_fold,
+    know_evenly,
+    make_folds,
+    raw_table,
+    run_fold,
+    with_committee,
+    with_novelty,
+    without_folds,
 )
-from baryflow.estimators.source_model import SourceModel
-from baryflow.estimators.source_table import SourceTable
-from baryflow.estimators.sources import (
+from baryflow.estimators._source_table import SourceTable
+from baryflow.estimators._sources import (
     LabelledRows,
     Outlook,
+    SourceKnowledge,
+    SourceModel,
     SourceOptions,
     build_model,
-    fit_own,
-    fit_pooled,
+    fit_plain,
+    learn_model,
+    mix_class,
     mix_sources,
     needs_scatter,
 )
+from baryflow.estimators.sensors import Limits
 from baryflow.estimators.threads import one_thread
 
 
@@ -59,10 +62,9 @@ class FitPlan:
     """How the model is learned, with what the first look has given."""
 
     roll: Roll
+    classifiers: dict[str, Fit]
     options: SourceOptions
-    switches: Options
-    predictor: str
-    rehearsing: bool
+    validate: bool
     sample_rows: int
 
     @property
@@ -76,7 +78,7 @@ def learn_sources(work: Work, parts: Parts, plan: FitPlan) -> Any:
 
     The second look gives the view and a sample, and is taken at once: no rows are kept for the third.
     Mixtures start from the sample and take one step of EM with all rows, the third look; the classifiers
-    and the rehearsal learn from the sample meanwhile.
+    and the leave-one-source-out folds learn from the sample meanwhile.
     """
     shared = delayed(plan, traverse=False)  # one node of the graph, however many tasks need it
     looks = work.over(
@@ -84,38 +86,27 @@ def learn_sources(work: Work, parts: Parts, plan: FitPlan) -> Any:
     )
     second = work.hold(looks, "sampling rows")
     outlook = delayed(_outlook)(second, shared)
-    rows, even = delayed(_weighted)(second, shared), delayed(_even)(second, shared)
+    rows, even = delayed(_all)(second, shared), delayed(_even)(second, shared)
     start = delayed(_start)(rows, outlook, shared)
     third = work.over(
         "third", Sums, parts.pieces, partial(_sum_up, parts.reader), add_sums, outlook, start, shared
     )
-    basis = delayed(_basis)(rows, outlook)
-    model = delayed(_build)(
-        delayed(_mix)(rows, outlook, start, third, shared),
-        delayed(_fit_pooled)(rows, basis, shared),
-        delayed(_fit_own)(rows, basis, shared),
-        outlook,
-        shared,
-    )
-    return delayed(_finish)(model, _rehearse(even, plan), even)
+    model = delayed(_build)(delayed(_mix)(rows, outlook, start, third, shared), outlook, shared)
+    knowledge = delayed(_know)(model, delayed(_fit_plain)(even, outlook, shared), shared)
+    return delayed(_finish)(knowledge, _run_folds(even, plan, shared), even, shared)
 
 
-def _rehearse(even: Any, plan: FitPlan) -> Any:
-    """Return a task that decides about adapting, from sources that play targets."""
-    weights = weights_of(plan.predictor)
-    if plan.predictor == "source":
-        return Decision(reason="chosen by you: predictor is 'source'")
-    if not plan.rehearsing:
-        return Decision.fixed(weights or EVEN, "chosen by you: rehearse is False")
-    n_sources, n_classes = plan.table.counts.shape
-    players = delayed(_cast)(even, plan.table.n_classes, plan.options)
-    plays = [
-        delayed(_learn_play)(players, number, plan.switches, weights)
-        for number in range(min(MOST_PLAYS, n_sources))
+def _run_folds(even: Any, plan: FitPlan, shared: Any) -> Any:
+    """Return a task that gives the weights of the raw classifiers, and the result of every fold."""
+    if not plan.validate or plan.options.paper:
+        return None
+    folds = delayed(_make_folds)(even, shared)
+    fitted = [
+        delayed(_fit_fold)(folds, number, shared)
+        for number in range(min(MOST_FOLDS, len(plan.table.counts)))
     ]
-    last = delayed(_choose)(plays, weights)
-    found = [delayed(_perform)(play, plan.switches, last) for play in plays]
-    return delayed(_decide)(found, last, n_sources, n_classes, weights)
+    raw = delayed(_learn_raw)(fitted)
+    return delayed(_collect)(raw, [delayed(_run_fold)(fold, raw) for fold in fitted])
 
 
 @one_thread  # bits depend on it
@@ -140,11 +131,10 @@ def _outlook(second: Second, plan: FitPlan) -> Outlook:
     scatter = None
     if needs_scatter(len(plan.table.centre), plan.options):
         scatter = complete_scatter(second.scatter, plan.table)
-    options = plan.options
-    return Outlook.of(plan.table, scatter, view=options.view, scaled=options.scaled)
+    return Outlook.of(plan.table, scatter, paper=plan.options.paper)
 
 
-def _weighted(second: Second, plan: FitPlan) -> LabelledRows:
+def _all(second: Second, plan: FitPlan) -> LabelledRows:
     return second.sample.labelled(plan.table)
 
 
@@ -153,18 +143,18 @@ def _even(second: Second, plan: FitPlan) -> LabelledRows:
 
 
 @one_thread
-def _basis(rows: LabelledRows, outlook: Outlook) -> Any:
-    return outlook.basis(rows)
-
-
-@one_thread
-def _fit_pooled(rows: LabelledRows, basis: Any, plan: FitPlan) -> Any:
-    return fit_pooled(rows, plan.table, plan.options, basis)
-
-
-@one_thread
-def _fit_own(rows: LabelledRows, basis: Any, plan: FitPlan) -> Any:
-    return fit_own(rows, plan.table, plan.options, basis)
+def _fit_plain(even: LabelledRows, outlook: Outlook, plan: FitPlan) -> Any:
+    """Return the plain classifiers, and the model of the stacked space."""
+    options = plan.options
+    plain, stacked = fit_plain(
+        even,
+        plan.table,
+        plan.classifiers,
+        basis=outlook.basis(even),
+        seed=options.seed,
+        per_domain=not options.paper,
+    )
+    return plain, None if stacked is None else learn_model(stacked, options)
 
 
 @one_thread
@@ -192,38 +182,47 @@ def _mix(
 
 
 @one_thread
-def _build(mixtures: Any, pooled: Any, own: Any, outlook: Outlook, plan: FitPlan) -> SourceModel:
-    return build_model(outlook, *mixtures, pooled=pooled, own=own, options=plan.options)
+def _build(mixtures: Any, outlook: Outlook, plan: FitPlan) -> SourceModel:
+    return build_model(outlook, *mixtures, options=plan.options)
+
+
+def _know(model: SourceModel, plain_and_stacked: Any, plan: FitPlan) -> SourceKnowledge:
+    plain, stacked = plain_and_stacked
+    return know_evenly(model, plain, stacked, Limits.of(plan.table), plan.options)
 
 
 @one_thread
-def _cast(even: LabelledRows, n_classes: int, options: SourceOptions) -> list[Player]:
-    scatter = None
-    if options.view:
-        scatter = even.measure(SourceTable.of(even.rows, even.codes, n_classes))
-    return cast(even.rows, even.codes, n_classes, options, scatter)
+def _make_folds(even: LabelledRows, plan: FitPlan) -> list[Fold]:
+    return make_folds(even, plan.options)
 
 
-def _learn_play(players: list[Player], number: int, options: Options, weights: Any) -> Any:
-    return None if number >= len(players) else learn_play(players[number], options, weights)
+def _fit_fold(folds: list[Fold], number: int, plan: FitPlan) -> Any:
+    return None if number >= len(folds) else fit_fold(folds[number], plan.classifiers)
 
 
 @one_thread
-def _choose(plays: list[Any], weights: Any) -> Any:
-    tables = [play[1] for play in plays if play is not None]
-    return choose_weights(tables) if weights is None and tables else weights
+def _learn_raw(fitted: list[Any]) -> Any:
+    tables = [raw_table(fold) for fold in fitted if fold is not None]
+    return learn_raw_weights(tables) if tables else None
 
 
-def _perform(play: Any, options: Options, last: Any) -> Any:
-    return None if play is None else perform(play[0], options, last)
+def _run_fold(fold: Any, raw: Any) -> FoldResult | None:
+    return None if fold is None else run_fold(fold, raw)
+
+
+def _collect(raw: Any, results: list[FoldResult | None]) -> Any:
+    return raw, [result for result in results if result is not None]
 
 
 @one_thread
-def _decide(found: list[Any], last: Any, n_sources: int, n_classes: int, weights: Any) -> Decision:
-    guesses = [some for some in found if some is not None]
-    return decide(guesses, tuple(last)) if guesses else unplayed(n_sources, n_classes, weights)
-
-
-@one_thread
-def _finish(model: SourceModel, decision: Decision, even: LabelledRows) -> Learned:
-    return Learned(model, decision, Novelty.learn(model, even.rows, decision))
+def _finish(
+    knowledge: SourceKnowledge, tested: Any, even: LabelledRows, plan: FitPlan
+) -> SourceKnowledge:
+    if tested is None:
+        return with_novelty(knowledge, even, [])
+    raw, results = tested
+    if raw is None:
+        knowledge = without_folds(knowledge, *plan.table.counts.shape)
+    else:
+        knowledge = with_committee(knowledge, raw, results)
+    return with_novelty(knowledge, even, results)

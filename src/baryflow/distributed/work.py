@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from baryflow.distributed.cluster import Attendance, told_if_gone
 from baryflow.distributed.store import Store
-from baryflow.estimators.rehearsal import Progress
+from baryflow.estimators._leave_one_out import Progress
 from baryflow.exceptions import BaryflowError, FileFormatError
 
 #: Results that are merged by one task.

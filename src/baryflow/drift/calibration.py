@@ -12,7 +12,7 @@ import numpy as np
 from baryflow.drift.betting import BettingDetector
 from baryflow.drift.monitor import DriftMonitor
 from baryflow.drift.ranking import SIGNALS
-from baryflow.estimators.orders import stream_order
+from baryflow.estimators._orders import stream_order
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import as_choice, as_count
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from baryflow.drift.ranks import Ranks, RanksState
-from baryflow.estimators.watching import KnownTarget, Signals
+from baryflow.estimators._watching import KnownTarget, Signals
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers
 

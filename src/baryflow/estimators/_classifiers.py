@@ -2,38 +2,34 @@
 
 Each is fitted by scikit-learn and then kept as the few arrays that predict: nothing is pickled, a file
 cannot run code, and small batches are faster than with the fitted estimator. To add one, write a
-dataclass with ``proba`` and a function that fits it, and enter the function in :data:`CLASSIFIERS`.
+dataclass with ``proba`` and a function that fits it, add the dataclass to :data:`Classifier` and the
+function to :data:`CLASSIFIERS`.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
+from sklearn.base import clone, is_classifier
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
+from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers
 
 #: Logit of a class that a classifier has never seen.
 _NEVER = -50.0
 #: Values of the kernel, or of duels between classes, at a time: bounds the memory of a prediction.
 _CELLS = 2**22
-
-
-class Classifier(Protocol):
-    """A fitted classifier of standardised rows."""
-
-    def proba(self, Z: Floats) -> Floats:
-        """Return the probability of every class, shape (n, n_classes)."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +129,57 @@ class Forest:
 
 
 @dataclass(frozen=True, eq=False)
+class ScikitClassifier:
+    """A user's own scikit-learn classifier, kept as skops writes it: no pickle, trusted types only."""
+
+    n_classes: int
+    classes: Integers  # those it was trained on
+    archive: NDArray[np.uint8]  # empty if skops is not installed: then it cannot be saved
+    estimator: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.archive):
+            object.__setattr__(self, "estimator", _skops().loads(self.archive.tobytes()))
+
+    @classmethod
+    def of(cls, estimator: Any, classes: Integers, n_classes: int) -> Self:
+        """Take a fitted estimator."""
+        try:
+            archive = np.frombuffer(_skops().dumps(estimator), dtype=np.uint8)
+        except ModuleNotFoundError:
+            archive = np.zeros(0, dtype=np.uint8)
+        found = cls(n_classes, classes, archive)
+        object.__setattr__(found, "estimator", estimator)
+        return found
+
+    def proba(self, Z: Floats) -> Floats:
+        """Return the estimator's probabilities, or its decision function through a softmax."""
+        table = np.zeros((len(Z), self.n_classes))
+        if hasattr(self.estimator, "predict_proba"):
+            table[:, self.classes] = self.estimator.predict_proba(Z)
+            return table
+        margins = self.estimator.decision_function(Z)
+        if margins.ndim == 1:
+            margins = np.stack([np.zeros(len(Z)), margins], axis=1)
+        table[:, self.classes] = softmax(margins, axis=1)
+        return table
+
+
+def _skops() -> Any:
+    try:
+        import skops.io
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "a classifier of your own is saved and loaded with skops: pip install 'baryflow[skops]'"
+        ) from error
+    return skops.io
+
+
+#: All that can predict; the codec reads no other types.
+Classifier = Linear | KernelMachine | Forest | ScikitClassifier
+
+
+@dataclass(frozen=True, eq=False)
 class Fitted:
     """A classifier, and its probabilities for the rows it was fitted on, each without having seen it."""
 
@@ -223,3 +270,44 @@ Fit = Callable[[Floats, Integers, int, "Floats | None", int], Fitted]
 #: The classifiers that are fitted by default, by name. Each is called as
 #: ``fit(Z, codes, n_classes, weights, seed)`` on standardised rows.
 CLASSIFIERS: dict[str, Fit] = {"linear": fit_linear, "kernel": fit_kernel, "trees": fit_trees}
+
+
+def fit_scikit(
+    estimator: Any, Z: Floats, codes: Integers, n_classes: int, weights: Floats | None, _: int
+) -> Fitted:
+    """Fit a copy of a user's classifier."""
+    model = clone(estimator)
+    model.fit(Z, codes) if weights is None else model.fit(Z, codes, sample_weight=weights)
+    return Fitted(ScikitClassifier.of(model, np.asarray(model.classes_, dtype=np.intp), n_classes))
+
+
+def choose_classifiers(classifier: Any) -> dict[str, Fit]:
+    """Return what the parameter `classifier` of an estimator stands for.
+
+    None means all of :data:`CLASSIFIERS`, a name one of them; anything else must be a scikit-learn
+    classifier. A list holds several of these.
+    """
+    if classifier is None:
+        return dict(CLASSIFIERS)
+    chosen: dict[str, Fit] = {}
+    for one in classifier if isinstance(classifier, (list, tuple)) else [classifier]:
+        if isinstance(one, str):
+            if one not in CLASSIFIERS:
+                raise InvalidInputError(
+                    f"classifier must be one of {', '.join(map(repr, CLASSIFIERS))}, a scikit-learn "
+                    f"classifier or a list of these; got {one!r}"
+                )
+            chosen[one] = CLASSIFIERS[one]
+            continue
+        able = hasattr(one, "predict_proba") or hasattr(one, "decision_function")
+        if isinstance(one, type) or not is_classifier(one) or not able:
+            raise InvalidInputError(
+                "classifier must be a scikit-learn classifier with predict_proba or decision_function, "
+                f"got {one!r}"
+            )
+        name = type(one).__name__
+        same = sum(known.split(" ")[0] == name for known in chosen)
+        chosen[f"{name} {same + 1}" if same else name] = partial(fit_scikit, one)
+    if not chosen:
+        raise InvalidInputError("classifier must not be an empty list")
+    return chosen

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from baryflow import codec, container
@@ -45,9 +46,15 @@ class Shell:
 
 
 def plain(value: Any) -> Any:
-    """Return a parameter as it can be kept: a Series as a mapping, and no functions."""
+    """Return a parameter as it can be kept: a Series as a mapping, no functions, no estimators.
+
+    A list of names stands for the user's own classifiers, which are kept with what they learned.
+    """
     if hasattr(value, "to_dict"):
         return value.to_dict()
+    several = value if isinstance(value, (list, tuple)) else [value]
+    if any(isinstance(one, BaseEstimator) for one in several):
+        return [one if isinstance(one, str) else type(one).__name__ for one in several]
     return False if callable(value) else value
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from baryflow.estimators.follower import Follower
+from baryflow.estimators._session import TargetSession
 from baryflow.validation import Floats, Integers
 
 
@@ -55,22 +55,22 @@ class ColumnComparison:
         return order[~np.isnan(size[order])]
 
 
-def compare(follower: Follower, names: Any) -> ColumnComparison:
+def compare(session: TargetSession, names: Any) -> ColumnComparison:
     """Compare what was seen of a target with its sources.
 
     Parameters
     ----------
-    follower : Follower
+    session : TargetSession
     names : array of shape (n_features,), optional
         Without it columns are numbered from 0.
     """
-    model, target = follower.learned.model, follower.target
+    model, target, limits = session.knowledge.model, session.target, session.knowledge.limits
     unseen = np.full(len(model.centre), target.mass <= 0.0)
     stds = np.full(len(unseen), np.nan)
-    if model.classifiers is not None:  # rows came, and were counted
+    if limits is not None:  # rows came, and were counted
         unseen |= target.tally.values == 0.0
-        stds = np.where(np.isfinite(model.classifiers.limits.high), model.scale, 0.0)
-    mean, variance = target.moments() if target.mass > 0.0 else (model.centre, model.scale)
+        stds = np.where(np.isfinite(limits.high), model.scale, 0.0)
+    mean, variance = target.rows.moments() if target.mass > 0.0 else (model.centre, model.scale)
     return ColumnComparison(
         names=list(range(len(unseen))) if names is None else names.tolist(),
         source_means=model.centre,

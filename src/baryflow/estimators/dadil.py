@@ -10,10 +10,15 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from baryflow.core.mixture import Mixture
-from baryflow.core.settings import Settings
-from baryflow.estimators.adaptation import OFFLINE_STEPS, WEIGHTS
-from baryflow.estimators.base import Adapter
-from baryflow.estimators.decision import Decision, weights_of
+from baryflow.estimators._adapter import Adapter
+from baryflow.estimators._committee import Committee
+from baryflow.estimators._experts import list_experts
+from baryflow.estimators._fit_dictionary import OFFLINE_STEPS, AdaptConfig
+from baryflow.estimators._novelty import Novelty
+from baryflow.estimators._parameters import check_atoms
+from baryflow.estimators._session import TargetSession
+from baryflow.estimators._sources import SourceKnowledge, learn_mixtures
+from baryflow.estimators._target import row_settings
 from baryflow.estimators.domains import (
     TARGET,
     check_labels,
@@ -21,59 +26,44 @@ from baryflow.estimators.domains import (
     keep_gaps,
     split_domains,
 )
-from baryflow.estimators.follower import Follower, Manner
-from baryflow.estimators.learned import Learned
-from baryflow.estimators.novelty import Novelty
-from baryflow.estimators.parameters import check_atoms, switches
 from baryflow.estimators.sensors import warn
-from baryflow.estimators.sources import learn_mixtures
-from baryflow.estimators.target import row_settings
 from baryflow.estimators.threads import one_thread
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, as_count
+from baryflow.validation import Floats
 
 
 class DaDiL(Adapter):
     """Adapt a classifier from labelled source domains to an unlabelled target, all at hand.
 
-    Every domain is described by a Gaussian mixture; a dictionary of a few labelled mixtures is learned
-    so that each domain is a Wasserstein barycenter of them, and the target is classified with its
-    labelled reconstruction, together with the sources' own classifier. What is used is decided by
-    playing each source as the target, and may be "do not adapt": :meth:`report` says so.
+    Every domain is described by a Gaussian mixture. A dictionary of a few labelled mixtures, the atoms,
+    is learned so that each domain is a Wasserstein barycenter of them. A committee predicts: plain
+    classifiers, the target's reconstruction from the atoms, and its own components labelled through
+    the transport plan. Leave-one-source-out decides how much each counts, and may decide not to adapt:
+    :meth:`report` says so.
 
     Parameters
     ----------
     n_atoms : int, optional
         Mixtures in the dictionary; without it one fewer than there are sources, between 2 and 4.
-    components_per_class : int, default=2
-        Components of each class in every source and atom.
-    view : bool, default=True
-        Look at the data standardised domain by domain and projected on the sources' discriminants.
-        Without it mixtures live in the features, centred and scaled with the pooled sources.
-    proportions : bool, default=True
-        Estimate the target's class proportions; how far they may go is learned from the sources.
-    votes : bool, default=True
-        Let the source classifier's votes take part in matching the target's components.
-    predictor : {"auto", "combined", "map", "plan", "source"}
-        Who predicts. ``"combined"`` averages the logarithms of four experts: the reconstruction, the
-        target's own components labelled through the plan, the pooled source classifier and the one
-        that standardises each domain by itself. ``"auto"`` learns their weights on sources left out.
-        ``"map"`` is the paper's: the reconstruction alone; ``"plan"`` the labelled components alone;
-        ``"source"`` does not adapt.
+    classifier : None, str, scikit-learn classifier, or list of these, optional
+        The plain classifiers. None is logistic regression (``"linear"``), a support vector machine with
+        an RBF kernel (``"kernel"``) and extremely randomised trees (``"trees"``); ``"linear"`` alone is
+        the cheapest. A classifier of your own needs ``predict_proba`` or ``decision_function``, and
+        skops to be saved.
     class_prior : mapping of class → share, or array of shape (n_classes,), optional
         What you know of the target: ``{"normal": 0.5}`` says that half of its rows are normal, and the
         other classes share the rest equally. Without it classes are expected as in the sources. Rows can
         overrule it where they tell classes apart.
-    rehearse : bool, default=True
-        Play each source as a target, to learn the weights of the experts, at the beginning and when
-        every class was seen. Without it a fixed predictor (or even weights) is believed at once.
-    n_steps : int, default=8
-        Block steps of the dictionary with the target.
+    label_shift : bool, default=True
+        Estimate the target's class proportions, and believe them as far as the evidence goes.
+    validate : bool, default=True
+        Learn the weights of the experts by leave-one-source-out. Without it all count the same.
     n_jobs : int, optional
-        Sources that play a target at the same time, as in joblib; -1 uses all cores. The outcome is the
-        same.
+        Leave-one-source-out folds at the same time, as in joblib; -1 uses all cores. The outcome is
+        the same.
     verbose : bool or callable, default=False
-        Say on standard error how far ``fit`` is; or call this with what is done, of how much, and what.
+        Print the progress of ``fit`` to standard error, or call this with the steps done, the number of
+        steps, and a description.
     random_state : int, RandomState, Generator or None
         Starts of the sources' mixtures.
 
@@ -93,10 +83,10 @@ class DaDiL(Adapter):
         The labelled reconstruction of the target.
     proportions_ : array of shape (n_classes,)
         Class proportions of the target.
-    mix_ : Mix
-        What was found about the classes of the target: shares, and whether they are as usual.
-    decision_ : Decision
-        Whether it adapts, the weights of the experts, and why; :meth:`report` says it in words.
+    label_shift_ : LabelShift
+        The most likely class proportions, and how far a label shift is believed.
+    committee_ : Committee
+        Whether it adapts, why, and the weights of the experts.
     reliability_ : float
         Of the predictions for the last rows, 0 to 1, to raise an alarm on: the mean probability of
         the predicted classes, times the share of rows that are not novel, times (if it adapts) the
@@ -132,27 +122,19 @@ class DaDiL(Adapter):
         self,
         n_atoms: int | None = None,
         *,
-        components_per_class: int = 2,
-        view: bool = True,
-        proportions: bool = True,
-        votes: bool = True,
-        predictor: str = "auto",
+        classifier: Any = None,
         class_prior: Any = None,
-        rehearse: bool = True,
-        n_steps: int = OFFLINE_STEPS,
+        label_shift: bool = True,
+        validate: bool = True,
         n_jobs: int | None = None,
         verbose: Any = False,
         random_state: Any = None,
     ) -> None:
         self.n_atoms = n_atoms
-        self.components_per_class = components_per_class
-        self.view = view
-        self.proportions = proportions
-        self.votes = votes
-        self.predictor = predictor
+        self.classifier = classifier
         self.class_prior = class_prior
-        self.rehearse = rehearse
-        self.n_steps = n_steps
+        self.label_shift = label_shift
+        self.validate = validate
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.random_state = random_state
@@ -184,8 +166,6 @@ class DaDiL(Adapter):
         InvalidInputError
             If something does not fit; the message says what to do.
         """
-        weights_of(self.predictor)  # checks
-        as_count(self.n_steps, "n_steps")
         if sample_domain is None and target is not None:
             raise InvalidInputError(
                 f"target={target!r} names a domain, but no row has one: pass sample_domain"
@@ -207,12 +187,11 @@ class DaDiL(Adapter):
                     UserWarning,
                     stacklevel=3,  # the caller, past the limit on threads
                 )
-            learned, classes, sources = self._learn(rows[~is_target], labels, names[~is_target])
-            settings = row_settings(len(classes), view=bool(self.view))
-            follower = Follower(learned, self._manner(settings))
+            knowledge, classes, sources = self._learn(rows[~is_target], labels, names[~is_target])
+            session = TargetSession(knowledge, row_settings(len(classes)), self._config())
             if is_target.any():
-                follower.absorb_whole(rows[is_target])
-            self._take(follower, classes, sources)
+                session.absorb(rows[is_target], np.ones(int(is_target.sum())), whole=True)
+            self._take(session, classes, sources)
             self.columns_ = self._find_faults()
             warn({}, self.columns_)
         return self
@@ -235,8 +214,8 @@ class DaDiL(Adapter):
     ) -> Self:
         """Learn from mixtures instead of rows, so that a plant can share a summary and keep its data.
 
-        Without rows there is neither a view nor a source classifier: mixtures are taken in the
-        coordinates they come in, and ``"auto"`` predicts with ``"map"`` and ``"plan"`` together.
+        Without rows there is neither a view nor a plain classifier: mixtures are taken in the
+        coordinates they come in, and the reconstruction and the labelled components predict together.
 
         Parameters
         ----------
@@ -256,12 +235,6 @@ class DaDiL(Adapter):
         InvalidInputError
             If mixtures do not fit each other, or a source is not labelled.
         """
-        if self.predictor == "source":
-            raise InvalidInputError("predictor='source' needs rows: mixtures bring no source classifier")
-        fixed = weights_of(self.predictor)
-        chosen = "chosen by you" if fixed is not None else "reconstruction and plan, averaged"
-        weights = (0.5, 0.5, 0.0, 0.0) if fixed in (None, WEIGHTS["combined"]) else fixed
-        why = f"{chosen}; mixtures were given: no source classifier, nothing to leave out"
         n_classes = _check_mixtures(sources, target)
         named = np.arange(n_classes) if classes is None else np.asarray(classes)
         if len(set(named.tolist())) != n_classes or len(named) != n_classes:
@@ -272,31 +245,33 @@ class DaDiL(Adapter):
         model = learn_mixtures(
             list(sources.values()), n_classes, self.n_atoms, expect_proportions(self.class_prior, named)
         )
-        learned = Learned(model, Decision.fixed(weights, why), Novelty.none())
-        follower = Follower(learned, self._manner(Settings(max_components=target.n_components)))
-        follower.take(Mixture(target.weights, target.means, target.stds, None, target.mass))
+        experts = [expert.name for expert in list_experts(None, stacked=False)]
+        committee = Committee.even(experts, 0, "mixtures were given, so no source can be left out")
+        user_prior = self.class_prior is not None
+        knowledge = SourceKnowledge(model, None, None, None, user_prior, committee, Novelty.none())
+        session = TargetSession(knowledge, row_settings(n_classes), self._config())
+        session.take(Mixture(target.weights, target.means, target.stds, None, target.mass))
         self.n_features_in_ = target.n_features
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_  # of an earlier fit
-        self._take(follower, named, list(sources))
+        self._take(session, named, list(sources))
         return self
 
-    def _manner(self, settings: Settings) -> Manner:
+    def _config(self) -> AdaptConfig:
         """Return how the target is adapted to: sources and target move together."""
-        n_steps = as_count(self.n_steps, "n_steps")
-        return Manner(settings, switches(self), n_steps=n_steps, freeze_sources=False)
+        return AdaptConfig(OFFLINE_STEPS, freeze_sources=False, label_shift=bool(self.label_shift))
 
-    def _take(self, follower: Follower, classes: Any, sources: list[Any]) -> None:
-        self.classes_, self.sources_, self._follower = classes, sources, follower
+    def _take(self, session: TargetSession, classes: Any, sources: list[Any]) -> None:
+        self.classes_, self.sources_, self._session = classes, sources, session
         self._learned_with, self._kept, self.columns_ = {}, None, {}
         self._expose()
 
     @property
     def loss_curve_(self) -> Floats:
         """Loss of every domain before each step, the target last."""
-        check_is_fitted(self, "_follower")
-        adaptation = self._follower.adaptation
-        return np.zeros((0, 0)) if adaptation is None else adaptation.losses
+        check_is_fitted(self, "_session")
+        adaptation = self._session.adaptation
+        return np.zeros((0, 0)) if adaptation is None else adaptation.believed.view.losses
 
 
 def _check_mixtures(sources: Mapping[Any, Mixture], target: Any) -> int:

@@ -8,60 +8,41 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from baryflow.core.dictionary import PROXIMAL
-from baryflow.estimators.adaptation import ONLINE_STEPS
-from baryflow.estimators.base import Adapter, AdapterState, SourceRows
+from baryflow.estimators._adapter import Adapter, AdapterState, SourceRows
+from baryflow.estimators._parameters import follow_settings, remember_fixed, require_unchanged
+from baryflow.estimators._session import SessionState, TargetSession
+from baryflow.estimators._sources import SourceKnowledge
+from baryflow.estimators._watching import KnownTarget, Signals, hold_against
 from baryflow.estimators.domains import check_labels, check_new_source, find_places, name_sources
-from baryflow.estimators.follower import Follower
-from baryflow.estimators.parameters import (
-    PAPER,
-    check_following,
-    manner_of,
-    require_unchanged,
-)
 from baryflow.estimators.sensors import describe_new_faults
 from baryflow.estimators.threads import one_thread
-from baryflow.estimators.twins import HasTwins
-from baryflow.estimators.unknown import TellsUnknown
-from baryflow.estimators.watching import Watched
+from baryflow.estimators.unknown import check_unknown, mark_unknown
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, as_count, as_weights
+from baryflow.validation import Floats, as_real, as_weights
 
 
-class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
+class OnlineDaDiL(Adapter):
     """Adapt a classifier from labelled sources to one unlabelled stream, while it flows.
 
     ``fit`` learns the sources. Each ``partial_fit`` absorbs target rows into a mixture of bounded size
-    and rebuilds the labelled reconstruction of the target, starting again from the source-only
-    dictionary, so that the result depends on what was seen and hardly on its order. The target's mix of
-    classes is found along with it: it may be any. How many rows it takes until the result is believed,
-    and whether to adapt at all, is learned by playing each source as a stream.
+    and fits the dictionary to it, starting from the source-only dictionary, so that the result depends
+    on the rows seen and hardly on their order. A committee of experts predicts: plain classifiers, the
+    reconstruction of the target from the atoms, and its own components labelled through the transport
+    plan. Their weights, also for the beginning of a stream, and how far to believe that classes are
+    more or less frequent than in the sources, are learned by leave-one-source-out.
 
     Parameters
     ----------
-    n_atoms, components_per_class, view, proportions, votes, predictor, class_prior, rehearse
+    n_atoms, classifier, class_prior, label_shift, validate
         As in :class:`~baryflow.DaDiL`.
-    warm_start : bool, default=False
-        Start every update from the last one; otherwise from the source-only dictionary.
-    ramp : float, default=0.0
-        The target's weight in the loss is mass / (mass + ramp); 0 is the paper's.
-    n_steps : int, default=3
-        Block steps after each batch.
-    proximal : float, default=0.01
-        How firmly a block step holds the atoms where they were. A warm start needs 100 or so: with
-        exact steps it never forgets what the first batches, which show little, made it believe.
+    method : {"committee", "paper"}, default="committee"
+        ``"paper"`` is the published method, see :meth:`paper`.
     target_components : int, optional
         Components kept of the target; without it three times the number of classes.
-    target_mixture : {"rows", "paper"}
-        How the target's mixture is kept: a component for every row, merged by Ward distance in the
-        view, or the paper's algorithm, which goes without a view and without votes.
-    batch_components : int, optional
-        With ``target_mixture="paper"``: components that a batch becomes at most, the paper's ΔK.
-        Without it as many as there are classes, and fewer than the batch has rows.
     half_life : float, optional
         After this many target rows a row counts half.
     unknown : float, optional
-        Novelty above which :meth:`predict` answers `unknown_label`; 0.999, say. Off without it.
+        Novelty above which :meth:`predict` answers `unknown_label`, for example 0.999. Off without it.
     unknown_label : optional
         Without it -1 for numbered classes and "unknown" for named ones.
     keep_sources : bool, default=True
@@ -71,9 +52,9 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
 
     Attributes
     ----------
-    classes_, sources_, atoms_, coordinates_, decision_, columns_, history_, reliability_, resemblance_
+    classes_, sources_, atoms_, coordinates_, committee_, columns_, history_, reliability_, resemblance_
         As in :class:`~baryflow.DaDiL`.
-    target_mixture_, mix_, proportions_, class_means_
+    target_mixture_, label_shift_, proportions_, class_means_
         As there, after the first ``partial_fit``.
     n_samples_seen_ : int
         Target rows seen.
@@ -89,7 +70,7 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
     >>> for batch in problem.X_target.reshape(10, 32, -1):
     ...     labels = model.predict(batch)     # test ...
     ...     model = model.partial_fit(batch)  # ... then train
-    >>> bool(model.refine().score(problem.X_target, problem.y_target) > 0.9)
+    >>> bool(model.score(problem.X_target, problem.y_target) > 0.9)
     True
     """
 
@@ -99,20 +80,12 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
         self,
         n_atoms: int | None = None,
         *,
-        components_per_class: int = 2,
-        view: bool = True,
-        proportions: bool = True,
-        votes: bool = True,
-        predictor: str = "auto",
+        classifier: Any = None,
         class_prior: Any = None,
-        rehearse: bool = True,
-        warm_start: bool = False,
-        ramp: float = 0.0,
-        n_steps: int = ONLINE_STEPS,
-        proximal: float = PROXIMAL,
+        label_shift: bool = True,
+        validate: bool = True,
+        method: str = "committee",
         target_components: int | None = None,
-        target_mixture: str = "rows",
-        batch_components: int | None = None,
         half_life: float | None = None,
         unknown: float | None = None,
         unknown_label: Any = None,
@@ -122,20 +95,12 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
         random_state: Any = None,
     ) -> None:
         self.n_atoms = n_atoms
-        self.components_per_class = components_per_class
-        self.view = view
-        self.proportions = proportions
-        self.votes = votes
-        self.predictor = predictor
+        self.classifier = classifier
         self.class_prior = class_prior
-        self.rehearse = rehearse
-        self.warm_start = warm_start
-        self.ramp = ramp
-        self.n_steps = n_steps
-        self.proximal = proximal
+        self.label_shift = label_shift
+        self.validate = validate
+        self.method = method
         self.target_components = target_components
-        self.target_mixture = target_mixture
-        self.batch_components = batch_components
         self.half_life = half_life
         self.unknown = unknown
         self.unknown_label = unknown_label
@@ -146,12 +111,12 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
 
     @classmethod
     def paper(cls, n_atoms: int | None = None, *, random_state: Any = None) -> Self:
-        """Return the paper's own method: its mixture, small steps from a warm start, MAP.
+        """Return the published method: its mixture, small steps from a warm start, MAP.
 
-        No ramp, no view, no rehearsal: features are taken as they come, so put them on comparable
-        scales first. The paper names no sizes for its plant; here K_min is 5, K_max three times the
-        number of classes, and a batch becomes up to `batch_components`. For its small steps along the
-        gradient stand block steps damped by `proximal`.
+        Features are taken as they come, so put them on comparable scales first. The paper gives no
+        sizes for its plant; here K_min is 5, K_max three times the number of classes, and a batch
+        becomes as many components as there are classes, and fewer than it has rows. Block steps damped
+        by a proximal term replace its small steps along the gradient.
 
         Parameters
         ----------
@@ -163,7 +128,7 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
         OnlineDaDiL
             Not fitted.
         """
-        return cls(n_atoms, random_state=random_state, **PAPER)
+        return cls(n_atoms, method="paper", random_state=random_state)
 
     # -- the sources -----------------------------------------------------------------------------
 
@@ -192,7 +157,7 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
         """
         with self._unless_it_fails():
             rows, y = self._first_labelled(X, y)
-            if sample_domain is None and self.rehearse:
+            if sample_domain is None and self.validate and self.method != "paper":
                 warnings.warn(
                     "without sample_domain all rows are one source, so whether adapting helps cannot be "
                     "tested and nothing is adapted: pass the source of each row",
@@ -206,7 +171,7 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
     def add_source(self, X: Any, y: Any, name: Any) -> Self:
         """Learn one more labelled source, which may bring new classes; the target seen is kept.
 
-        The view, the classifiers and the dictionary are learned anew from all sources, which needs
+        The view, the classifiers and the dictionary are learned again from all sources, which needs
         ``keep_sources=True``. The target's mixture stays: it is a summary of raw rows.
 
         Parameters
@@ -227,7 +192,7 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
             If the sources' rows were not kept, the name is taken, or something does not fit.
         """
         check_is_fitted(self)
-        # What is expected of the classes is learned anew, perhaps for more of them.
+        # Class proportions are expected again, perhaps of more classes.
         require_unchanged(self, self._learned_with, but=("class_prior",))
         if (kept := self._kept) is None:
             raise InvalidInputError(
@@ -237,23 +202,88 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
         check_new_source(X, y, name, self.sources_)
         rows = self._rows(X)
         known = kept.plus(rows, check_labels(y, len(rows)), name)
-        before, columns = self._follower, self.columns_
+        before, columns = self._session, self.columns_
         sources, classes = self.sources_, self.classes_.tolist()
         with self._unless_it_fails():
             self._begin(known.X, known.y, known.names)
             if before.target.mass > 0.0:
                 places = find_places(self.sources_, sources), find_places(self.classes_, classes)
-                self._follower = before.retell(self._follower.learned, self._follower.manner, *places)
+                self._session = before.rebind(self._session, *places)
                 self.columns_ = columns
                 self._expose()
         return self
 
     def _begin(self, X: Floats, y: Any, names: Any) -> None:
         """Learn all sources; nothing of the model changes unless all of it succeeds."""
-        manner_of(self, len(np.unique(y)))  # refuses what cannot be before the long work
+        follow_settings(self, len(np.unique(y)))  # refuses wrong parameters before the long work
         found = self._learn(X, y, names)
         rows = SourceRows(X.copy(), np.array(y), np.array(names)) if self.keep_sources else None
         self._settle(*found, rows)
+
+    def _settle(
+        self, knowledge: SourceKnowledge, classes: Any, sources: list[Any], rows: SourceRows | None
+    ) -> None:
+        """Begin to follow a target with what was learned of the sources, and their rows, if any."""
+        self.classes_, self.sources_ = classes, sources
+        self._session = TargetSession(knowledge, *follow_settings(self, len(classes)))
+        self._following_with, self._learned_with = self.get_params(deep=False), remember_fixed(self)
+        self._kept, self.columns_ = rows, {}
+        self._expose()
+
+    def adopt(
+        self, knowledge: SourceKnowledge, classes: Any, sources: list[Any], columns: list[Any] | int
+    ) -> Self:
+        """Begin to follow a target with what was learned elsewhere, from rows that are not here.
+
+        Parameters
+        ----------
+        knowledge : SourceKnowledge
+        classes : array of shape (n_classes,)
+        sources : list
+            Their names.
+        columns : list or int
+            Names of the features, or how many there are.
+
+        Returns
+        -------
+        OnlineDaDiL
+            Itself.
+
+        Raises
+        ------
+        InvalidInputError
+            If parameters are out of their range, or the parts do not fit together.
+        """
+        model = knowledge.model
+        if len(classes) != model.n_classes or len(sources) != len(model.domains):
+            raise InvalidInputError(
+                f"what was learned is of {model.n_classes} classes and {len(model.domains)} sources, "
+                f"got {len(classes)} and {len(sources)}"
+            )
+        with self._unless_it_fails():
+            self.n_features_in_ = columns if isinstance(columns, int) else len(columns)
+            self.__dict__.pop("feature_names_in_", None)
+            if not isinstance(columns, int) and all(isinstance(name, str) for name in columns):
+                self.feature_names_in_ = np.array(columns, dtype=object)
+            self._settle(knowledge, classes, sources, None)
+        return self
+
+    def source_rows(self) -> tuple[Floats, Any, Any]:
+        """Return rows, labels and names of the sources, if they were kept.
+
+        Returns
+        -------
+        X, y, sample_domain : arrays
+
+        Raises
+        ------
+        InvalidInputError
+            If the model was fitted with ``keep_sources=False``.
+        """
+        check_is_fitted(self)
+        if self._kept is None:
+            raise InvalidInputError("the rows of the sources were not kept: use keep_sources=True")
+        return self._kept.X, self._kept.y, self._kept.names
 
     # -- the target ------------------------------------------------------------------------------
 
@@ -284,7 +314,7 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
         InvalidInputError
             If rows or weights do not fit, or a parameter was changed that cannot be.
         """
-        if y is not None and not hasattr(self, "_follower"):
+        if y is not None and not hasattr(self, "_session"):
             if sample_weight is not None:
                 raise InvalidInputError("sample_weight is for target rows: sources take none")
             return self.fit(X, y)
@@ -326,22 +356,22 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
         rows = self._rows(X)
         weights = as_weights(sample_weight, "sample_weight", length=len(rows))
         with self._unless_it_fails():
-            follower = self._next_follower()
-            follower.absorb(rows, weights)
-            self._follower = follower
+            session = self._next_session()
+            session.absorb(rows, weights)
+            self._session = session
             before, self.columns_ = self.columns_, self._find_faults()
             self._expose()
         return describe_new_faults(before, self.columns_)
 
     @one_thread
-    def refine(self, n_steps: int = 10) -> Self:
-        """Go on improving without data: more steps of the dictionary, each held back a little.
+    def forget(self, keep: float = 0.0) -> Self:
+        """Forget the target, or let what was seen of it count less; the sources stay.
 
         Parameters
         ----------
-        n_steps : int, default=10
-            Further steps. Without ``warm_start`` they begin at the sources again, and are ten at
-            least: fewer would say less than what is there already.
+        keep : float, default=0.0
+            How much a row that was seen counts from now on, 0 to 1. With 0 the target starts from
+            nothing, but ``n_samples_seen_`` and ``history_`` continue.
 
         Returns
         -------
@@ -351,39 +381,182 @@ class OnlineDaDiL(TellsUnknown, Watched, Adapter, HasTwins):
         Raises
         ------
         InvalidInputError
-            If no target row was seen yet.
+            If `keep` is not between 0 and 1.
         """
         check_is_fitted(self)
+        keep = as_real(keep, "keep", low=0.0, high=1.0)
         with self._unless_it_fails():
-            follower = self._next_follower()
-            follower.refine(as_count(n_steps, "n_steps"))
-            self._follower = follower
-            self._expose()
+            self._follow(self._session.forget(keep))
         return self
 
-    def _next_follower(self) -> Follower:
-        """Return a copy of the follower with the current parameters, if these may have changed."""
+    def _next_session(self) -> TargetSession:
+        """Return a copy of the session with the current parameters, as far as these may change."""
         require_unchanged(self, self._learned_with)
-        follower = self._follower.copy()
+        session = self._session.copy()
         now, before = self.get_params(deep=False), vars(self).get("_following_with", {})
         if any(value is not before.get(name, self) for name, value in now.items()):
-            follower.manner = manner_of(self, len(self.classes_))
+            session.settings, session.config = follow_settings(self, len(self.classes_))
             self._following_with = now
-        return follower
+        return session
 
     @property
     def loss_curve_(self) -> Floats:
         """Loss of the target before and after the steps of each update."""
-        check_is_fitted(self, "_follower")
-        return np.array(list(self._follower.losses)).reshape(-1, 2)
+        check_is_fitted(self, "_session")
+        return np.array(list(self._session.losses)).reshape(-1, 2)
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def predict(self, X: Any) -> Any:
+        """Return the most probable class of every target row, or `unknown_label` for novel ones.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+
+        Returns
+        -------
+        array of shape (n_samples,)
+
+        Raises
+        ------
+        InvalidInputError
+            If the columns are not those that it was fitted on or do not hold numbers, if `unknown` is
+            not between 0 and 1, or if `unknown_label` is a class.
+        """
+        labels = super().predict(X)
+        if self.unknown is None:
+            return labels
+        check_unknown(self.unknown)
+        return mark_unknown(labels, self.novelty(X) > self.unknown, self.unknown_label, self.classes_)
+
+    @property
+    def target_mass(self) -> float:
+        """How many rows of the target count: those seen, less what has faded."""
+        check_is_fitted(self)
+        return self._session.target.mass
+
+    def known_target(self) -> KnownTarget:
+        """Return the target as it is known now, to hold later rows against it.
+
+        Returns
+        -------
+        KnownTarget
+
+        Raises
+        ------
+        InvalidInputError
+            If no target row was seen yet.
+        """
+        check_is_fitted(self)
+        session = self._session
+        if session.adaptation is None:
+            raise InvalidInputError("no target row was seen yet: call partial_fit first")
+        return KnownTarget.of(session.adaptation, session.resemblance)
+
+    @one_thread
+    def measure(self, X: Any, known: KnownTarget | None = None) -> Signals:
+        """Hold rows against the target, before or without learning from them.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+        known : KnownTarget, optional
+            The target as it was known once; without it as it is known now.
+
+        Returns
+        -------
+        Signals
+
+        Raises
+        ------
+        InvalidInputError
+            If no target row was seen yet, or the rows do not fit.
+        """
+        raw = self._rows(X)
+        known = self.known_target() if known is None else known
+        knowledge = self._session.knowledge
+        rows, lost = self._session.target.clean(raw)
+        found = hold_against(known, knowledge.model, knowledge.novelty, rows)
+        found.lost[:] = lost
+        return found
+
+    # -- many targets ----------------------------------------------------------------------------
+
+    def spawn(self, target: SessionState | None = None) -> Self:
+        """Return a model of another target, which shares what the sources taught.
+
+        Thousands of targets can be followed, each by a model spawned from one, and the sources are in
+        memory once.
+
+        Parameters
+        ----------
+        target : SessionState, optional
+            What :meth:`target_state` returned for that target; without it what this model has seen.
+
+        Returns
+        -------
+        OnlineDaDiL
+
+        Raises
+        ------
+        InvalidInputError
+            If `target` is something else.
+
+        Examples
+        --------
+        >>> from baryflow import OnlineDaDiL
+        >>> from baryflow.datasets import make_domains
+        >>> p = make_domains(n_per_class=40, random_state=0)
+        >>> model = OnlineDaDiL(validate=False, classifier="linear").fit(p.X, p.y, p.domain)
+        >>> pumps = {name: model.spawn() for name in ("north", "south")}
+        >>> pumps["north"].partial_fit(p.X_target).n_samples_seen_, pumps["south"].n_samples_seen_
+        (320, 0)
+        """
+        check_is_fitted(self)
+        state = self.target_state() if target is None else target
+        if not isinstance(state, SessionState):
+            raise InvalidInputError(
+                f"target must be what target_state() returned, or None, got a {type(state).__name__}"
+            )
+        spawned = type(self).__new__(type(self))
+        spawned.__dict__.update(self.__dict__)
+        before = self._session
+        session = TargetSession.from_state(before.knowledge, before.settings, before.config, state)
+        OnlineDaDiL._follow(spawned, session)
+        return spawned
+
+    def _follow(self, session: TargetSession) -> None:
+        self._session = session
+        self.columns_ = self._find_faults()
+        self._expose()
+
+    def target_state(self) -> SessionState:
+        """Return all that was seen of the target, without what the sources taught.
+
+        Returns
+        -------
+        SessionState
+            For :meth:`spawn`, and for ``baryflow.codec.encode``.
+        """
+        check_is_fitted(self)
+        return self._session.state()
+
+    @property
+    def session(self) -> TargetSession:
+        """The session that follows the target, for programs that summarise rows elsewhere."""
+        check_is_fitted(self)
+        return self._session
+
+    # -- keeping ---------------------------------------------------------------------------------
 
     def _state(self) -> AdapterState:
         require_unchanged(self, self._learned_with)
-        manner_of(self, len(self.classes_))  # what cannot be used could not be loaded either
+        follow_settings(self, len(self.classes_))  # a model that cannot be used could not be loaded
         return super()._state()
 
     @classmethod
     def _from_state(cls, state: AdapterState) -> Self:
         model = super()._from_state(state)
-        check_following(model)
+        follow_settings(model, len(model.classes_))
         return model

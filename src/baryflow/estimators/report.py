@@ -1,4 +1,4 @@
-"""The state of an adaptation, in words."""
+"""What a model learned, decided and saw, as text."""
 
 from __future__ import annotations
 
@@ -8,126 +8,140 @@ from typing import Any
 
 import numpy as np
 
-from baryflow.estimators.adaptation import EXPERTS
-from baryflow.estimators.decision import Decision
-from baryflow.estimators.follower import STRANGE, Follower
+from baryflow.estimators._committee import Committee
+from baryflow.estimators._experts import describe_experts
+from baryflow.estimators._label_shift import LabelShift
+from baryflow.estimators._novelty import NOVELTY_THRESHOLD
+from baryflow.estimators._session import TargetSession
 from baryflow.estimators.history import History
-from baryflow.estimators.mix import Mix
 
-#: Rows of which a headline is told at least: the last batch of a file may have four.
+#: Rows over which reliability and novelty are averaged at least: the last batch of a file may have four.
 _ENOUGH = 32
-#: What each expert does, by its name.
-EXPERT_WORDS = {
-    "reconstruction": "the target rebuilt as a blend of the sources",
-    "components": "groups of its rows, named by what they match",
-    "pooled": "one classifier of all sources, for its mix",
-    "own": "the same, each domain standardised by itself",
-    "source": "one classifier of all sources, as it is",
-}
+#: A class with a smaller share is listed as absent.
+_ABSENT = 0.0005
 
 
-def describe(
-    classes: Any,
-    sources: list[Any],
-    decision: Decision,
-    shares: Mapping[Any, float],
-    mix: Mix | None,
-) -> str:
-    """Say what was learned from sources, what was decided, and what the target looks like.
+def describe(session: TargetSession, classes: Any, sources: list[Any], faults: Mapping[Any, str]) -> str:
+    """Return the report of a session, a line for each fact.
+
+    To add a line, add a function that returns lines to the list below.
 
     Parameters
     ----------
+    session : TargetSession
     classes, sources : array and list
         Their names.
-    decision : Decision
-    shares : mapping of source → float
-        Which sources the target resembles; empty before the first row.
-    mix : Mix, optional
-        The classes of the target.
+    faults : mapping of column → str
+        Columns that are not as they should be.
     """
+    parts = [
+        _describe_sources(classes, sources),
+        _describe_committee(session),
+        _describe_resemblance(session, sources),
+        _describe_shift(session, classes),
+        _describe_coverage(session),
+        _describe_recent(session),
+        [f"Column {name}: {fault}." for name, fault in faults.items()],
+    ]
+    return "\n".join(line for lines in parts for line in lines)
+
+
+def _describe_sources(classes: Any, sources: list[Any]) -> list[str]:
     named = f"{'1 class' if len(classes) == 1 else f'{len(classes)} classes'}: "
-    lines = [f"{_count_sources(sources)}. {named}{', '.join(map(str, classes))}."]
-    if decision.adapts:
-        lines.append(
-            "Decision: adapt. Experts, each of which gives every class a probability, are averaged; "
-            "their weights at the beginning of a stream, and once all classes were seen:"
-        )
-        lines += [
-            f"  {EXPERT_WORDS[name]:<46} {first:5.0%} {last:5.0%}"
-            for name, first, last in zip(
-                (*EXPERTS, "source"), decision.beginning, (*decision.weights, 0.0), strict=True
-            )
-            if first > 0.0 or last > 0.0
-        ]
-    else:
-        lines.append("Decision: do not adapt; predict with one classifier of all sources, as it is.")
-    lines.append(f"Why: {decision.reason}.")
-    if decision.plays:
-        lines.append(
-            "Each source in turn played a target without labels, the others taught; right answers while "
-            "it flowed past once:"
-        )
-        lines += [
-            f"  {name:<32} source classifier {before:6.1%}   adapted {after:6.1%}"
-            for name, before, after in decision.plays
-        ]
-    if shares:
-        nearest = sorted(shares.items(), key=lambda item: -item[1])
-        words = ", ".join(f"{name}: {share:.0%}" for name, share in nearest if share >= 0.005)
-        lines.append(
-            f"The target resembles {words} (how much of each source is in it; shift and scale do not "
-            "count)."
-        )
-    if mix is not None:
-        lines.append(describe_mix(classes, mix))
-    return "\n".join(lines)
+    return [f"{_count_sources(sources)}. {named}{', '.join(map(str, classes))}."]
 
 
-def describe_mix(classes: Any, mix: Mix) -> str:
-    """Say which classes a target holds, all of them by name."""
-    if mix.as_usual and mix.gap == mix.doubt == mix.sampling == 0.0:
-        return "Class mix: the shares of the classes are taken to be as usual; it was not estimated."
-    found = f"by the votes of the source classifier they differ by {mix.gap:.0%} from the usual"
-    reach = f"{mix.doubt + mix.sampling:.0%} can come from wrong votes and chance"
-    if mix.as_usual:
-        return f"Class mix: as usual (the shares of the classes: {found}; {reach})."
-    order = np.argsort(-mix.shares, kind="stable")
-    present = [i for i in order if mix.shares[i] >= 0.0005]
-    absent = [str(classes[i]) for i in order if mix.shares[i] < 0.0005]
-    words = ", ".join(f"{classes[i]}: {mix.shares[i]:.1%}" for i in present)
+def _describe_committee(session: TargetSession) -> list[str]:
+    """Return whether it adapts and why, the experts' weights, and the leave-one-source-out table."""
+    committee = session.knowledge.committee
+    does = "adapt" if committee.adapts else "do not adapt; the plain classifiers on raw rows predict"
+    lines = [f"Decision: {does}.", f"Why: {committee.reason}."]
+    if committee.scores:
+        lines.append("Leave-one-source-out accuracy:           not adapting   adapting")
+        lines += [
+            f"  {name:<38} {before:12.1%} {after:10.1%}" for name, before, after in committee.scores
+        ]
+    if committee.adapts and len(committee.experts) > 1:
+        tested = f"{'alone':>8}" if len(committee.accuracy) else ""
+        lines.append(f"Experts, and their weights{'':<42}beginning     end{tested}")
+        described = describe_experts(session.knowledge)
+        lines += [
+            f"  {described[name]:<66} {first:8.0%} {last:7.0%}{alone}"
+            for name, first, last, alone in expert_table(committee)
+        ]
+    return lines
+
+
+def expert_table(committee: Committee) -> list[tuple[str, float, float, str]]:
+    """Return name, share of the weight at the beginning and at the end, and accuracy of each expert."""
+    first = committee.beginning / committee.beginning.sum()
+    last = committee.end / committee.end.sum()
+    alone = [f"{one:8.1%}" for one in committee.accuracy] or [""] * len(first)
+    return list(zip(committee.experts, first.tolist(), last.tolist(), alone, strict=True))
+
+
+def _describe_resemblance(session: TargetSession, sources: list[Any]) -> list[str]:
+    shares = dict(zip(sources, session.resemblance.tolist(), strict=False))
+    if not shares:
+        return []
+    nearest = sorted(shares.items(), key=lambda item: -item[1])
+    words = ", ".join(f"{name}: {share:.0%}" for name, share in nearest if share >= 0.005)
+    return [
+        f"The target resembles {words} (share of each source in it, shift and scale of columns aside)."
+    ]
+
+
+def _describe_shift(session: TargetSession, classes: Any) -> list[str]:
+    adaptation = session.adaptation
+    if adaptation is None:
+        return []
+    return [describe_label_shift(classes, adaptation.shift, estimated=session.config.label_shift)]
+
+
+def describe_label_shift(classes: Any, shift: LabelShift, *, estimated: bool = True) -> str:
+    """Return how often each class occurs, and how far a label shift is believed."""
+    if not estimated:
+        return "Label shift: not estimated; classes are taken to be as frequent as expected."
+    reason = f"size {shift.size:.0%} beyond chance, {max(shift.confirmed, 0.0):.0%} of it confirmed"
+    if shift.belief < 0.05:
+        return f"Label shift: none believed ({reason}); classes are as frequent as expected."
+    order = np.argsort(-shift.proportions, kind="stable")
+    present = [i for i in order if shift.proportions[i] >= _ABSENT]
+    absent = [str(classes[i]) for i in order if shift.proportions[i] < _ABSENT]
+    words = ", ".join(f"{classes[i]}: {shift.proportions[i]:.1%}" for i in present)
     if absent:
-        words += f"; next to nothing of {', '.join(absent)}"
-    return f"Class mix: {words} (the shares of the classes: {found}; {reach})."
+        words += f"; hardly any of {', '.join(absent)}"
+    return f"Label shift: believed to {shift.belief:.0%} ({reason}). Estimated proportions: {words}."
 
 
-def describe_stream(follower: Follower, faults: Mapping[Any, str]) -> str:
-    """Say how far a stream has come, and what is wrong with its columns."""
-    adaptation, adapts = follower.adaptation, follower.learned.decision.adapts
-    lines = [f"{follower.n_rows} target rows seen; "]
+def _describe_coverage(session: TargetSession) -> list[str]:
+    adaptation, adapts = session.adaptation, session.knowledge.committee.adapts
     if adaptation is None or not adapts:
-        lines[0] += "predictions are the source classifier's."
-    else:
-        lines[0] += f"{adaptation.seen:.0%} of the classes were seen (ten rows or more of each)."
-    if len(follower.history):
-        seen = ", times the share of classes seen" if adapts else ""
-        last = look_back(follower.history)
-        whose = "its" if last.alone else "their"
-        lines.append(
-            f"Reliability of {last.words}: {last.reliability:.0%} (how far to trust {whose} "
-            f"predictions: how sure they are, times the share of rows that are not novel{seen})."
-        )
-        found = "of its rows" if last.alone else "of them"
-        lines.append(
-            f"Novelty of {last.words}: {last.novelty:.0%} {found} are novel (less like anything known "
-            f"than {STRANGE:.0%} of the rows of sources)."
-        )
-    lines += [f"Column {name}: {fault}." for name, fault in faults.items()]
-    return "\n".join(lines)
+        return [f"{session.n_rows} target rows seen; the plain classifiers on raw rows predict."]
+    seen = f"{adaptation.coverage:.0%} of the classes were seen (ten rows or more of each)"
+    return [f"{session.n_rows} target rows seen; {seen}."]
+
+
+def _describe_recent(session: TargetSession) -> list[str]:
+    if not len(session.history):
+        return []
+    seen = ", times the share of classes seen" if session.knowledge.committee.adapts else ""
+    last = look_back(session.history)
+    rows = "its rows" if last.alone else "them"
+    reliability = (
+        f"Reliability of {last.words}: {last.reliability:.0%} (mean probability of the predicted "
+        f"classes, times the share of rows that are not novel{seen})."
+    )
+    novelty = (
+        f"Novelty of {last.words}: {last.novelty:.0%} of {rows} are novel (farther from everything "
+        f"known than {NOVELTY_THRESHOLD:.0%} of the rows of left-out sources)."
+    )
+    return [reliability, novelty]
 
 
 @dataclass(frozen=True)
 class Recent:
-    """How things stood lately: over the last batch if that is large enough, over more if not."""
+    """Reliability and novelty over the last batch, or over more if that is small."""
 
     words: str
     reliability: float

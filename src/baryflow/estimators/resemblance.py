@@ -6,11 +6,11 @@ import numpy as np
 
 from baryflow.core.quadratic import simplex_least_squares
 from baryflow.core.transport import match_slots
-from baryflow.estimators.adaptation import Bent
+from baryflow.estimators._fit_dictionary import AdaptedDictionary
 from baryflow.validation import Floats
 
 
-def compare_sources(bent: Bent) -> Floats:
+def compare_sources(adapted: AdaptedDictionary) -> Floats:
     """Return the mixture of the sources that comes nearest to the target, slot by slot.
 
     The sources' own components are compared, not their reconstructions, which fewer atoms than sources
@@ -21,12 +21,12 @@ def compare_sources(bent: Bent) -> Floats:
     array of shape (n_sources,)
         On the simplex.
     """
-    dictionary, target = bent.dictionary, bent.target
+    dictionary, target = adapted.dictionary, adapted.target
     used = slice(target.n_used)
     slots = dictionary.reconstruction(target)
-    rebuilt = dictionary.reconstructions(bent.sources)
+    rebuilt = dictionary.reconstructions(adapted.sources)
     columns = []
-    for domain, points, match in zip(bent.sources, rebuilt, match_slots(slots, rebuilt), strict=True):
+    for domain, points, match in zip(adapted.sources, rebuilt, match_slots(slots, rebuilt), strict=True):
         # Where the source lacks a class its reconstruction stands in.
         known = np.where((domain.slot_weights > 0.0)[:, None], domain.goal, points)
         columns.append(known[match][:, used])

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from baryflow.estimators.source_table import SourceTable
+from baryflow.estimators._source_table import SourceTable
 from baryflow.validation import Floats
 
 #: A value is a glitch if it is so many times farther from the sources' centre than any of theirs.

@@ -10,38 +10,6 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Booleans, as_real
 
 
-class TellsUnknown:
-    """A classifier that answers `unknown_label` where a row's novelty is above `unknown`."""
-
-    unknown: float | None
-    unknown_label: Any
-    classes_: Any
-
-    def predict(self, X: Any) -> Any:
-        """Return the most probable class of every target row, or `unknown_label` for novel ones.
-
-        Parameters
-        ----------
-        X : array or frame of shape (n_samples, n_features)
-
-        Returns
-        -------
-        array of shape (n_samples,)
-
-        Raises
-        ------
-        InvalidInputError
-            If the columns are not those that it was fitted on or do not hold numbers, if `unknown` is
-            not between 0 and 1, or if `unknown_label` is a class.
-        """
-        labels = super().predict(X)  # type: ignore[misc]  # the classifier beside it
-        if self.unknown is None:
-            return labels
-        check_unknown(self.unknown)
-        novel = self.novelty(X) > self.unknown  # type: ignore[attr-defined]
-        return mark_unknown(labels, novel, self.unknown_label, self.classes_)
-
-
 def check_unknown(novelty: float | None) -> None:
     """Check from which novelty on a row is unknown."""
     if novelty is not None:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from baryflow import codec, container
+from baryflow.estimators._adapter import AdapterState
 from baryflow.estimators._state import Saves
-from baryflow.estimators.base import AdapterState
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.features.cut import windows
@@ -64,7 +64,8 @@ class SignalModel(Saves):
     >>> X, y = rng.normal(size=(60, 16, 2)), np.tile(["still", "loose"], 30)
     >>> X[1::2, :, 1] *= 3
     >>> features = SignalFeatures(max_features=4)
-    >>> model = OnlineDaDiL(rehearse=False, random_state=0).fit(features.fit_transform(X, y), y)
+    >>> model = OnlineDaDiL(classifier="linear", validate=False, random_state=0)
+    >>> model = model.fit(features.fit_transform(X, y), y)
     >>> pair = SignalModel(features, model, step=16)
     >>> found = [row for row in map(pair.stream().push, X[:2].reshape(32, 2)) if row is not None]
     >>> pair.model.predict(found).tolist()

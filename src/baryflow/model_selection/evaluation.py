@@ -12,10 +12,10 @@ from baryflow.estimators.plots import AREA, INK, PALE, new_figure, short_name
 from baryflow.exceptions import InvalidInputError
 
 _FIGURES = (
-    "source", "standardised_flowing", "standardised_end", "flowing", "end", "refined", "harm",
+    "source", "standardised_flowing", "standardised_end", "flowing", "end", "harm",
 )  # fmt: skip
 _HEAD = (
-    "domain", "rows", "source", "flowing", "end", "flowing", "end", "refined", "harm", "decision",
+    "domain", "rows", "source", "flowing", "end", "flowing", "end", "harm", "decision",
 )  # fmt: skip
 _ORDER_WORDS = {
     "as_is": "rows as they stand",
@@ -25,7 +25,7 @@ _ORDER_WORDS = {
 }
 _LEGEND = (
     "source: the pooled classifier, which does not adapt; harm: how far the model's worst is below it",
-    "flowing: each batch before it was learned from; end, refined: the same rows after the stream",
+    "flowing: each batch before it was learned from; end: the same rows after the stream",
 )
 
 
@@ -47,10 +47,10 @@ class DomainScore:
     flowing : float
         Score of the predictions that the model made before it learned from each batch; NaN for a model
         that takes the whole target at once.
-    end, refined : float
-        Score on the same rows after the stream, and after ``refine()``; NaN without such a method.
+    end : float
+        Score on the same rows after the stream.
     harm : float
-        By how much the worst of the last three is below `source`; 0 if none is.
+        By how much the worse of the last two is below `source`; 0 if none is.
     decision, reason : str
         What the model decided and why, in its own words; empty if it has no ``report``.
     report : str
@@ -65,7 +65,6 @@ class DomainScore:
     standardised_end: float
     flowing: float
     end: float
-    refined: float
     harm: float
     decision: str = ""
     reason: str = ""
@@ -180,9 +179,8 @@ class Evaluation:
         # The mean stands apart, at the bottom.
         height = np.append(np.arange(len(domains) - 1), len(domains) - 0.5)
         unit = 100.0 if self._percent else 1.0
-        last = "end" if np.isnan(domains[-1].refined) else "refined"
         values = {name: [unit * getattr(s, name) for s in domains] for name in _FIGURES}
-        ax.hlines(height, values["source"], values[last], color=PALE, lw=3, zorder=1)
+        ax.hlines(height, values["source"], values["end"], color=PALE, lw=3, zorder=1)
         style = {"ls": "none", "ms": 7, "mew": 1.6}
         ax.plot(values["source"], height, "o", color=INK, label="not adapting", **style)
         ax.plot(
@@ -192,8 +190,7 @@ class Evaluation:
             ax.plot(
                 values["flowing"], height, "o", mfc="white", mec=AREA[0], label="while it flows", **style
             )
-        words = {"end": "at the end", "refined": "refined"}[last]
-        ax.plot(values[last], height, "o", color=AREA[0], label=words, zorder=3, **style)
+        ax.plot(values["end"], height, "o", color=AREA[0], label="at the end", zorder=3, **style)
         ax.set_yticks(height, [short_name(score.domain) for score in domains])
         ax.invert_yaxis()
         ax.set_xlabel(f"{'% ' if self._percent else ''}{self.scoring.replace('_', ' ')}")

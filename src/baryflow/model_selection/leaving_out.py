@@ -27,7 +27,6 @@ from baryflow.metrics import (
     follow,
     last_step,
     learns_from_rows,
-    refine,
 )
 from baryflow.model_selection.evaluation import DomainScore, Evaluation
 from baryflow.model_selection.rivals import Rivals
@@ -284,8 +283,7 @@ def _score(
     if learns_from_rows(model) or not has_fit_parameter(last, "sample_domain"):
         flowing = score(y, np.concatenate(list(follow(model, X, settings.batch_size))))
     end = score(y, model.predict(X))
-    refined = score(y, model.predict(X)) if refine(model) else _NONE
-    decision = getattr(last, "decision_", None)
+    decision = getattr(last, "committee_", None)
     return DomainScore(
         domain=target,
         seed=seed,
@@ -295,8 +293,7 @@ def _score(
         standardised_end=score(y, rivals.predict_own(rows)),
         flowing=flowing,
         end=end,
-        refined=refined,
-        harm=max(0.0, source - float(np.nanmin([flowing, end, refined]))),
+        harm=max(0.0, source - float(np.nanmin([flowing, end]))),
         decision="" if decision is None else "adapt" if decision.adapts else "do not adapt",
         reason="" if decision is None else decision.reason,
         report=last.report() if hasattr(last, "report") else "",

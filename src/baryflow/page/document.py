@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from baryflow.estimators.base import Adapter
+from baryflow.estimators._adapter import Adapter
 from baryflow.estimators.report import look_back
 from baryflow.exceptions import InvalidInputError
 from baryflow.page.events import Event, read_events, show_events
@@ -135,7 +135,7 @@ def _lede(model: Adapter) -> str:
     learned = f"It learned {count(len(model.classes_))} classes from {known}"
     if not model.resemblance_:
         return f"{learned}. No row of a target was seen yet."
-    does = "and adapts to" if model.decision_.adapts else "and does not adapt to"
+    does = "and adapts to" if model.committee_.adapts else "and does not adapt to"
     rows = f"{learned} {does} a target of which it saw {count(model.n_samples_seen_)} rows."
     nearest = max(model.resemblance_, key=lambda name: model.resemblance_[name])
     return f"{rows} What the target resembles most is {show_name(nearest, 'source')}."
@@ -161,7 +161,7 @@ def _cards(model: Adapter, events: Sequence[Event]) -> str:
             ("Sources", count(len(model.sources_)), ""),
             ("Classes", count(len(model.classes_)), ""),
         ]
-    cards.append(("Decision", "adapt" if model.decision_.adapts else "do not adapt", ""))
+    cards.append(("Decision", "adapt" if model.committee_.adapts else "do not adapt", ""))
     if events:
         cards.append(("Events", count(len(events)), ""))
     if model.columns_:

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from baryflow.estimators.adaptation import EXPERTS
-from baryflow.estimators.base import Adapter
-from baryflow.estimators.mix import Mix
+from baryflow.estimators._adapter import Adapter
 from baryflow.estimators.plots import AREA, loss_limits, worth_naming
-from baryflow.estimators.report import EXPERT_WORDS
+from baryflow.estimators.report import expert_table
 from baryflow.page.charts import SHARES, Axis, Series, draw_areas, draw_bar, draw_deviation, draw_lines
 from baryflow.page.tables import draw_table, fold
 from baryflow.page.words import count, escape, figure, percent, plain_name, show_name
@@ -27,30 +25,29 @@ _MOST_COLUMNS = 500
 
 def show_decision(model: Adapter) -> str:
     """Say what was learned and decided, and why."""
-    decision = model.decision_
+    committee = model.committee_
     sources, classes = _list(model.sources_, "source"), _list(model.classes_.tolist(), "class")
-    otherwise = "do not adapt; predict with one classifier of all sources, as it is"
+    otherwise = "do not adapt; the plain classifiers on raw rows predict"
     words = (
         f"<h2>What was learned and decided</h2>{sources}{classes}"
-        f"<p><b>Decision:</b> {'adapt' if decision.adapts else otherwise}. "
-        f"<b>Why:</b> {escape(decision.reason)}.</p>"
+        f"<p><b>Decision:</b> {'adapt' if committee.adapts else otherwise}. "
+        f"<b>Why:</b> {escape(committee.reason)}.</p>"
     )
     tables = []
-    if decision.adapts:
-        weights = zip((*EXPERTS, "source"), decision.beginning, (*decision.weights, 0.0), strict=True)
+    if committee.adapts and len(committee.experts) > 1:
+        described = model.describe_experts()
         body = [
-            [escape(EXPERT_WORDS[name]), percent(first), percent(last)]
-            for name, first, last in weights
-            if first > 0.0 or last > 0.0
+            [escape(described[name]), percent(first), percent(last), alone.strip()]
+            for name, first, last, alone in expert_table(committee)
         ]
-        head = ("Expert", "At the beginning", "All classes seen")
-        tables.append(draw_table("Who predicts, and how much each counts", head, body, "tnn"))
-    if decision.plays:
+        head = ("Expert", "At the beginning", "All classes seen", "Accuracy alone")
+        tables.append(draw_table("Experts and their weights", head, body, "tnnn"))
+    if committee.scores:
         body = [
-            [escape(name), percent(before), percent(after)] for name, before, after in decision.plays
+            [escape(name), percent(before), percent(after)] for name, before, after in committee.scores
         ]
-        caption = "Rehearsal: each source in turn played a target without labels; right answers"
-        tables.append(draw_table(caption, ("Its rows came", "Not adapted", "Adapted"), body, "tnn"))
+        heads = ("Kind of stream", "Not adapting", "Adapting")
+        tables.append(draw_table("Leave-one-source-out accuracy", heads, body, "tnn"))
     return words + (f'<div class="pair">{"".join(tables)}</div>' if tables else "")
 
 
@@ -84,21 +81,11 @@ def show_classes(model: Adapter, marks: Sequence[float]) -> str:
     return _show_shares(
         "class",
         "Class proportions",
-        _say_mix(model.mix_),
+        escape(model.describe_label_shift()),
         model,
         (model.classes_.tolist(), model.proportions_.tolist(), model.history_.proportions),
         marks,
     )
-
-
-def _say_mix(mix: Mix) -> str:
-    if mix.as_usual and mix.gap == mix.doubt == mix.sampling == 0.0:
-        return "The shares are taken to be as usual; they were not estimated."
-    found = (
-        f"By the votes of the source classifier the shares differ by {percent(mix.gap)} from the usual"
-    )
-    reach = f"{percent(mix.doubt + mix.sampling)} can come from wrong votes and chance"
-    return f"{found}; {reach}. " + ("They are taken to be as usual." if mix.as_usual else "")
 
 
 def _show_shares(

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from baryflow.drift import DriftMonitor, MonitorState
-from baryflow.estimators.follower import FollowerState
+from baryflow.estimators._session import SessionState
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.estimators.rows import InOrder
 from baryflow.estimators.unknown import mark_unknown
@@ -84,7 +84,7 @@ def by_key(batch: Batch) -> Iterator[tuple[str, Rows]]:
 class FollowedState:
     """All that is known of a machine, but for what the sources taught."""
 
-    follower: FollowerState
+    follower: SessionState
     monitor: MonitorState | None
     window: Position | None
     waiting: Floats
@@ -122,7 +122,7 @@ class Recipe:
         -------
         Followed
         """
-        model = self.model.twin()
+        model = self.model.spawn()
         monitor = None if self.drift == "off" else DriftMonitor(model, action=self.drift)
         return Followed(self, model, monitor, self._stream(), np.empty((0, model.n_features_in_)))
 
@@ -137,7 +137,7 @@ class Recipe:
         -------
         Followed
         """
-        model, stream = self.model.twin(state.follower), self._stream()
+        model, stream = self.model.spawn(state.follower), self._stream()
         monitor = None if state.monitor is None else DriftMonitor.from_state(model, state.monitor)
         if stream is not None and state.window is not None:
             stream.resume(state.window)

@@ -1,4 +1,4 @@
-"""What the offline and the online estimator have in common: all but how they come to know a target."""
+"""What the offline and the online estimator share: everything but how they come to know a target."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from baryflow.core.mixture import Mixture
+from baryflow.core.points import Points
+from baryflow.core.settings import PaperSettings, Settings
+from baryflow.estimators._classifiers import choose_classifiers
+from baryflow.estimators._experts import describe_experts
+from baryflow.estimators._fit_dictionary import AdaptConfig, floor_stds
+from baryflow.estimators._leave_one_out import learn
+from baryflow.estimators._parameters import progress_of, restore_classifier, source_options
+from baryflow.estimators._session import SessionState, TargetSession
+from baryflow.estimators._sources import LabelledRows, SourceKnowledge, SourceModel, atoms_as_mixtures
 from baryflow.estimators._state import Saves, Shell, plain
-from baryflow.estimators.atoms import atoms_as_mixtures
 from baryflow.estimators.columns import ColumnComparison, compare
 from baryflow.estimators.domains import TARGET, by_source, fill_gaps
-from baryflow.estimators.follower import Follower, FollowerState, Manner
-from baryflow.estimators.learned import Learned, learn
-from baryflow.estimators.parameters import progress_of, source_options, switches
-from baryflow.estimators.report import describe, describe_stream
+from baryflow.estimators.report import describe, describe_label_shift
 from baryflow.estimators.rows import TakesRows
-from baryflow.estimators.shown import ShowsView
 from baryflow.estimators.threads import one_thread
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats
@@ -27,7 +31,7 @@ from baryflow.validation import Floats
 
 @dataclass(frozen=True, eq=False)
 class SourceRows:
-    """Rows of the sources as they came, their labels, and whose they are."""
+    """Rows of the sources as they came, their labels, and the source of each."""
 
     X: Floats
     y: Any
@@ -50,91 +54,99 @@ class AdapterState:
     shell: Shell
     classes: Any
     sources: list[Any]
-    learned: Learned
+    knowledge: SourceKnowledge
     learned_with: dict[str, Any]
-    manner: Manner
-    follower: FollowerState
+    settings: Settings | PaperSettings
+    config: AdaptConfig
+    session: SessionState
     kept: SourceRows | None
 
 
-class Adapter(Saves, TakesRows, ShowsView, ClassifierMixin, BaseEstimator):
-    """A classifier that follows a target; how it comes to know sources and target is up to others.
+class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
+    """A classifier that adapts to a target.
 
     Attributes
     ----------
     classes_, sources_ : array and list
-    _follower : Follower
+    _session : TargetSession
         Follows the target, with what the sources taught.
     _kept : SourceRows or None
         The sources themselves.
     """
 
-    predictor: str
-    rehearse: bool
+    classifier: Any
+    validate: bool
     n_jobs: int | None
     random_state: Any
 
     classes_: Any
     sources_: list[Any]
     columns_: dict[Any, str]
-    _follower: Follower
+    _session: TargetSession
     _kept: SourceRows | None
     _learned_with: dict[str, Any]
     state_type = AdapterState
 
     # -- learning --------------------------------------------------------------------------------
 
-    def _learn(self, X: Floats, y: Any, names: Any) -> tuple[Learned, Any, list[Any]]:
+    def _learn(self, X: Floats, y: Any, names: Any) -> tuple[SourceKnowledge, Any, list[Any]]:
         """Learn from the rows of all sources; return it, the classes and the sources' names."""
         classes, codes = np.unique(y, return_inverse=True)
         rows, labels, sources = by_source(X, codes, names)
-        learned = learn(
-            [fill_gaps(R) for R in rows],
-            labels,
-            len(classes),
-            source_options(self, classes, len(sources)),
-            switches(self),
-            predictor=self.predictor,
-            rehearsing=self.rehearse,
+        options = source_options(self, classes, len(sources))
+        knowledge = learn(
+            LabelledRows([fill_gaps(R) for R in rows], labels, len(classes)),
+            choose_classifiers("linear" if options.paper else self.classifier),
+            options,
+            validate=bool(self.validate),
             n_jobs=self.n_jobs,
             progress=progress_of(self),
         )
-        return learned, classes, sources
+        return knowledge, classes, sources
 
     def _find_faults(self) -> dict[Any, str]:
-        if self._follower.learned.model.classifiers is None:
-            return {}
-        return self._follower.target.find_faults(getattr(self, "feature_names_in_", None))
+        return self._session.target.find_faults(getattr(self, "feature_names_in_", None))
 
     def _expose(self) -> None:
-        """Set the fitted attributes that users look at."""
-        follower, adaptation = self._follower, self._follower.adaptation
-        self.reliability_, self.history_ = follower.reliability, follower.history
-        self.decision_ = follower.learned.decision
+        """Set the fitted attributes."""
+        session, adaptation = self._session, self._session.adaptation
+        self.reliability_, self.history_ = session.reliability, session.history
+        self.committee_ = session.knowledge.committee
         self.resemblance_: dict[Any, float] = {}
         if adaptation is None:
-            model = follower.learned.model
+            model = session.knowledge.model
             dictionary, domains = model.dictionary, model.domains
-            for name in ("target_mixture_", "proportions_", "mix_"):  # of an earlier target
+            for name in ("target_mixture_", "proportions_", "label_shift_"):  # of an earlier target
                 self.__dict__.pop(name, None)
         else:
-            dictionary, domains = adaptation.bent.dictionary, adaptation.bent.sources
-            shares = follower.resemblance.tolist()
+            space = adaptation.believed.view
+            dictionary, domains = space.adapted.dictionary, space.adapted.sources
+            shares = session.resemblance.tolist()
             self.resemblance_ = dict(zip(self.sources_, shares, strict=True))
-            self.target_mixture_: Mixture = adaptation.reconstruction
-            self.mix_, self.proportions_ = adaptation.mix, adaptation.mix.shares
+            self.target_mixture_: Mixture = space.reconstruction
+            self.label_shift_, self.proportions_ = adaptation.shift, adaptation.proportions
         self._dictionary = dictionary
         self.coordinates_ = {
             name: domain.coordinates for name, domain in zip(self.sources_, domains, strict=True)
         }
         if adaptation is not None:
-            self.coordinates_[TARGET] = adaptation.bent.target.coordinates
+            self.coordinates_[TARGET] = adaptation.believed.view.adapted.target.coordinates
 
     @property
     def atoms_(self) -> list[Mixture]:
         """The atoms as labelled mixtures, in the coordinates of the view."""
-        check_is_fitted(self, "_follower")
+        check_is_fitted(self, "_session")
         return atoms_as_mixtures(self._dictionary)
+
+    @property
+    def source_mixtures_(self) -> dict[Any, Mixture]:
+        """The labelled mixture of every source by its name, in the coordinates of the view."""
+        check_is_fitted(self, "_session")
+        model = self._session.knowledge.model
+        return {
+            name: _as_mixture(domain, model)
+            for name, domain in zip(self.sources_, model.domains, strict=True)
+        }
 
     # -- predictions -----------------------------------------------------------------------------
 
@@ -156,7 +168,7 @@ class Adapter(Saves, TakesRows, ShowsView, ClassifierMixin, BaseEstimator):
             If the columns are not those that it was fitted on, or do not hold numbers.
         """
         rows = self._rows(X)
-        return self._follower.proba(self._follower.target.clean(rows)[0])
+        return self._session.predict_proba(self._session.target.clean(rows)[0])
 
     def predict(self, X: Any) -> Any:
         """Return the most probable class of every target row.
@@ -199,7 +211,7 @@ class Adapter(Saves, TakesRows, ShowsView, ClassifierMixin, BaseEstimator):
             If the model was made from mixtures: nothing is known of rows then.
         """
         rows = self._rows(X)
-        return self._follower.novelty(rows)
+        return self._session.novelty(rows)
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -211,11 +223,36 @@ class Adapter(Saves, TakesRows, ShowsView, ClassifierMixin, BaseEstimator):
         str
         """
         check_is_fitted(self)
-        follower = self._follower
-        mix = None if follower.adaptation is None else follower.adaptation.mix
-        decision = follower.learned.decision
-        words = describe(self.classes_, self.sources_, decision, self.resemblance_, mix)
-        return f"{words}\n{describe_stream(follower, self.columns_)}"
+        return describe(self._session, self.classes_, self.sources_, self.columns_)
+
+    def describe_experts(self) -> dict[str, str]:
+        """Return what each expert of the committee is, by its name.
+
+        Returns
+        -------
+        dict of name → description
+        """
+        check_is_fitted(self)
+        return describe_experts(self._session.knowledge)
+
+    def describe_label_shift(self) -> str:
+        """Return how often each class occurs in the target, and how far a label shift is believed.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        InvalidInputError
+            If no target row was seen yet.
+        """
+        check_is_fitted(self)
+        adaptation = self._session.adaptation
+        if adaptation is None:
+            raise InvalidInputError("no target row was seen yet")
+        estimated = self._session.config.label_shift
+        return describe_label_shift(self.classes_, adaptation.shift, estimated=estimated)
 
     def plot(self) -> Any:
         """Draw resemblance, reliability, novelty, proportions and loss along the stream.
@@ -239,8 +276,8 @@ class Adapter(Saves, TakesRows, ShowsView, ClassifierMixin, BaseEstimator):
     @property
     def n_samples_seen_(self) -> int:
         """Target rows seen."""
-        check_is_fitted(self, "_follower")
-        return self._follower.n_rows
+        check_is_fitted(self, "_session")
+        return self._session.n_rows
 
     def compare_columns(self) -> ColumnComparison:
         """Compare the columns of the target with those of the sources, in the units of rows.
@@ -265,7 +302,38 @@ class Adapter(Saves, TakesRows, ShowsView, ClassifierMixin, BaseEstimator):
         True
         """
         check_is_fitted(self)
-        return compare(self._follower, getattr(self, "feature_names_in_", None))
+        return compare(self._session, getattr(self, "feature_names_in_", None))
+
+    @one_thread
+    def in_view(self, X: Any) -> Floats:
+        """Return target rows in the coordinates of ``atoms_``, ``target_mixture_`` and the like.
+
+        The other way round than :meth:`in_columns`. Use it to see near what a row lies.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+            Glitches and gaps are filled as they are for a prediction.
+
+        Returns
+        -------
+        array of shape (n_samples, n_dimensions)
+            Through the moments of the target, or before its first row those of the sources.
+
+        Raises
+        ------
+        InvalidInputError
+            If the columns are not those that it was fitted on, or do not hold numbers.
+        """
+        rows = self._session.target.clean(self._rows(X))[0]
+        return self._session.knowledge.model.project(rows, *self._moments())
+
+    def _moments(self) -> tuple[Floats, Floats]:
+        """Return centre and scale of the target, or before its first row those of the sources."""
+        model, adaptation = self._session.knowledge.model, self._session.adaptation
+        if adaptation is None:
+            return model.centre, model.scale
+        return adaptation.believed.view.centre, adaptation.believed.view.scale
 
     def in_columns(self, mixture: Mixture) -> Mixture:
         """Return a mixture of the view, as ``atoms_`` are, in the columns and units of rows.
@@ -289,10 +357,7 @@ class Adapter(Saves, TakesRows, ShowsView, ClassifierMixin, BaseEstimator):
             If there is no view yet.
         """
         check_is_fitted(self)
-        model, adaptation = self._follower.learned.model, self._follower.adaptation
-        centre, scale = model.centre, model.scale
-        if adaptation is not None:
-            centre, scale = adaptation.mix.centre, adaptation.mix.scale
+        model, (centre, scale) = self._session.knowledge.model, self._moments()
         return model.lift(mixture, centre, scale)
 
     @property
@@ -302,23 +367,25 @@ class Adapter(Saves, TakesRows, ShowsView, ClassifierMixin, BaseEstimator):
         As the target shows it, or before its first row the sources on the whole; NaN for a class that
         no source has.
         """
-        check_is_fitted(self, "_follower")
-        adaptation = self._follower.adaptation
-        shown = self.atoms_ if adaptation is None else [adaptation.reconstruction]
+        check_is_fitted(self, "_session")
+        adaptation = self._session.adaptation
+        shown = self.atoms_ if adaptation is None else [adaptation.believed.view.reconstruction]
         found = [_class_means(self.in_columns(mixture)) for mixture in shown]
         return np.asarray(np.mean(found, axis=0))
 
     # -- keeping ---------------------------------------------------------------------------------
 
     def _state(self) -> AdapterState:
+        session = self._session
         return AdapterState(
             Shell.of(self),
             self.classes_,
             self.sources_,
-            self._follower.learned,
+            session.knowledge,
             {name: plain(value) for name, value in self._learned_with.items()},
-            self._follower.manner,
-            self._follower.state(),
+            session.settings,
+            session.config,
+            session.state(),
             self._kept,
         )
 
@@ -326,17 +393,35 @@ class Adapter(Saves, TakesRows, ShowsView, ClassifierMixin, BaseEstimator):
     def _from_state(cls, state: AdapterState) -> Self:
         model = cls(**state.shell.parameters)
         state.shell.fill(model)
+        restore_classifier(model, state.knowledge)
         model.classes_, model.sources_ = state.classes, state.sources
-        if len(set(model.classes_.tolist())) != state.learned.model.n_classes:
+        if len(set(model.classes_.tolist())) != state.knowledge.model.n_classes:
             raise InvalidInputError("the classes do not fit the model")
-        if state.learned.model.centre.shape != (model.n_features_in_,):
+        if state.knowledge.model.centre.shape != (model.n_features_in_,):
             raise InvalidInputError("the number of columns does not fit the model")
-        model._follower = Follower.from_state(state.learned, state.manner, state.follower)
+        model._session = TargetSession.from_state(
+            state.knowledge, state.settings, state.config, state.session
+        )
         model._learned_with, model._kept = dict(state.learned_with), state.kept
+        if "classifier" in model._learned_with:
+            model._learned_with["classifier"] = model.classifier
         model.columns_ = model._find_faults()
         model._expose()
         model.predict_proba(np.zeros((1, model.n_features_in_)))  # finds what does not fit together
         return model
+
+
+def _as_mixture(domain: Any, model: SourceModel) -> Mixture:
+    """Return a source as it was described before any target."""
+    there = domain.weights > 0.0
+    points = Points(domain.points[there], model.n_dimensions)
+    weights, labels = domain.weights[there], np.maximum(points.labels, 0.0)
+    return Mixture(
+        weights / weights.sum(),
+        points.means,
+        floor_stds(model, points),
+        labels / labels.sum(axis=1, keepdims=True),
+    )
 
 
 def _class_means(mixture: Mixture) -> Floats:

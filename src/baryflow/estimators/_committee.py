@@ -1,0 +1,255 @@
+"""The weights of the experts, and how they are learned from predictions for rows with known classes.
+
+The committee adds the experts' log-probabilities, each times its weight. There are three sets of
+weights: for the beginning of a stream, for a target whose classes were all seen, and for a target with
+label shift. A fourth, of the plain classifiers on raw rows alone, is what "not adapting" means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+from scipy.special import expit, log_softmax, softmax
+
+from baryflow.validation import Floats, Integers
+
+#: Added to probabilities before the logarithm, so that no expert can veto a class on its own.
+FLOOR = 1e-3
+#: Penalty on the squared distance of normalised weights from the weights they start at.
+_SHRINKAGE = 0.3
+#: Belief in a label shift before any evidence: the logit is −3 + 3 · size + 3 · confirmed share. The
+#: penalty on the squared distance from these values.
+_BELIEF_START, _BELIEF_SHRINKAGE = (-3.0, 3.0, 3.0), 0.03
+#: Adapting must lose more than this on left-out sources, in accuracy and as a part of the errors, before
+#: it is switched off: a left-out source may be farther from the others than a target is.
+_POINT, _PART = 0.01, 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Committee:
+    """Who predicts, and with which weight.
+
+    Attributes
+    ----------
+    experts : tuple of str
+        Names, in the order of all weights.
+    adapts : bool
+        If not, the plain classifiers on raw rows predict.
+    raw : array of shape (n_classifiers,)
+        Weights of the plain classifiers on raw rows, if these alone predict.
+    beginning, end : array of shape (n_experts,)
+        Weights before any class was seen and when all were; in between they are interpolated.
+    shifted : array of shape (n_experts,)
+        Weights for a target with label shift.
+    belief : array of shape (3,)
+        Coefficients of the belief in a label shift: constant, size, confirmed share.
+    reason : str
+        Why it adapts or does not.
+    accuracy : array of shape (n_experts,)
+        Of each expert on left-out sources, at the end; empty without leave-one-source-out.
+    scores : tuple of (str, float, float)
+        Kind of stream, accuracy of not adapting and of adapting, on left-out sources.
+    """
+
+    experts: tuple[str, ...]
+    adapts: bool
+    raw: Floats
+    beginning: Floats
+    end: Floats
+    shifted: Floats
+    belief: Floats
+    reason: str = ""
+    accuracy: Floats = field(default_factory=lambda: np.zeros(0))
+    scores: tuple[tuple[str, float, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("beginning", "end", "shifted"):
+            weights = getattr(self, name)
+            if (
+                weights.shape != (len(self.experts),)
+                or not (np.isfinite(weights) & (weights >= 0)).all()
+            ):
+                raise ValueError(f"{name} must hold a weight for each of the experts")
+        if self.belief.shape != (len(_BELIEF_START),):
+            raise ValueError("belief must hold three coefficients")
+
+    @classmethod
+    def even(cls, experts: Sequence[str], n_raw: int, reason: str, *, adapts: bool = True) -> Self:
+        """Return a committee in which all experts count the same, the first `n_raw` on raw rows."""
+        n = len(experts)
+        even = start = np.full(n, 1.0 / n)
+        if 0 < n_raw < n:
+            start = np.where(np.arange(n) < n_raw, 1.0 / n_raw, 0.0)
+        raw, belief = np.full(n_raw, 1.0 / max(n_raw, 1)), np.array(_BELIEF_START)
+        return cls(tuple(experts), adapts, raw, start, even, (start + even) / 2.0, belief, reason)
+
+    def weights(self, coverage: float) -> Floats:
+        """Return the weights when this share of the classes was seen."""
+        return (1.0 - coverage) * self.beginning + coverage * self.end
+
+    def believe(self, size: float, confirmed: float) -> float:
+        """Return how far to believe a label shift of this size, of which this share is confirmed."""
+        return float(expit(self.belief @ _evidence(size, confirmed)))
+
+
+def not_adapting(raw: Floats, logs: Floats) -> Floats:
+    """Return the weighted log-probabilities of the plain classifiers on raw rows, which come first."""
+    return np.asarray(np.tensordot(raw, logs[: len(raw)], 1))
+
+
+def combine(logits: Floats) -> Floats:
+    """Return probabilities from weighted sums of log-probabilities."""
+    return np.asarray(softmax(logits, axis=1))
+
+
+class Trial(NamedTuple):
+    """What the experts said of rows of a left-out source, after some of its rows were seen."""
+
+    stream: str  # kind of stream
+    shifted: bool  # its class proportions are not the source's own
+    importance: float  # in the weights
+    coverage: float  # share of the classes seen
+    logs: Floats  # log-probabilities assuming no label shift, (n_experts, n, n_classes)
+    shifted_logs: Floats  # assuming the estimated one
+    size: float  # of the label shift found
+    confirmed: float  # share of it that the adapted experts confirm
+    codes: Integers  # true classes
+
+
+def learn_raw_weights(tables: list[tuple[Floats, Integers]]) -> Floats:
+    """Return the weights of the plain classifiers on raw rows that maximise the likelihood."""
+    n = len(tables[0][0])
+    return _learn_weights([(logs, codes, 1.0) for logs, codes in tables], [np.full(n, 1.0 / n)])
+
+
+def learn_committee(committee: Committee, trials: list[Trial]) -> Committee:
+    """Learn all weights from trials; `committee` holds those to shrink towards.
+
+    The weights minimise the negative log-likelihood plus a penalty for leaving their start: even
+    weights at the end of a stream, the plain classifiers on raw rows at its beginning, and half of each
+    under label shift. The belief in a shift is learned with these weights, streams with and without
+    a shift counting the same.
+    """
+    usual = [trial for trial in trials if not trial.shifted]
+    shifted = [trial for trial in trials if trial.shifted]
+    n = len(committee.experts)
+    both = _learn_weights(
+        [(_staged(t), t.codes, t.importance) for t in usual], [committee.beginning, committee.end]
+    )
+    committee = replace(committee, beginning=both[:n], end=both[n:])
+    if shifted:
+        found = _learn_weights([(t.shifted_logs, t.codes, 1.0) for t in shifted], [committee.shifted])
+        committee = replace(committee, shifted=found)
+        committee = replace(committee, belief=_learn_belief(committee, [usual, shifted]))
+    logs = [t for t in usual if t.stream == usual[0].stream]
+    accuracy = np.mean([(t.logs.argmax(axis=2) == t.codes).mean(axis=1) for t in logs], axis=0)
+    return _decide(replace(committee, accuracy=accuracy), trials)
+
+
+def _decide(committee: Committee, trials: list[Trial]) -> Committee:
+    """Decide whether to adapt, from the accuracy in each kind of stream."""
+    scores = []
+    for stream in dict.fromkeys(trial.stream for trial in trials):
+        mine = [trial for trial in trials if trial.stream == stream]
+        without = [_accuracy(not_adapting(committee.raw, trial.logs), trial) for trial in mine]
+        adapted = [_accuracy(np.add(*_two(committee, trial)), trial) for trial in mine]
+        scores.append((stream, float(np.mean(without)), float(np.mean(adapted))))
+    before = float(np.mean([score[1] for score in scores]))
+    after = float(np.mean([score[2] for score in scores]))
+    adapts = bool(after >= before - max(_POINT, _PART * (1.0 - before)))
+    reason = "in leave-one-source-out tests adapting was as accurate as not adapting, or better"
+    if not adapts:
+        reason = "in leave-one-source-out tests adapting was less accurate than not adapting"
+    return replace(committee, adapts=adapts, reason=reason, scores=tuple(scores))
+
+
+def _accuracy(logits: Floats, trial: Trial) -> float:
+    return float((logits.argmax(axis=1) == trial.codes).mean())
+
+
+def _two(committee: Committee, trial: Trial) -> tuple[Floats, Floats]:
+    """Return the logits without and with the shift, each times how far it is believed."""
+    belief = committee.believe(trial.size, trial.confirmed)
+    usual = np.tensordot(committee.weights(trial.coverage), trial.logs, 1)
+    return (1.0 - belief) * usual, belief * np.tensordot(committee.shifted, trial.shifted_logs, 1)
+
+
+def _staged(trial: Trial) -> Floats:
+    """Return the tables that the weights at the beginning and at the end multiply."""
+    return np.concatenate([(1.0 - trial.coverage) * trial.logs, trial.coverage * trial.logs])
+
+
+def _learn_weights(tables: list[tuple[Floats, Integers, float]], starts: list[Floats]) -> Floats:
+    """Minimise the mean negative log-likelihood of Σ weight · log-probability, weights not negative.
+
+    Parameters
+    ----------
+    tables : list of (logs, codes, importance)
+        Logs of shape (n_blocks · n_experts, n, n_classes).
+    starts : list of arrays of shape (n_experts,)
+        For each block the weights that the penalty draws its normalised weights towards.
+    """
+    from scipy.optimize import minimize
+
+    n, total = len(starts[0]), sum(importance for *_, importance in tables)
+
+    def cost(weights: Floats) -> tuple[float, Floats]:
+        value, slope = 0.0, np.zeros(len(weights))
+        for logs, codes, importance in tables:
+            found, gradient = _likelihood(np.tensordot(weights, logs, 1), logs, codes)
+            value, slope = value + importance / total * found, slope + importance / total * gradient
+        for number, start in enumerate(starts):
+            block = slice(number * n, (number + 1) * n)
+            whole = weights[block].sum()
+            gap = weights[block] / whole - start
+            value += _SHRINKAGE * float(gap @ gap)
+            slope[block] += 2.0 * _SHRINKAGE * (gap / whole - (gap @ weights[block]) / whole**2)
+        return value, slope
+
+    first = np.concatenate(starts) + 1e-3
+    bounds = [(1e-6, None)] * len(first)
+    options = {"maxiter": 150}
+    return np.asarray(
+        minimize(cost, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    )
+
+
+def _learn_belief(committee: Committee, groups: list[list[Trial]]) -> Floats:
+    """Learn how far to believe a shift; more evidence never lowers the belief."""
+    from scipy.optimize import minimize
+
+    start = np.array(_BELIEF_START)
+    plain = replace(committee, belief=np.array([0.0, 0.0, 0.0]))  # both halves count the same
+    cases = []
+    for trials in groups:
+        for trial in trials:
+            usual, shifted = (2.0 * logits for logits in _two(plain, trial))
+            evidence = _evidence(trial.size, trial.confirmed)
+            cases.append((evidence, usual, shifted - usual, trial.codes, 1.0 / len(trials)))
+
+    def cost(parameters: Floats) -> tuple[float, Floats]:
+        away = parameters - start
+        value, slope = _BELIEF_SHRINKAGE * float(away @ away), 2.0 * _BELIEF_SHRINKAGE * away
+        for evidence, usual, step, codes, importance in cases:
+            belief = expit(parameters @ evidence)
+            found, gradient = _likelihood(usual + belief * step, step[None], codes)
+            value += importance * found
+            slope += importance * belief * (1.0 - belief) * gradient[0] * evidence
+        return value, slope
+
+    bounds = [(None, None), (0.0, None), (0.0, None)]
+    return np.asarray(minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds).x)
+
+
+def _evidence(size: float, confirmed: float) -> Floats:
+    return np.array([1.0, size, confirmed])
+
+
+def _likelihood(logits: Floats, logs: Floats, codes: Integers) -> tuple[float, Floats]:
+    """Return the mean negative log-likelihood, and its gradient by the weights of the logs."""
+    scores, rows = log_softmax(logits, axis=1), np.arange(len(codes))
+    gradient = -(logs[:, rows, codes] - (np.exp(scores) * logs).sum(axis=2)).mean(axis=1)
+    return -float(scores[rows, codes].mean()), gradient

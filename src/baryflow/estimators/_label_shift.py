@@ -1,0 +1,84 @@
+"""Label shift: how often each class occurs in a target, and whether that differs from the sources.
+
+The votes are those of the plain classifiers on raw rows, because they do not depend on the target's
+moments, which themselves depend on its class proportions. Their weights, learned by leave-one-source-out
+likelihood, calibrate them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from baryflow.validation import Floats
+
+#: Rounds of expectation maximisation.
+_ROUNDS = 30
+#: No class is taken to be rarer than this.
+_RAREST = 1e-4
+#: A label shift is taken to be at least this large when the confirmed share of it is computed.
+_SMALLEST = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class LabelShift:
+    """What was found about the class proportions of a target.
+
+    Attributes
+    ----------
+    proportions : array of shape (n_classes,)
+        The most likely class proportions of the rows seen.
+    size : float
+        Total variation distance from the expected proportions, beyond what drawing this many rows
+        explains.
+    confirmed : float
+        How much less the adapted experts contradict the plain classifiers once the shift is assumed,
+        relative to its size.
+    belief : float
+        Weight of the predictions that assume the shift, 0 to 1.
+    """
+
+    proportions: Floats
+    size: float = 0.0
+    confirmed: float = 0.0
+    belief: float = 0.0
+
+
+def estimate_proportions(votes: Floats, weights: Floats, trained: Floats, expected: Floats) -> Floats:
+    """Return the most likely class proportions, given votes of calibrated classifiers.
+
+    Expectation maximisation (Saerens, Latinne and Decaestecker, 2002) from the expected proportions.
+
+    Parameters
+    ----------
+    votes : array of shape (n, n_classes)
+        Class probabilities.
+    weights : array of shape (n,)
+        How many rows each vote stands for.
+    trained : array of shape (n_classes,)
+        Class proportions of the classifiers' training rows.
+    expected : array of shape (n_classes,)
+        Where to start.
+    """
+    weights = weights / weights.sum()
+    trained = np.maximum(trained, _RAREST)
+    proportions = np.maximum(expected, _RAREST)
+    for _ in range(_ROUNDS):
+        weighted = votes * (proportions / trained)
+        proportions = weights @ (weighted / weighted.sum(axis=1, keepdims=True))
+        proportions = np.maximum(proportions, _RAREST)
+    return np.asarray(proportions / proportions.sum())
+
+
+def measure_size(proportions: Floats, expected: Floats, n_rows: float) -> float:
+    """Return the total variation distance beyond what drawing this many rows explains."""
+    distance = 0.5 * float(np.abs(proportions - expected).sum())
+    chance = float(np.sqrt(expected * (1.0 - expected) / (2.0 * np.pi * n_rows)).sum())
+    return max(distance - chance, 0.0)
+
+
+def confirmed_share(before: float, after: float, proportions: Floats, expected: Floats) -> float:
+    """Return the drop in disagreement once the shift is assumed, relative to the size of the shift."""
+    distance = 0.5 * float(np.abs(proportions - expected).sum())
+    return (before - after) / max(distance, _SMALLEST)

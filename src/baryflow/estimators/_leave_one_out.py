@@ -1,0 +1,324 @@
+"""Leave-one-source-out: learn the committee's weights on sources that are treated as targets.
+
+Each source in turn is left out, and what the others teach is tried on it: whole, after its first rows,
+class by class, and with resampled class proportions. Its labels teach the weights of the experts, how
+far to believe a label shift, and whether to adapt at all. Without labels it teaches how far rows usually
+are from their reconstruction. Of many sources, classes and rows only some take part: all that is learned
+are a few weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from baryflow.estimators._classifiers import Fit
+from baryflow.estimators._committee import (
+    Committee,
+    Trial,
+    learn_committee,
+    learn_raw_weights,
+)
+from baryflow.estimators._experts import Question, expert_logs, list_experts
+from baryflow.estimators._fit_dictionary import AdaptConfig
+from baryflow.estimators._novelty import Novelty
+from baryflow.estimators._orders import SHIFTS, number_within, shift_labels, stream_order
+from baryflow.estimators._source_table import spread
+from baryflow.estimators._sources import (
+    LabelledRows,
+    PlainClassifiers,
+    SourceKnowledge,
+    SourceModel,
+    SourceOptions,
+    fit_sources,
+)
+from baryflow.estimators._target import Target, row_settings
+from baryflow.estimators._update import Adaptation, update
+from baryflow.estimators.sensors import Limits
+from baryflow.estimators.threads import one_thread
+from baryflow.validation import Floats, Integers
+
+#: Sources that are left out at most, sources from which a fold learns, and classes.
+MOST_FOLDS, _MOST_SOURCES, _MOST_CLASSES = 4, 8, 40
+#: Training rows of a fold, and rows of a left-out source, at most.
+_MOST_ROWS, _LONGEST = 2000, 800
+#: Rows of a stream at least, and rows that are predicted after it at most.
+_FEWEST, _PREDICTED = 40, 200
+#: First rows of a stream after which the others are predicted, and parts of a stream class by class.
+_FIRST_ROWS, _PARTS = (32, 96, 256), (0.1, 0.3, 0.6)
+#: How much the whole stream counts in the weights, and each of its beginnings.
+_WHOLE, _BEGINNING = 2.0, 0.5
+#: Streams drawn of each label shift.
+_DRAWS = 2
+
+#: Called with the number of steps done, of all steps, and what they are.
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """A source to leave out, and the rows of the others."""
+
+    others: LabelledRows
+    X: Floats
+    codes: Integers
+    options: SourceOptions
+
+
+@dataclass(frozen=True, eq=False)
+class FittedFold:
+    """A left-out source, and what the others teach."""
+
+    knowledge: SourceKnowledge
+    X: Floats
+    codes: Integers
+
+
+@dataclass(frozen=True, eq=False)
+class FoldResult:
+    """What the experts said of a left-out source, and the distances of its rows for novelty."""
+
+    trials: list[Trial]
+    distances: Floats
+
+
+def learn(
+    sources: LabelledRows,
+    classifiers: Mapping[str, Fit],
+    options: SourceOptions,
+    *,
+    validate: bool,
+    n_jobs: int | None = None,
+    progress: Progress | None = None,
+) -> SourceKnowledge:
+    """Learn all that labelled sources teach.
+
+    Parameters
+    ----------
+    sources : LabelledRows
+    classifiers : mapping of name → Fit
+    options : SourceOptions
+    validate : bool
+        Learn the committee by leave-one-source-out; otherwise all experts count the same.
+    n_jobs : int, optional
+        Folds at the same time, as in joblib; the outcome is the same.
+    progress : callable, optional
+    """
+    knowledge = learn_evenly(sources, classifiers, options)
+    if options.paper or not validate:
+        return with_novelty(knowledge, sources, [])
+    folds = make_folds(sources, options)
+    if not folds:
+        return with_novelty(without_folds(knowledge, len(sources.rows), sources.n_classes), sources, [])
+    total, work = 2 * len(folds), Parallel(n_jobs=n_jobs, return_as="generator")
+    fitted: list[FittedFold] = []
+    for one in work(delayed(fit_fold)(fold, classifiers) for fold in folds):
+        fitted.append(one)
+        if progress is not None:
+            progress(len(fitted), total, "fitting leave-one-source-out folds")
+    raw = learn_raw_weights([raw_table(one) for one in fitted])
+    results: list[FoldResult] = []
+    for result in work(delayed(run_fold)(fold, raw) for fold in fitted):
+        results.append(result)
+        if progress is not None:
+            progress(len(folds) + len(results), total, "predicting left-out sources")
+    return with_novelty(with_committee(knowledge, raw, results), sources, results)
+
+
+def learn_evenly(
+    sources: LabelledRows, classifiers: Mapping[str, Fit], options: SourceOptions
+) -> SourceKnowledge:
+    """Learn from sources without leaving any out: all experts count the same."""
+    return know_evenly(*fit_sources(sources, classifiers, options), options)
+
+
+def know_evenly(
+    model: SourceModel,
+    plain: PlainClassifiers,
+    stacked: SourceModel | None,
+    limits: Limits,
+    options: SourceOptions,
+) -> SourceKnowledge:
+    """Return what was learned, with a committee in which all experts count the same."""
+    experts = list_experts(plain, stacked=stacked is not None, paper=options.paper)
+    reason = "the paper's method" if options.paper else "leave-one-source-out was switched off"
+    committee = Committee.even([one.name for one in experts], len(plain.names), reason)
+    user_prior = options.class_prior is not None
+    return SourceKnowledge(model, stacked, plain, limits, user_prior, committee, Novelty.none())
+
+
+def without_folds(knowledge: SourceKnowledge, n_sources: int, n_classes: int) -> SourceKnowledge:
+    """Return the knowledge if no source can be left out: it does not adapt."""
+    reason = "every source has a class that no other has, so no source can be left out to test adapting"
+    if n_sources < 2 or n_classes < 2:
+        what = "one source" if n_sources < 2 else "one class"
+        reason = f"there is only {what}, so no source can be left out to test adapting"
+    return replace(knowledge, committee=replace(knowledge.committee, adapts=False, reason=reason))
+
+
+def with_committee(
+    knowledge: SourceKnowledge, raw: Floats, results: list[FoldResult]
+) -> SourceKnowledge:
+    """Return the knowledge with weights learned from the folds."""
+    committee = replace(knowledge.committee, raw=raw)
+    trials = [trial for result in results for trial in result.trials]
+    if not trials:
+        reason = f"the sources have fewer than {_FEWEST} rows, too few to test adapting"
+        return replace(knowledge, committee=replace(committee, adapts=False, reason=reason))
+    return replace(knowledge, committee=learn_committee(committee, trials))
+
+
+def with_novelty(
+    knowledge: SourceKnowledge, sources: LabelledRows, results: list[FoldResult]
+) -> SourceKnowledge:
+    """Return the knowledge with what distance is usual of rows that are not novel."""
+    model = knowledge.model
+    pooled = model.distance(np.concatenate(sources.rows), model.centre, model.scale)
+    found = [result.distances for result in results if len(result.distances)]
+    if not found:  # the sources themselves, each in units of what is typical of it
+        for X in sources.rows:
+            far = model.distance(X, X.mean(axis=0), spread(X, model.scale))
+            found.append(far / _median(far))
+    return replace(knowledge, novelty=Novelty.of(np.concatenate(found), _median(pooled)))
+
+
+def _median(distances: Floats) -> float:
+    return max(float(np.median(distances)), 1e-12)
+
+
+def make_folds(sources: LabelledRows, options: SourceOptions) -> list[Fold]:
+    """Return the folds; a source without which a class is missing cannot be left out."""
+    rows, codes, n_classes = sources.rows, sources.codes, sources.n_classes
+    if len(rows) < 2 or n_classes < 2:
+        return []
+    # A left-out source has its own class proportions, not those expected of the target.
+    options = replace(options, class_prior=None)
+    if n_classes > _MOST_CLASSES:
+        rows, codes = _some_classes(rows, codes, n_classes)
+        n_classes = _MOST_CLASSES
+    numbers = np.arange(len(rows))
+    folds = []
+    for left_out in _spread_out(numbers, MOST_FOLDS):
+        rest = _spread_out(np.roll(numbers, -left_out)[1:], _MOST_SOURCES)
+        if len({c for i in rest for c in codes[i].tolist()}) < n_classes:
+            continue
+        others = _thin_out([rows[i] for i in rest], [codes[i] for i in rest])
+        some = np.random.default_rng(0).permutation(len(codes[left_out]))[:_LONGEST]
+        X, y = rows[left_out][some], codes[left_out][some]
+        folds.append(Fold(LabelledRows(*others, n_classes), X, y, options))
+    return folds
+
+
+def _spread_out(numbers: Integers, most: int) -> Integers:
+    """Return at most so many numbers, as far apart as can be."""
+    if len(numbers) <= most:
+        return numbers
+    return numbers[np.linspace(0, len(numbers) - 1, most).astype(np.intp)]
+
+
+def _some_classes(
+    rows: list[Floats], codes: list[Integers], n_classes: int
+) -> tuple[list[Floats], list[Integers]]:
+    """Return the rows of some classes, renumbered, of the sources that have any."""
+    chosen = np.random.default_rng(0).permutation(n_classes)[:_MOST_CLASSES]
+    number = np.full(n_classes, -1)
+    number[np.sort(chosen)] = np.arange(len(chosen))
+    kept = [(X, y, number[y] >= 0) for X, y in zip(rows, codes, strict=True)]
+    kept = [(X, y, some) for X, y, some in kept if some.any()]
+    return [X[some] for X, _, some in kept], [number[y[some]] for _, y, some in kept]
+
+
+def _thin_out(rows: list[Floats], codes: list[Integers]) -> tuple[list[Floats], list[Integers]]:
+    """Return every k-th row of each class and source, so that about _MOST_ROWS are left."""
+    step = -(-sum(map(len, rows)) // _MOST_ROWS)
+    if step == 1:
+        return rows, codes
+    kept = [number_within(y) % step == 0 for y in codes]
+    return (
+        [X[some] for X, some in zip(rows, kept, strict=True)],
+        [y[some] for y, some in zip(codes, kept, strict=True)],
+    )
+
+
+@one_thread  # bits depend on it, and another process does not share the limit
+def fit_fold(fold: Fold, classifiers: Mapping[str, Fit]) -> FittedFold:
+    """Learn from the sources that are not left out."""
+    return FittedFold(learn_evenly(fold.others, classifiers, fold.options), fold.X, fold.codes)
+
+
+@one_thread
+def raw_table(fold: FittedFold) -> tuple[Floats, Integers]:
+    """Return what the plain classifiers on raw rows say of the left-out source, and its classes."""
+    plain = fold.knowledge.plain
+    if plain is None:
+        raise ValueError("a model made from mixtures has no plain classifiers")
+    return plain.raw_logs(fold.X), fold.codes
+
+
+@one_thread
+def run_fold(fold: FittedFold, raw: Floats) -> FoldResult:
+    """Predict rows of the left-out source after others were seen, in several kinds of streams."""
+    knowledge, codes = fold.knowledge, fold.codes
+    knowledge = replace(knowledge, committee=replace(knowledge.committee, raw=raw))
+    fold = FittedFold(knowledge, fold.X, codes)
+    rng, n = np.random.default_rng(len(codes)), len(codes)
+    trials: list[Trial] = []
+    distances = np.zeros(0)
+    if n < _FEWEST:
+        return FoldResult(trials, distances)
+    whole = np.arange(n)
+    trial, adaptation = _try(fold, "whole stream", whole, rng.permutation(n), importance=_WHOLE)
+    trials.append(trial)
+    distances = adaptation.novelty_distance(fold.X[rng.permutation(n)[:_PREDICTED]])
+    for k in _FIRST_ROWS:
+        if k < n - _FEWEST:
+            turn = rng.permutation(n)
+            trial, adaptation = _try(fold, "first rows", turn[:k], turn[k:], importance=_BEGINNING)
+            trials.append(trial)
+            distances = adaptation.novelty_distance(fold.X[turn[k:][:_PREDICTED]])
+    turn = stream_order(codes, "class", rng)
+    for part in _PARTS:
+        k = int(part * n)
+        if k >= _FEWEST // 2:
+            ahead = turn[k : k + max(_FEWEST, n // 8)]
+            trials.append(_try(fold, "class by class", turn[:k], ahead, shifted=True)[0])
+    for shift in SHIFTS:
+        for _ in range(_DRAWS):
+            some = rng.permutation(shift_labels(codes, shift, rng, most=_LONGEST))
+            if len(some) >= _FEWEST:
+                trials.append(_try(fold, "other class proportions", some, some, shifted=True)[0])
+    return FoldResult(trials, distances)
+
+
+def _try(
+    fold: FittedFold,
+    stream: str,
+    seen: Integers,
+    ahead: Integers,
+    *,
+    shifted: bool = False,
+    importance: float = 1.0,
+) -> tuple[Trial, Adaptation]:
+    """Adapt to some rows of a left-out source, and ask the experts about others."""
+    knowledge, ahead = fold.knowledge, ahead[:_PREDICTED]
+    target = Target(knowledge, row_settings(knowledge.model.n_classes))
+    target.absorb(fold.X[seen], np.ones(len(seen)), whole=True)
+    adaptation = update(knowledge, target, AdaptConfig())
+    question = Question(knowledge, adaptation.expected, fold.X[ahead])
+    logs = expert_logs(question)
+    other = adaptation.shifted or adaptation.expected
+    trial = Trial(
+        stream=stream,
+        shifted=shifted,
+        importance=importance,
+        coverage=adaptation.expected_coverage,
+        logs=logs,
+        shifted_logs=expert_logs(Question(knowledge, other, fold.X[ahead], question.raw_logs)),
+        size=adaptation.shift.size,
+        confirmed=adaptation.shift.confirmed,
+        codes=fold.codes[ahead],
+    )
+    return trial, adaptation

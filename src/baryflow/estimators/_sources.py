@@ -1,0 +1,625 @@
+"""What the labelled sources teach before any target row is seen.
+
+:class:`SourceKnowledge` is all of it, shared by every target: :class:`PlainClassifiers`, and a
+:class:`SourceModel` for each space in which the dictionary works, the discriminant view of rows and the
+*stacked* space, in which a row is replaced by log-probabilities that classifiers give it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import add
+
+import numpy as np
+
+from baryflow.core.dictionary import Dictionary, Domain, farthest_first
+from baryflow.core.discriminant import Discriminants, Scatter
+from baryflow.core.em import Reference, distinct_rows, fit_rows
+from baryflow.core.mixture import Mixture
+from baryflow.core.points import Points
+from baryflow.core.proportions import ProportionPrior
+from baryflow.core.transport import fast_squared_distances
+from baryflow.estimators._classifiers import Classifier, Fit
+from baryflow.estimators._committee import FLOOR, Committee
+from baryflow.estimators._novelty import Novelty, nearest_distance
+from baryflow.estimators._source_table import ClassMoments, SourceTable
+from baryflow.estimators.sensors import Limits
+from baryflow.validation import Floats, Integers
+
+#: Components of each class in every source and atom.
+COMPONENTS_PER_CLASS = 2
+#: A class with fewer rows than this in a source is one component, its spread drawn towards the usual.
+_FEW_ROWS = 5
+#: Rows for each component that a class gets.
+_ROWS_PER_COMPONENT = 5
+_MAX_ATOMS = 4
+#: Block steps of the dictionary with the sources, from their rows and from mixtures of unknown making.
+_TRAINING_STEPS, _MIXTURE_STEPS = 5, 20
+#: With more columns than this, classifiers are fitted in the span of discriminative directions: at least
+#: this many, and twice as many as there are classes.
+_MANY_COLUMNS, _FEWEST_DIRECTIONS = 512, 64
+#: Smallest std of a target component in the loss, in units of the usual spread within a class.
+_COMPONENT_FLOOR = 0.05
+#: Share of a class without a training row, to divide by.
+_RAREST = 1e-12
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """How sources are described."""
+
+    #: The paper's method: no view, columns as they come, one component per class.
+    paper: bool = False
+    n_atoms: int | None = None
+    seed: int = 0
+    #: Class proportions that the user expects of a target; None: those of the sources.
+    class_prior: Floats | None = None
+
+    @property
+    def components_per_class(self) -> int:
+        """Components of each class in every source and atom."""
+        return 1 if self.paper else COMPONENTS_PER_CLASS
+
+
+@dataclass(frozen=True, eq=False)
+class SourceModel:
+    """The sources in one space: the view, the moments of classes and the source-only dictionary.
+
+    In the *view*, rows are standardised with their own domain's moments and projected on the
+    discriminant directions. Without it, in the paper's method, rows are only centred. A model made from
+    mixtures knows no moments of classes.
+    """
+
+    n_classes: int
+    centre: Floats  # pooled mean and std of the sources' columns
+    scale: Floats
+    view: Discriminants | None
+    unit: Floats  # usual spread within a class, in the coordinates of the mixtures
+    moments: ClassMoments | None
+    prior: ProportionPrior
+    expected_prior: Floats  # class proportions expected of a target: the user's, or the sources'
+    dictionary: Dictionary
+    domains: list[Domain]
+    loss_curve: Floats
+
+    @property
+    def n_dimensions(self) -> int:
+        """Columns of the means in the coordinates of the mixtures."""
+        return len(self.unit)
+
+    @cached_property
+    def slot_classes(self) -> Integers:
+        """Class of each slot of the atoms."""
+        return np.repeat(np.arange(self.n_classes), self.dictionary.n_slots // self.n_classes)
+
+    def moments_at(
+        self, mean: Floats, variance: Floats, shares: Floats, mass: float
+    ) -> tuple[Floats, Floats]:
+        """Return centre and scale of a target with this mean, variance and class proportions."""
+        if self.moments is None:
+            return self.centre, self.scale
+        return self.moments.at(mean, variance, shares, mass)
+
+    def project(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
+        """Return rows in the coordinates of the mixtures."""
+        if self.view is None:
+            return X - self.centre
+        return ((X - centre) / scale) @ self.view.directions
+
+    def distance(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
+        """Return the distance of rows from the nearest component of any source."""
+        occurring = [domain.points[domain.weights > 0.0] for domain in self.domains]
+        points = Points(np.concatenate(occurring), self.n_dimensions)
+        return nearest_distance(self.project(X, centre, scale), points.means, points.stds)
+
+    def lift(self, mixture: Mixture, centre: Floats, scale: Floats) -> Mixture:
+        """Return a mixture of these coordinates in the columns and units of rows."""
+        if self.view is None:
+            means, stds = mixture.means + self.centre, mixture.stds
+        else:
+            means = centre + scale * (mixture.means @ self.view.lift.T)
+            variances = np.square(mixture.stds) @ np.square(self.view.lift.T) + self.view.rest
+            stds = scale * np.sqrt(np.maximum(variances, np.finfo(np.float64).tiny))
+        return Mixture(mixture.weights, means, stds, mixture.labels, mixture.mass)
+
+    def metric(self, scale: Floats) -> Floats | None:
+        """Return the matrix through which raw rows are compared; None: as they are."""
+        return None if self.view is None else self.view.directions / scale[:, None]
+
+    def variances(
+        self, variances_in: Callable[[Floats], Floats] | None, stds: Floats, scale: Floats
+    ) -> Floats:
+        """Return the variances of components in the coordinates of the mixtures.
+
+        `variances_in` gives those of ``x @ metric``; without it the stds of the columns must do.
+        """
+        metric = self.metric(scale)
+        if metric is None or variances_in is None:
+            return np.square(stds)
+        return variances_in(metric)
+
+    def points(self, means: Floats, variances: Floats, centre: Floats, scale: Floats) -> Floats:
+        """Return components of a target as points (mean, std) of the dictionary, without labels.
+
+        `means` are raw, `variances` in the coordinates of the mixtures.
+        """
+        floored = np.sqrt(np.maximum(variances, (_COMPONENT_FLOOR * self.unit) ** 2))
+        return np.hstack([self.project(means, centre, scale), floored])
+
+    def slot_weights(self, shares: Floats) -> Floats:
+        """Return the weights of the slots of a domain with these class proportions."""
+        classes = self.slot_classes
+        return np.asarray(shares[classes] * (self.n_classes / len(classes)))
+
+    def target(self, weights: Floats, points: Floats, slot_weights: Floats) -> Domain:
+        """Return a target as a domain of the dictionary, half-way between all atoms."""
+        n_atoms = len(self.dictionary.atoms)
+        even = np.full(n_atoms, 1.0 / n_atoms)
+        return Domain(weights, points, slot_weights, even, n_used=2 * self.n_dimensions)
+
+
+@dataclass(frozen=True, eq=False)
+class PlainClassifiers:
+    """Classifiers of the pooled rows of all sources, on raw rows and on rows standardised per domain.
+
+    Raw means: standardised with the pooled moments of the sources.
+    """
+
+    names: tuple[str, ...]
+    raw: list[Classifier]
+    per_domain: list[Classifier]  # empty in the paper's method
+    stacks: tuple[int, ...]  # numbers of those whose log-probabilities span the stacked space
+    centre: Floats  # pooled mean and std of the sources' columns
+    scale: Floats
+    shares: Floats  # of the classes in the training rows
+    basis: (
+        Floats | None
+    )  # orthonormal directions in which rows are classified, if there are many columns
+
+    def __post_init__(self) -> None:
+        if len(self.raw) != len(self.names) or len(self.per_domain) not in (0, len(self.names)):
+            raise ValueError("expected a classifier for every name")
+
+    def raw_logs(self, X: Floats) -> Floats:
+        """Return log-probabilities for raw rows, shape (n_classifiers, n, n_classes)."""
+        return self._logs(self.raw, (X - self.centre) / self.scale)
+
+    def per_domain_logs(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
+        """Return those for rows standardised with their domain's moments."""
+        return self._logs(self.per_domain, (X - centre) / scale)
+
+    def _logs(self, classifiers: list[Classifier], Z: Floats) -> Floats:
+        Z = Z if self.basis is None else Z @ self.basis
+        return np.log(np.stack([one.proba(Z) for one in classifiers]) + FLOOR)
+
+    def stack(self, raw_logs: Floats, per_domain_logs: Floats) -> Floats:
+        """Return rows of the stacked space."""
+        return np.hstack([logs[i] for logs in (raw_logs, per_domain_logs) for i in self.stacks])
+
+    def prior_log_ratios(self, shares: Floats) -> Floats:
+        """Return what to add to log-probabilities if classes are as frequent as this."""
+        return np.log(np.maximum(shares, _RAREST) / np.maximum(self.shares, _RAREST))
+
+
+@dataclass(frozen=True, eq=False)
+class SourceKnowledge:
+    """All that is known before the first row of a target; many targets share it."""
+
+    model: SourceModel  # of rows
+    stacked: SourceModel | None  # of stacked log-probabilities
+    plain: PlainClassifiers | None  # None for a model made from mixtures
+    limits: Limits | None
+    user_prior: bool  # the expected class proportions are the user's
+    committee: Committee
+    novelty: Novelty
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledRows:
+    """Complete rows and class numbers of every source, a list entry for each."""
+
+    rows: list[Floats]
+    codes: list[Integers]
+    n_classes: int
+
+    def table(self) -> SourceTable:
+        """Return counts and moments of the rows."""
+        return SourceTable.of(self.rows, self.codes, self.n_classes)
+
+    def replaced(self, everything: Floats) -> LabelledRows:
+        """Return other rows, one source after the other, with the same classes."""
+        ends = np.cumsum([len(y) for y in self.codes])[:-1]
+        return LabelledRows(np.split(everything, ends), self.codes, self.n_classes)
+
+    @cached_property
+    def labels(self) -> Integers:
+        """Class numbers of all rows."""
+        return np.concatenate(self.codes)
+
+    def standardised(self, table: SourceTable) -> list[Floats]:
+        """Return the rows of every source around its mean, in units of its stds."""
+        return [table.standardise(X, number) for number, X in enumerate(self.rows)]
+
+    def measure(self, table: SourceTable) -> Scatter:
+        """Return how the rows spread within classes, each source standardised by itself."""
+        parts = zip(self.standardised(table), self.codes, strict=True)
+        return reduce(add, (Scatter.of(Z, y, table.n_classes) for Z, y in parts))
+
+
+@dataclass(frozen=True, eq=False)
+class Outlook:
+    """How rows of the sources are projected: on discriminants, or not at all."""
+
+    table: SourceTable
+    view: Discriminants | None
+    unit: Floats  # usual spread within a class, in the coordinates of the mixtures
+    #: Directions in which classes stand apart, also if they are not looked through.
+    directions: Floats | None
+
+    @classmethod
+    def of(cls, table: SourceTable, scatter: Scatter | None, *, paper: bool) -> Outlook:
+        """Find the discriminants of a scatter; without one nothing is known of directions."""
+        found = None if scatter is None else scatter.discriminants()
+        directions = None if found is None else found.directions
+        if found is None or paper:
+            return cls(table, None, table.within, directions)
+        # The shrunken spread within a class is 1, by construction.
+        return cls(table, found, np.ones(found.directions.shape[1]), directions)
+
+    def see(self, X: Floats, number: int) -> Floats:
+        """Return complete rows of a source in the coordinates of the mixtures."""
+        if self.view is None:
+            return X - self.table.centre
+        return self.table.standardise(X, number) @ self.view.directions
+
+    def basis(self, sources: LabelledRows) -> Floats | None:
+        """Return the directions in which classifiers are fitted, if there are too many columns."""
+        d, n_classes = len(self.table.centre), self.table.n_classes
+        if d <= _MANY_COLUMNS or self.directions is None:
+            return None
+        wanted = min(d, max(_FEWEST_DIRECTIONS, 2 * n_classes))
+        return discriminative_basis(
+            sources.standardised(self.table), sources.codes, self.directions, wanted
+        )
+
+
+def needs_scatter(n_features: int, options: SourceOptions) -> bool:
+    """Tell whether discriminants are needed: for the view, or because of many columns."""
+    return not options.paper or n_features > _MANY_COLUMNS
+
+
+def learn_model(sources: LabelledRows, options: SourceOptions) -> SourceModel:
+    """Learn the view, the mixtures and the dictionary of labelled rows."""
+    table = sources.table()
+    outlook = Outlook.of(table, sources.measure(table), paper=options.paper)
+    return build_model(outlook, *mix_sources(sources, outlook, options), options=options)
+
+
+def fit_sources(
+    sources: LabelledRows, classifiers: Mapping[str, Fit], options: SourceOptions
+) -> tuple[SourceModel, PlainClassifiers, SourceModel | None, Limits]:
+    """Learn all that needs no leave-one-source-out: models of both spaces, and plain classifiers."""
+    table = sources.table()
+    scatter = sources.measure(table) if needs_scatter(len(table.centre), options) else None
+    outlook = Outlook.of(table, scatter, paper=options.paper)
+    model = build_model(outlook, *mix_sources(sources, outlook, options), options=options)
+    plain, stacked = fit_plain(
+        sources,
+        table,
+        classifiers,
+        basis=outlook.basis(sources),
+        seed=options.seed,
+        per_domain=not options.paper,
+    )
+    return model, plain, None if stacked is None else learn_model(stacked, options), Limits.of(table)
+
+
+def mix_sources(
+    sources: LabelledRows, outlook: Outlook, options: SourceOptions
+) -> tuple[list[list[Mixture | None]], list[Mixture]]:
+    """Return the mixture of every class of every source, and of every class of all rows."""
+    seen = [outlook.see(X, number) for number, X in enumerate(sources.rows)]
+
+    def describe(V: Floats) -> Mixture:
+        return mix_class(V, outlook.unit, options.components_per_class, options.seed)
+
+    classes = range(outlook.table.n_classes)
+    together = np.concatenate(seen)
+    return (
+        [
+            [describe(V[y == c]) if (y == c).any() else None for c in classes]
+            for V, y in zip(seen, sources.codes, strict=True)
+        ],
+        [describe(together[sources.labels == c]) for c in classes],
+    )
+
+
+def fit_plain(
+    sources: LabelledRows,
+    table: SourceTable,
+    classifiers: Mapping[str, Fit],
+    *,
+    basis: Floats | None = None,
+    seed: int = 0,
+    per_domain: bool = True,
+) -> tuple[PlainClassifiers, LabelledRows | None]:
+    """Fit all classifiers on raw rows and per domain; return them and the stacked rows of the sources.
+
+    Stacked rows are out of sample. Classifiers that cannot give such probabilities do not take part in
+    the stack; if none can, there are no stacked rows.
+    """
+    spaces = [(np.concatenate(sources.rows) - table.centre) / table.scale]
+    if per_domain:
+        spaces.append(np.concatenate(sources.standardised(table)))
+    spaces = [Z if basis is None else Z @ basis for Z in spaces]
+    fitted = [
+        [fit(Z, sources.labels, table.n_classes, None, seed) for fit in classifiers.values()]
+        for Z in spaces
+    ]
+    stacks = [
+        i for i in range(len(classifiers)) if all(one[i].out_of_sample is not None for one in fitted)
+    ]
+    plain = PlainClassifiers(
+        names=tuple(classifiers),
+        raw=[one.classifier for one in fitted[0]],
+        per_domain=[one.classifier for one in fitted[1]] if per_domain else [],
+        stacks=tuple(stacks) if per_domain else (),
+        centre=table.centre,
+        scale=table.scale,
+        shares=table.pooled_shares,
+        basis=basis,
+    )
+    if not plain.stacks:
+        return plain, None
+    tables = [np.log(some[i].out_of_sample + FLOOR) for some in fitted for i in stacks]  # type: ignore[operator]
+    return plain, sources.replaced(np.hstack(tables))
+
+
+def build_model(
+    outlook: Outlook,
+    parts: list[list[Mixture | None]],
+    together: list[Mixture],
+    *,
+    options: SourceOptions,
+) -> SourceModel:
+    """Learn the dictionary from mixtures as :func:`mix_sources` returns them."""
+    table = outlook.table
+    dictionary, domains = start_dictionary(
+        parts,
+        together,
+        table.shares,
+        n_slots=options.components_per_class,
+        n_atoms=options.n_atoms,
+        std_floor=1e-2 * float(outlook.unit.min()),
+    )
+    curve = dictionary.fit(domains, max_steps=_TRAINING_STEPS, tol=1e-3)
+    prior = ProportionPrior.of(table.counts)
+    return SourceModel(
+        n_classes=table.n_classes,
+        centre=table.centre,
+        scale=table.scale,
+        view=outlook.view,
+        unit=outlook.unit,
+        moments=ClassMoments.of(table, prior.mean),
+        prior=prior,
+        expected_prior=prior.mean if options.class_prior is None else options.class_prior,
+        dictionary=dictionary,
+        domains=domains,
+        loss_curve=curve,
+    )
+
+
+def learn_mixtures(
+    mixtures: Sequence[Mixture],
+    n_classes: int,
+    n_atoms: int | None = None,
+    class_prior: Floats | None = None,
+) -> SourceModel:
+    """Learn from labelled mixtures: without rows there is neither a view nor a classifier.
+
+    Mixtures are moved to a common centre, so an offset costs no digits.
+    """
+    centre = np.mean([mixture.mean() for mixture in mixtures], axis=0)
+    moved = [Mixture(m.weights, m.means - centre, m.stds, m.labels, m.mass) for m in mixtures]
+    parts, pooled, shares, n_slots = split_classes(moved, n_classes)
+    together = np.concatenate([m.stds for m in moved])
+    weights = np.concatenate([m.weights / len(moved) for m in moved])
+    unit = np.sqrt(weights @ np.square(together))
+    dictionary, domains = start_dictionary(
+        parts,
+        pooled,
+        shares,
+        n_slots=n_slots,
+        n_atoms=n_atoms,
+        std_floor=max(1e-3 * float(together.min()), 1e-300),
+    )
+    curve = dictionary.fit(domains, max_steps=_MIXTURE_STEPS)
+    prior = ProportionPrior.of(shares * np.array([[m.mass] for m in mixtures]))
+    return SourceModel(
+        n_classes=n_classes,
+        centre=centre,
+        scale=np.ones_like(centre),
+        view=None,
+        unit=unit,
+        moments=None,
+        prior=prior,
+        expected_prior=prior.mean if class_prior is None else class_prior,
+        dictionary=dictionary,
+        domains=domains,
+        loss_curve=curve,
+    )
+
+
+def mix_class(V: Floats, unit: Floats, n_components: int, seed: int) -> Mixture:
+    """Return the mixture of the rows of one class; `unit` is the usual spread within a class."""
+    k = min(n_components, max(1, len(V) // _ROWS_PER_COMPONENT))
+    rows, weights = distinct_rows(V, np.ones(len(V)))
+    mixture = fit_rows(
+        rows,
+        weights,
+        Reference(V.mean(axis=0), unit),
+        min_components=k,
+        std_floor=1e-2,
+        rng=np.random.default_rng(seed),
+    ).mixture
+    if len(V) >= _FEW_ROWS:
+        return mixture
+    stds = np.sqrt((len(V) * mixture.stds**2 + unit**2) / (len(V) + 1))
+    return Mixture(mixture.weights, mixture.means, stds, mass=mixture.mass)
+
+
+def start_dictionary(
+    parts: list[list[Mixture | None]],
+    pooled: list[Mixture],
+    shares: Floats,
+    *,
+    n_slots: int,
+    n_atoms: int | None,
+    std_floor: float,
+) -> tuple[Dictionary, list[Domain]]:
+    """Start the atoms from the sources themselves, and set up every source's reconstruction.
+
+    Parameters
+    ----------
+    parts : list of lists of Mixture or None
+        The mixture of every class of every source; None where it does not occur.
+    pooled : list of Mixture
+        Of every class on the whole: where a class that a source lacks starts. Its slots have no weight.
+    shares : array of shape (n_sources, n_classes)
+    n_slots : int
+        Components of every class in an atom: slot j is of class j // n_slots.
+    """
+    n_sources, n_classes = shares.shape
+    slots = [
+        np.concatenate([_fill_slots(part or pooled[c], n_slots) for c, part in enumerate(source)])
+        for source in parts
+    ]
+    stacked = np.concatenate(slots)
+    # What a label costs: the largest distance between two components, so that classes stay apart.
+    root = float(np.sqrt(fast_squared_distances(stacked, stacked).max())) or 1.0
+    wanted = n_atoms or max(2, min(_MAX_ATOMS, n_sources - 1))
+    chosen = farthest_first(slots, min(wanted, n_sources))
+    labels = root * np.repeat(np.eye(n_classes), n_slots, axis=0)
+    dictionary = Dictionary(
+        np.stack([np.hstack([slots[s], labels]) for s in chosen]),
+        stacked.shape[1] // 2,
+        label_scale=root,
+        std_floor=std_floor,
+    )
+    even = np.full(len(chosen), 1.0 / len(chosen))
+    domains = []
+    for number, source in enumerate(parts):
+        present = [(c, part) for c, part in enumerate(source) if part is not None]
+        start = even
+        if number in chosen:
+            start = 0.2 * even + 0.8 * np.eye(len(chosen))[chosen.index(number)]
+        domains.append(
+            Domain(
+                weights=np.concatenate([shares[number, c] * part.weights for c, part in present]),
+                points=np.concatenate([_label(part, c, root, n_classes) for c, part in present]),
+                slot_weights=np.repeat(shares[number], n_slots) / n_slots,
+                coordinates=start,
+                n_used=dictionary.atoms.shape[2],
+            )
+        )
+    return dictionary, domains
+
+
+def _fill_slots(mixture: Mixture, n_slots: int) -> Floats:
+    """Return exactly so many points (mean, std) for a class, the heaviest components repeated."""
+    order = np.argsort(-mixture.weights, kind="stable")[np.arange(n_slots) % mixture.n_components]
+    return np.hstack([mixture.means, mixture.stds])[order]
+
+
+def _label(part: Mixture, c: int, root: float, n_classes: int) -> Floats:
+    """Return the components of a class as labelled points."""
+    labels = part.labels
+    if labels is None:
+        labels = np.tile(np.eye(n_classes)[c], (part.n_components, 1))
+    return Points.join(part.means, part.stds, root * labels).values
+
+
+def split_classes(
+    mixtures: Sequence[Mixture], n_classes: int
+) -> tuple[list[list[Mixture | None]], list[Mixture], Floats, int]:
+    """Cut labelled mixtures into classes, a component going to its most probable one.
+
+    Return the parts of each mixture, a part of every class for those that lack it, the shares of the
+    classes, and the largest number of components that a class has.
+    """
+    everything = Mixture.concatenate(list(mixtures))
+    codes = [_codes(mixture) for mixture in mixtures]
+    parts = [
+        [_some(mixture, code == c) for c in range(n_classes)]
+        for mixture, code in zip(mixtures, codes, strict=True)
+    ]
+    # A class that no mixture has stands in the middle.
+    middle = Mixture(np.ones(1), everything.mean()[None], everything.stds.mean(axis=0)[None])
+    pooled = [next((part[c] for part in parts if part[c] is not None), middle) for c in range(n_classes)]
+    shares = np.stack(
+        [np.bincount(c, m.weights, n_classes) for c, m in zip(codes, mixtures, strict=True)]
+    ).astype(np.float64)
+    most = max(int(np.bincount(code).max()) for code in codes)
+    return parts, [part or middle for part in pooled], shares, most
+
+
+def _codes(mixture: Mixture) -> Integers:
+    if mixture.labels is None:
+        return np.zeros(mixture.n_components, dtype=np.intp)
+    return np.asarray(mixture.labels.argmax(axis=1))
+
+
+def _some(mixture: Mixture, which: Floats | Integers) -> Mixture | None:
+    """Return some of the components as a mixture; None if there are none that weigh anything."""
+    weights = mixture.weights[which]
+    if not weights.any():
+        return None
+    labels = None if mixture.labels is None else mixture.labels[which]
+    return Mixture(
+        weights / weights.sum(),
+        mixture.means[which],
+        mixture.stds[which],
+        labels,
+        mixture.mass * float(weights.sum()),
+    )
+
+
+def atoms_as_mixtures(dictionary: Dictionary) -> list[Mixture]:
+    """Return the atoms as labelled mixtures of uniform weight."""
+    even = np.full(dictionary.n_slots, 1.0 / dictionary.n_slots)
+    atoms = [Points(atom, dictionary.n_features) for atom in dictionary.atoms]
+    return [
+        Mixture(even, atom.means, atom.stds, atom.labels / atom.labels.sum(axis=1, keepdims=True))
+        for atom in atoms
+    ]
+
+
+def discriminative_basis(
+    rows: list[Floats], codes: list[Integers], directions: Floats, n_directions: int
+) -> Floats:
+    """Return an orthonormal basis of directions that tell classes apart, shape (d, n_directions).
+
+    The discriminant directions, the means of the classes of every source, and the directions in which
+    rows spread most around these means.
+    """
+    from scipy.linalg import qr
+    from sklearn.utils.extmath import randomized_svd
+
+    means, residuals = [], []
+    for Z, y in zip(rows, codes, strict=True):
+        for c in np.unique(y):
+            members = Z[y == c]
+            means.append(members.mean(axis=0) * np.sqrt(len(members)))
+            residuals.append(members - members.mean(axis=0))
+    scaled = directions / np.linalg.norm(directions, axis=0)
+    _, _, leading = np.linalg.svd(np.stack(means), full_matrices=False)
+    room = max(1, n_directions // 2)
+    basis, _ = qr(np.hstack([scaled[:, :room], leading[:room].T]), mode="economic")
+    if n_directions > basis.shape[1]:
+        rest = np.concatenate(residuals)
+        rest -= (rest @ basis) @ basis.T
+        _, _, spreads = randomized_svd(rest, n_directions - basis.shape[1], random_state=0)
+        basis = np.hstack([basis, spreads.T])
+    return np.ascontiguousarray(basis[:, :n_directions])

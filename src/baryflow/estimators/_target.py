@@ -1,0 +1,313 @@
+"""What is kept of a target, in bounded memory: summaries of its rows, and a tally of its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from baryflow.core.mixture import Mixture
+from baryflow.core.paper_summary import PaperSummary, PaperSummaryState
+from baryflow.core.settings import PaperSettings, Settings
+from baryflow.core.summary import StreamSummary, StreamSummaryState
+from baryflow.estimators._committee import combine, not_adapting
+from baryflow.estimators._source_table import varying
+from baryflow.estimators._sources import SourceKnowledge, SourceModel
+from baryflow.estimators.domains import fill_gaps
+from baryflow.estimators.sensors import Tally
+from baryflow.validation import Booleans, Floats
+
+#: Components kept of a target, for each class.
+COMPONENTS_PER_CLASS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class TargetSummary:
+    """A target in one space, as an adaptation needs it."""
+
+    masses: Floats
+    means: Floats  # in the columns of the rows
+    stds: Floats
+    #: Returns the variances of the components in other coordinates, if more than the stds is known.
+    variances_in: Callable[[Floats], Floats] | None
+    votes: Floats | None  # of the plain classifiers on raw rows, mean over the rows of each component
+    mean: Floats  # of all rows
+    variance: Floats
+    mass: float  # rows seen, or the sum of their weights
+
+
+@dataclass(frozen=True, eq=False)
+class TargetState:
+    """All that is kept of a target."""
+
+    rows: StreamSummaryState | PaperSummaryState
+    stacked: StreamSummaryState | None
+    tally: Tally
+
+
+class Target:
+    """Rows of a target that flow past, summarised in the columns of the rows and in the stacked space.
+
+    Parameters
+    ----------
+    knowledge : SourceKnowledge
+    settings : Settings or PaperSettings
+        How rows are summarised: each as a component that is merged later, or as in the paper.
+    """
+
+    def __init__(self, knowledge: SourceKnowledge, settings: Settings | PaperSettings) -> None:
+        self.knowledge = knowledge
+        self.tally = Tally.none(len(knowledge.model.centre))
+        self.rows: StreamSummary | PaperSummary
+        self.stacked: StreamSummary | None = None
+        if isinstance(settings, PaperSettings):
+            d = len(knowledge.model.centre)
+            self.rows = PaperSummary(d, settings, np.random.default_rng(0))
+        else:
+            self.rows = _new_summary(knowledge.model, settings)
+            if knowledge.stacked is not None:
+                self.stacked = _new_summary(knowledge.stacked, settings)
+
+    @property
+    def mass(self) -> float:
+        """Rows seen, or the sum of their weights."""
+        return self.rows.mass
+
+    # -- learning --------------------------------------------------------------------------------
+
+    def clean(
+        self, raw: Floats, *, whole: bool = False, count: bool = False, usual: Floats | None = None
+    ) -> tuple[Floats, Booleans]:
+        """Return rows without glitches and gaps, and a flag for rows of which hardly anything is left.
+
+        Parameters
+        ----------
+        raw : array of shape (n, d)
+            Rows as they come.
+        whole : bool
+            They are all there is of the target: gaps become the mean of their column among them.
+            Otherwise they become the mean of the column so far.
+        count : bool
+            Count values, gaps and glitches, to find columns that are not as they should be.
+        usual : array of shape (d,), optional
+            What gaps become, if it is known.
+        """
+        model, limits = self.knowledge.model, self.knowledge.limits
+        if limits is None:  # a model made from mixtures, which can deal with gaps
+            return raw, np.asarray(np.isnan(raw).all(axis=1))
+        rows = limits.screen(raw)
+        if count:
+            self.tally = self.tally + Tally.of(raw, rows)
+        gone = np.isnan(rows)
+        if not gone.any():
+            return rows, np.zeros(len(rows), dtype=bool)
+        there = ~np.isnan(raw)
+        lost = gone.all(axis=1) | ((gone & there).sum(axis=1) > 0.5 * there.sum(axis=1))
+        if whole:
+            return fill_gaps(rows, model.centre), np.asarray(lost)
+        if usual is None:
+            usual = self.rows.moments()[0] if self.mass > 0.0 else model.centre
+        return np.where(gone, usual, rows), np.asarray(lost)
+
+    def absorb(self, X: Floats, weights: Floats, *, whole: bool = False) -> None:
+        """Absorb complete rows; `whole` says that they are all there is of the target."""
+        if whole:
+            self.see_stds(X.std(axis=0))
+        elif self.mass > 0.0 and isinstance(self.rows, StreamSummary):
+            _look_through(self.rows, self.knowledge.model)
+        self.summarise(X, weights)
+
+    def see_stds(self, stds: Floats) -> None:
+        """Look at rows through the view that fits a target with these standard deviations."""
+        if isinstance(self.rows, StreamSummary):
+            _look_through(self.rows, self.knowledge.model, stds)
+
+    def summarise(
+        self, X: Floats, weights: Floats, moments: tuple[Floats, Floats] | None = None
+    ) -> None:
+        """Add complete rows to the summaries.
+
+        `moments` are mean and variance of the target's columns, if more is known than was seen here.
+        """
+        knowledge, plain = self.knowledge, self.knowledge.plain
+        if isinstance(self.rows, PaperSummary) or plain is None:
+            self.rows.update(X, weights)
+            return
+        raw = plain.raw_logs(X)
+        votes = combine(not_adapting(knowledge.committee.raw, raw))
+        self.rows.update(X, weights, votes)
+        if self.stacked is None or knowledge.stacked is None:
+            return
+        mean, variance = self.rows.moments() if moments is None else moments
+        model = knowledge.model
+        own = plain.per_domain_logs(
+            X, *model.moments_at(mean, variance, model.expected_prior, self.mass)
+        )
+        stacked = plain.stack(raw, own)
+        first = self.stacked.mass <= 0.0
+        _look_through(self.stacked, knowledge.stacked, stacked.std(axis=0) if first else None)
+        self.stacked.update(stacked, weights, votes)
+
+    def join(self, state: TargetState) -> None:
+        """Absorb what was seen of this target elsewhere."""
+        other = Target.from_state(self.knowledge, state)
+        if self.mass > 0.0:
+            self.rows.merge(other.rows)  # type: ignore[arg-type]  # refuses what is of another kind
+            if self.stacked is not None and other.stacked is not None:
+                self.stacked.merge(other.stacked)
+        else:
+            self.rows, self.stacked = other.rows, other.stacked
+        self.tally = self.tally + other.tally
+
+    def fade(self, factor: float) -> None:
+        """Let everything seen so far count less."""
+        self.rows.fade(factor)
+        if self.stacked is not None:
+            self.stacked.fade(factor)
+
+    def change(self, settings: Settings | PaperSettings) -> None:
+        """Use other settings from now on, as far as they can be changed."""
+        if settings != self.rows.settings:
+            self.rows.change(settings)
+            if self.stacked is not None:
+                self.stacked.change(settings)
+
+    def rebind(self, knowledge: SourceKnowledge, settings: Settings | PaperSettings) -> Target:
+        """Return the same target as other sources see it, component by component."""
+        bound = Target(knowledge, settings)
+        bound.tally = self.tally
+        if isinstance(self.rows, PaperSummary):
+            bound.rows = self.rows.copy()
+            bound.rows.change(settings)
+            return bound
+        seen = self.rows.components()
+        if not isinstance(bound.rows, StreamSummary) or knowledge.plain is None:
+            raise TypeError("sources that were learned from rows cannot be replaced by others")
+        raw = knowledge.plain.raw_logs(seen.means)
+        votes = combine(not_adapting(knowledge.committee.raw, raw))
+        bound.rows.take_over(self.rows, votes)
+        if bound.stacked is not None:  # its space is another one now: components stand for their rows
+            model, mass = knowledge.model, self.mass
+            moments = model.moments_at(*self.rows.moments(), model.expected_prior, mass)
+            stacked = knowledge.plain.stack(raw, knowledge.plain.per_domain_logs(seen.means, *moments))
+            bound.stacked.update(stacked, seen.masses, votes)
+        return bound
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def summary(self) -> TargetSummary:
+        """Return the target in the columns of its rows."""
+        return _summarised(self.rows)
+
+    def stacked_summary(self) -> TargetSummary | None:
+        """Return the target in the stacked space, if there is one."""
+        return None if self.stacked is None else _summarised(self.stacked)
+
+    def find_faults(self, names: Any) -> dict[Any, str]:
+        """Return what is wrong with the columns, by name or number."""
+        model, limits = self.knowledge.model, self.knowledge.limits
+        if limits is None:
+            return {}
+        seen = self.mass > 0.0
+        stds = np.sqrt(self.rows.moments()[1]) if seen else np.zeros(len(model.centre))
+        usual = np.where(np.isfinite(limits.high), model.scale, 0.0)
+        return self.tally.faults(names, stds, usual, limits.patience)
+
+    # -- keeping ---------------------------------------------------------------------------------
+
+    def copy(self) -> Target:
+        """Return an independent copy; what the sources taught is shared."""
+        twin = copy(self)
+        twin.rows = self.rows.copy()
+        twin.stacked = None if self.stacked is None else self.stacked.copy()
+        return twin
+
+    def state(self) -> TargetState:
+        """Return all that is kept, to continue bit for bit."""
+        stacked = None if self.stacked is None else self.stacked.state()
+        return TargetState(self.rows.state(), stacked, self.tally)
+
+    @classmethod
+    def from_state(cls, knowledge: SourceKnowledge, state: TargetState) -> Target:
+        """Continue from what :meth:`state` returned."""
+        target = cls(knowledge, state.rows.settings)
+        target.tally = state.tally
+        kind: Any = PaperSummary if isinstance(state.rows, PaperSummaryState) else StreamSummary
+        target.rows = kind.from_state(state.rows)
+        if (state.stacked is None) != (target.stacked is None):
+            raise ValueError("the summary of stacked rows does not fit the sources")
+        if state.stacked is not None:
+            target.stacked = StreamSummary.from_state(state.stacked)
+        return target
+
+    @classmethod
+    def from_mixture(cls, knowledge: SourceKnowledge, mixture: Mixture) -> Target:
+        """Return a target of which only this mixture is known."""
+        settings = Settings(max_components=mixture.n_components, resolution=1)
+        target = cls(knowledge, settings)
+        target.rows = StreamSummary.of_mixture(mixture, settings)
+        return target
+
+
+def _new_summary(model: SourceModel, settings: Settings) -> StreamSummary:
+    metric = model.metric(model.scale) if settings.full_covariance else None
+    return StreamSummary(len(model.centre), settings, metric)
+
+
+def _look_through(summary: StreamSummary, model: SourceModel, stds: Floats | None = None) -> None:
+    """Merge components by their distance in the view, given the stds of the columns or those seen."""
+    if stds is not None:
+        scale = varying(stds, model.scale)
+    else:
+        scale = model.moments_at(*summary.moments(), model.expected_prior, summary.mass)[1]
+    metric = model.metric(scale)
+    if metric is not None and summary.settings.full_covariance:
+        summary.look_through(metric)
+
+
+def _summarised(summary: StreamSummary | PaperSummary) -> TargetSummary:
+    moments = summary.moments()
+    if isinstance(summary, PaperSummary):
+        mixture = summary.mixture()
+        masses, means, stds = mixture.weights * mixture.mass, mixture.means, mixture.stds
+        return TargetSummary(masses, means, stds, None, None, *moments, summary.mass)
+    parts = summary.components()
+    return TargetSummary(
+        parts.masses,
+        parts.means,
+        parts.stds,
+        summary.variances_in if summary.settings.full_covariance else None,
+        parts.votes if parts.votes.shape[1] else None,
+        *moments,
+        summary.mass,
+    )
+
+
+def row_settings(
+    n_classes: int, *, max_components: int | None = None, half_life: float | None = None
+) -> Settings:
+    """Return how a target is summarised row by row for the dictionary."""
+    return Settings(
+        max_components=max_components or COMPONENTS_PER_CLASS * n_classes,
+        resolution=1,
+        full_covariance=True,
+        n_votes=n_classes,
+        half_life=half_life,
+    )
+
+
+def paper_settings(
+    n_classes: int, *, max_components: int | None = None, half_life: float | None = None
+) -> PaperSettings:
+    """Return how the paper summarises a target batch by batch."""
+    return PaperSettings(
+        max_components=max_components or COMPONENTS_PER_CLASS * n_classes,
+        distance="w2",
+        merging="wasserstein",
+        batch_components=None,
+        batch_limit=n_classes,
+        half_life=half_life,
+    )

@@ -1,0 +1,170 @@
+"""The method: from what was seen of a target to a classifier for it.
+
+:func:`update` is the algorithm. It fits the dictionary to the target twice, in the discriminant view and
+in the stacked space: once assuming that classes are as frequent as expected, and once with the class
+proportions that the plain classifiers find. The experts of both are combined as far as the evidence
+for a label shift goes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from baryflow.estimators._committee import combine, not_adapting
+from baryflow.estimators._experts import Question, expert_logs
+from baryflow.estimators._fit_dictionary import (
+    AdaptConfig,
+    AdaptedDictionary,
+    AdaptedSpace,
+    Hypothesis,
+    fit_dictionary,
+    floor_stds,
+)
+from baryflow.estimators._label_shift import (
+    LabelShift,
+    confirmed_share,
+    estimate_proportions,
+    measure_size,
+)
+from baryflow.estimators._novelty import nearest_distance
+from baryflow.estimators._sources import SourceKnowledge
+from baryflow.estimators._target import Target, TargetSummary
+from baryflow.validation import Floats
+
+#: This many rows of a class are enough to know it.
+_ENOUGH = 10.0
+#: A label shift believed less than this is ignored.
+_LEAST_BELIEF = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Adaptation:
+    """What the sources taught, adapted to one target."""
+
+    knowledge: SourceKnowledge
+    mass: float  # rows seen
+    expected: Hypothesis
+    shifted: Hypothesis | None
+    shift: LabelShift
+    typical: float = 1.0  # median distance of what was seen from the reconstruction
+
+    @property
+    def believed(self) -> Hypothesis:
+        """The more credible of the two hypotheses."""
+        return self.expected if self.shifted is None or self.shift.belief < 0.5 else self.shifted
+
+    @property
+    def proportions(self) -> Floats:
+        """Class proportions of the rows seen, as far as a label shift is believed."""
+        belief = self.shift.belief
+        return (1.0 - belief) * self.expected.proportions + belief * self.shift.proportions
+
+    @property
+    def coverage(self) -> float:
+        """Share of the classes that were seen: 1 after ten rows of each."""
+        return float(np.minimum(self.mass * self.proportions / _ENOUGH, 1.0).mean())
+
+    def predict_proba(self, X: Floats) -> Floats:
+        """Return the class probabilities of complete rows: the committee's."""
+        committee, belief = self.knowledge.committee, self.shift.belief
+        question = Question(self.knowledge, self.expected, X)
+        if not committee.adapts:
+            return question.not_adapting()
+        if len(committee.experts) == 1:  # the paper's method
+            return self.expected.view.reconstruction.predict_proba(question.view_rows)
+        weights = committee.weights(self.expected_coverage)
+        logits = np.tensordot(weights, expert_logs(question), 1)
+        if self.shifted is not None:
+            other = expert_logs(Question(self.knowledge, self.shifted, X, question.raw_logs))
+            logits = (1.0 - belief) * logits + belief * np.tensordot(committee.shifted, other, 1)
+        return combine(logits)
+
+    @property
+    def expected_coverage(self) -> float:
+        """The same if classes are as frequent as expected."""
+        seen = self.mass * self.expected.proportions
+        return float(np.minimum(seen / _ENOUGH, 1.0).mean())
+
+    def novelty_distance(self, X: Floats) -> Floats:
+        """Return the distance of rows from the reconstruction, in units of what is typical."""
+        space = self.believed.view
+        distance = nearest_distance(
+            space.project(X), space.known.means, floor_stds(space.model, space.known)
+        )
+        return distance / self.typical
+
+
+def update(
+    knowledge: SourceKnowledge,
+    target: Target,
+    config: AdaptConfig,
+    start: AdaptedDictionary | None = None,
+) -> Adaptation:
+    """Adapt to what was seen of a target.
+
+    Parameters
+    ----------
+    knowledge : SourceKnowledge
+    target : Target
+        Rows are cleaned and summarised already.
+    config : AdaptConfig
+    start : AdaptedDictionary, optional
+        Continue from there; without it from the source-only dictionary.
+    """
+    rows, stacked = target.summary(), target.stacked_summary()
+    prior = knowledge.model.expected_prior
+    expected = fit_dictionary(knowledge, rows, stacked, prior, config, start)
+    adaptation = Adaptation(knowledge, rows.mass, expected, None, LabelShift(prior))
+    plain = knowledge.plain
+    if plain is not None and rows.votes is not None and config.label_shift:
+        votes, masses = rows.votes, rows.masses
+        if stacked is not None and stacked.votes is not None:
+            votes, masses = stacked.votes, stacked.masses
+        proportions = estimate_proportions(votes, masses, plain.shares, prior)
+        shifted = fit_dictionary(knowledge, rows, stacked, proportions, config)
+        shift = _weigh(knowledge, rows, expected, shifted)
+        if shift.belief >= _LEAST_BELIEF:
+            adaptation = replace(adaptation, shifted=shifted, shift=shift)
+        else:
+            adaptation = replace(adaptation, shift=replace(shift, belief=0.0))
+    return replace(adaptation, typical=_typical_distance(adaptation.believed.view, rows))
+
+
+def _weigh(
+    knowledge: SourceKnowledge, rows: TargetSummary, expected: Hypothesis, shifted: Hypothesis
+) -> LabelShift:
+    """Say how far to believe a label shift: by its size, and by how far adapted experts confirm it.
+
+    The plain classifiers on raw rows do not depend on the class proportions, all others do. If the
+    proportions are right, they contradict each other less.
+    """
+    prior, proportions = knowledge.model.expected_prior, shifted.proportions
+    size = measure_size(proportions, prior, rows.mass)
+    before, after = (
+        disagreement(Question(knowledge, one, rows.means), rows.masses) for one in (expected, shifted)
+    )
+    confirmed = confirmed_share(before, after, proportions, prior)
+    return LabelShift(proportions, size, confirmed, knowledge.committee.believe(size, confirmed))
+
+
+def disagreement(question: Question, masses: Floats) -> float:
+    """Return the share of rows for which the plain classifiers and the other experts disagree."""
+    raw = not_adapting(question.knowledge.committee.raw, question.raw_logs)
+    others = expert_logs(question)[len(question.raw_logs) :].mean(axis=0)
+    return float(masses @ (raw.argmax(axis=1) != others.argmax(axis=1)) / masses.sum())
+
+
+def _typical_distance(space: AdaptedSpace, seen: TargetSummary) -> float:
+    """Return the median over rows of the expected distance of each component's rows."""
+    model, there = space.model, space.known.means
+    means = space.project(seen.means)
+    variances = model.variances(seen.variances_in, seen.stds, space.scale)
+    precision = 1.0 / np.square(floor_stds(model, space.known))
+    expected = (np.square(means) + variances) @ precision.T
+    expected += np.vecdot(np.square(there), precision) - 2.0 * means @ (there * precision).T
+    nearest = np.maximum(expected.min(axis=1), 0.0) / means.shape[1]
+    order = np.argsort(nearest)
+    reached = np.cumsum(seen.masses[order]) >= 0.5 * seen.masses.sum()
+    return max(float(nearest[order][reached.argmax()]), 1e-12)
