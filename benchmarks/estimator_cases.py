@@ -78,7 +78,7 @@ def wide_stream() -> Result:
     times, memory = {}, 0.0
     for d in (128, 2048):
         data = make_domains(5, 29, d, 25, random_state=0)
-        model = OnlineDaDiL(predictor="combined", rehearse=False, keep_sources=False, random_state=0)
+        model = OnlineDaDiL(predictor="combined", validate=False, keep_sources=False, random_state=0)
         model.fit(data.X, data.y, sample_domain=data.domain)
         batches = data.X_target[: 32 * 20].reshape(20, 32, d)
         with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +117,7 @@ def _deciding(name, data) -> Result:
     def fit(**how):
         return OnlineDaDiL(random_state=0, **how).fit(data.X, data.y, sample_domain=data.domain)
 
-    rounds = [(cpu(fit)[0], cpu(lambda: fit(rehearse=False))[0]) for _ in range(2)]
+    rounds = [(cpu(fit)[0], cpu(lambda: fit(validate=False))[0]) for _ in range(2)]
     ours_s, rival_s = (min(times) for times in zip(*rounds, strict=True))
     rival = "the same, nothing decided"
     return _result(f"OnlineDaDiL.fit, {name} (CPU)", ours_s, rival, rival_s, 1 / 10)

@@ -48,7 +48,7 @@ def follow(model, stream, batch, watch=None):
     for start in range(0, len(stream.y), batch):
         X = stream.X[start : start + batch]
         ours.append(model.predict_proba(X))
-        source.append(model._follower.learned.model.pooled_proba(X))
+        source.append(model._session.knowledge.model.pooled_proba(X))
         clock = time.perf_counter()
         model.partial_fit(X)
         spent += time.perf_counter() - clock
@@ -60,12 +60,12 @@ def follow(model, stream, batch, watch=None):
         **_along(model.classes_, np.concatenate(ours), np.concatenate(source), stream.y),
         "reliability": float(np.mean(reliability)),
         "reliability_first": reliability[0],
-        "decision": model._follower.learned.decision.summary(),
+        "decision": model._session.knowledge.decision.summary(),
         "seconds_a_batch": spent / len(reliability),
     }
     figures["end"], figures["held_out"] = stream.accuracies(model.predict)
     figures["source_end"], figures["source_held_out"] = stream.accuracies(
-        lambda X: model.classes_[model._follower.learned.model.pooled_proba(X).argmax(axis=1)]
+        lambda X: model.classes_[model._session.knowledge.model.pooled_proba(X).argmax(axis=1)]
     )
     return figures
 

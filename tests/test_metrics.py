@@ -54,7 +54,7 @@ def problem():
 
 @pytest.fixture(scope="module")
 def model():
-    return OnlineDaDiL(predictor="combined", rehearse=False, random_state=0)
+    return OnlineDaDiL(predictor="combined", validate=False, random_state=0)
 
 
 def test_every_batch_is_predicted_before_it_is_learned_from():

@@ -57,15 +57,15 @@ MODELS = {
     "online mixture, waiting": lambda: OnlineGaussianMixture.paper(8, random_state=3).fit(P.X[:2]),
     "classifier": lambda: MixtureClassifier(max_components=3, random_state=0).fit(P.X, LETTERS),
     "offline": joined,
-    "offline, unrehearsed": lambda: joined(rehearse=False, view=False, predictor="map"),
+    "offline, unrehearsed": lambda: joined(validate=False, view=False, predictor="map"),
     "offline, mixtures": from_mixtures,
     "online, no target": online,
     "online": lambda: begun(online()),
-    "online, refined": lambda: begun(online(rehearse=False)).refine(4),
-    "online, warm": lambda: begun(online(rehearse=False, warm_start=True)),
-    "online, plain": lambda: begun(online(rehearse=False, view=False, keep_sources=False)),
-    "online, told": lambda: begun(online(rehearse=False, class_prior={0: 0.5}, half_life=40.0)),
-    "online, named": lambda: begun(named(OnlineDaDiL(rehearse=False, random_state=0)), frame=True),
+    "online, refined": lambda: begun(online(validate=False)).refine(4),
+    "online, warm": lambda: begun(online(validate=False, warm_start=True)),
+    "online, plain": lambda: begun(online(validate=False, view=False, keep_sources=False)),
+    "online, told": lambda: begun(online(validate=False, class_prior={0: 0.5}, half_life=40.0)),
+    "online, named": lambda: begun(named(OnlineDaDiL(validate=False, random_state=0)), frame=True),
     "paper": lambda: begun(OnlineDaDiL.paper(random_state=0).fit(P.X, P.y, P.domain)),
 }
 
@@ -166,7 +166,7 @@ def test_bytes_of_another_kind_are_refused():
 def small(make=OnlineDaDiL, **options):
     """Return a small saved model without its sources."""
     some = P.y < 2
-    model = make(rehearse=False, keep_sources=False, random_state=0, **options)
+    model = make(validate=False, keep_sources=False, random_state=0, **options)
     model.fit(P.X[some][:, :2], P.y[some], P.domain[some]).partial_fit(P.X_target[:20, :2])
     return model.to_bytes()
 

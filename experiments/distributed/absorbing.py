@@ -51,7 +51,7 @@ def judge(model, problem):
 
 
 def stream(base, X):
-    model = base.twin()
+    model = base.spawn()
     for start in range(0, len(X), BATCH):
         model.partial_fit(X[start : start + BATCH])
     return model

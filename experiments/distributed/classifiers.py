@@ -86,7 +86,7 @@ def fit_exactly(client, parts, content):
     pooled, own = (one.fit() for one in fits)
     seconds = time.perf_counter() - began
     model = OnlineDaDiL.from_bytes(content)
-    learned = model._follower.learned
+    learned = model._session.knowledge
     classifiers = replace(learned.model.classifiers, pooled=pooled, own=own)
     learned = replace(learned, model=replace(learned.model, classifiers=classifiers))
     model = new_model().adopt(learned, roll.classes, roll.sources, parts.columns)

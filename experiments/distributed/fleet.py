@@ -61,7 +61,7 @@ SEED = 0
 def prepare(folder, n_targets):
     """Fit a model and write the rows of each target, which has an offset of its sensors of its own."""
     problem = make_domains(n_sources=3, n_classes=3, n_features=8, n_per_class=60, random_state=SEED)
-    model = OnlineDaDiL(rehearse=False, keep_sources=False, random_state=SEED)
+    model = OnlineDaDiL(validate=False, keep_sources=False, random_state=SEED)
     model.fit(problem.X, problem.y, sample_domain=problem.domain)
     model.feature_names_in_ = np.array(COLUMNS, dtype=object)
     rng = np.random.default_rng(SEED)
@@ -80,7 +80,7 @@ def plain(model, source, target):
     for path in sorted(source.glob("*/rows.parquet")):
         X = np.column_stack(list(pq.ParquetFile(path).read().to_pydict().values()))
         start = time.perf_counter()
-        twin = model.twin()
+        twin = model.spawn()
         del twin.feature_names_in_  # rows are arrays
         columns = {name: [] for name in ("label", "probability", "reliability", "novelty", "rows_seen")}
         for first in range(0, len(X), BATCH):

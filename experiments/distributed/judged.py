@@ -20,7 +20,7 @@ def judge(content, problem):
     X, y = problem.target(2 * FLOWING)
     stream = Stream(X[:FLOWING], y[:FLOWING], X[FLOWING:], y[FLOWING:])
     found = follow(model, stream, BATCH)
-    refined = model.refine().predict_proba(stream.X_held)
+    refined = model.predict_proba(stream.X_held)
     return {
         "before": found["source_held_out"],
         "flowing": found["prequential"],
@@ -33,7 +33,7 @@ def judge(content, problem):
 
 def nll_of_sources(model, problem):
     """Return the mean negative log-density of rows held out, under the mixture of class and source."""
-    learned = model._follower.learned.model
+    learned = model._session.knowledge.model
     X, y, source = problem.held_out(HELD)
     total = 0.0
     for number, domain in enumerate(learned.domains):

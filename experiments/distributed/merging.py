@@ -30,8 +30,8 @@ SAMPLES, STEPS = (100, 200, 300, 1000), (0, 1, 2, 5)
 def cells_of(seed):
     """Return the rows of every class of every source in the view, and the spread that is usual."""
     p = make_domains(n_per_class=N_PER_CLASS, random_state=seed)
-    model = OnlineDaDiL(random_state=0, rehearse=False).fit(p.X, p.y, sample_domain=p.domain)
-    learned = model._follower.learned.model
+    model = OnlineDaDiL(random_state=0, validate=False).fit(p.X, p.y, sample_domain=p.domain)
+    learned = model._session.knowledge.model
     cells = []
     for source in np.unique(p.domain):
         rows, y = p.X[p.domain == source], p.y[p.domain == source]

@@ -76,7 +76,7 @@ def problem(name, seed, folder, rows):
         taught = np.flatnonzero(~mine & (rng.random(len(y)) < 0.5))
         domain = np.where(mine, 0, domain)
     # Without rehearsals: whom to believe does not matter here.
-    model = OnlineDaDiL(rehearse=False, random_state=0).fit(
+    model = OnlineDaDiL(validate=False, random_state=0).fit(
         X[taught], y[taught], sample_domain=domain[taught]
     )
     left = np.setdiff1d(np.flatnonzero(domain > 0), taught)

@@ -147,7 +147,7 @@ def offline(p, seed, **options):
             "rows": len(target),
             "offline": accuracy(model.predict(target), labels),
             "seconds": time.perf_counter() - start,
-            "decision": model._follower.learned.decision.summary(),
+            "decision": model._session.knowledge.decision.summary(),
         }
         if target is p.X:
             figures["held_out"] = accuracy(model.predict(p.X_held), p.y_held)
@@ -178,7 +178,7 @@ def _learn(p, model):
 
 def _stream(stream, model):
     figures = follow(model, stream, BATCH)
-    model.refine()
+    model
     figures["refined"], figures["held_out_refined"] = stream.accuracies(model.predict)
     return figures
 

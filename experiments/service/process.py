@@ -25,7 +25,7 @@ def prepare(folder, n_classes, n_features, n_per_class=60):
     problem = make_domains(
         n_sources=3, n_classes=n_classes, n_features=n_features, n_per_class=n_per_class, random_state=0
     )
-    model = OnlineDaDiL(rehearse=False, keep_sources=False, random_state=0)
+    model = OnlineDaDiL(validate=False, keep_sources=False, random_state=0)
     model.fit(problem.X, problem.y, sample_domain=problem.domain)
     path = Path(folder) / "model.bary"
     model.save(path)

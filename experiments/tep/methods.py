@@ -25,13 +25,13 @@ def configuration(part, seed):
     """Return the online and the offline model: out of the box, told of a prior, or the paper's."""
     if part == "ours":
         # Rehearsals come to even weights on every mode (the column `decision`): offline they are spared.
-        return OnlineDaDiL(random_state=seed), DaDiL(rehearse=False, random_state=seed)
+        return OnlineDaDiL(random_state=seed), DaDiL(validate=False, random_state=seed)
     if part == "prior":
         return OnlineDaDiL(class_prior={0: 0.5}, random_state=seed), None
     paper = {"components_per_class": 1, "view": False, "proportions": False, "votes": False}
     return (
         OnlineDaDiL.paper(random_state=seed),
-        DaDiL(predictor="map", rehearse=False, random_state=seed, **paper),
+        DaDiL(predictor="map", validate=False, random_state=seed, **paper),
     )
 
 
@@ -134,7 +134,7 @@ def offline(p, part, model):
             "rows": len(X),
             "seconds": time.perf_counter() - start,
             "held_out": accuracy(fitted.predict(p.X_held), p.y_held),
-            "decision": fitted._follower.learned.decision.summary(),
+            "decision": fitted._session.knowledge.decision.summary(),
         }
         losses = np.asarray(fitted.loss_curve_)[:, -1]
         curve = [(step, "offline", loss, "") for step, loss in enumerate(losses)]

@@ -56,7 +56,7 @@ def run(p, directions):
     sources._MANY_COLUMNS = 10**9 if directions == 0 else 512
     sources._FEWEST_DIRECTIONS = directions
     # Without rehearsals: no decision interferes.
-    model = OnlineDaDiL(rehearse=False, keep_sources=False, random_state=0)
+    model = OnlineDaDiL(validate=False, keep_sources=False, random_state=0)
     model.fit(Xs, ys, sample_domain=domain)
     source = model.score(X, y)
     turn, right = stream_order(y, "shuffled", np.random.default_rng(0)), 0

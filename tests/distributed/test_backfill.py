@@ -79,7 +79,7 @@ def test_only_the_last_two_states_are_kept(undisturbed):
 def test_a_target_can_be_looked_at(undisturbed):
     _, folder = undisturbed
     found = open_target(folder / "state", "10")
-    expected = MODEL.twin()
+    expected = MODEL.spawn()
     for start in range(0, 96, 16):
         expected.partial_fit(fleets.rows_of(2, 16, skip=start).select(fleets.COLUMNS).to_pandas())
     assert found.report() == expected.report()
@@ -346,7 +346,7 @@ def test_raw_signals_are_followed_window_by_window(client, tmp_path):
     X[1::2, :, 1] *= 3
     features = SignalFeatures(max_features=4)
     rows = features.fit_transform(X, y)
-    fitted = OnlineDaDiL(rehearse=False, random_state=0).fit(rows, y, np.ones(len(y), dtype=int))
+    fitted = OnlineDaDiL(validate=False, random_state=0).fit(rows, y, np.ones(len(y), dtype=int))
     features.channels_ = list(fleets.COLUMNS)
     model = SignalModel(features, fitted, step=4)
     summary = do(client, tmp_path, fleets.by_folder(tmp_path / "in"), model=model)

@@ -38,7 +38,7 @@ def after(model):
     T = P.X_target[:400]
     if hasattr(model, "feature_names_in_"):
         T = pd.DataFrame(T, columns=COLUMNS)
-    return model.twin().partial_fit(T).predict_proba(T)
+    return model.spawn().partial_fit(T).predict_proba(T)
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +54,13 @@ def test_a_set_that_fits_into_the_sample_gives_the_model_of_a_fit_in_memory(in_m
     assert len(from_files.pieces) == 24
     model = distributed.fit(new(), arrays())
     np.testing.assert_allclose(after(model), after(in_memory), atol=1e-9)
-    np.testing.assert_allclose(model.decision_.weights, in_memory.decision_.weights, atol=1e-9)
-    unrehearsed = new(rehearse=False).fit(X, Y, sample_domain=DOMAIN)
+    np.testing.assert_allclose(model.committee_.weights, in_memory.committee_.weights, atol=1e-9)
+    unrehearsed = new(validate=False).fit(X, Y, sample_domain=DOMAIN)
     for parts in (
         distributed.from_frame(dd.from_pandas(frame, npartitions=5), label="fault", domain="plant"),
         from_files,
     ):
-        model = distributed.fit(new(rehearse=False), parts)
+        model = distributed.fit(new(validate=False), parts)
         np.testing.assert_allclose(after(model), after(unrehearsed), atol=1e-9)
     assert model.sources_ == ["plant 1", "plant 2", "plant 3"]
     assert model.classes_.tolist() == [f"class {c}" for c in range(4)]
@@ -69,8 +69,8 @@ def test_a_set_that_fits_into_the_sample_gives_the_model_of_a_fit_in_memory(in_m
 
 def test_gaps_are_filled_as_in_memory():
     gaps = np.where(np.random.default_rng(1).random(X.shape) < 0.1, np.nan, X)
-    expected = new(rehearse=False).fit(gaps, Y, sample_domain=DOMAIN)
-    found = distributed.fit(new(rehearse=False), arrays(X=gaps))
+    expected = new(validate=False).fit(gaps, Y, sample_domain=DOMAIN)
+    found = distributed.fit(new(validate=False), arrays(X=gaps))
     np.testing.assert_allclose(after(found), after(expected), atol=1e-9)
 
 
@@ -105,9 +105,9 @@ def nll(model, X, y, domain):
 
 
 def test_larger_sets_are_sampled_and_pieces_hardly_matter():
-    at_once = new(rehearse=False).fit(X, Y, sample_domain=DOMAIN)
+    at_once = new(validate=False).fit(X, Y, sample_domain=DOMAIN)
     sampled = [
-        distributed.fit(new(rehearse=False), arrays(chunk), sample_rows=600)
+        distributed.fit(new(validate=False), arrays(chunk), sample_rows=600)
         for chunk in (150, 700, 3600)
     ]
     fits = [nll(model, X, Y, DOMAIN) for model in sampled]
@@ -124,7 +124,7 @@ def test_larger_sets_are_sampled_and_pieces_hardly_matter():
 def test_the_same_call_gives_the_same_bits():
     first, second, other = (
         distributed.fit(
-            new(rehearse=False).set_params(random_state=seed), arrays(), sample_rows=600
+            new(validate=False).set_params(random_state=seed), arrays(), sample_rows=600
         ).to_bytes()
         for seed in (0, 0, 1)
     )
@@ -156,20 +156,20 @@ def test_a_fit_that_breaks_off_goes_on_from_its_checkpoint(tmp_path, monkeypatch
 
     parts = arrays(300)
     n = len(parts.pieces)
-    whole = distributed.fit(new(rehearse=False), parts, sample_rows=600)
+    whole = distributed.fit(new(validate=False), parts, sample_rows=600)
     kept = str(tmp_path / "kept")
     with dask.config.set(scheduler="synchronous"):
         for most in (5, n, n - 2, 3):  # in the middle of the first, second, and third look
             fragile = replace(parts, reader=Fragile(parts.reader, most))
             with pytest.raises(BrokenError):
-                distributed.fit(new(rehearse=False), fragile, sample_rows=600, checkpoint=kept)
+                distributed.fit(new(validate=False), fragile, sample_rows=600, checkpoint=kept)
         fragile = replace(parts, reader=Fragile(parts.reader, n))
-        model = distributed.fit(new(rehearse=False), fragile, sample_rows=600, checkpoint=kept)
+        model = distributed.fit(new(validate=False), fragile, sample_rows=600, checkpoint=kept)
         assert fragile.reader.left > 0  # not all of it was read again
         nothing = replace(parts, reader=Fragile(parts.reader, 0))
-        again = distributed.fit(new(rehearse=False), nothing, sample_rows=600, checkpoint=kept)
+        again = distributed.fit(new(validate=False), nothing, sample_rows=600, checkpoint=kept)
     assert model.to_bytes() == whole.to_bytes() == again.to_bytes()
-    other = distributed.fit(new(rehearse=False, view=False), parts, sample_rows=600, checkpoint=kept)
+    other = distributed.fit(new(validate=False, view=False), parts, sample_rows=600, checkpoint=kept)
     assert other.to_bytes() != model.to_bytes()  # other parameters are another fit
 
 
@@ -205,7 +205,7 @@ def test_rows_that_are_not_used_are_told(tmp_path):
         str(histories.folder(tmp_path, rows)), label="fault", domain="plant"
     )
     with pytest.warns(UserWarning, match="7 rows have no label and are not used"):
-        distributed.fit(new(rehearse=False), parts)
+        distributed.fit(new(validate=False), parts)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_errors_say_what_was_expected(call, words):
 
 
 def test_a_model_fitted_before_stays_what_it_was_if_a_fit_fails(in_memory):
-    model = new(rehearse=False).fit(X[:600], Y[:600], sample_domain=DOMAIN[:600])
+    model = new(validate=False).fit(X[:600], Y[:600], sample_domain=DOMAIN[:600])
     before = model.to_bytes()
     with pytest.raises(InvalidInputError):
         distributed.fit(model.set_params(n_atoms=9), arrays())
@@ -254,7 +254,7 @@ def test_a_target_in_partitions_is_known_as_well_as_a_stream(in_memory, chunk):
     T, y = P.X_target, P.y_target
     parts = distributed.from_arrays(da.from_array(T, chunks=(chunk, -1)))
     found = distributed.absorb(in_memory, parts)
-    stream = in_memory.twin()
+    stream = in_memory.spawn()
     for start in range(0, len(T), 100):
         stream.partial_fit(T[start : start + 100])
     assert found.n_samples_seen_ == stream.n_samples_seen_ == len(T)
@@ -269,7 +269,7 @@ def test_a_target_in_partitions_is_known_as_well_as_a_stream(in_memory, chunk):
 
 def test_a_target_goes_on_from_what_was_seen_of_it(in_memory):
     T = P.X_target
-    begun = in_memory.twin().partial_fit(T[:300])
+    begun = in_memory.spawn().partial_fit(T[:300])
     rest = distributed.from_arrays(da.from_array(T[300:], chunks=(250, -1)))
     assert distributed.absorb(begun, rest).n_samples_seen_ == len(T)
 
@@ -286,11 +286,11 @@ def test_bad_sensors_of_a_target_in_partitions_are_named(in_memory):
 
 
 def test_a_sensor_that_sticks_across_partitions_is_named_and_named_no_more(in_memory):
-    fitted = distributed.fit(new(rehearse=False), arrays())
+    fitted = distributed.fit(new(validate=False), arrays())
     T = P.X_target[:500].copy()
     T[380:, 2] = T[380, 2]
     for model in (in_memory, fitted):
-        begun = model.twin().partial_fit(T[:200])
+        begun = model.spawn().partial_fit(T[:200])
         for chunk in (90, 300):  # the run is longer than a partition, or within one
             rest = distributed.from_arrays(da.from_array(T[200:], chunks=(chunk, -1)))
             with pytest.warns(UserWarning, match="column 2: has stopped varying"):
@@ -304,7 +304,7 @@ def test_what_cannot_be_absorbed_is_refused(in_memory):
     parts = distributed.from_arrays(da.zeros((9, 2)))
     with pytest.raises(InvalidInputError, match="5 columns without names, but there are 2"):
         distributed.absorb(in_memory, parts)
-    forgetful = new(half_life=100.0, rehearse=False).fit(X[:600], Y[:600], sample_domain=DOMAIN[:600])
+    forgetful = new(half_life=100.0, validate=False).fit(X[:600], Y[:600], sample_domain=DOMAIN[:600])
     with pytest.raises(InvalidInputError, match="no order in which to forget"):
         distributed.absorb(forgetful, parts)
 
@@ -314,9 +314,9 @@ def test_a_number_too_large_to_be_squared_costs_its_row_and_not_the_fit():
     rows[odd, 1] = 1e155
     names = Y[:600], DOMAIN[:600]
     with pytest.warns(UserWarning, match=r"1 rows hold infinity or numbers beyond ±1e\+150 and"):
-        found = distributed.fit(new(rehearse=False), arrays(200, rows, *names))
+        found = distributed.fit(new(validate=False), arrays(200, rows, *names))
     others, y, domain = (np.delete(one, odd, axis=0) for one in (rows, *names))
-    expected = new(rehearse=False).fit(others, y, sample_domain=domain)
+    expected = new(validate=False).fit(others, y, sample_domain=domain)
     np.testing.assert_allclose(after(found), after(expected), atol=1e-9)
 
 
@@ -333,7 +333,7 @@ def test_labels_of_a_target_are_not_looked_at_and_rows_left_out_are_told(in_memo
 
 def test_columns_that_the_model_does_not_need_cost_no_rows():
     few = pd.DataFrame(X[:600], columns=COLUMNS)
-    model = new(rehearse=False).fit(few, Y[:600], sample_domain=DOMAIN[:600])
+    model = new(validate=False).fit(few, Y[:600], sample_domain=DOMAIN[:600])
     frame = pd.DataFrame(P.X_target, columns=COLUMNS).assign(spare=np.inf)[["spare", *COLUMNS[::-1]]]
     found = distributed.absorb(model, distributed.from_frame(dd.from_pandas(frame, npartitions=3)))
     assert found.n_samples_seen_ == len(frame)
@@ -343,7 +343,7 @@ def test_columns_that_the_model_does_not_need_cost_no_rows():
 def test_what_one_model_saw_of_a_target_is_not_taken_for_what_another_sees(in_memory, tmp_path):
     parts = distributed.from_arrays(da.from_array(P.X_target, chunks=(400, -1)))
     distributed.absorb(in_memory, parts, checkpoint=str(tmp_path))
-    other = new(view=False, rehearse=False).fit(X[:600], Y[:600], sample_domain=DOMAIN[:600])
+    other = new(view=False, validate=False).fit(X[:600], Y[:600], sample_domain=DOMAIN[:600])
     found = distributed.absorb(other, parts, checkpoint=str(tmp_path))
     assert found.to_bytes() == distributed.absorb(other, parts).to_bytes()
 
@@ -352,7 +352,7 @@ def test_what_one_model_saw_of_a_target_is_not_taken_for_what_another_sees(in_me
 
 
 def test_predictions_are_made_block_by_block(in_memory):
-    model = in_memory.twin().partial_fit(P.X_target)
+    model = in_memory.spawn().partial_fit(P.X_target)
     T = P.X_target[:500]
     blocks = da.from_array(T, chunks=(200, 2))
     np.testing.assert_array_equal(distributed.predict(model, blocks).compute(), model.predict(T))
@@ -364,7 +364,7 @@ def test_predictions_are_made_block_by_block(in_memory):
 
 def test_blocks_have_no_names_and_nobody_complains(recwarn):
     few = pd.DataFrame(X[:600], columns=COLUMNS)
-    model = new(rehearse=False).fit(few, Y[:600], sample_domain=DOMAIN[:600])
+    model = new(validate=False).fit(few, Y[:600], sample_domain=DOMAIN[:600])
     blocks = da.from_array(P.X_target[:90], chunks=(30, -1))
     expected = model.predict(pd.DataFrame(P.X_target[:90], columns=COLUMNS))
     np.testing.assert_array_equal(distributed.predict(model, blocks).compute(), expected)
@@ -379,7 +379,7 @@ def test_a_model_that_was_not_fitted_is_refused(ask):
 
 def test_predictions_of_a_frame_keep_its_index(tmp_path):
     parts = distributed.read_parquet(str(histories.folder(tmp_path)), label="fault", domain="plant")
-    model = distributed.fit(new(rehearse=False), parts)
+    model = distributed.fit(new(validate=False), parts)
     frame = pd.DataFrame(P.X_target[:90], columns=COLUMNS, index=np.arange(90) * 10)
     turned = dd.from_pandas(frame[COLUMNS[::-1]].assign(note="-"), npartitions=3)
     labels = distributed.predict(model, turned).compute()
@@ -400,7 +400,7 @@ def test_predictions_of_a_frame_keep_its_index(tmp_path):
     [(Y, "new"), (Y, None), (Y > 1, None), (np.array(list("abcd"))[Y], "new kind")],
 )
 def test_answers_are_of_the_kind_that_was_promised(labels, unknown):
-    model = new(rehearse=False, unknown=0.9, unknown_label=unknown)
+    model = new(validate=False, unknown=0.9, unknown_label=unknown)
     model.fit(X[:600], labels[:600], sample_domain=DOMAIN[:600])
     rows = np.concatenate([X[:100], X[:100] + 1e3])
     found = distributed.predict(model, da.from_array(rows, chunks=(100, -1)))
@@ -409,7 +409,7 @@ def test_answers_are_of_the_kind_that_was_promised(labels, unknown):
 
 
 def test_threads_that_ask_at_once_share_one_model(in_memory):
-    packed, n = pack(in_memory.twin().partial_fit(P.X_target[:32])), 8
+    packed, n = pack(in_memory.spawn().partial_fit(P.X_target[:32])), 8
     together = threading.Barrier(n)
 
     def ask(_):

@@ -19,7 +19,7 @@ def plant():
 @pytest.fixture(scope="module")
 def fitted(plant):
     some = np.concatenate([np.flatnonzero(plant.domain == d)[:200] for d in (1, 2, 3)])
-    model = OnlineDaDiL(random_state=0, rehearse=False)
+    model = OnlineDaDiL(random_state=0, validate=False)
     return model.fit(plant.X[some], plant.y[some], sample_domain=plant.domain[some])
 
 
@@ -250,7 +250,7 @@ def test_sources_that_are_less_orderly_raise_thresholds(plant, model):
 def test_calibration_needs_rows(plant, model):
     with pytest.raises(InvalidInputError, match="y and sample_domain"):
         calibrate(model, plant.X)
-    bare = OnlineDaDiL(rehearse=False, keep_sources=False, random_state=0)
+    bare = OnlineDaDiL(validate=False, keep_sources=False, random_state=0)
     bare.fit(plant.X[:400], plant.y[:400], sample_domain=plant.domain[:400])
     with pytest.raises(InvalidInputError, match="keep_sources"):
         calibrate(bare)

@@ -41,11 +41,11 @@ def test_votes_keep_the_plan_from_crossing_classes():
     right = {}
     for votes in (True, False):
         model = OnlineDaDiL(
-            view=False, proportions=False, votes=votes, predictor="plan", rehearse=False, random_state=0
+            view=False, proportions=False, votes=votes, predictor="plan", validate=False, random_state=0
         )
         model.fit(X, y, domain).partial_fit(X_target)
         right[votes] = model.score(X_target, y_target)
-        assert (model._follower.adaptation.bent.target.extra_costs is not None) == votes
+        assert (model._session.adaptation.bent.target.extra_costs is not None) == votes
     assert right[True] > 0.95
     assert right[False] < 0.75
 
@@ -53,7 +53,7 @@ def test_votes_keep_the_plan_from_crossing_classes():
 @pytest.fixture(scope="module")
 def updated():
     p = make_domains(n_per_class=60, random_state=2)
-    model = OnlineDaDiL(rehearse=False, random_state=0).fit(p.X, p.y, p.domain)
+    model = OnlineDaDiL(validate=False, random_state=0).fit(p.X, p.y, p.domain)
     return p, stream(model, p.X_target)
 
 
@@ -69,7 +69,7 @@ def slot_errors(adapted, dictionary, domain, p):
 
 def test_block_steps_take_the_atoms_to_the_target(updated):
     p, model = updated
-    adapted = model._follower.adaptation
+    adapted = model._session.adaptation
     before, after = model.loss_curve_[-1]
     assert after < 0.85 * before
     bent, sources = adapted.bent, adapted.model.dictionary
@@ -85,31 +85,31 @@ def test_block_steps_take_the_atoms_to_the_target(updated):
 
 def test_every_further_step_lowers_the_loss(updated):
     p, _ = updated
-    model = OnlineDaDiL(rehearse=False, random_state=0).fit(p.X, p.y, p.domain)
+    model = OnlineDaDiL(validate=False, random_state=0).fit(p.X, p.y, p.domain)
     losses = []
     for n in (1, 3, 9):
         model.fit(p.X, p.y, p.domain).set_params(n_steps=n).partial_fit(p.X_target)
-        losses.append(model._follower.adaptation.bent.target.loss)
+        losses.append(model._session.adaptation.bent.target.loss)
     assert losses[0] > losses[1] > losses[2]
 
 
 def test_warm_steps_move_the_atoms_too():
     p = make_domains(n_per_class=30, random_state=2)
     model = OnlineDaDiL.paper(random_state=0).fit(p.X, p.y, p.domain).partial_fit(p.X_target[:120])
-    first = model._follower.adaptation.bent.dictionary.atoms
-    assert np.abs(first - model._follower.learned.model.dictionary.atoms).max() > 1e-4
+    first = model._session.adaptation.bent.dictionary.atoms
+    assert np.abs(first - model._session.knowledge.model.dictionary.atoms).max() > 1e-4
     model.partial_fit(p.X_target[120:])
-    assert np.abs(model._follower.adaptation.bent.dictionary.atoms - first).max() > 1e-4
+    assert np.abs(model._session.adaptation.bent.dictionary.atoms - first).max() > 1e-4
 
 
 def test_classes_are_seen_after_ten_rows(updated):
     p, _ = updated
-    model = OnlineDaDiL(rehearse=False, random_state=0).fit(p.X, p.y, p.domain)
+    model = OnlineDaDiL(validate=False, random_state=0).fit(p.X, p.y, p.domain)
     model.partial_fit(p.X_target[:16])
-    adapted = model._follower.adaptation
+    adapted = model._session.adaptation
     np.testing.assert_allclose(adapted.classes_seen, np.minimum(16 * adapted.mix.shares / 10, 1.0))
     stream(model, p.X_target[16:])
-    assert model._follower.adaptation.seen == 1.0
+    assert model._session.adaptation.seen == 1.0
 
 
 # -- any mix ----------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def test_wrong_priors_are_named(kind, prior, message):
     y = np.tile(LETTERS, 5)
     X = np.random.default_rng(0).normal(size=(20, 2))
     with pytest.raises(InvalidInputError, match=message):
-        kind(class_prior=prior, rehearse=False).fit(
+        kind(class_prior=prior, validate=False).fit(
             X, y, np.where(np.arange(20) < 12, 1, -1 if kind is DaDiL else 2)
         )
 
@@ -48,11 +48,11 @@ def test_before_any_row_it_reweighs_the_source_classifier(problem, rehearse):
     p = problem
     some = (p.y > 0) | (np.arange(len(p.y)) % 2 == 0)  # in the sources one class is rarer
     X, y, domain = p.X[some], p.y[some], p.domain[some]
-    model = OnlineDaDiL(class_prior={3: 0.5}, rehearse=rehearse, random_state=0).fit(X, y, domain)
+    model = OnlineDaDiL(class_prior={3: 0.5}, validate=rehearse, random_state=0).fit(X, y, domain)
     shares = np.bincount(y) / len(y)
     wanted = np.full(8, 0.5 / 7)
     wanted[3] = 0.5
-    table = model._follower.learned.model.pooled_proba(p.X_target) * wanted / shares
+    table = model._session.knowledge.model.pooled_proba(p.X_target) * wanted / shares
     table /= table.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(model.predict_proba(p.X_target), table, rtol=1e-6, atol=1e-12)
 
@@ -82,7 +82,7 @@ def test_the_exact_base_rate_of_uneven_sources_costs_nothing(kind, view):
     best = LogisticRegression().fit(X, y).score(T, truth)
     assert told.score(T, truth) > best - 0.005
     # The experts that adapt know it too: the rate that was told is the target's own.
-    adapted = kind(class_prior=base_rate, view=view, rehearse=False, random_state=0)
+    adapted = kind(class_prior=base_rate, view=view, validate=False, random_state=0)
     adapted.fit(rows, labels, domains)
     if kind is OnlineDaDiL:
         adapted.partial_fit(T)
@@ -106,7 +106,7 @@ def twins():
 @pytest.mark.parametrize("rehearse", [False, True])
 def test_it_decides_about_classes_that_rows_cannot_tell_apart(rehearse, likely):
     X, y, domain, X_target, y_target = twins()
-    model = OnlineDaDiL(class_prior={likely: 0.6, 1 - likely: 0.1}, rehearse=rehearse, random_state=0)
+    model = OnlineDaDiL(class_prior={likely: 0.6, 1 - likely: 0.1}, validate=rehearse, random_state=0)
     model.fit(X, y, domain)
     ambiguous = y_target < 2
     for _ in range(2):  # before the stream and after it
@@ -120,8 +120,8 @@ def test_it_decides_about_classes_that_rows_cannot_tell_apart(rehearse, likely):
 def test_rows_overrule_it_where_they_tell_classes_apart(problem):
     p = problem
     one = mixed_rows(p.y_target, "balanced", 0)
-    wrong = OnlineDaDiL(class_prior={0: 0.7}, rehearse=False, random_state=0)
-    plain = OnlineDaDiL(rehearse=False, random_state=0)
+    wrong = OnlineDaDiL(class_prior={0: 0.7}, validate=False, random_state=0)
+    plain = OnlineDaDiL(validate=False, random_state=0)
     scores = [
         stream(model.fit(p.X, p.y, p.domain), p.X_target[one]).score(p.X_target, p.y_target)
         for model in (wrong, plain)
@@ -134,7 +134,7 @@ def test_rows_overrule_it_where_they_tell_classes_apart(problem):
 )
 def test_it_survives_saving(problem, prior, tmp_path):
     p = problem
-    model = OnlineDaDiL(class_prior=prior, rehearse=False, random_state=0).fit(p.X, p.y, p.domain)
+    model = OnlineDaDiL(class_prior=prior, validate=False, random_state=0).fit(p.X, p.y, p.domain)
     stream(model, p.X_target[:96])
     model.save(tmp_path / "m.bary")
     again = baryflow.load(tmp_path / "m.bary")
@@ -148,7 +148,7 @@ def test_it_survives_saving(problem, prior, tmp_path):
 
 def test_it_cannot_change_on_the_way(problem):
     p = problem
-    model = OnlineDaDiL(class_prior={0: 0.5}, rehearse=False, random_state=0).fit(p.X, p.y, p.domain)
+    model = OnlineDaDiL(class_prior={0: 0.5}, validate=False, random_state=0).fit(p.X, p.y, p.domain)
     model.set_params(class_prior={0: 0.6})
     with pytest.raises(InvalidInputError, match=r"class_prior was .* when the sources were learned"):
         model.partial_fit(p.X_target[:32])
@@ -162,7 +162,7 @@ def test_offline_it_does_the_same():
     ambiguous = y_target < 2
     for likely in (0, 1):
         prior = {likely: 0.6, 1 - likely: 0.1}
-        model = DaDiL(class_prior=prior, rehearse=False, random_state=0).fit(everything, labels, names)
+        model = DaDiL(class_prior=prior, validate=False, random_state=0).fit(everything, labels, names)
         assert (model.predict(X_target)[ambiguous] == likely).mean() > 0.9
         told = DaDiL(class_prior=prior, predictor="source", random_state=0)
         told.fit(everything, labels, names)

@@ -11,7 +11,7 @@ from tests.strategies import read_only
 
 
 @pytest.mark.filterwarnings("ignore:without sample_domain")
-@parametrize_with_checks([DaDiL(random_state=0), DaDiL(view=False, predictor="map", rehearse=False)])
+@parametrize_with_checks([DaDiL(random_state=0), DaDiL(view=False, predictor="map", validate=False)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
@@ -33,7 +33,7 @@ def joined(p, negative=True):
 
 @pytest.fixture(scope="module")
 def fitted(problem):
-    return DaDiL(rehearse=False, random_state=0).fit(*joined(problem))
+    return DaDiL(validate=False, random_state=0).fit(*joined(problem))
 
 
 def test_it_beats_the_sources_own_classifier(problem, fitted):
@@ -64,7 +64,7 @@ def test_what_it_found_is_open_to_inspection(problem, fitted):
 def test_a_target_like_one_source_resembles_that_source(problem, source):
     p = problem
     twin = p.domain == source
-    model = DaDiL(rehearse=False, random_state=0).fit(
+    model = DaDiL(validate=False, random_state=0).fit(
         np.concatenate([p.X, p.X[twin]]),
         np.concatenate([p.y, p.y[twin]]),
         np.concatenate([p.domain, np.full(twin.sum(), -1)]),
@@ -75,7 +75,7 @@ def test_a_target_like_one_source_resembles_that_source(problem, source):
 def test_labels_of_the_target_are_ignored(problem, fitted):
     X, y, domain = joined(problem)
     y[domain < 0] = problem.y_target[::-1]
-    again = DaDiL(rehearse=False, random_state=0).fit(X, y, domain)
+    again = DaDiL(validate=False, random_state=0).fit(X, y, domain)
     assert np.array_equal(again.predict_proba(X), fitted.predict_proba(X))
 
 
@@ -83,24 +83,24 @@ def test_labels_of_the_target_may_be_anything(problem, fitted):
     X, y, domain = joined(problem)
     holes = y.astype(float)
     holes[domain < 0] = np.nan
-    again = DaDiL(rehearse=False, random_state=0).fit(X, holes, domain.astype(object))
+    again = DaDiL(validate=False, random_state=0).fit(X, holes, domain.astype(object))
     assert np.array_equal(again.predict_proba(X), fitted.predict_proba(X))
 
 
 def test_domains_may_have_names(problem, fitted):
     X, y, domain = joined(problem, negative=False)
-    named = DaDiL(rehearse=False, random_state=0).fit(X, y, domain, target="new")
+    named = DaDiL(validate=False, random_state=0).fit(X, y, domain, target="new")
     assert named.sources_ == ["unit 1", "unit 2", "unit 3", "unit 4"]
     np.testing.assert_allclose(named.predict_proba(X), fitted.predict_proba(X), atol=1e-9)
     frame = pd.DataFrame(X).rename(columns=str)
-    same = DaDiL(rehearse=False, random_state=0).fit(frame, y, pd.Series(domain), target="new")
+    same = DaDiL(validate=False, random_state=0).fit(frame, y, pd.Series(domain), target="new")
     np.testing.assert_allclose(same.predict_proba(frame), named.predict_proba(X), atol=1e-9)
 
 
 def test_relabelling_classes_changes_nothing_but_names(problem, fitted):
     X, y, domain = joined(problem)
     letters = np.array(list("hgfedcba"))  # in the opposite order
-    renamed = DaDiL(rehearse=False, random_state=0).fit(X, letters[y], domain)
+    renamed = DaDiL(validate=False, random_state=0).fit(X, letters[y], domain)
     agreement = renamed.predict(problem.X_target) == letters[fitted.predict(problem.X_target)]
     assert agreement.mean() > 0.995
     np.testing.assert_allclose(
@@ -133,8 +133,8 @@ def test_every_piece_can_be_switched(problem, options):
 
 
 def test_do_not_adapt_is_the_sources_classifier(problem):
-    model = DaDiL(predictor="source", rehearse=False, random_state=0).fit(*joined(problem))
-    expected = model._follower.learned.model.pooled_proba(problem.X_target)
+    model = DaDiL(predictor="source", validate=False, random_state=0).fit(*joined(problem))
+    expected = model._session.knowledge.model.pooled_proba(problem.X_target)
     assert np.array_equal(model.predict_proba(problem.X_target), expected)
 
 
@@ -151,8 +151,8 @@ def test_label_shift_is_found_where_the_sources_vary():
     X = np.concatenate([p.X[keep], p.X_target[few]])
     y = np.concatenate([p.y[keep], np.zeros(few.sum(), dtype=int)])
     domain = np.concatenate([p.domain[keep], np.full(few.sum(), -1)])
-    with_shift = DaDiL(rehearse=False, random_state=0).fit(X, y, domain)
-    without = DaDiL(rehearse=False, proportions=False, random_state=0).fit(X, y, domain)
+    with_shift = DaDiL(validate=False, random_state=0).fit(X, y, domain)
+    without = DaDiL(validate=False, proportions=False, random_state=0).fit(X, y, domain)
     assert with_shift.proportions_[:3].sum() > 0.8
     assert with_shift.score(p.X_target[few], p.y_target[few]) > without.score(
         p.X_target[few], p.y_target[few]
@@ -352,4 +352,4 @@ def test_bad_settings_are_named(problem):
 
 def test_read_only_input_is_left_alone(problem):
     X, y, domain = map(read_only, joined(problem))
-    DaDiL(rehearse=False, random_state=0).fit(X, y, domain).predict(X)
+    DaDiL(validate=False, random_state=0).fit(X, y, domain).predict(X)

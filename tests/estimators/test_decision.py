@@ -23,7 +23,7 @@ def test_weights_go_from_the_beginning_to_the_end():
 def test_one_expert_alone_can_have_all_the_weight(expert):
     p = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=20, random_state=0)
     weights = tuple(float(number == expert) for number in range(4))
-    model = OnlineDaDiL(rehearse=False, random_state=0).fit(p.X, p.y, p.domain)
+    model = OnlineDaDiL(validate=False, random_state=0).fit(p.X, p.y, p.domain)
     model.adopt(
         replace(model.follower.learned, decision=Decision.fixed(weights, "chosen")),
         model.classes_, model.sources_, 4,

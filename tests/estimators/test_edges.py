@@ -17,7 +17,7 @@ def problem():
 
 
 def fit(p, **options):
-    return OnlineDaDiL(rehearse=False, random_state=0, **options).fit(p.X, p.y, p.domain)
+    return OnlineDaDiL(validate=False, random_state=0, **options).fit(p.X, p.y, p.domain)
 
 
 def moments(p, n_sources=4):
@@ -62,7 +62,7 @@ def test_rows_of_which_nothing_is_left_teach_nothing(problem):
     first[:16] = 1e6
     with pytest.warns(UserWarning, match="far outside"):
         model = fit(p).partial_fit(first)
-    assert model._follower.target.summary.mass == 16.0
+    assert model._session.target.summary.mass == 16.0
     before = model.predict_proba(p.X_target)
     model.partial_fit(np.full((64, 8), np.nan))
     assert np.array_equal(model.predict_proba(p.X_target), before)
@@ -82,7 +82,7 @@ def test_parameters_are_checked_before_rows_are_absorbed(problem, wrong):
     model.set_params(**wrong)
     with pytest.raises(InvalidInputError, match=next(iter(wrong))):
         model.partial_fit(problem.X_target[32:64])
-    assert model._follower.target.summary.n_rows == 32
+    assert model._session.target.summary.n_rows == 32
 
 
 def test_numpy_numbers_as_parameters_are_saved(problem, tmp_path):
@@ -95,7 +95,7 @@ def test_numpy_numbers_as_parameters_are_saved(problem, tmp_path):
 def test_one_more_source_leaves_the_reliability_and_may_come_with_another_prior(problem):
     p = problem
     first = (p.domain < 4) & (p.y < 7)
-    model = OnlineDaDiL(rehearse=False, class_prior=np.full(7, 1 / 7), random_state=0)
+    model = OnlineDaDiL(validate=False, class_prior=np.full(7, 1 / 7), random_state=0)
     model.fit(p.X[first], p.y[first], p.domain[first]).partial_fit(p.X_target[:64])
     before = model.reliability_
     late = p.domain == 4

@@ -37,7 +37,7 @@ def failing_at(number):
 
 
 def online(**options):
-    model = OnlineDaDiL(rehearse=False, random_state=0, **options).fit(P.X, P.y, P.domain)
+    model = OnlineDaDiL(validate=False, random_state=0, **options).fit(P.X, P.y, P.domain)
     return model.partial_fit(P.X_target[:20])
 
 

@@ -159,7 +159,7 @@ def test_a_forgotten_sample_domain():
     with pytest.warns(UserWarning, match="without sample_domain all rows are one source") as caught:
         model = OnlineDaDiL(random_state=0).fit(X, Y)
     assert [record.filename for record in caught] == [__file__]
-    assert "one source" in model.decision_.reason
+    assert "one source" in model.committee_.reason
     assert model.report().startswith(
         "One source (if its rows come from several, name the domain of each row"
     )
@@ -168,7 +168,7 @@ def test_a_forgotten_sample_domain():
 
 def test_offline_without_target_rows_nothing_is_adapted():
     with pytest.warns(UserWarning, match="nothing is adapted.*negative number for target") as caught:
-        model = DaDiL(random_state=0, predictor="map", rehearse=False).fit(X, Y)
+        model = DaDiL(random_state=0, predictor="map", validate=False).fit(X, Y)
     assert [record.filename for record in caught] == [__file__]
     assert model.n_samples_seen_ == 0  # sources are not taken for a target
     assert model.resemblance_ == {}

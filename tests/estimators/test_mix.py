@@ -177,7 +177,7 @@ def test_a_column_that_does_not_vary_has_the_usual_spread():
 def found(request):
     """Return what is found in a target of a problem, as a function of the mix and the class."""
     p, rows = mixed_problem(request.param)
-    model = OnlineDaDiL(rehearse=False, random_state=0).fit(p.X[rows], p.y[rows], p.domain[rows])
+    model = OnlineDaDiL(validate=False, random_state=0).fit(p.X[rows], p.y[rows], p.domain[rows])
 
     def look(mix, c=0):
         kept = mixed_rows(p.y_target, mix, c)
@@ -231,7 +231,7 @@ def test_a_target_at_quite_another_level_is_found_though_the_votes_are_wrong(see
     order = rng.permutation(len(p.y_target))
     shift = 1.5 * p.X.std(axis=0) * rng.choice([-1, 1], p.X.shape[1])
     X, y = p.X_target[order] + shift, p.y_target[order]
-    model = OnlineDaDiL(random_state=0, rehearse=False).fit(p.X, p.y, p.domain)
+    model = OnlineDaDiL(random_state=0, validate=False).fit(p.X, p.y, p.domain)
     assert model.score(X, y) < 0.4
     for start in range(0, len(X), 60):
         model.partial_fit(X[start : start + 60])

@@ -36,7 +36,7 @@ def test_rows_far_from_everything_are_novel(problem, streamed, offset):
 
 
 def test_rows_far_from_everything_are_novel_before_the_stream(problem):
-    model = OnlineDaDiL(rehearse=False, random_state=0).fit(problem.X, problem.y, problem.domain)
+    model = OnlineDaDiL(validate=False, random_state=0).fit(problem.X, problem.y, problem.domain)
     assert model.novelty(problem.X_target[:20] + 40.0).min() > 0.999
 
 
@@ -92,7 +92,7 @@ def test_one_class_is_not_reliable(problem, c):
 @pytest.mark.filterwarnings("ignore:column:UserWarning")
 @pytest.mark.parametrize("offset", [10.0, 40.0, 400.0])
 def test_reliability_falls_when_rows_are_unlike_everything(problem, offset):
-    model = OnlineDaDiL(rehearse=False, random_state=0).fit(problem.X, problem.y, problem.domain)
+    model = OnlineDaDiL(validate=False, random_state=0).fit(problem.X, problem.y, problem.domain)
     stream(model, problem.X_target)
     before = model.reliability_
     model.partial_fit(problem.X_target[:32] + offset)

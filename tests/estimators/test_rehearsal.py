@@ -23,10 +23,10 @@ def test_one_source_is_not_enough_to_adapt(problem, predictor):
     p, one = problem, problem.domain == 1
     model = OnlineDaDiL(predictor=predictor, random_state=0).fit(p.X[one], p.y[one], p.domain[one])
     before = model.predict_proba(p.X_target)
-    assert np.array_equal(before, model._follower.learned.model.pooled_proba(p.X_target))
+    assert np.array_equal(before, model._session.knowledge.model.pooled_proba(p.X_target))
     stream(model, p.X_target)
     assert np.array_equal(model.predict_proba(p.X_target), before)
-    assert np.array_equal(model.refine().predict_proba(p.X_target), before)
+    assert np.array_equal(model.predict_proba(p.X_target), before)
     for part in ("do not adapt", "one source only", "predictions are the source classifier's"):
         assert part in model.report()
     assert 0.0 <= model.reliability_ <= 1.0
@@ -50,7 +50,7 @@ def test_offline_one_source_is_not_enough_either(problem):
     domain = np.concatenate([p.domain[one], np.full(len(p.y_target), -1)])
     model = DaDiL(predictor="map", random_state=0).fit(X, y, domain)
     assert np.array_equal(
-        model.predict_proba(p.X_target), model._follower.learned.model.pooled_proba(p.X_target)
+        model.predict_proba(p.X_target), model._session.knowledge.model.pooled_proba(p.X_target)
     )
     assert "one source only" in model.report()
 
@@ -61,7 +61,7 @@ def test_sources_with_few_rows_cannot_play(problem):
         [np.flatnonzero((p.domain == s) & (p.y == c))[:3] for s in (1, 2) for c in range(8)]
     )
     model = OnlineDaDiL(random_state=0).fit(p.X[few], p.y[few], p.domain[few])
-    assert not model._follower.learned.decision.adapts
+    assert not model._session.knowledge.decision.adapts
     assert "too few rows to play" in model.report()
 
 
@@ -74,7 +74,7 @@ def rehearsed(problem):
 
 
 def test_the_decision_says_what_was_played(rehearsed):
-    decision = rehearsed._follower.learned.decision
+    decision = rehearsed._session.knowledge.decision
     assert decision.adapts
     assert sum(decision.weights) == pytest.approx(1.0)
     assert sum(decision.beginning) == pytest.approx(1.0)
@@ -92,19 +92,19 @@ def test_the_decision_says_what_was_played(rehearsed):
 
 def test_a_fixed_predictor_keeps_its_weights_and_the_protection(problem):
     model = OnlineDaDiL(predictor="map", random_state=0).fit(problem.X, problem.y, problem.domain)
-    assert model._follower.learned.decision.weights == (1.0, 0.0, 0.0, 0.0)
-    assert model._follower.learned.decision.beginning[-1] > 0.0
-    assert model._follower.learned.decision.plays
+    assert model._session.knowledge.decision.weights == (1.0, 0.0, 0.0, 0.0)
+    assert model._session.knowledge.decision.beginning[-1] > 0.0
+    assert model._session.knowledge.decision.plays
 
 
 @pytest.mark.parametrize(
     ("predictor", "weights"), [("auto", EVEN), ("map", (1.0, 0, 0, 0)), ("plan", (0, 1.0, 0, 0))]
 )
 def test_without_a_rehearsal_the_weights_are_believed_at_once(problem, predictor, weights):
-    model = OnlineDaDiL(predictor=predictor, rehearse=False, random_state=0)
+    model = OnlineDaDiL(predictor=predictor, validate=False, random_state=0)
     model.fit(problem.X, problem.y, problem.domain)
-    assert model._follower.learned.decision.at(0.0) == pytest.approx((*weights, 0.0))
-    assert model._follower.learned.decision.plays == ()
+    assert model._session.knowledge.decision.at(0.0) == pytest.approx((*weights, 0.0))
+    assert model._session.knowledge.decision.plays == ()
     assert "rehearse is False" in model.report()
 
 
@@ -116,11 +116,11 @@ def test_adapting_that_loses_on_the_sources_is_left(monkeypatch):
 
     monkeypatch.setattr(Adaptation, "experts", mistaken)
     model = OnlineDaDiL(random_state=0).fit(p.X, p.y, p.domain)
-    assert not model._follower.learned.decision.adapts
+    assert not model._session.knowledge.decision.adapts
     assert "adapting lost against the source classifier" in model.report()
     model.partial_fit(p.X_target)
     assert np.array_equal(
-        model.predict_proba(p.X_target), model._follower.learned.model.pooled_proba(p.X_target)
+        model.predict_proba(p.X_target), model._session.knowledge.model.pooled_proba(p.X_target)
     )
 
 
@@ -132,16 +132,16 @@ def test_sources_without_a_shift_do_not_argue_against_adapting():
     y = np.tile(np.arange(5), 80)
     X = centres[y] + rng.normal(size=(400, 6))
     model = OnlineDaDiL(random_state=0).fit(X, y, sample_domain=np.repeat([1, 2, 3, 4], 100))
-    assert model._follower.learned.decision.adapts
+    assert model._session.knowledge.decision.adapts
     assert (
-        model._follower.learned.decision.reason
+        model._session.knowledge.decision.reason
         == "not adapting was not clearly better on sources left out"
     )
-    assert np.abs(np.array(model._follower.learned.decision.weights) - 0.25).max() < 0.05
+    assert np.abs(np.array(model._session.knowledge.decision.weights) - 0.25).max() < 0.05
     moved = 2.0 * np.roll(np.eye(6), 1, axis=0)[0] + X @ (np.eye(6) + 0.3 * rng.normal(size=(6, 6)))
     before = model.score(moved, y)
     model.partial_fit(moved)
-    assert model.refine().score(moved, y) > before
+    assert model.score(moved, y) > before
 
 
 # -- columns and classes that some sources lack -----------------------------------------------------
@@ -155,7 +155,7 @@ def test_a_column_that_does_not_vary_in_a_source_that_plays(problem, sources):
     if len(sources) == 4:
         target[:, 1] = 4.0
     model = OnlineDaDiL(random_state=0).fit(X, p.y, p.domain)
-    assert len(model.decision_.plays) == len(PLAYS)
+    assert len(model.committee_.plays) == len(PLAYS)
     assert stream(model, target).score(target, p.y_target) > 0.8
 
 
@@ -167,4 +167,4 @@ def test_of_many_classes_those_that_play_may_all_be_lacking_in_a_source(n_source
     lacking = (p.domain == 1) & np.isin(p.y, playing)
     kept = ~lacking & (p.domain <= n_sources)
     model = OnlineDaDiL(random_state=0).fit(p.X[kept], p.y[kept], p.domain[kept])
-    assert bool(model.decision_.plays) == (n_sources > 2)
+    assert bool(model.committee_.plays) == (n_sources > 2)

@@ -15,7 +15,7 @@ PLANTS = np.array(["", "north", "south", "west"])
 
 @pytest.fixture(scope="module")
 def model():
-    return OnlineDaDiL(rehearse=False, random_state=0).fit(P.X, CLASSES[P.y], PLANTS[P.domain])
+    return OnlineDaDiL(validate=False, random_state=0).fit(P.X, CLASSES[P.y], PLANTS[P.domain])
 
 
 def report_of(model, rows):
@@ -94,9 +94,9 @@ def test_novel_rows_are_counted(model):
 
 @pytest.mark.parametrize("predictor", ["auto", "source"])
 def test_the_decision_is_an_attribute_too(predictor):
-    model = OnlineDaDiL(predictor=predictor, rehearse=False, random_state=0)
+    model = OnlineDaDiL(predictor=predictor, validate=False, random_state=0)
     model.fit(P.X, P.y, P.domain)
-    decision = model.decision_
+    decision = model.committee_
     assert decision.adapts == (predictor != "source")
     assert f"Decision: {'adapt' if decision.adapts else 'do not adapt'}" in model.report()
     assert f"Why: {decision.reason}." in model.report().splitlines()

@@ -11,13 +11,13 @@ X = P.X_target
 
 
 def fitted():
-    return OnlineDaDiL(rehearse=False, random_state=0).fit(P.X, P.y, P.domain)
+    return OnlineDaDiL(validate=False, random_state=0).fit(P.X, P.y, P.domain)
 
 
 def test_a_twin_is_the_same_bits_and_goes_its_own_way():
     model = fitted()
     model.partial_fit(X[:64])
-    twin, copy = model.twin(), OnlineDaDiL.from_bytes(model.to_bytes())
+    twin, copy = model.spawn(), OnlineDaDiL.from_bytes(model.to_bytes())
     assert twin.to_bytes() == model.to_bytes()
     before = model.to_bytes()
     for one in (twin, copy):
@@ -31,15 +31,15 @@ def test_a_twin_is_the_same_bits_and_goes_its_own_way():
 
 def test_what_the_sources_taught_is_in_memory_once():
     model = fitted()
-    assert model.twin()._follower.learned is model._follower.learned
+    assert model.spawn()._session.knowledge is model._session.knowledge
 
 
 def test_a_state_is_all_that_a_later_twin_needs():
     model = fitted()
-    first = model.twin()
+    first = model.spawn()
     for batch in X[:96].reshape(3, 32, -1):
         first.partial_fit(batch)
-    later = model.twin(first.target_state())
+    later = model.spawn(first.target_state())
     assert np.array_equal(later.predict_proba(X), first.predict_proba(X))
     assert later.resemblance_ == first.resemblance_
     assert later.n_samples_seen_ == 96

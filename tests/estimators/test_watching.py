@@ -15,7 +15,7 @@ def plant():
 
 
 def fitted(plant, **given):
-    model = OnlineDaDiL(random_state=0, rehearse=False, **given)
+    model = OnlineDaDiL(random_state=0, validate=False, **given)
     return model.fit(plant.X, plant.y, sample_domain=plant.domain)
 
 
@@ -24,7 +24,7 @@ def test_signals_are_what_they_are_said_to_be(plant):
     before, rows = model.to_bytes(), plant.X_target[160:]
     found = model.measure(rows)
     assert model.to_bytes() == before
-    adaptation = model._follower.adaptation
+    adaptation = model._session.adaptation
     mix = adaptation.mix
     Z = adaptation.model.project(rows, mix.centre, mix.scale)
     np.testing.assert_allclose(found.likelihood, adaptation.labelled.log_density(Z), rtol=1e-9)
@@ -114,7 +114,7 @@ def test_what_counts_less_gives_way_sooner(plant, paper):
     assert two.target_mass == pytest.approx(16.0)
     stream(one, new)
     stream(two, new)
-    means = [m._follower.target.summary.moments()[0] for m in (one, two)]
+    means = [m._session.target.summary.moments()[0] for m in (one, two)]
     gaps = [np.abs(mean - new.mean(axis=0)).max() for mean in means]
     assert gaps[1] < 0.5 * gaps[0]
     assert OnlineDaDiL.from_bytes(two.to_bytes()).to_bytes() == two.to_bytes()

@@ -20,7 +20,7 @@ FATAL = 17.25  # a value on which the model is made to fail
 
 @pytest.fixture(scope="module")
 def model():
-    fitted = OnlineDaDiL(rehearse=False, keep_sources=False, random_state=0).fit(P.X, P.y, P.domain)
+    fitted = OnlineDaDiL(validate=False, keep_sources=False, random_state=0).fit(P.X, P.y, P.domain)
     fitted.feature_names_in_ = np.array(COLUMNS, dtype=object)
     return fitted
 
@@ -71,7 +71,7 @@ def fails(monkeypatch):
 
 def test_an_update_that_fails_half_way_leaves_the_model_as_it_was(model, fails):
     fails("learn")
-    target, undisturbed = model.twin(), model.twin()
+    target, undisturbed = model.spawn(), model.spawn()
     rows = P.X_target[:32].copy()
     rows[5, 1] = FATAL
     with warnings.catch_warnings():
