@@ -70,7 +70,12 @@ def main() -> None:
     normal = np.concatenate([commissioning[:, start : start + LENGTH] for start in starts])
     features.learn_normal(normal, f"mode {TARGET}")
     features.channels_ = [variable.label for variable in VARIABLES]
-    model = OnlineDaDiL(class_prior={"normal": USUALLY_NORMAL}, keep_sources=False, random_state=0)
+    model = OnlineDaDiL(
+        classifier="linear",  # a file of a megabyte instead of many
+        class_prior={"normal": USUALLY_NORMAL},
+        keep_sources=False,
+        random_state=0,
+    )
     model.fit(pd.DataFrame(rows, columns=features.get_feature_names_out()), labels, sample_domain=mode)
     SignalModel(features, model, STEP).save(DATA / "tep_plant.bary")
     shutil.copyfile(folder / "settled.bary", DATA / "tep_settled.bary")

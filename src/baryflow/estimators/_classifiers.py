@@ -244,19 +244,17 @@ def fit_trees(Z: Floats, codes: Integers, n_classes: int, weights: Floats | None
         fields["thresholds"].append(np.where(is_leaf, np.inf, tree.threshold))
         fields["left"].append(np.where(is_leaf, own, n_nodes + tree.children_left))
         fields["right"].append(np.where(is_leaf, own, n_nodes + tree.children_right))
-        tables.append(np.where(is_leaf[:, None], tree.value[:, 0, :], 0.0))
+        # A node that is no leaf predicts nothing: any proportions do.
+        tables.append(np.where(is_leaf[:, None], tree.value[:, 0, :], np.eye(len(present))[0]))
         roots.append(n_nodes)
         n_nodes += tree.node_count
-    distinct, number = np.unique(np.concatenate(tables), axis=0, return_inverse=True)
-    totals = distinct.sum(axis=1, keepdims=True)
-    table = np.zeros((len(distinct), n_classes))
-    table[:, present] = distinct / np.where(totals > 0.0, totals, 1.0)
+    leaves, table = _distinct_leaves(np.concatenate(tables), present, n_classes)
     forest = Forest(
         features=np.concatenate(fields["features"]).astype(np.int32),
         thresholds=np.concatenate(fields["thresholds"]).astype(np.float64),
         left=np.concatenate(fields["left"]).astype(np.int32),
         right=np.concatenate(fields["right"]).astype(np.int32),
-        leaves=number.reshape(-1).astype(np.int32),
+        leaves=leaves,
         table=table,
         roots=np.array(roots, dtype=np.int32),
         depth=max(grown.tree_.max_depth for grown in model.estimators_),
@@ -264,6 +262,22 @@ def fit_trees(Z: Floats, codes: Integers, n_classes: int, weights: Floats | None
     unseen = np.zeros((len(Z), n_classes))
     unseen[:, present] = np.nan_to_num(model.oob_decision_function_, nan=1.0 / len(present))
     return Fitted(forest, unseen)
+
+
+def _distinct_leaves(
+    counts: Floats, present: Integers, n_classes: int
+) -> tuple[NDArray[np.int32], Floats]:
+    """Return for every node the number of its class proportions, and the proportions by number.
+
+    The first are those of a single class; sorting the few others takes no time.
+    """
+    pure = np.eye(n_classes)
+    shares = np.zeros((len(counts), n_classes))
+    shares[:, present] = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
+    number, mixed = shares.argmax(axis=1), shares.max(axis=1) < 1.0
+    others, which = np.unique(shares[mixed], axis=0, return_inverse=True)
+    number[mixed] = n_classes + which.reshape(-1)
+    return number.astype(np.int32), np.concatenate([pure, others])
 
 
 Fit = Callable[[Floats, Integers, int, "Floats | None", int], Fitted]

@@ -20,8 +20,8 @@ from baryflow.validation import Floats, Integers
 FLOOR = 1e-3
 #: Penalty on the squared distance of normalised weights from the weights they start at.
 _SHRINKAGE = 0.3
-#: Belief in a label shift before any evidence: the logit is −3 + 3 · size + 3 · confirmed share. The
-#: penalty on the squared distance from these values.
+#: Where the belief in a label shift starts: its logit is −3 + 3 · size + 3 · improvement. The penalty on
+#: the squared distance from these coefficients.
 _BELIEF_START, _BELIEF_SHRINKAGE = (-3.0, 3.0, 3.0), 0.03
 #: Adapting must lose more than this on left-out sources, in accuracy and as a part of the errors, before
 #: it is switched off: a left-out source may be farther from the others than a target is.
@@ -45,7 +45,7 @@ class Committee:
     shifted : array of shape (n_experts,)
         Weights for a target with label shift.
     belief : array of shape (3,)
-        Coefficients of the belief in a label shift: constant, size, confirmed share.
+        Coefficients of the belief in a label shift: constant, size, improvement.
     reason : str
         Why it adapts or does not.
     accuracy : array of shape (n_experts,)
@@ -90,9 +90,9 @@ class Committee:
         """Return the weights when this share of the classes was seen."""
         return (1.0 - coverage) * self.beginning + coverage * self.end
 
-    def believe(self, size: float, confirmed: float) -> float:
-        """Return how far to believe a label shift of this size, of which this share is confirmed."""
-        return float(expit(self.belief @ _evidence(size, confirmed)))
+    def believe(self, size: float, improvement: float) -> float:
+        """Return how far to believe a label shift of this size that improves the fit so much."""
+        return float(expit(self.belief @ _evidence(size, improvement))) if size > 0.0 else 0.0
 
 
 def not_adapting(raw: Floats, logs: Floats) -> Floats:
@@ -115,7 +115,7 @@ class Trial(NamedTuple):
     logs: Floats  # log-probabilities assuming no label shift, (n_experts, n, n_classes)
     shifted_logs: Floats  # assuming the estimated one
     size: float  # of the label shift found
-    confirmed: float  # share of it that the adapted experts confirm
+    improvement: float  # of the fit if it is assumed
     codes: Integers  # true classes
 
 
@@ -172,7 +172,7 @@ def _accuracy(logits: Floats, trial: Trial) -> float:
 
 def _two(committee: Committee, trial: Trial) -> tuple[Floats, Floats]:
     """Return the logits without and with the shift, each times how far it is believed."""
-    belief = committee.believe(trial.size, trial.confirmed)
+    belief = committee.believe(trial.size, trial.improvement)
     usual = np.tensordot(committee.weights(trial.coverage), trial.logs, 1)
     return (1.0 - belief) * usual, belief * np.tensordot(committee.shifted, trial.shifted_logs, 1)
 
@@ -222,12 +222,14 @@ def _learn_belief(committee: Committee, groups: list[list[Trial]]) -> Floats:
     from scipy.optimize import minimize
 
     start = np.array(_BELIEF_START)
-    plain = replace(committee, belief=np.array([0.0, 0.0, 0.0]))  # both halves count the same
+    halves = replace(committee, belief=np.zeros(len(start)))  # both hypotheses count the same
     cases = []
     for trials in groups:
         for trial in trials:
-            usual, shifted = (2.0 * logits for logits in _two(plain, trial))
-            evidence = _evidence(trial.size, trial.confirmed)
+            if trial.size <= 0.0:
+                continue
+            usual, shifted = (2.0 * logits for logits in _two(halves, trial))
+            evidence = _evidence(trial.size, trial.improvement)
             cases.append((evidence, usual, shifted - usual, trial.codes, 1.0 / len(trials)))
 
     def cost(parameters: Floats) -> tuple[float, Floats]:
@@ -244,8 +246,8 @@ def _learn_belief(committee: Committee, groups: list[list[Trial]]) -> Floats:
     return np.asarray(minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds).x)
 
 
-def _evidence(size: float, confirmed: float) -> Floats:
-    return np.array([1.0, size, confirmed])
+def _evidence(size: float, improvement: float) -> Floats:
+    return np.array([1.0, size, improvement])
 
 
 def _likelihood(logits: Floats, logs: Floats, codes: Integers) -> tuple[float, Floats]:

@@ -42,6 +42,7 @@ class AdaptedDictionary:
     sources: list[Domain]
     target: Domain
     unmoved: Floats  # the reconstruction before the last steps
+    unmoved_loss: float  # of the target, before the last steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +86,11 @@ class Hypothesis:
     stacked: AdaptedSpace | None
     raw_log_ratios: Floats  # added to log-probabilities of the plain classifiers on raw rows
     log_ratios: Floats  # ... and to those that standardise per domain
+
+    def unmoved_losses(self) -> Floats:
+        """Return the distance of the target from its reconstruction by unmoved atoms, in each space."""
+        spaces = [self.view] if self.stacked is None else [self.view, self.stacked]
+        return np.array([space.adapted.unmoved_loss for space in spaces])
 
 
 def fit_dictionary(
@@ -154,10 +160,12 @@ def _move(
         dictionary = model.dictionary.copy(proximal=config.proximal)
         sources = [domain.copy() for domain in model.domains]
         dictionary.settle(target, _MATCHING_STEPS)
+        unmoved_loss = target.loss
     else:
         dictionary = start.dictionary.copy(proximal=config.proximal)
         sources = [domain.copy() for domain in start.sources]
         target.coordinates, target.match = start.target.coordinates, start.target.match
+        unmoved_loss = start.target.loss
     unmoved = dictionary.reconstruction(target)
     moving = [target] if config.freeze_sources else [*sources, target]
     frozen = sources if config.freeze_sources else []
@@ -167,7 +175,7 @@ def _move(
     else:  # nothing has moved since
         target.plan, target.goal, unmoved = start.target.plan, start.target.goal, start.unmoved
         target.loss = start.target.loss
-    return AdaptedDictionary(dictionary, sources, target, unmoved), losses
+    return AdaptedDictionary(dictionary, sources, target, unmoved, unmoved_loss), losses
 
 
 def _label(

@@ -17,8 +17,6 @@ from baryflow.validation import Floats
 _ROUNDS = 30
 #: No class is taken to be rarer than this.
 _RAREST = 1e-4
-#: A label shift is taken to be at least this large when the confirmed share of it is computed.
-_SMALLEST = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,16 +30,16 @@ class LabelShift:
     size : float
         Total variation distance from the expected proportions, beyond what drawing this many rows
         explains.
-    confirmed : float
-        How much less the adapted experts contradict the plain classifiers once the shift is assumed,
-        relative to its size.
+    improvement : float
+        How much nearer the target is to its reconstruction from the atoms if the shift is assumed: the
+        logarithm of the ratio of the losses.
     belief : float
         Weight of the predictions that assume the shift, 0 to 1.
     """
 
     proportions: Floats
     size: float = 0.0
-    confirmed: float = 0.0
+    improvement: float = 0.0
     belief: float = 0.0
 
 
@@ -78,7 +76,10 @@ def measure_size(proportions: Floats, expected: Floats, n_rows: float) -> float:
     return max(distance - chance, 0.0)
 
 
-def confirmed_share(before: float, after: float, proportions: Floats, expected: Floats) -> float:
-    """Return the drop in disagreement once the shift is assumed, relative to the size of the shift."""
-    distance = 0.5 * float(np.abs(proportions - expected).sum())
-    return (before - after) / max(distance, _SMALLEST)
+def measure_improvement(expected_losses: Floats, shifted_losses: Floats) -> float:
+    """Return how much nearer the target is to its reconstruction if the shift is assumed.
+
+    The logarithm of the ratio of the losses, mean over the spaces; negative if it is farther away.
+    """
+    losses = np.maximum(np.stack([expected_losses, shifted_losses]), np.finfo(np.float64).tiny)
+    return float((np.log(losses[0]) - np.log(losses[1])).mean())

@@ -318,7 +318,7 @@ def _try(
         logs=logs,
         shifted_logs=expert_logs(Question(knowledge, other, fold.X[ahead], question.raw_logs)),
         size=adaptation.shift.size,
-        confirmed=adaptation.shift.confirmed,
+        improvement=adaptation.shift.improvement,
         codes=fold.codes[ahead],
     )
     return trial, adaptation

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from baryflow.estimators._committee import combine, not_adapting
+from baryflow.estimators._committee import combine
 from baryflow.estimators._experts import Question, expert_logs
 from baryflow.estimators._fit_dictionary import (
     AdaptConfig,
@@ -24,8 +24,8 @@ from baryflow.estimators._fit_dictionary import (
 )
 from baryflow.estimators._label_shift import (
     LabelShift,
-    confirmed_share,
     estimate_proportions,
+    measure_improvement,
     measure_size,
 )
 from baryflow.estimators._novelty import nearest_distance
@@ -124,7 +124,7 @@ def update(
             votes, masses = stacked.votes, stacked.masses
         proportions = estimate_proportions(votes, masses, plain.shares, prior)
         shifted = fit_dictionary(knowledge, rows, stacked, proportions, config)
-        shift = _weigh(knowledge, rows, expected, shifted)
+        shift = _weigh(knowledge, rows.mass, expected, shifted)
         if shift.belief >= _LEAST_BELIEF:
             adaptation = replace(adaptation, shifted=shifted, shift=shift)
         else:
@@ -133,27 +133,17 @@ def update(
 
 
 def _weigh(
-    knowledge: SourceKnowledge, rows: TargetSummary, expected: Hypothesis, shifted: Hypothesis
+    knowledge: SourceKnowledge, mass: float, expected: Hypothesis, shifted: Hypothesis
 ) -> LabelShift:
-    """Say how far to believe a label shift: by its size, and by how far adapted experts confirm it.
+    """Say how far to believe a label shift: by its size, and by how much better the target fits.
 
-    The plain classifiers on raw rows do not depend on the class proportions, all others do. If the
-    proportions are right, they contradict each other less.
+    With the right class proportions a target lies near its reconstruction from the unmoved atoms; with
+    wrong ones rows of one class must be explained by others.
     """
-    prior, proportions = knowledge.model.expected_prior, shifted.proportions
-    size = measure_size(proportions, prior, rows.mass)
-    before, after = (
-        disagreement(Question(knowledge, one, rows.means), rows.masses) for one in (expected, shifted)
-    )
-    confirmed = confirmed_share(before, after, proportions, prior)
-    return LabelShift(proportions, size, confirmed, knowledge.committee.believe(size, confirmed))
-
-
-def disagreement(question: Question, masses: Floats) -> float:
-    """Return the share of rows for which the plain classifiers and the other experts disagree."""
-    raw = not_adapting(question.knowledge.committee.raw, question.raw_logs)
-    others = expert_logs(question)[len(question.raw_logs) :].mean(axis=0)
-    return float(masses @ (raw.argmax(axis=1) != others.argmax(axis=1)) / masses.sum())
+    size = measure_size(shifted.proportions, knowledge.model.expected_prior, mass)
+    improvement = measure_improvement(expected.unmoved_losses(), shifted.unmoved_losses())
+    belief = knowledge.committee.believe(size, improvement)
+    return LabelShift(shifted.proportions, size, improvement, belief)
 
 
 def _typical_distance(space: AdaptedSpace, seen: TargetSummary) -> float:

@@ -102,7 +102,10 @@ def describe_label_shift(classes: Any, shift: LabelShift, *, estimated: bool = T
     """Return how often each class occurs, and how far a label shift is believed."""
     if not estimated:
         return "Label shift: not estimated; classes are taken to be as frequent as expected."
-    reason = f"size {shift.size:.0%} beyond chance, {max(shift.confirmed, 0.0):.0%} of it confirmed"
+    reason = (
+        f"estimated size {shift.size:.0%} beyond chance; assuming it changes the target's loss by "
+        f"{np.expm1(-shift.improvement):+.0%}"
+    )
     if shift.belief < 0.05:
         return f"Label shift: none believed ({reason}); classes are as frequent as expected."
     order = np.argsort(-shift.proportions, kind="stable")
