@@ -11,9 +11,10 @@ not depend on the number of BLAS threads, nor on what else is in the pool.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,14 +23,56 @@ from baryflow.core.spread import Matrices, Merge, PackedFactors, Spreads
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Booleans, Floats, Integers, check_values
 
-PairDistance = Literal["w2", "ward"]
-Merging = Literal["wasserstein", "moment"]
-PAIR_DISTANCES: tuple[PairDistance, ...] = ("w2", "ward")
-MERGINGS: tuple[Merging, ...] = ("wasserstein", "moment")
-
 #: Keeps the weight of a pair of components that never occur from being 0 / 0.
 _TINY = 1e-300
 
+
+class MergeCriterion(NamedTuple):
+    """What merging two components costs: their W2², times a factor that depends on their masses.
+
+    The factor is homogeneous of `degree`: if all masses are multiplied by c, it is multiplied by
+    c ** degree.
+    """
+
+    factor: Callable[[Floats, Floats], Floats | float]
+    degree: float
+
+
+def _one(_a: Floats, _b: Floats) -> float:
+    return 1.0
+
+
+def _ward(a: Floats, b: Floats) -> Floats:
+    return np.asarray((a * b + _TINY) / (a + b + _TINY))
+
+
+#: Merge criteria by name: the distance alone, and Ward's, which is the scatter that a merge adds.
+CRITERIA: dict[str, MergeCriterion] = {
+    "w2": MergeCriterion(_one, 0.0),
+    "ward": MergeCriterion(_ward, 1.0),
+}
+
+
+def _average(first: Floats, second: Floats, share: float) -> Floats:
+    """Return the W2 barycenter of two points (mean, std) (paper, Alg. 4)."""
+    return first + share * (second - first)
+
+
+def _match_moments(first: Floats, second: Floats, share: float) -> Floats:
+    """Return the point with the first two moments of both together."""
+    d = len(first) // 2
+    step = second[:d] - first[:d]
+    variance = (1.0 - share) * np.square(first[d:])
+    variance += share * np.square(second[d:])
+    variance += share * (1.0 - share) * np.square(step)
+    return np.concatenate([first[:d] + share * step, np.sqrt(variance)])
+
+
+#: What two components become, by name.
+MERGES: dict[str, Callable[[Floats, Floats, float], Floats]] = {
+    "wasserstein": _average,
+    "moment": _match_moments,
+}
 
 _ARRAYS = ("masses", "points", "norms", "labels", "alive", "costs", "nearest", "nearest_cost")
 
@@ -87,12 +130,10 @@ class Pool:
     Parameters
     ----------
     n_features : int
-    distance : {"ward", "w2"}
-        Of a pair: W2², for ``"ward"`` multiplied by m_i·m_j / (m_i + m_j), which is the scatter that
-        merging the two would add.
-    merging : {"moment", "wasserstein"}
-        ``"wasserstein"`` averages means and stds by mass, which is the W2 barycenter (paper, Alg. 4);
-        ``"moment"`` keeps the first two moments, so that the spread between the means is not lost.
+    distance : str
+        The merge criterion, one of :data:`CRITERIA`.
+    merging : str
+        What two components become, one of :data:`MERGES`.
     n_classes : int
         Columns of the labels, averaged by mass; 0 without labels.
     spreads : Matrices or Factors, optional
@@ -106,15 +147,14 @@ class Pool:
         self,
         n_features: int,
         *,
-        distance: PairDistance = "ward",
-        merging: Merging = "moment",
+        distance: str = "ward",
+        merging: str = "moment",
         n_classes: int = 0,
         spreads: Spreads | None = None,
         metric: Floats | None = None,
     ) -> None:
         self._metric = metric
-        self._ward = distance == "ward"
-        self._moment = merging == "moment"
+        self._criterion, self._merged = CRITERIA[distance], MERGES[merging]
         self._d = n_features
         self._masses = np.zeros(0)
         self._points = np.zeros((0, 2 * n_features))  # (mean, std) of each component
@@ -192,7 +232,7 @@ class Pool:
         self._measure(slots)
 
     def look_through(self, metric: Floats) -> None:
-        """Measure all distances anew through another metric."""
+        """Measure all distances again through another metric."""
         self._metric = metric
         self._places = self._points[:, : self._d] @ metric
         self._norms = np.vecdot(self._places, self._places)
@@ -203,9 +243,7 @@ class Pool:
         """Compute the distances of some components to all."""
         there = np.flatnonzero(self._alive)
         block = squared_distances(self._places[slots], self._places[there], reproducible=True)
-        if self._ward:
-            a, b = self._masses[slots, None], self._masses[there]
-            block *= (a * b + _TINY) / (a + b + _TINY)
+        block *= self._criterion.factor(self._masses[slots, None], self._masses[there])
         self._costs[np.ix_(slots, there)] = block
         self._costs[np.ix_(there, slots)] = block.T
         self._costs[slots, slots] = np.inf
@@ -229,15 +267,8 @@ class Pool:
         mass = self._masses[i] + self._masses[j]
         # Two components that never occur merge into one that never occurs.
         share = float(self._masses[j] / mass) if mass > 0.0 else 0.5
-        step = points[j] - points[i]
-        if self._moment:
-            variance = (1.0 - share) * np.square(points[i, d:])
-            variance += share * np.square(points[j, d:])
-            variance += share * (1.0 - share) * np.square(step[:d])
-            points[i, :d] += share * step[:d]
-            np.sqrt(variance, out=points[i, d:])
-        else:
-            points[i] += share * step
+        step = points[j, :d] - points[i, :d]
+        points[i] = self._merged(points[i], points[j], share)
         if self._metric is not None:
             self._places[i] += share * (self._places[j] - self._places[i])
         self._norms[i] = np.vecdot(self._places[i], self._places[i])
@@ -246,14 +277,14 @@ class Pool:
         self._masses[i] = mass
         self._forget(j)
         self._recompute(i, j)
-        return i, j, share, step[:d]
+        return i, j, share, step
 
     def decay(self, factor: float) -> None:
         """Multiply all masses by a factor."""
         self._masses *= factor
-        if self._ward:  # infinite where there is no pair, also after a factor of zero
-            pairs = np.isfinite(self._costs)
-            self._costs[pairs] *= factor
+        if self._criterion.degree:
+            pairs = np.isfinite(self._costs)  # infinite where there is no pair, also after a factor of 0
+            self._costs[pairs] *= factor**self._criterion.degree
             self._nearest_cost = self._costs.min(axis=1, initial=np.inf)
 
     def state(self) -> PoolState:
@@ -322,9 +353,7 @@ class Pool:
         near = np.flatnonzero(row < lost)
         if near.size:  # as in squared_distances
             row[near] = np.square(self._places[near] - self._places[i]).sum(axis=1)
-        if self._ward:
-            mass = self._masses[i]
-            row *= (mass * self._masses + _TINY) / (mass + self._masses + _TINY)
+        row *= self._criterion.factor(self._masses[i], self._masses)
         return row
 
     def _look_again(self, slots: Integers) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from baryflow.core.candidates import Candidates, StandardisedRows
 from baryflow.core.em import Reference
 from baryflow.core.mixture import Mixture
-from baryflow.core.pool import MERGINGS, PAIR_DISTANCES, Merging, PairDistance, Pool
+from baryflow.core.pool import CRITERIA, MERGES, Pool
 from baryflow.validation import Floats, as_choice, as_count
 
 #: EM steps at most; the start is good, and the last steps change little.
@@ -19,8 +19,8 @@ def compress(
     mixture: Mixture,
     max_components: int,
     *,
-    distance: PairDistance = "ward",
-    merging: Merging = "moment",
+    distance: str = "ward",
+    merging: str = "moment",
 ) -> Mixture:
     """Merge the nearest pair of components until at most `max_components` are left.
 
@@ -44,8 +44,8 @@ def compress(
     >>> compress(three, 2, merging="wasserstein").means.ravel()
     array([0.5, 9. ])
     """
-    as_choice(distance, "distance", PAIR_DISTANCES)
-    as_choice(merging, "merging", MERGINGS)
+    as_choice(distance, "distance", tuple(CRITERIA))
+    as_choice(merging, "merging", tuple(MERGES))
     limit = as_count(max_components, "max_components")
     if mixture.n_components <= limit:
         return mixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from baryflow.core.pool import MERGINGS, PAIR_DISTANCES, Merging, PairDistance
+from baryflow.core.pool import CRITERIA, MERGES
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import as_choice, as_count, as_real
 
@@ -23,15 +23,15 @@ class SummarySettings:
     fixed: ClassVar[tuple[str, ...]] = ("update", "distance", "merging")
 
     max_components: int = 50
-    distance: PairDistance = "ward"
-    merging: Merging = "moment"
+    distance: str = "ward"
+    merging: str = "moment"
     half_life: float | None = None
     std_floor: float = 1e-4
 
     def __post_init__(self) -> None:
         as_count(self.max_components, "max_components")
-        as_choice(self.distance, "distance", PAIR_DISTANCES)
-        as_choice(self.merging, "merging", MERGINGS)
+        as_choice(self.distance, "distance", tuple(CRITERIA))
+        as_choice(self.merging, "merging", tuple(MERGES))
         as_real(self.std_floor, "std_floor", low=1e-4, high=1.0)
         if self.half_life is not None:
             as_real(self.half_life, "half_life", low=0.0, open_low=True)

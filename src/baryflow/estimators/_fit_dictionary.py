@@ -13,8 +13,6 @@ from baryflow.estimators._sources import SourceKnowledge, SourceModel
 from baryflow.estimators._target import TargetSummary
 from baryflow.validation import Floats
 
-#: Block steps of the dictionary after each batch, and offline.
-ONLINE_STEPS, OFFLINE_STEPS = 3, 8
 #: Steps in which an unmoved dictionary finds plan and coordinates of a target.
 _MATCHING_STEPS = 3
 #: Smallest std of a predicting component, in units of the usual spread within a class.
@@ -27,7 +25,7 @@ _VOTE_FLOOR = 1e-2
 class AdaptConfig:
     """How the dictionary is moved towards a target."""
 
-    n_steps: int = ONLINE_STEPS
+    n_steps: int = 1  # block steps
     freeze_sources: bool = True  # only the target chooses its coordinates
     proximal: float = PROXIMAL
     warm_start: bool = False  # start from the last adaptation instead of the source-only dictionary

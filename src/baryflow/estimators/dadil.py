@@ -13,7 +13,7 @@ from baryflow.core.mixture import Mixture
 from baryflow.estimators._adapter import Adapter
 from baryflow.estimators._committee import Committee
 from baryflow.estimators._experts import list_experts
-from baryflow.estimators._fit_dictionary import OFFLINE_STEPS, AdaptConfig
+from baryflow.estimators._fit_dictionary import AdaptConfig
 from baryflow.estimators._novelty import Novelty
 from baryflow.estimators._parameters import check_atoms
 from baryflow.estimators._session import TargetSession
@@ -258,8 +258,7 @@ class DaDiL(Adapter):
         return self
 
     def _config(self) -> AdaptConfig:
-        """Return how the target is adapted to: sources and target move together."""
-        return AdaptConfig(OFFLINE_STEPS, freeze_sources=False, label_shift=bool(self.label_shift))
+        return AdaptConfig(label_shift=bool(self.label_shift))
 
     def _take(self, session: TargetSession, classes: Any, sources: list[Any]) -> None:
         self.classes_, self.sources_, self._session = classes, sources, session
