@@ -25,15 +25,14 @@ from baryflow.distributed.passes import (
 )
 from baryflow.distributed.work import Work
 from baryflow.estimators._classifiers import Fit
-from baryflow.estimators._committee import learn_raw_weights
 from baryflow.estimators._leave_one_out import (
     MOST_FOLDS,
     Fold,
     FoldResult,
     fit_fold,
     know_evenly,
+    learn_voters,
     make_folds,
-    raw_table,
     run_fold,
     with_committee,
     with_novelty,
@@ -97,7 +96,7 @@ def learn_sources(work: Work, parts: Parts, plan: FitPlan) -> Any:
 
 
 def _run_folds(even: Any, plan: FitPlan, shared: Any) -> Any:
-    """Return a task that gives the weights of the raw classifiers, and the result of every fold."""
+    """Return a task that gives what the votes are worth, and the result of every fold."""
     if not plan.validate or plan.options.paper:
         return None
     folds = delayed(_make_folds)(even, shared)
@@ -105,8 +104,8 @@ def _run_folds(even: Any, plan: FitPlan, shared: Any) -> Any:
         delayed(_fit_fold)(folds, number, shared)
         for number in range(min(MOST_FOLDS, len(plan.table.counts)))
     ]
-    raw = delayed(_learn_raw)(fitted)
-    return delayed(_collect)(raw, [delayed(_run_fold)(fold, raw) for fold in fitted])
+    voters = delayed(_learn_voters)(fitted)
+    return delayed(_collect)(voters, [delayed(_run_fold)(fold, voters) for fold in fitted])
 
 
 @one_thread  # bits depend on it
@@ -201,17 +200,17 @@ def _fit_fold(folds: list[Fold], number: int, plan: FitPlan) -> Any:
 
 
 @one_thread
-def _learn_raw(fitted: list[Any]) -> Any:
-    tables = [raw_table(fold) for fold in fitted if fold is not None]
-    return learn_raw_weights(tables) if tables else None
+def _learn_voters(fitted: list[Any]) -> Any:
+    folds = [fold for fold in fitted if fold is not None]
+    return learn_voters(folds) if folds else None
 
 
-def _run_fold(fold: Any, raw: Any) -> FoldResult | None:
-    return None if fold is None else run_fold(fold, raw)
+def _run_fold(fold: Any, voters: Any) -> FoldResult | None:
+    return None if fold is None else run_fold(fold, voters)
 
 
-def _collect(raw: Any, results: list[FoldResult | None]) -> Any:
-    return raw, [result for result in results if result is not None]
+def _collect(voters: Any, results: list[FoldResult | None]) -> Any:
+    return voters, [result for result in results if result is not None]
 
 
 @one_thread
@@ -220,9 +219,9 @@ def _finish(
 ) -> SourceKnowledge:
     if tested is None:
         return with_novelty(knowledge, even, [])
-    raw, results = tested
-    if raw is None:
+    voters, results = tested
+    if voters is None:
         knowledge = without_folds(knowledge, *plan.table.counts.shape)
     else:
-        knowledge = with_committee(knowledge, raw, results)
+        knowledge = with_committee(knowledge, voters, results)
     return with_novelty(knowledge, even, results)

@@ -20,9 +20,11 @@ from baryflow.validation import Floats, Integers
 FLOOR = 1e-3
 #: Penalty on the squared distance of normalised weights from the weights they start at.
 _SHRINKAGE = 0.3
-#: Where the belief in a label shift starts: its logit is −3 + 3 · size + 3 · improvement. The penalty on
-#: the squared distance from these coefficients.
-_BELIEF_START, _BELIEF_SHRINKAGE = (-3.0, 3.0, 3.0), 0.03
+#: Where the belief in a label shift starts: the logit is −1 plus the improvement of the fit, in standard
+#: deviations of what streams without a shift show. The penalty on the squared distance from that.
+_BELIEF_START, _BELIEF_SHRINKAGE = (-1.0, 1.0), 0.003
+#: Streams without label shift are taken to be three times as frequent as those with one.
+_NO_SHIFT = 3.0
 #: Adapting must lose more than this on left-out sources, in accuracy and as a part of the errors, before
 #: it is switched off: a left-out source may be farther from the others than a target is.
 _POINT, _PART = 0.01, 0.05
@@ -44,8 +46,10 @@ class Committee:
         Weights before any class was seen and when all were; in between they are interpolated.
     shifted : array of shape (n_experts,)
         Weights for a target with label shift.
-    belief : array of shape (3,)
-        Coefficients of the belief in a label shift: constant, size, improvement.
+    trust : float
+        How far estimated class proportions are right, 0 to 1.
+    belief : array of shape (2,)
+        Coefficients of the belief in a label shift: constant, improvement of the fit.
     reason : str
         Why it adapts or does not.
     accuracy : array of shape (n_experts,)
@@ -61,6 +65,7 @@ class Committee:
     end: Floats
     shifted: Floats
     belief: Floats
+    trust: float = 1.0
     reason: str = ""
     accuracy: Floats = field(default_factory=lambda: np.zeros(0))
     scores: tuple[tuple[str, float, float], ...] = ()
@@ -74,7 +79,7 @@ class Committee:
             ):
                 raise ValueError(f"{name} must hold a weight for each of the experts")
         if self.belief.shape != (len(_BELIEF_START),):
-            raise ValueError("belief must hold three coefficients")
+            raise ValueError("belief must hold two coefficients")
 
     @classmethod
     def even(cls, experts: Sequence[str], n_raw: int, reason: str, *, adapts: bool = True) -> Self:
@@ -84,15 +89,17 @@ class Committee:
         if 0 < n_raw < n:
             start = np.where(np.arange(n) < n_raw, 1.0 / n_raw, 0.0)
         raw, belief = np.full(n_raw, 1.0 / max(n_raw, 1)), np.array(_BELIEF_START)
-        return cls(tuple(experts), adapts, raw, start, even, (start + even) / 2.0, belief, reason)
+        return cls(tuple(experts), adapts, raw, start, even, (start + even) / 2.0, belief, reason=reason)
 
     def weights(self, coverage: float) -> Floats:
         """Return the weights when this share of the classes was seen."""
         return (1.0 - coverage) * self.beginning + coverage * self.end
 
     def believe(self, size: float, improvement: float) -> float:
-        """Return how far to believe a label shift of this size that improves the fit so much."""
-        return float(expit(self.belief @ _evidence(size, improvement))) if size > 0.0 else 0.0
+        """Return how far to believe a label shift: not at all if chance explains its size."""
+        if size <= 0.0:
+            return 0.0
+        return float(expit(self.belief[0] + self.belief[1] * improvement))
 
 
 def not_adapting(raw: Floats, logs: Floats) -> Floats:
@@ -130,8 +137,7 @@ def learn_committee(committee: Committee, trials: list[Trial]) -> Committee:
 
     The weights minimise the negative log-likelihood plus a penalty for leaving their start: even
     weights at the end of a stream, the plain classifiers on raw rows at its beginning, and half of each
-    under label shift. The belief in a shift is learned with these weights, streams with and without
-    a shift counting the same.
+    under label shift. The belief in a shift is learned with these weights.
     """
     usual = [trial for trial in trials if not trial.shifted]
     shifted = [trial for trial in trials if trial.shifted]
@@ -143,7 +149,7 @@ def learn_committee(committee: Committee, trials: list[Trial]) -> Committee:
     if shifted:
         found = _learn_weights([(t.shifted_logs, t.codes, 1.0) for t in shifted], [committee.shifted])
         committee = replace(committee, shifted=found)
-        committee = replace(committee, belief=_learn_belief(committee, [usual, shifted]))
+        committee = replace(committee, belief=_learn_belief(committee, usual, shifted))
     logs = [t for t in usual if t.stream == usual[0].stream]
     accuracy = np.mean([(t.logs.argmax(axis=2) == t.codes).mean(axis=1) for t in logs], axis=0)
     return _decide(replace(committee, accuracy=accuracy), trials)
@@ -217,37 +223,35 @@ def _learn_weights(tables: list[tuple[Floats, Integers, float]], starts: list[Fl
     )
 
 
-def _learn_belief(committee: Committee, groups: list[list[Trial]]) -> Floats:
-    """Learn how far to believe a shift; more evidence never lowers the belief."""
+def _learn_belief(committee: Committee, usual: list[Trial], shifted: list[Trial]) -> Floats:
+    """Learn how far to believe a shift from the improvement of the fit; a better fit never lowers it."""
     from scipy.optimize import minimize
 
+    found = np.array([trial.improvement for trial in usual])
+    centre, scale = found.mean(), max(float(found.std()), 1e-3)
     start = np.array(_BELIEF_START)
     halves = replace(committee, belief=np.zeros(len(start)))  # both hypotheses count the same
     cases = []
-    for trials in groups:
+    for trials, weight in ((usual, _NO_SHIFT), (shifted, 1.0)):
         for trial in trials:
-            if trial.size <= 0.0:
-                continue
-            usual, shifted = (2.0 * logits for logits in _two(halves, trial))
-            evidence = _evidence(trial.size, trial.improvement)
-            cases.append((evidence, usual, shifted - usual, trial.codes, 1.0 / len(trials)))
+            if trial.size > 0.0:
+                first, second = (2.0 * logits for logits in _two(halves, trial))
+                evidence = np.array([1.0, (trial.improvement - centre) / scale])
+                cases.append((evidence, first, second - first, trial.codes, weight / len(trials)))
 
     def cost(parameters: Floats) -> tuple[float, Floats]:
         away = parameters - start
         value, slope = _BELIEF_SHRINKAGE * float(away @ away), 2.0 * _BELIEF_SHRINKAGE * away
-        for evidence, usual, step, codes, importance in cases:
+        for evidence, first, step, codes, weight in cases:
             belief = expit(parameters @ evidence)
-            found, gradient = _likelihood(usual + belief * step, step[None], codes)
-            value += importance * found
-            slope += importance * belief * (1.0 - belief) * gradient[0] * evidence
+            loss, gradient = _likelihood(first + belief * step, step[None], codes)
+            value += weight * loss
+            slope += weight * belief * (1.0 - belief) * gradient[0] * evidence
         return value, slope
 
-    bounds = [(None, None), (0.0, None), (0.0, None)]
-    return np.asarray(minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds).x)
-
-
-def _evidence(size: float, improvement: float) -> Floats:
-    return np.array([1.0, size, improvement])
+    bounds = [(None, None), (0.0, None)]
+    constant, slope = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    return np.array([constant - slope * centre / scale, slope / scale])
 
 
 def _likelihood(logits: Floats, logs: Floats, codes: Integers) -> tuple[float, Floats]:

@@ -26,7 +26,8 @@ class LabelShift:
     Attributes
     ----------
     proportions : array of shape (n_classes,)
-        The most likely class proportions of the rows seen.
+        The most likely class proportions of the rows seen, drawn towards the expected ones as far as
+        such estimates were wrong on left-out sources.
     size : float
         Total variation distance from the expected proportions, beyond what drawing this many rows
         explains.
@@ -67,6 +68,26 @@ def estimate_proportions(votes: Floats, weights: Floats, trained: Floats, expect
         proportions = weights @ (weighted / weighted.sum(axis=1, keepdims=True))
         proportions = np.maximum(proportions, _RAREST)
     return np.asarray(proportions / proportions.sum())
+
+
+def learn_trust(cases: list[tuple[Floats, Floats, Floats]], skill: float) -> float:
+    """Return how far estimates of class proportions are right, 0 to 1.
+
+    The factor with which the step from the expected to the estimated proportions comes nearest to the
+    step to the true ones, by least squares. Left-out sources that nothing can classify lie far outside
+    of the others and say little about targets: the less skill, the nearer the factor is drawn to 1.
+
+    Parameters
+    ----------
+    cases : list of (expected, estimated, true)
+        Class proportions of streams of left-out sources.
+    skill : float
+        Of the classifiers on left-out sources, from chance (0) to perfect (1).
+    """
+    steps = np.stack([estimated - expected for expected, estimated, _ in cases])
+    wanted = np.stack([true - expected for expected, _, true in cases])
+    factor = float(np.clip((steps * wanted).sum() / max(np.square(steps).sum(), 1e-12), 0.0, 1.0))
+    return skill * factor + (1.0 - skill)
 
 
 def measure_size(proportions: Floats, expected: Floats, n_rows: float) -> float:

@@ -9,7 +9,7 @@ are a few weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,11 +19,14 @@ from baryflow.estimators._classifiers import Fit
 from baryflow.estimators._committee import (
     Committee,
     Trial,
+    combine,
     learn_committee,
     learn_raw_weights,
+    not_adapting,
 )
 from baryflow.estimators._experts import Question, expert_logs, list_experts
 from baryflow.estimators._fit_dictionary import AdaptConfig
+from baryflow.estimators._label_shift import estimate_proportions, learn_trust
 from baryflow.estimators._novelty import Novelty
 from baryflow.estimators._orders import SHIFTS, number_within, shift_labels, stream_order
 from baryflow.estimators._source_table import spread
@@ -78,6 +81,14 @@ class FittedFold:
 
 
 @dataclass(frozen=True, eq=False)
+class Voters:
+    """Weights of the plain classifiers on raw rows, and how far to trust the proportions they find."""
+
+    weights: Floats
+    trust: float
+
+
+@dataclass(frozen=True, eq=False)
 class FoldResult:
     """What the experts said of a left-out source, and the distances of its rows for novelty."""
 
@@ -119,13 +130,13 @@ def learn(
         fitted.append(one)
         if progress is not None:
             progress(len(fitted), total, "fitting leave-one-source-out folds")
-    raw = learn_raw_weights([raw_table(one) for one in fitted])
+    voters = learn_voters(fitted)
     results: list[FoldResult] = []
-    for result in work(delayed(run_fold)(fold, raw) for fold in fitted):
+    for result in work(delayed(run_fold)(fold, voters) for fold in fitted):
         results.append(result)
         if progress is not None:
             progress(len(folds) + len(results), total, "predicting left-out sources")
-    return with_novelty(with_committee(knowledge, raw, results), sources, results)
+    return with_novelty(with_committee(knowledge, voters, results), sources, results)
 
 
 def learn_evenly(
@@ -160,10 +171,10 @@ def without_folds(knowledge: SourceKnowledge, n_sources: int, n_classes: int) ->
 
 
 def with_committee(
-    knowledge: SourceKnowledge, raw: Floats, results: list[FoldResult]
+    knowledge: SourceKnowledge, voters: Voters, results: list[FoldResult]
 ) -> SourceKnowledge:
     """Return the knowledge with weights learned from the folds."""
-    committee = replace(knowledge.committee, raw=raw)
+    committee = replace(knowledge.committee, raw=voters.weights, trust=voters.trust)
     trials = [trial for result in results for trial in result.trials]
     if not trials:
         reason = f"the sources have fewer than {_FEWEST} rows, too few to test adapting"
@@ -250,20 +261,57 @@ def fit_fold(fold: Fold, classifiers: Mapping[str, Fit]) -> FittedFold:
 
 
 @one_thread
-def raw_table(fold: FittedFold) -> tuple[Floats, Integers]:
-    """Return what the plain classifiers on raw rows say of the left-out source, and its classes."""
-    plain = fold.knowledge.plain
-    if plain is None:
+def learn_voters(folds: list[FittedFold]) -> Voters:
+    """Learn the weights of the plain classifiers on raw rows, and how far to trust their votes.
+
+    Votes of left-out sources give class proportions, also of resampled rows, whose true proportions
+    are known.
+    """
+    tables = [(_plain(fold).raw_logs(fold.X), fold.codes) for fold in folds]
+    weights = learn_raw_weights(tables)
+    cases = []
+    for fold, (logs, codes) in zip(folds, tables, strict=True):
+        votes, prior = combine(not_adapting(weights, logs)), fold.knowledge.model.expected_prior
+        for some in [np.arange(len(codes)), *_shifted_streams(codes, np.random.default_rng(0))]:
+            found = estimate_proportions(votes[some], np.ones(len(some)), _plain(fold).shares, prior)
+            true = np.bincount(codes[some], minlength=len(prior)) / len(some)
+            cases.append((prior, found, true))
+    return Voters(weights, learn_trust(cases, _measure_skill(folds, tables)))
+
+
+def _measure_skill(folds: list[FittedFold], tables: list[tuple[Floats, Integers]]) -> float:
+    """Return the accuracy of the best plain classifier on left-out sources, from chance (0) to 1."""
+    found, chance = [], []
+    for fold, (raw, codes) in zip(folds, tables, strict=True):
+        centre, scale = fold.X.mean(axis=0), spread(fold.X, fold.knowledge.model.scale)
+        logs = np.concatenate([raw, _plain(fold).per_domain_logs(fold.X, centre, scale)])
+        found.append((logs.argmax(axis=2) == codes).mean(axis=1))
+        chance.append(np.bincount(codes).max() / len(codes))
+    best, guess = float(np.mean(found, axis=0).max()), float(np.mean(chance))
+    return max(best - guess, 0.0) / max(1.0 - guess, 1e-12)
+
+
+def _plain(fold: FittedFold) -> PlainClassifiers:
+    if fold.knowledge.plain is None:
         raise ValueError("a model made from mixtures has no plain classifiers")
-    return plain.raw_logs(fold.X), fold.codes
+    return fold.knowledge.plain
+
+
+def _shifted_streams(codes: Integers, rng: np.random.Generator) -> Iterator[Integers]:
+    """Yield rows with each of the label shifts, several draws of each."""
+    for shift in SHIFTS:
+        for _ in range(_DRAWS):
+            some = rng.permutation(shift_labels(codes, shift, rng, most=_LONGEST))
+            if len(some) >= _FEWEST:
+                yield some
 
 
 @one_thread
-def run_fold(fold: FittedFold, raw: Floats) -> FoldResult:
+def run_fold(fold: FittedFold, voters: Voters) -> FoldResult:
     """Predict rows of the left-out source after others were seen, in several kinds of streams."""
     knowledge, codes = fold.knowledge, fold.codes
-    knowledge = replace(knowledge, committee=replace(knowledge.committee, raw=raw))
-    fold = FittedFold(knowledge, fold.X, codes)
+    committee = replace(knowledge.committee, raw=voters.weights, trust=voters.trust)
+    fold = FittedFold(replace(knowledge, committee=committee), fold.X, codes)
     rng, n = np.random.default_rng(len(codes)), len(codes)
     trials: list[Trial] = []
     distances = np.zeros(0)
@@ -285,11 +333,10 @@ def run_fold(fold: FittedFold, raw: Floats) -> FoldResult:
         if k >= _FEWEST // 2:
             ahead = turn[k : k + max(_FEWEST, n // 8)]
             trials.append(_try(fold, "class by class", turn[:k], ahead, shifted=True)[0])
-    for shift in SHIFTS:
-        for _ in range(_DRAWS):
-            some = rng.permutation(shift_labels(codes, shift, rng, most=_LONGEST))
-            if len(some) >= _FEWEST:
-                trials.append(_try(fold, "other class proportions", some, some, shifted=True)[0])
+    trials += [
+        _try(fold, "other class proportions", some, some, shifted=True)[0]
+        for some in _shifted_streams(codes, rng)
+    ]
     return FoldResult(trials, distances)
 
 

@@ -122,7 +122,8 @@ def update(
         votes, masses = rows.votes, rows.masses
         if stacked is not None and stacked.votes is not None:
             votes, masses = stacked.votes, stacked.masses
-        proportions = estimate_proportions(votes, masses, plain.shares, prior)
+        found = estimate_proportions(votes, masses, plain.shares, prior)
+        proportions = prior + knowledge.committee.trust * (found - prior)
         shifted = fit_dictionary(knowledge, rows, stacked, proportions, config)
         shift = _weigh(knowledge, rows.mass, expected, shifted)
         if shift.belief >= _LEAST_BELIEF:
