@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from scipy.special import expit
 
-from baryflow.estimators.orders import stream_order
+from baryflow.estimators._orders import stream_order
 from experiments import mixes
 from experiments.committee.experts import EXPERTS, N_RAW, PLAIN, Following, Sources
 from experiments.committee.weights import learn_belief, learn_weights

@@ -19,7 +19,7 @@ import numpy as np
 
 from baryflow import OnlineDaDiL
 from baryflow.estimators import sources
-from baryflow.estimators.orders import stream_order
+from baryflow.estimators._orders import stream_order
 from benchmarks import pages
 
 RESULTS = Path(__file__).parent / "results" / "wide.csv"

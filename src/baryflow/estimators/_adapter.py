@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -377,11 +377,14 @@ class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
 
     def _state(self) -> AdapterState:
         session = self._session
+        knowledge, plain_ones = session.knowledge, session.knowledge.plain
+        if plain_ones is not None:
+            knowledge = replace(knowledge, plain=plain_ones.packed())
         return AdapterState(
             Shell.of(self),
             self.classes_,
             self.sources_,
-            session.knowledge,
+            knowledge,
             {name: plain(value) for name, value in self._learned_with.items()},
             session.settings,
             session.config,

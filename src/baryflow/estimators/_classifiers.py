@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
@@ -134,7 +135,7 @@ class ScikitClassifier:
 
     n_classes: int
     classes: Integers  # those it was trained on
-    archive: NDArray[np.uint8]  # empty if skops is not installed: then it cannot be saved
+    archive: NDArray[np.uint8]  # empty until it is saved
     estimator: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -144,12 +145,23 @@ class ScikitClassifier:
     @classmethod
     def of(cls, estimator: Any, classes: Integers, n_classes: int) -> Self:
         """Take a fitted estimator."""
-        try:
-            archive = np.frombuffer(_skops().dumps(estimator), dtype=np.uint8)
-        except ModuleNotFoundError:
-            archive = np.zeros(0, dtype=np.uint8)
-        found = cls(n_classes, classes, archive)
+        found = cls(n_classes, classes, np.zeros(0, dtype=np.uint8))
         object.__setattr__(found, "estimator", estimator)
+        return found
+
+    def packed(self) -> Self:
+        """Return it with its archive, as it can be saved."""
+        if len(self.archive):
+            return self
+        data = _skops().dumps(self.estimator)
+        if unknown := _skops().get_untrusted_types(data=data):
+            raise InvalidInputError(
+                f"a model with the classifier {type(self.estimator).__name__} cannot be saved: skops "
+                f"does not trust {', '.join(unknown)}; use another classifier, or one of "
+                f"{', '.join(map(repr, CLASSIFIERS))}"
+            )
+        found = copy(self)
+        object.__setattr__(found, "archive", np.frombuffer(data, dtype=np.uint8))
         return found
 
     def proba(self, Z: Floats) -> Floats:

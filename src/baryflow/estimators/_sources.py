@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import add
 
@@ -21,7 +21,7 @@ from baryflow.core.mixture import Mixture
 from baryflow.core.points import Points
 from baryflow.core.proportions import ProportionPrior
 from baryflow.core.transport import fast_squared_distances
-from baryflow.estimators._classifiers import Classifier, Fit
+from baryflow.estimators._classifiers import Classifier, Fit, ScikitClassifier
 from baryflow.estimators._committee import FLOOR, Committee
 from baryflow.estimators._novelty import Novelty, nearest_distance
 from baryflow.estimators._source_table import ClassMoments, SourceTable
@@ -197,6 +197,14 @@ class PlainClassifiers:
     def stack(self, raw_logs: Floats, per_domain_logs: Floats) -> Floats:
         """Return rows of the stacked space."""
         return np.hstack([logs[i] for logs in (raw_logs, per_domain_logs) for i in self.stacks])
+
+    def packed(self) -> PlainClassifiers:
+        """Return them as they can be saved; InvalidInputError if a user's own cannot be."""
+        raw, per_domain = (
+            [one.packed() if isinstance(one, ScikitClassifier) else one for one in some]
+            for some in (self.raw, self.per_domain)
+        )
+        return replace(self, raw=raw, per_domain=per_domain)
 
     def prior_log_ratios(self, shares: Floats) -> Floats:
         """Return what to add to log-probabilities if classes are as frequent as this."""

@@ -254,5 +254,5 @@ def _over(width: list[int]) -> str:
         return sum(width[first : last + 1]) + 2 * (last - first)
 
     return "  ".join(
-        [" " * span(0, 2), "standardised".center(span(3, 4)), "model".center(span(5, 7))]
+        [" " * span(0, 2), "standardised".center(span(3, 4)), "model".center(span(5, 6))]
     ).rstrip()
