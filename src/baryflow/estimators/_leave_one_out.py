@@ -28,7 +28,7 @@ from baryflow.estimators._experts import Question, expert_logs, list_experts
 from baryflow.estimators._fit_dictionary import AdaptConfig
 from baryflow.estimators._label_shift import estimate_proportions, learn_trust
 from baryflow.estimators._novelty import Novelty
-from baryflow.estimators._orders import SHIFTS, number_within, shift_labels, stream_order
+from baryflow.estimators._orders import SHIFTS, shift_labels, stream_order
 from baryflow.estimators._source_table import spread
 from baryflow.estimators._sources import (
     LabelledRows,
@@ -216,10 +216,10 @@ def make_folds(sources: LabelledRows, options: SourceOptions) -> list[Fold]:
         rest = _spread_out(np.roll(numbers, -left_out)[1:], _MOST_SOURCES)
         if len({c for i in rest for c in codes[i].tolist()}) < n_classes:
             continue
-        others = _thin_out([rows[i] for i in rest], [codes[i] for i in rest])
+        others = LabelledRows([rows[i] for i in rest], [codes[i] for i in rest], n_classes)
         some = np.random.default_rng(0).permutation(len(codes[left_out]))[:_LONGEST]
         X, y = rows[left_out][some], codes[left_out][some]
-        folds.append(Fold(LabelledRows(*others, n_classes), X, y, options))
+        folds.append(Fold(others.thinned(_MOST_ROWS), X, y, options))
     return folds
 
 
@@ -240,18 +240,6 @@ def _some_classes(
     kept = [(X, y, number[y] >= 0) for X, y in zip(rows, codes, strict=True)]
     kept = [(X, y, some) for X, y, some in kept if some.any()]
     return [X[some] for X, _, some in kept], [number[y[some]] for _, y, some in kept]
-
-
-def _thin_out(rows: list[Floats], codes: list[Integers]) -> tuple[list[Floats], list[Integers]]:
-    """Return every k-th row of each class and source, so that about _MOST_ROWS are left."""
-    step = -(-sum(map(len, rows)) // _MOST_ROWS)
-    if step == 1:
-        return rows, codes
-    kept = [number_within(y) % step == 0 for y in codes]
-    return (
-        [X[some] for X, some in zip(rows, kept, strict=True)],
-        [y[some] for y, some in zip(codes, kept, strict=True)],
-    )
 
 
 @one_thread  # bits depend on it, and another process does not share the limit

@@ -24,6 +24,7 @@ from baryflow.core.transport import fast_squared_distances
 from baryflow.estimators._classifiers import Classifier, Fit, ScikitClassifier
 from baryflow.estimators._committee import FLOOR, Committee
 from baryflow.estimators._novelty import Novelty, nearest_distance
+from baryflow.estimators._orders import number_within
 from baryflow.estimators._source_table import ClassMoments, SourceTable
 from baryflow.estimators.sensors import Limits
 from baryflow.validation import Floats, Integers
@@ -40,6 +41,8 @@ _TRAINING_STEPS, _MIXTURE_STEPS = 5, 20
 #: With more columns than this, classifiers are fitted in the span of discriminative directions: at least
 #: this many, and twice as many as there are classes.
 _MANY_COLUMNS, _FEWEST_DIRECTIONS = 512, 64
+#: Rows on which the plain classifiers are fitted at most: a kernel machine takes time by their square.
+_MOST_ROWS = 12_000
 #: Smallest std of a target component in the loss, in units of the usual spread within a class.
 _COMPONENT_FLOOR = 0.05
 #: Share of a class without a training row, to divide by.
@@ -241,6 +244,16 @@ class LabelledRows:
         ends = np.cumsum([len(y) for y in self.codes])[:-1]
         return LabelledRows(np.split(everything, ends), self.codes, self.n_classes)
 
+    def thinned(self, most: int) -> LabelledRows:
+        """Return every k-th row of each class and source, so that about `most` are left."""
+        step = -(-sum(map(len, self.rows)) // most)
+        if step <= 1:
+            return self
+        kept = [number_within(y) % step == 0 for y in self.codes]
+        rows = [X[some] for X, some in zip(self.rows, kept, strict=True)]
+        codes = [y[some] for y, some in zip(self.codes, kept, strict=True)]
+        return LabelledRows(rows, codes, self.n_classes)
+
     @cached_property
     def labels(self) -> Integers:
         """Class numbers of all rows."""
@@ -356,8 +369,9 @@ def fit_plain(
     """Fit all classifiers on raw rows and per domain; return them and the stacked rows of the sources.
 
     Stacked rows are out of sample. Classifiers that cannot give such probabilities do not take part in
-    the stack; if none can, there are no stacked rows.
+    the stack; if none can, there are no stacked rows. Of very many rows only some are used.
     """
+    sources = sources.thinned(_MOST_ROWS)
     spaces = [(np.concatenate(sources.rows) - table.centre) / table.scale]
     if per_domain:
         spaces.append(np.concatenate(sources.standardised(table)))
