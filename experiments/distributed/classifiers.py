@@ -15,13 +15,13 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from baryflow.estimators.linear import STEPS, LinearClassifier
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from baryflow import OnlineDaDiL
 from baryflow.distributed import connect, fit
 from baryflow.distributed.fitting import Fit
-from baryflow.estimators.linear import STEPS, LinearClassifier
 from experiments.distributed.client import new_model, read
 from experiments.distributed.data import FOLDER, Problem, load, save
 from experiments.distributed.judged import judge

@@ -18,13 +18,13 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from baryflow.estimators.orders import stream_order
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import load_tep, make_domains
 from baryflow.drift import BettingDetector, DriftMonitor, calibrate
 from baryflow.drift.monitor import FALSE_ALARM_EVERY
 from baryflow.drift.ranking import SIGNALS
-from baryflow.estimators.orders import stream_order
 from benchmarks import pages
 
 RESULTS = Path(__file__).parent / "results" / "drift.csv"

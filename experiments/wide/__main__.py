@@ -16,10 +16,10 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from baryflow.estimators.orders import stream_order
 
 from baryflow import OnlineDaDiL
 from baryflow.estimators import sources
-from baryflow.estimators.orders import stream_order
 from benchmarks import pages
 
 RESULTS = Path(__file__).parent / "results" / "wide.csv"
