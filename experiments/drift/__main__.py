@@ -13,18 +13,17 @@ import csv
 import os
 import sys
 import warnings
-from copy import copy
 from functools import cache
 from pathlib import Path
 
 import numpy as np
-from baryflow.estimators.orders import stream_order
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import load_tep, make_domains
 from baryflow.drift import BettingDetector, DriftMonitor, calibrate
 from baryflow.drift.monitor import FALSE_ALARM_EVERY
 from baryflow.drift.ranking import SIGNALS
+from baryflow.estimators._orders import stream_order
 from benchmarks import pages
 
 RESULTS = Path(__file__).parent / "results" / "drift.csv"
@@ -75,7 +74,7 @@ def problem(name, seed, folder, rows):
         rng = np.random.default_rng(seed)
         taught = np.flatnonzero(~mine & (rng.random(len(y)) < 0.5))
         domain = np.where(mine, 0, domain)
-    # Without rehearsals: whom to believe does not matter here.
+    # Not validated: the weights of experts do not matter here.
     model = OnlineDaDiL(validate=False, random_state=0).fit(
         X[taught], y[taught], sample_domain=domain[taught]
     )
@@ -87,7 +86,7 @@ def problem(name, seed, folder, rows):
 
 def flow(model, X):
     """Let rows flow; return the ranks of each signal, a NaN where there is none, from the first on."""
-    twin = copy(model).forget()
+    twin = model.spawn().forget()
     recorders = {name: Recorder() for name in SIGNALS}
     monitor = DriftMonitor(twin, detectors=recorders)
     table = np.full((len(X), len(SIGNALS)), np.nan)

@@ -37,7 +37,7 @@ def test_more_rows_than_memory_are_fit_and_stay_away_from_the_client():
     assert float(large["to_client_part_of_the_set"]) < 0.001
 
 
-@pytest.mark.parametrize("figure", ["flowing", "end", "refined"])
+@pytest.mark.parametrize("figure", ["flowing", "end"])
 def test_it_is_as_good_as_in_memory(figure):
     here = only("memory", how="in memory")
     assert here
