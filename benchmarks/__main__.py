@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from threadpoolctl import threadpool_limits
@@ -9,11 +10,12 @@ from threadpoolctl import threadpool_limits
 from benchmarks import cases, harness
 
 
-def main(names: list[str]) -> int:
-    unknown = set(names) - cases.CASES.keys()
-    if unknown:
-        print(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(cases.CASES)}")
-        return 2
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Time cases in turn.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(cases.CASES)}")
+    names = parser.parse_args(arguments).names
+    if unknown := set(names) - cases.CASES.keys():
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(cases.CASES)}")
     results = []
     with threadpool_limits(1):
         for name in names or cases.CASES:
@@ -31,4 +33,4 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -200,7 +200,7 @@ def block_step(k, bar=1 / 3) -> Result:
 def partial_fit() -> Result:
     """Twenty batches a second: 32 rows of 128 features, 29 classes, 5 sources."""
     data = make_domains(5, N_CLASSES, D, 60, random_state=0)
-    model = OnlineDaDiL(predictor="combined", random_state=0).fit(data.X, data.y, data.domain)
+    model = OnlineDaDiL(random_state=0).fit(data.X, data.y, data.domain)
     batches = data.X_target[: 32 * 50].reshape(50, 32, D)
     for batch in batches[:20]:
         model.partial_fit(batch)

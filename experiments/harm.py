@@ -1,4 +1,4 @@
-"""Streams against the source classifier on the same rows: means, and how many are harmed."""
+"""Streams against not adapting on the same rows: means, and how many are harmed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.mixes import TELLING
 
-#: Points below the source classifier from which a stream counts as harmed.
+#: Points below not adapting from which a stream counts as harmed.
 HARMED = 2.0
 
 
@@ -23,7 +23,7 @@ def grouped(rows, *names):
     """
     found = defaultdict(list)
     for r in rows:
-        if r["source_end"] != "":
+        if r["not_adapting"] != "":
             found[*(r[name] for name in names), int(r["rows"]) >= TELLING].append(r)
     return found
 
@@ -35,8 +35,8 @@ def mean(rows, figure):
 
 
 def gaps(rows, figure):
-    """Return by how many points each stream is above the source classifier on the same rows."""
-    return np.array([100 * (float(r[figure]) - float(r["source_end"])) for r in rows])
+    """Return by how many points each stream is above not adapting on the same rows."""
+    return np.array([100 * (float(r[figure]) - float(r["not_adapting"])) for r in rows])
 
 
 def harmed(rows, figure):
@@ -66,7 +66,7 @@ def _sentence(rows, figure, group, target):
     low = [f"{', '.join(key)} {gap:+.1f}" for key, gap in means.items() if gap < 0]
     targets = [gaps(some, figure).mean() < -HARMED for some in grouped(rows, *group, *target).values()]
     return (
-        f"{len(low)} of {len(means)} means are below the source classifier's on the same rows"
+        f"{len(low)} of {len(means)} means are below not adapting on the same rows"
         f"{' (' + '; '.join(low) + ')' if low else ''}; {sum(targets)} of {len(targets)} targets "
         f"({np.mean(targets):.0%}) and {harmed(rows, figure)} of {len(rows)} single streams are more "
         f"than {HARMED:.0f} points below, worst {gaps(rows, figure).min():+.1f}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,56 +42,60 @@ def calibration_error(proba, right):
 def follow(model, stream, batch, watch=None):
     """Predict each batch, then learn from it; return the figures of the stream and of its end.
 
-    Beside each figure stands that of the source classifier on the same rows. `watch` is called
-    with the model after every batch.
+    Beside each figure stands that of not adapting: what the model predicts before its first target row.
+    `watch` is called with the model after every batch.
     """
-    ours, source, reliability, spent = [], [], [], 0.0
+    not_adapting = model.predict_proba(stream.X)
+    figures = {"rows": len(stream.y)}
+    figures["not_adapting"], figures["not_adapting_held_out"] = stream.accuracies(model.predict)
+    flowing, reliability, spent = [], [], 0.0
     for start in range(0, len(stream.y), batch):
         X = stream.X[start : start + batch]
-        ours.append(model.predict_proba(X))
-        source.append(model._session.knowledge.model.pooled_proba(X))
+        flowing.append(model.predict_proba(X))
         clock = time.perf_counter()
-        model.partial_fit(X)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="column ", category=UserWarning)
+            model.partial_fit(X)
         spent += time.perf_counter() - clock
         reliability.append(float(model.reliability_))
         if watch is not None:
             watch(model)
-    figures = {
-        "rows": len(stream.y),
-        **_along(model.classes_, np.concatenate(ours), np.concatenate(source), stream.y),
+    figures |= _along(model.classes_, np.concatenate(flowing), not_adapting, stream.y)
+    figures["end"], figures["held_out"] = stream.accuracies(model.predict)
+    return figures | {
         "reliability": float(np.mean(reliability)),
         "reliability_first": reliability[0],
-        "decision": model._session.knowledge.decision.summary(),
+        "adapts": bool(model.committee_.adapts),
+        "shift_belief": float(model.label_shift_.belief),
         "seconds_a_batch": spent / len(reliability),
     }
-    figures["end"], figures["held_out"] = stream.accuracies(model.predict)
-    figures["source_end"], figures["source_held_out"] = stream.accuracies(
-        lambda X: model.classes_[model._session.knowledge.model.pooled_proba(X).argmax(axis=1)]
-    )
-    return figures
 
 
-def _along(classes, ours, source, y):
+def _along(classes, ours, not_adapting, y):
     """Return accuracy and calibration while the stream flows, all of it and its outer fifths.
 
-    The error of calibration grows as rows get fewer: for the source classifier the mean of both fifths.
+    The calibration error grows as rows get fewer: for not adapting it is the mean of both fifths.
     """
-    right, source_right = (classes[proba.argmax(axis=1)] == y for proba in (ours, source))
-    fifth = max(1, len(y) // 5)
-    first, last = slice(fifth), slice(-fifth, None)
+    right, right_before = (classes[proba.argmax(axis=1)] == y for proba in (ours, not_adapting))
+    first, last = outer_fifths(y)
     return {
-        "prequential": right.mean(),
-        "source_prequential": source_right.mean(),
+        "flowing": right.mean(),
         "first_fifth": right[first].mean(),
         "last_fifth": right[last].mean(),
-        "source_first_fifth": source_right[first].mean(),
-        "source_last_fifth": source_right[last].mean(),
+        "not_adapting_first_fifth": right_before[first].mean(),
+        "not_adapting_last_fifth": right_before[last].mean(),
         "ece_first": calibration_error(ours[first], right[first]),
         "ece_last": calibration_error(ours[last], right[last]),
-        "ece_source": np.mean(
-            [calibration_error(source[part], source_right[part]) for part in (first, last)]
+        "ece_not_adapting": np.mean(
+            [calibration_error(not_adapting[part], right_before[part]) for part in (first, last)]
         ),
     }
+
+
+def outer_fifths(y):
+    """Return the slices of the first and of the last fifth of a stream."""
+    fifth = max(1, len(y) // 5)
+    return slice(fifth), slice(-fifth, None)
 
 
 def rounded(figures):

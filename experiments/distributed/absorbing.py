@@ -75,7 +75,7 @@ def run(seed, folder):
     problem = Problem(seed=seed)
     X, y, source = problem.rows(SOURCES)
     base = new_model().fit(X, y, sample_domain=source)
-    measure(seed, 0, "before", base.twin)
+    measure(seed, 0, "before", base.spawn)
     for n_rows, n_files in TARGETS:
         path, rows = write_target(problem, folder, n_rows, n_files)
         measure(seed, n_rows, "stream", partial(stream, base, rows))

@@ -21,23 +21,25 @@ from scipy.special import log_softmax
 from baryflow import OnlineDaDiL
 from baryflow.distributed import connect, fit
 from baryflow.distributed.fitting import Fit
-from baryflow.estimators.linear import STEPS, LinearClassifier
+from baryflow.estimators._classifiers import Linear
 from experiments.distributed.client import new_model, read
 from experiments.distributed.data import FOLDER, Problem, load, save
 from experiments.distributed.judged import judge
 
 SAMPLES, SEEDS, ROWS, COLUMNS = (5_000, 20_000, 50_000, 200_000), (0, 1, 2), 400_000, 32
+#: As in the library: inverse strength of the penalty, and iterations.
+C, STEPS = 0.1, 100
 
 
 class ExactFit:
-    """Multinomial logistic regression of all rows, by tasks: as ``LinearClassifier.fit`` has it."""
+    """Multinomial logistic regression of all rows, by tasks: as ``fit_linear`` has it."""
 
     def __init__(self, client, parts, roll, own):
         self.client, self.parts, self.roll, self.own = client, parts, roll, own
         self.looks = 0
 
     def loss(self, flat):
-        """Return loss and gradient of all rows: the mean, with C = 1."""
+        """Return loss and gradient of all rows: the mean, with the strength of the library's."""
         self.looks += 1
         task = partial(_sum_piece, self.parts.reader, self.roll, self.own)
         futures = self.client.map(task, self.parts.pieces, coefficients=flat, pure=False)
@@ -45,8 +47,8 @@ class ExactFit:
         n = self.roll.table.counts.sum()
         table = flat.reshape(-1, self.roll.table.n_classes)
         held = np.vstack([table[:-1], np.zeros((1, table.shape[1]))])  # intercepts are free
-        value = sum(one for one, _ in found) + 0.5 * np.square(held).sum()
-        return value / n, (sum(one for _, one in found) + held).ravel() / n
+        value = sum(one for one, _ in found) + 0.5 / C * np.square(held).sum()
+        return value / n, (sum(one for _, one in found) + held / C).ravel() / n
 
     def fit(self):
         d, n_classes = self.roll.table.means.shape[2], self.roll.table.n_classes
@@ -54,7 +56,7 @@ class ExactFit:
         start = np.zeros((d + 1) * n_classes)
         found = minimize(self.loss, start, jac=True, method="L-BFGS-B", options=options)
         table = found.x.reshape(-1, n_classes)
-        return LinearClassifier(table[:-1], table[-1])
+        return Linear(table[:-1], table[-1])
 
 
 def _sum_piece(reader, roll, own, piece, coefficients):
@@ -78,18 +80,21 @@ def _sum_piece(reader, roll, own, piece, coefficients):
     return value, gradient
 
 
+def new_linear():
+    return new_model().set_params(classifier="linear")
+
+
 def fit_exactly(client, parts, content):
     """Return a model like the given one, with exact classifiers, and what they took."""
     began = time.perf_counter()
-    roll = Fit(new_model(), parts, client=client).count()[1]
+    roll = Fit(new_linear(), parts, client=client).count()[1]
     fits = [ExactFit(client, parts, roll, own) for own in (False, True)]
     pooled, own = (one.fit() for one in fits)
     seconds = time.perf_counter() - began
     model = OnlineDaDiL.from_bytes(content)
-    learned = model._session.knowledge
-    classifiers = replace(learned.model.classifiers, pooled=pooled, own=own)
-    learned = replace(learned, model=replace(learned.model, classifiers=classifiers))
-    model = new_model().adopt(learned, roll.classes, roll.sources, parts.columns)
+    knowledge = model.session.knowledge
+    knowledge = replace(knowledge, plain=replace(knowledge.plain, raw=[pooled], per_domain=[own]))
+    model = new_linear().adopt(knowledge, roll.classes, roll.sources, parts.columns)
     return model.to_bytes(), seconds, sum(one.looks for one in fits)
 
 
@@ -111,11 +116,11 @@ def main(arguments=None):
             for n in SAMPLES:
                 if (seed, f"sample {n}") not in done:
                     began = time.perf_counter()
-                    model = fit(new_model(), parts, sample_rows=n, client=client)
+                    model = fit(new_linear(), parts, sample_rows=n, client=client)
                     # Of the whole model: the rest of it takes as long whatever the classifiers are.
                     keep(f"sample {n}", model.to_bytes(), time.perf_counter() - began, 3)
             if (seed, "exact") not in done:
-                model = fit(new_model(), parts, sample_rows=50_000, client=client)
+                model = fit(new_linear(), parts, sample_rows=50_000, client=client)
                 keep("exact", *fit_exactly(client, parts, model.to_bytes()))
     return 0
 

@@ -30,7 +30,8 @@ from baryflow.distributed.passes import (
     merge_second,
     sum_up,
 )
-from baryflow.estimators.sources import Outlook
+from baryflow.estimators._leave_one_out import MOST_FOLDS
+from baryflow.estimators._sources import Outlook
 from experiments.distributed.client import read
 from experiments.distributed.data import FOLDER, Problem, save
 from experiments.distributed.watched import Watched
@@ -40,7 +41,7 @@ SIZES, COLUMNS, CLASSES, SOURCES = (250_000, 1_000_000, 4_000_000), 64, 29, 6
 SAMPLE, WIDTH, PIECE = 50_000, 8, 32 << 20
 #: Learning that is done beside the third look; all else comes after it, or before.
 BESIDE = (
-    "start", "mix", "fit_pooled", "fit_own", "cast", "choose", "decide", "learn_play", "perform",
+    "start", "mix", "fit_plain", "make_folds", "fit_fold", "learn_raw", "run_fold", "collect",
 )  # fmt: skip
 BEYOND = (1_000_000_000, 100)
 
@@ -59,7 +60,7 @@ class Costs:
         """Return the seconds of a fit.
 
         Looks are shared by all workers, a piece at a time; merges run along, but for the last of every
-        level. Beside the third look the classifiers are learned and sources play targets: that takes as
+        level. Beside the third look the classifiers are learned and sources are left out: that takes as
         long as its longest chain, or all of it, shared. What is left is done by one worker.
         """
         per_piece = {name: rate * rows / pieces for name, rate in self.row.items()}
@@ -71,11 +72,12 @@ class Costs:
             merging = self.merge[name] * (levels + merges / workers)
             return max(rounds * per_piece[name] + merging, scheduling)
 
-        turns = math.ceil(SOURCES / workers) / SOURCES
-        rehearsal = sum(self.learning[name] for name in ("cast", "choose", "decide"))
-        rehearsal += turns * sum(self.learning[name] for name in ("learn_play", "perform"))
+        folds = min(SOURCES, MOST_FOLDS)
+        turns = math.ceil(folds / workers) / folds
+        leave_one_out = sum(self.learning[name] for name in ("make_folds", "learn_raw", "collect"))
+        leave_one_out += turns * sum(self.learning[name] for name in ("fit_fold", "run_fold"))
         mixtures = self.learning["start"] + look("third") + self.learning["mix"]
-        chains = (mixtures, self.learning["fit_pooled"], self.learning["fit_own"], rehearsal)
+        chains = (mixtures, self.learning["fit_plain"], leave_one_out)
         beside = sum(self.learning[name] for name in BESIDE)
         shared = (beside + pieces * per_piece["third"]) / workers
         last = sum(self.learning.values()) - beside
@@ -104,7 +106,7 @@ def rates(folder, columns):
     roll = Roll.of(merge_censuses(census))
     again = partial(look_again, parts.reader, roll=roll, n_rows=SAMPLE, seed=0)
     second = merge_second([again(one) for one in parts.pieces])
-    outlook = Outlook.of(roll.table, complete_scatter(second.scatter, roll.table), view=True)
+    outlook = Outlook.of(roll.table, complete_scatter(second.scatter, roll.table), paper=False)
     start = _some_mixtures(len(outlook.unit))
     took = {
         "census": clock(lambda: take_census(parts.reader, piece, columns)),

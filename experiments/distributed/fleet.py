@@ -3,7 +3,7 @@
 ``python -m experiments.distributed.fleet`` follows 2,000 targets of 20 batches of 32 rows, each target a
 Parquet file of its own:
 
-- in a plain loop in one process: read the file, ``twin()``, for each batch ``predict_proba`` and
+- in a plain loop in one process: read the file, ``spawn()``, for each batch ``predict_proba`` and
   ``novelty``, then ``partial_fit``; write the predictions as Parquet, with the same columns. No state is
   kept, nothing is brought to the disk for sure. The line "only computing" is the same loop without the
   time that reading and writing took;

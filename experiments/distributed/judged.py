@@ -20,14 +20,13 @@ def judge(content, problem):
     X, y = problem.target(2 * FLOWING)
     stream = Stream(X[:FLOWING], y[:FLOWING], X[FLOWING:], y[FLOWING:])
     found = follow(model, stream, BATCH)
-    refined = model.predict_proba(stream.X_held)
+    proba = model.predict_proba(stream.X_held)
     return {
-        "before": found["source_held_out"],
-        "flowing": found["prequential"],
+        "before": found["not_adapting_held_out"],
+        "flowing": found["flowing"],
         "end": found["held_out"],
-        "refined": float((model.classes_[refined.argmax(axis=1)] == stream.y_held).mean()),
         "nll_sources": nll,
-        "nll_target": float(-np.log(refined[np.arange(len(refined)), stream.y_held]).mean()),
+        "nll_target": float(-np.log(proba[np.arange(len(proba)), stream.y_held]).mean()),
     }
 
 

@@ -19,7 +19,7 @@ from baryflow.core.em import Reference, distinct_rows, fit_rows
 from baryflow.core.mixture import Mixture
 from baryflow.core.reduction import reduce_components
 from baryflow.datasets import make_domains
-from baryflow.estimators.atoms import mix_class
+from baryflow.estimators._sources import mix_class
 from experiments.distributed.data import save
 
 SEEDS, N_PER_CLASS, KEPT, WIDTH = (0, 1, 2), 4000, 2, 8

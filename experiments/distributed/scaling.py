@@ -19,8 +19,8 @@ STAGES = {
     "census": ("census", "merge-census"),
     "second": ("second", "merge-second"),
     "third": ("third", "merge-third", "start"),
-    "classifiers": ("fit_pooled", "fit_own"),
-    "rehearsal": ("cast", "learn_play", "choose", "perform", "decide"),
+    "classifiers": ("fit_plain",),
+    "leave_one_out": ("make_folds", "fit_fold", "learn_raw", "run_fold", "collect"),
     "novelty": ("finish",),
 }
 

@@ -13,7 +13,6 @@ import csv
 import os
 import sys
 import warnings
-from copy import copy
 from functools import cache
 from pathlib import Path
 
@@ -75,7 +74,7 @@ def problem(name, seed, folder, rows):
         rng = np.random.default_rng(seed)
         taught = np.flatnonzero(~mine & (rng.random(len(y)) < 0.5))
         domain = np.where(mine, 0, domain)
-    # Without rehearsals: whom to believe does not matter here.
+    # Not validated: the weights of experts do not matter here.
     model = OnlineDaDiL(validate=False, random_state=0).fit(
         X[taught], y[taught], sample_domain=domain[taught]
     )
@@ -87,7 +86,7 @@ def problem(name, seed, folder, rows):
 
 def flow(model, X):
     """Let rows flow; return the ranks of each signal, a NaN where there is none, from the first on."""
-    twin = copy(model).forget()
+    twin = model.spawn().forget()
     recorders = {name: Recorder() for name in SIGNALS}
     monitor = DriftMonitor(twin, detectors=recorders)
     table = np.full((len(X), len(SIGNALS)), np.nan)

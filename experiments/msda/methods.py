@@ -1,12 +1,12 @@
-"""The methods: each takes a problem and yields (method, order, {figure: value})."""
+"""The methods: each takes a problem and streams of it, and yields rows of the table."""
 
 from __future__ import annotations
 
-import copy
 import sys
 import time
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -15,6 +15,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from baryflow import DaDiL, MixtureClassifier, OnlineDaDiL
 from experiments import mixes
+from experiments.msda.plain import PlainClassifiers, standardise
 from experiments.msda.problems import flow
 from experiments.scores import accuracy, follow
 
@@ -23,24 +24,121 @@ BATCH = 32
 MIX_SEEDS = 2
 OT_ROWS = 2000
 
-#: Each piece switched off by itself; "combined" keeps the decision out of the comparison.
-ABLATIONS = {
-    "everything on": {},
-    "no view": {"view": False},
-    "no proportions": {"proportions": False},
-    "no votes": {"votes": False},
-    "map only": {"predictor": "map"},
-    "plan only": {"predictor": "plan"},
-    "source only": {"predictor": "source"},
-    "no restart": {"warm_start": True},
-    "one component a class": {"components_per_class": 1},
+#: Ours by name on the command line: name in the tables, and parameters.
+OURS = {
+    "ours": ("ours", {}),
+    "no-label-shift": ("ours, no label shift", {"label_shift": False}),
+    "linear": ("ours, linear", {"classifier": "linear"}),
+    "paper": ("paper", {"method": "paper"}),
 }
+PICKED = "plain classifier, picked"
 
 
-def standardise(X, like=None):
-    like = X if like is None else like
-    spread = like.std(axis=0)
-    return (X - like.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+def streams_of(part, which, split, seeds):
+    """Yield (mix, order, seed) of the streams on which a part is run; offline there is no order."""
+    if part in OFFLINE:
+        yield "as is", "", split
+    elif part == "glitches":
+        if which == "make_domains" and split < 4:
+            yield from (("as is", "shuffled", seed) for seed in seeds[:MIX_SEEDS])
+    elif part == "prior":
+        if which == "make_domains":
+            yield from (("50 %", order, s) for order in mixes.MIX_ORDERS for s in seeds[:MIX_SEEDS])
+    else:
+        often = part in ("ours", "plain")
+        for order in mixes.ORDERS:
+            yield from (("as is", order, seed) for seed in (seeds if often else seeds[:1]))
+        for mix in mixes.MIXES[1:] if part != "paper" else ():
+            for order in mixes.MIX_ORDERS:
+                yield from ((mix, order, s) for s in seeds[: MIX_SEEDS if often else 1])
+
+
+def run(part, p, mix, order, seed, split, known):
+    """Yield (method, figures) of one part on one stream; `known` keeps what the sources taught."""
+    if part in OFFLINE:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            for name, figures in OFFLINE[part](p, split):
+                yield name, {"rows": len(p.y)} | figures
+        return
+    rows = flow(p, mix, order, seed)
+    if len(rows) < mixes.FEWEST:
+        words = f"{p.set} {p.target}: {mix}, {order}, seed {seed}: {len(rows)} rows, skipped"
+        print(words, file=sys.stderr)
+    elif part == "plain":
+        yield from plain(p, p.stream(rows), known)
+    elif part == "glitches":
+        yield from glitches(p, p.stream(rows), split, known)
+    elif part == "prior":
+        yield from priors(p, p.stream(rows), split)
+    else:
+        name, options = OURS[part]
+        p = on_one_scale(p) if part == "paper" else p
+        yield name, online(p, p.stream(rows), partial(ours, split, **options), known)
+
+
+def ours(seed, **options):
+    return OnlineDaDiL(random_state=seed, **options)
+
+
+def online(p, stream, make, known):
+    """Let a stream flow past a model that has learned the sources, unless they are known, now."""
+    if p.draw not in known:
+        start = time.perf_counter()
+        known[p.draw] = make().fit(*p.pooled()), time.perf_counter() - start
+    model, seconds = known[p.draw]
+    return follow(model.spawn(), stream, BATCH) | {"seconds": seconds}
+
+
+def plain(p, stream, known):
+    """Every plain classifier, and the one that leave-one-source-out picks, on the same rows."""
+    if p.draw not in known:
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            known[p.draw] = PlainClassifiers(p.Xs, p.ys), time.perf_counter() - start
+    classifiers, seconds = known[p.draw]
+    for member, figures in classifiers.stream(stream, BATCH):
+        name = ", ".join(member)
+        yield f"plain: {name}", figures
+        if member == classifiers.picked:
+            yield PICKED, figures | {"detail": name, "seconds": seconds}
+
+
+def glitches(p, stream, seed, known):
+    """Sensors that glitch, and one that is constant in the sources and a little off in the target."""
+    make = partial(ours, seed)
+    yield "glitches: none", online(p, stream, make, known)
+    yield "glitches: eight cells", online(p, with_spikes(stream), make, known)
+    X, held = (append_column(A, 0.1 + 1e-9) for A in (stream.X, stream.X_held))
+    constant = replace(stream, X=X, X_held=held)
+    yield "glitches: constant column", online(with_constant_column(p, seed), constant, make, known)
+
+
+def priors(p, stream, seed):
+    """What it is worth to know that one class has half of the rows."""
+    common = int(np.bincount(stream.y).argmax())
+    for name, prior in (("prior: none", None), ("prior: one half", {common: 0.5})):
+        yield name, online(p, stream, partial(ours, seed, class_prior=prior), {})
+
+
+def with_spikes(stream, n_cells=8, size=1e4):
+    """Set one cell in each of eight columns to a huge value, spread over the stream."""
+    X = stream.X.copy()
+    at = ((np.arange(n_cells) + 0.5) / n_cells * len(X)).astype(int)
+    X[at, np.arange(n_cells) % X.shape[1]] = size
+    return replace(stream, X=X)
+
+
+def with_constant_column(p, seed):
+    """Append a column to the sources that is 0.1 up to rounding; that of the target is 1e-9 more."""
+    rng = np.random.default_rng(seed)
+    Xs = [append_column(X, 0.1 * (1 + 1e-16 * rng.standard_normal(len(X)))) for X in p.Xs]
+    return replace(p, Xs=Xs, draw="constant column")
+
+
+def append_column(X, values):
+    return np.column_stack([X, np.broadcast_to(values, len(X))])
 
 
 def on_one_scale(p):
@@ -58,7 +156,7 @@ def simple_rivals(p, seed):
     X, y, _ = p.pooled()
 
     def row(method, predict, start):
-        return method, "", {
+        return method, {
             "offline": accuracy(predict(p.X), p.y),
             "held_out": accuracy(predict(p.X_held), p.y_held),
             "seconds": time.perf_counter() - start,
@@ -83,7 +181,7 @@ def simple_rivals(p, seed):
     found = cross_val_predict(LogisticRegression(), standardise(whole)[~few], labels[~few], cv=folds)
     score = accuracy(found, labels[~few])
     seconds = time.perf_counter() - start
-    yield "target-trained LR", "", {"offline": score, "held_out": score, "seconds": seconds}
+    yield "target-trained LR", {"offline": score, "held_out": score, "seconds": seconds}
 
 
 def _optimal_transport(p, X, y, seed):
@@ -123,22 +221,22 @@ def skada_rivals(p, seed):
             found = model.predict(standardise(p.X, X), sample_domain=target)
             held = model.predict(standardise(p.X_held, X), sample_domain=target[: len(p.X_held)])
         except (ValueError, FloatingPointError) as error:
-            yield name, "", {"decision": f"failed: {type(error).__name__}"}
+            yield name, {"detail": f"failed: {type(error).__name__}"}
             continue
-        yield name, "", {
+        yield name, {
             "offline": accuracy(found, p.y),
             "held_out": accuracy(held, p.y_held),
             "seconds": time.perf_counter() - start,
         }  # fmt: skip
 
 
-def offline(p, seed, **options):
+def offline(p, seed):
     """Adapt to the rows of the stream, and once more to all target rows, as is usual offline."""
     X, y, names = p.pooled()
     whole, truth = np.concatenate([p.X, p.X_held]), np.concatenate([p.y, p.y_held])
     for name, target, labels in (("DaDiL", p.X, p.y), ("DaDiL, all target rows", whole, truth)):
         start = time.perf_counter()
-        model = DaDiL(random_state=seed, **options).fit(
+        model = DaDiL(random_state=seed).fit(
             np.concatenate([X, target]),
             np.concatenate([y, np.zeros(len(target), dtype=y.dtype)]),
             np.concatenate([names, np.full(len(target), -1)]),
@@ -147,136 +245,14 @@ def offline(p, seed, **options):
             "rows": len(target),
             "offline": accuracy(model.predict(target), labels),
             "seconds": time.perf_counter() - start,
-            "decision": model._session.knowledge.decision.summary(),
+            "adapts": bool(model.committee_.adapts),
+            "shift_belief": float(model.label_shift_.belief),
         }
         if target is p.X:
             figures["held_out"] = accuracy(model.predict(p.X_held), p.y_held)
-        yield name, "", figures
+        yield name, figures
 
 
-def online(p, mix, seeds, name, make, known=None, orders=mixes.ORDERS, damage=lambda stream: stream):
-    """Learn the sources, unless they are known, then stream the target in every order and seed."""
-    known = {} if known is None else known
-    for order in orders:
-        for seed in seeds:
-            rows = flow(p, mix, order, seed)
-            if len(rows) < mixes.FEWEST:
-                words = f"{p.set} {p.target}: {mix}, {order}, seed {seed}: {len(rows)} rows, skipped"
-                print(words, file=sys.stderr)
-                continue
-            if p.draw not in known:
-                known[p.draw] = _learn(p, make())
-            model, seconds = known[p.draw]
-            figures = _stream(damage(p.stream(rows)), copy.deepcopy(model))
-            yield seed, name, order, figures | {"seconds": seconds}
-
-
-def _learn(p, model):
-    start = time.perf_counter()
-    return model.fit(*p.pooled()), time.perf_counter() - start
-
-
-def _stream(stream, model):
-    figures = follow(model, stream, BATCH)
-    model
-    figures["refined"], figures["held_out_refined"] = stream.accuracies(model.predict)
-    return figures
-
-
-def ablations(p, seed, stream_seeds):
-    for name, options in ABLATIONS.items():
-        # Without rehearsals: no decision interferes.
-        settings = {"predictor": "combined", "rehearse": False} | options
-
-        def make(settings=settings):
-            return OnlineDaDiL(random_state=seed, **settings)
-
-        yield from online(
-            p, "as is", stream_seeds[:1], f"ablation: {name}", make, orders=mixes.MIX_ORDERS
-        )
-
-
-def spikes(p, seed, stream_seeds):
-    """Sensors that glitch, and one that is constant in the sources and a little off in the target."""
-    known = {}
-    for name, problem, damage in (
-        ("spikes: none", p, lambda stream: stream),
-        ("spikes: eight cells", p, with_spikes),
-        ("spikes: constant column", with_constant_column(p, seed), lambda stream: stream),
-    ):
-        with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", message="column ", category=UserWarning
-            )  # that is the point
-            yield from online(
-                problem, "as is", stream_seeds[:MIX_SEEDS], name, lambda: OnlineDaDiL(random_state=seed),
-                known, ("shuffled",), damage,
-            )  # fmt: skip
-
-
-def with_spikes(stream, n_cells=8, size=1e4):
-    """Set one cell in each of eight columns to a huge value, spread over the stream."""
-    X = stream.X.copy()
-    at = ((np.arange(n_cells) + 0.5) / n_cells * len(X)).astype(int)
-    X[at, np.arange(n_cells) % X.shape[1]] = size
-    return replace(stream, X=X)
-
-
-def with_constant_column(p, seed):
-    """Append a column that is 0.1 up to rounding in the sources, and 1e-9 more in the target."""
-    rng = np.random.default_rng(seed)
-
-    def append(X, column):
-        return np.column_stack([X, column])
-
-    return replace(
-        p,
-        Xs=[append(X, 0.1 * (1 + 1e-16 * rng.standard_normal(len(X)))) for X in p.Xs],
-        X=append(p.X, np.full(len(p.X), 0.1 + 1e-9)),
-        X_held=append(p.X_held, np.full(len(p.X_held), 0.1 + 1e-9)),
-        draw="constant column",
-    )
-
-
-def priors(p, mix, seed, stream_seeds):
-    """What it is worth to be told that one class has half of the rows."""
-    known = {}
-    for one in stream_seeds[:MIX_SEEDS]:
-        common = int(np.bincount(p.y[flow(p, mix, "shuffled", one)]).argmax())
-        for name, options, learned in (
-            ("prior: none", {}, known),
-            ("prior: one half", {"class_prior": {common: 0.5}}, {}),
-        ):
-
-            def make(options=options):
-                return OnlineDaDiL(random_state=seed, **options)
-
-            yield from online(p, mix, [one], name, make, learned, mixes.MIX_ORDERS)
-
-
-def everything(p, mix, seed, stream_seeds, part, known):
-    """Yield (seed, method, order, figures) for one problem, one mix and one part of the table.
-
-    `known` keeps what part "online" has learned of the sources from one mix to the next.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        whole = {"rivals": simple_rivals, "skada": skada_rivals, "offline": offline}
-        if part in whole:
-            for name, order, figures in whole[part](p, seed):
-                yield seed, name, order, {"rows": len(p.y)} | figures
-        elif part == "online":
-            as_is = mix == "as is"
-            seeds = stream_seeds if as_is else stream_seeds[:MIX_SEEDS]
-            orders = mixes.ORDERS if as_is else mixes.MIX_ORDERS
-            make = lambda: OnlineDaDiL(random_state=seed)  # noqa: E731 - called only where not yet known
-            yield from online(p, mix, seeds, "OnlineDaDiL", make, known, orders)
-        elif part == "paper":
-            make = lambda: OnlineDaDiL.paper(random_state=seed)  # noqa: E731 - as above
-            yield from online(on_one_scale(p), mix, stream_seeds[:1], "paper", make)
-        elif part == "spikes":
-            yield from spikes(p, seed, stream_seeds)
-        elif part == "prior":
-            yield from priors(p, mix, seed, stream_seeds)
-        else:
-            yield from ablations(p, seed, stream_seeds)
+#: Parts that see the whole target at once.
+OFFLINE = {"offline": offline, "rivals": simple_rivals, "skada": skada_rivals}
+PARTS = (*OURS, "plain", *OFFLINE, "glitches", "prior")

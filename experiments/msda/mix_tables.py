@@ -6,15 +6,16 @@ import numpy as np
 
 from experiments import harm
 from experiments.mixes import MIXES
+from experiments.msda.methods import PICKED
 from experiments.msda.problems import SETS
 
-FIGURES = (("end", "At the end of the stream"), ("refined", "Refined"))
-HEAD = ("source classifier", "while it flows", "end", "refined")
-COLUMNS = ("source_end", "prequential", "end", "refined")
+FIGURES = (("flowing", "While the stream flows"), ("end", "At the end of the stream"))
+HEAD = ("not adapting", "while it flows", "end")
+COLUMNS = ("not_adapting", "flowing", "end")
 
 
 def _streams(rows, **where):
-    return harm.matching(rows, part="online", method="OnlineDaDiL", **where)
+    return harm.matching(rows, method="ours", **where)
 
 
 def _table(head, lines, text=1):
@@ -26,19 +27,29 @@ def _table(head, lines, text=1):
 
 
 def mixes_table(rows, order):
-    """One line a set and mix: the source classifier and OnlineDaDiL on the same rows."""
+    """One line a set and mix: not adapting, the picked classifier and OnlineDaDiL on the same rows."""
     found = harm.grouped(_streams(rows, order=order), "set", "mix")
+    picked = {_stream(r): r for r in harm.matching(rows, method=PICKED, order=order)}
     lines = []
     for key in [(s, mix, tells) for s in SETS for mix in MIXES for tells in (True, False)]:
         several = found.get(key)
         if several:
             size = int(np.median([int(r["rows"]) for r in several]))
-            counts = [str(harm.harmed(several, figure)) for figure, _ in FIGURES]
+            rivals = [picked[_stream(r)] for r in several if _stream(r) in picked]
+            rival = f"{harm.mean(rivals, 'end'):.1f}" if len(rivals) == len(several) else "–"
             numbers = [f"{harm.mean(several, column):.1f}" for column in COLUMNS]
-            name = key[1] + harm.size_words(key[2])
-            lines.append((key[0], name, str(size), *numbers, *counts, str(len(several))))
-    head = ("set", "mix", "rows", *HEAD, "harmed: end", "refined", "of streams")
+            name, counts = (
+                key[1] + harm.size_words(key[2]),
+                f"{harm.harmed(several, 'end')} of {len(several)}",
+            )
+            lines.append((key[0], name, str(size), rival, *numbers, counts))
+    head = ("set", "mix", "rows", "picked classifier", *HEAD, "harmed")
     return _table(head, lines, text=2)
+
+
+def _stream(row):
+    """Return what tells a stream apart from others."""
+    return tuple(row[name] for name in ("set", "target", "split", "mix", "order", "seed"))
 
 
 def harm_words(rows):
@@ -47,7 +58,7 @@ def harm_words(rows):
 
 
 def calibration_table(rows):
-    """Expected calibration error of the first and the last fifth, and that of the source classifier."""
+    """Expected calibration error of the first and the last fifth, and that of not adapting."""
     kinds = [(order, other) for other in (False, True) for order in ("shuffled", "class")]
     lines = []
     for s in SETS:
@@ -59,27 +70,27 @@ def calibration_table(rows):
                 if key[-1] and (key[0] != "as is") == other
                 for r in some
             ]
-            first, last, source = (
-                f"{harm.mean(several, f'ece_{name}'):.1f}" for name in ("first", "last", "source")
+            first, last, before = (
+                f"{harm.mean(several, f'ece_{name}'):.1f}" for name in ("first", "last", "not_adapting")
             )
-            cells.append(f"{first} → {last} ({source})" if several else "–")
+            cells.append(f"{first} → {last} ({before})" if several else "–")
         if any(cell != "–" for cell in cells):
             lines.append((s, *cells))
     names = [f"{'other mixes' if other else 'as is'}, {order}" for order, other in kinds]
     return _table(("set", *names), lines)
 
 
-def spikes_table(rows):
+def glitches_table(rows):
     """One line a kind of damage: accuracy on each problem, and the mean."""
-    rows = harm.matching(rows, part="spikes")
+    rows = harm.matching(rows, part="glitches")
     targets = sorted({r["target"] for r in rows})
     lines = []
     for method, words in (
-        ("spikes: none", "as they are"),
-        ("spikes: eight cells", "eight cells at 10,000"),
-        ("spikes: constant column", "a constant column"),
+        ("glitches: none", "as they are"),
+        ("glitches: eight cells", "eight cells at 10,000"),
+        ("glitches: constant column", "a constant column"),
     ):
-        for column, name in (("source_end", HEAD[0]), ("end", "end"), ("refined", "refined")):
+        for column, name in (("not_adapting", HEAD[0]), ("end", "end")):
             found = [
                 harm.mean(harm.matching(rows, method=method, target=target), column)
                 for target in targets
@@ -90,10 +101,10 @@ def spikes_table(rows):
 
 
 def prior_table(rows):
-    """Half of the rows in one class, and whether the model was told so."""
+    """Half of the rows in one class, and whether the model knows."""
     lines = []
     for order in ("shuffled", "class"):
-        for method, words in (("prior: none", "not told"), ("prior: one half", "`class_prior`")):
+        for method, words in (("prior: none", "not known"), ("prior: one half", "`class_prior`")):
             several = harm.matching(rows, part="prior", order=order, method=method)
             if several:
                 numbers = [f"{harm.mean(several, column):.1f}" for column in COLUMNS]

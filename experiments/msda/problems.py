@@ -17,7 +17,9 @@ from baryflow.datasets import make_domains
 from experiments import mixes
 from experiments.scores import Stream
 
-SETS = ("make_domains", "affine", "cstr7", "gas_drift8", "mgr")
+SETS = ("make_domains", "affine", "cstr7", "gas_drift8", "mgr", "digits4", "cwru4")
+#: Splits of each set, or problems of the synthetic ones.
+SPLITS = dict.fromkeys(SETS, (0,)) | {"make_domains": tuple(range(8)), "affine": (0, 1, 2)}
 HELD_OUT = 0.2
 #: Rows of each class in the synthetic sources, and in targets from which another mix is drawn.
 FEW, MANY = 100, 400

@@ -24,13 +24,12 @@ from experiments.tep import figures, methods, problems, tables
 
 RESULTS = Path(__file__).parent / "results"
 KEY = ("encoder", "target", "fold", "part", "mix")
-#: ``end`` and ``held_out`` are on the rows kept back, before and after refinement; ``stream_end``,
-#: ``stream_refined`` and ``source_end`` on the stream's own.
+#: ``held_out`` and ``not_adapting_held_out`` are on the rows kept back, the others on the stream's own.
 FIELDS = (
-    *KEY, "method", "order", "batch", "rows", "held_out", "source_held_out", "prequential",
-    "source_prequential", "first_fifth", "last_fifth", "source_first_fifth", "source_last_fifth", "end",
-    "stream_end", "stream_refined", "source_end", "ece_first", "ece_last", "ece_source", "reliability",
-    "reliability_first", "decision", "resemblance", "seconds", "seconds_a_batch",
+    *KEY, "method", "order", "batch", "rows", "held_out", "not_adapting_held_out", "not_adapting",
+    "flowing", "end", "first_fifth", "last_fifth", "not_adapting_first_fifth",
+    "not_adapting_last_fifth", "ece_first", "ece_last", "ece_not_adapting", "reliability",
+    "reliability_first", "adapts", "shift_belief", "resemblance", "seconds", "seconds_a_batch",
 )  # fmt: skip
 CURVE_FIELDS = (*KEY, "method", "step", "phase", "loss", "accuracy")
 CONFUSION_FIELDS = (*KEY, "true", "found", "count")

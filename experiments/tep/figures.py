@@ -84,9 +84,7 @@ def along_the_stream(rows, curves, target):
         )
         if offline.size:
             _band(left, offline_steps, offline, OFFLINE, "offline")
-        left.set(
-            xlabel="iteration (a batch of 32, then refinement)", ylabel="MW₂² target, reconstruction"
-        )
+        left.set(xlabel="batch of 32", ylabel="MW₂² target, reconstruction")
         left.set_yscale("log")
         left.set_title(f"(a) reconstruction loss — {NAMES[name]}", fontsize=9, loc="left")
         mean = _band(right, steps, 100 * accuracy, ONLINE, "online")
@@ -103,9 +101,7 @@ def along_the_stream(rows, curves, target):
                 level, spread = folds.mean(), 2 * folds.std()
                 right.axhline(level, color=color, lw=1.2, ls="--", label=label)
                 right.axhspan(level - spread, level + spread, color=color, alpha=0.08, lw=0)
-        right.set(
-            xlabel="iteration (a batch of 32, then refinement)", ylabel="accuracy on rows kept back, %"
-        )
+        right.set(xlabel="batch of 32", ylabel="accuracy on rows kept back, %")
         right.set_title(f"(b) accuracy — {NAMES[name]}", fontsize=9, loc="left")
         for one in (left, right):
             one.axvline(steps[end - 1], color="0.8", lw=0.8, zorder=0)
@@ -121,8 +117,8 @@ def six_targets(rows):
     methods = (
         ("source-only LR", "source-only LR", "held_out", SOURCE),
         ("per-domain standardisation + LR", "per-domain standardisation + LR", "held_out", "#c9a227"),
-        ("paper's configuration, offline", "paper: offline", "held_out", "#7a4b94"),
-        ("OnlineDaDiL, refined", "ours: online", "held_out", ONLINE),
+        ("paper's configuration", "paper: online", "held_out", "#7a4b94"),
+        ("OnlineDaDiL", "ours: online", "held_out", ONLINE),
         ("target-trained LR", "target-trained LR", "held_out", BOUND),
     )
     figure, [[axes]] = _new(1, 1, 8.6, 3.6)
@@ -145,7 +141,7 @@ def six_targets(rows):
 
 
 def taken_for(confusion):
-    """Confusion matrices of OnlineDaDiL after refinement, rows in percent."""
+    """Confusion matrices of OnlineDaDiL at the end of the stream, rows in percent."""
     figure, axes = _new(2, 3, 9.6, 6.6)
     shown = None
     for one, target in zip(axes.ravel(), tables.TARGETS, strict=True):

@@ -9,7 +9,6 @@ kept back, the rest flows past in shuffled batches of 32; accuracy is on what is
 from __future__ import annotations
 
 import argparse
-import copy
 import sys
 import warnings
 from pathlib import Path
@@ -25,7 +24,7 @@ from baryflow.features.statistics import describe
 from baryflow.tep.encoders import light as light_encoder
 from baryflow.tep.encoders.encoding import _load
 from baryflow.tep.signals import read_commissioning, read_signals
-from experiments.tep.methods import BATCHES, REFINE_STEPS
+from experiments.tep.methods import BATCHES
 from experiments.tep.problems import FOLDS
 
 MODES = range(1, 7)
@@ -37,7 +36,7 @@ def main(arguments=None):
     parser.add_argument("--runs", type=int, required=True)
     parser.add_argument("--targets", type=int, nargs="*", default=MODES)
     parser.add_argument("--kinds", nargs="*", choices=MAKERS, default=("light", "general"))
-    parser.add_argument("--out", type=Path, help="CSV file: runs, target, kind, source, refined")
+    parser.add_argument("--out", type=Path, help="CSV file: runs, target, kind, source, end")
     options = parser.parse_args(arguments)
     makers = {kind: MAKERS[kind](options.signals, options.runs) for kind in options.kinds}
     found = {kind: [] for kind in makers}
@@ -109,7 +108,7 @@ MAKERS = {"light": light, "general": general, "general-network": general_network
 
 
 def scores(X, y, domain, run, target):
-    """Return accuracies on rows kept back: of a source-only regression, and of OnlineDaDiL, refined."""
+    """Return accuracies on rows kept back: of a source-only regression, and of OnlineDaDiL."""
     known, rows = domain != target, []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -120,10 +119,9 @@ def scores(X, y, domain, run, target):
             held = ~known & (run % folds == fold)
             flows = np.flatnonzero(~known & (run % folds != fold))
             flows = np.random.default_rng([target, fold]).permutation(flows)
-            model = copy.deepcopy(fitted)
+            model = fitted.spawn()
             for i in range(0, len(flows), BATCHES[0]):
                 model.partial_fit(X[flows[i : i + BATCHES[0]]])
-            model.refine(REFINE_STEPS["ours"][0])
             rows.append((source.score(X[held], y[held]), model.score(X[held], y[held])))
     return np.mean(rows, axis=0)
 

@@ -11,28 +11,22 @@ from sklearn.linear_model import LogisticRegression
 
 from baryflow import DaDiL, MixtureClassifier, OnlineDaDiL
 from experiments import mixes
-from experiments.msda.methods import OT_ROWS, standardise
+from experiments.msda.methods import OT_ROWS
+from experiments.msda.plain import standardise
 from experiments.scores import accuracy, follow
 from experiments.tep.problems import ORDERS, stream
 
 BATCHES = (32, 8, 128)
-#: Steps after the stream, and how many at a time where a curve is drawn.
-REFINE_STEPS = {"ours": (12, 1), "prior": (12, 1), "paper": (300, 10)}
 NAMES = {"ours": "ours", "prior": "ours, class_prior", "paper": "paper"}
 
 
 def configuration(part, seed):
-    """Return the online and the offline model: out of the box, told of a prior, or the paper's."""
+    """Return the online and the offline model: out of the box, with a known prior, or the paper's."""
     if part == "ours":
-        # Rehearsals come to even weights on every mode (the column `decision`): offline they are spared.
-        return OnlineDaDiL(random_state=seed), DaDiL(validate=False, random_state=seed)
+        return OnlineDaDiL(random_state=seed), DaDiL(random_state=seed)
     if part == "prior":
         return OnlineDaDiL(class_prior={0: 0.5}, random_state=seed), None
-    paper = {"components_per_class": 1, "view": False, "proportions": False, "votes": False}
-    return (
-        OnlineDaDiL.paper(random_state=seed),
-        DaDiL(predictor="map", validate=False, random_state=seed, **paper),
-    )
+    return OnlineDaDiL.paper(random_state=seed), None
 
 
 def streams_of(part, mix, batches):
@@ -134,7 +128,8 @@ def offline(p, part, model):
             "rows": len(X),
             "seconds": time.perf_counter() - start,
             "held_out": accuracy(fitted.predict(p.X_held), p.y_held),
-            "decision": fitted._session.knowledge.decision.summary(),
+            "adapts": bool(fitted.committee_.adapts),
+            "shift_belief": float(fitted.label_shift_.belief),
         }
         losses = np.asarray(fitted.loss_curve_)[:, -1]
         curve = [(step, "offline", loss, "") for step, loss in enumerate(losses)]
@@ -147,23 +142,13 @@ def online(p, part, fitted, order, batch, mix="as is"):
 
     Returns the method's name, figures, the curve of one stream, and what is found on the rows kept back.
     """
-    model, flow = copy.deepcopy(fitted), stream(p, order, mix)
-    curve = []
+    model, flow, curve = fitted.spawn(), stream(p, order, mix), []
 
-    def watch(model, phase="stream", steps=1):
-        step = curve[-1][0] + steps if curve else 0
+    def watch(model):
         score = accuracy(model.predict(p.X_held), p.y_held)
-        curve.append((step, phase, model.loss_curve_[-1, 1], score))
+        curve.append((len(curve), "stream", model.loss_curve_[-1, 1], score))
 
     trace = (mix, order, batch) == ("as is", "shuffled", BATCHES[0])
-    found = follow(model, flow, batch, watch if trace else None)
-    steps, stride = REFINE_STEPS[part]
-    for _ in range(steps // stride if trace else 1):
-        model.refine(stride if trace else steps)
-        if trace:
-            watch(model, "refine", stride)
-    # Here accuracy is on the rows kept back, except where a name says that it is on the stream's own.
-    figures = found | {"stream_end": found["end"], "end": found["held_out"]}
-    figures["stream_refined"], figures["held_out"] = flow.accuracies(model.predict)
+    figures = follow(model, flow, batch, watch if trace else None)
     figures["resemblance"] = " ".join(f"{k}:{v:.3f}" for k, v in model.resemblance_.items())
     return f"{NAMES[part]}: online", figures, curve, model.predict(p.X_held)

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from baryflow import OnlineDaDiL
-from baryflow.estimators import sources
+from baryflow.estimators import _sources
 from baryflow.estimators._orders import stream_order
 from benchmarks import pages
 
@@ -53,9 +53,9 @@ def problem(folder, name, target):
 
 def run(p, directions):
     Xs, ys, domain, X, y = p
-    sources._MANY_COLUMNS = 10**9 if directions == 0 else 512
-    sources._FEWEST_DIRECTIONS = directions
-    # Without rehearsals: no decision interferes.
+    _sources._MANY_COLUMNS = 10**9 if directions == 0 else 512
+    _sources._FEWEST_DIRECTIONS = directions
+    # Not validated: even weights, so that nothing else differs.
     model = OnlineDaDiL(validate=False, keep_sources=False, random_state=0)
     model.fit(Xs, ys, sample_domain=domain)
     source = model.score(X, y)

@@ -37,7 +37,7 @@ def test_more_rows_than_memory_are_fit_and_stay_away_from_the_client():
     assert float(large["to_client_part_of_the_set"]) < 0.001
 
 
-@pytest.mark.parametrize("figure", ["flowing", "end", "refined"])
+@pytest.mark.parametrize("figure", ["flowing", "end"])
 def test_it_is_as_good_as_in_memory(figure):
     here = only("memory", how="in memory")
     assert here
@@ -114,5 +114,5 @@ def test_rows_stay_away_from_the_client(tmp_path):
     with Watched(1) as cluster:
         figures, _ = cluster.fit(rows, "--piece-bytes", 1, "--sample-rows", 1500)
     assert len(read(rows, piece_bytes=1).pieces) == 8
-    assert figures["to_client"] < 0.02 * size(rows)
+    assert figures["to_client"] - figures["model_bytes"] < 0.02 * size(rows)
     assert figures["to_client"] > 0.5 * figures["model_bytes"]  # what was learned did come this way

@@ -91,7 +91,7 @@ def test_what_is_done_comes_back_before_an_error_is_raised():
 
 def test_harm_counts_short_streams_apart():
     def row(rows, source, end, target="a"):
-        return {"set": "s", "target": target, "rows": str(rows), "source_end": source, "end": end}
+        return {"set": "s", "target": target, "rows": str(rows), "not_adapting": source, "end": end}
 
     rows = [
         row(300, "0.90", "0.87"),
@@ -102,7 +102,7 @@ def test_harm_counts_short_streams_apart():
     ]
     long, short = harm.in_words(rows, [("end", "End")], ("set",), ("target",))
     assert long == (
-        "End, streams of at least 300 rows: 1 of 1 means are below the source classifier's on the same "
+        "End, streams of at least 300 rows: 1 of 1 means are below not adapting on the same "
         "rows (s -3.0); 1 of 2 targets (50%) and 2 of 3 single streams are more than 2 points below, "
         "worst -10.0."
     )

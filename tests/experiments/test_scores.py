@@ -7,20 +7,16 @@ from experiments import scores
 
 
 class Pupil:
-    """Says 0 until it has seen a row, then the sign; its source classifier always says 1."""
+    """Says 1, three times of four, until it has seen a row, then the sign."""
 
     classes_ = np.array([0, 1])
-    _follower = SimpleNamespace(
-        learned=SimpleNamespace(
-            decision=SimpleNamespace(summary=lambda: "learned"),
-            model=SimpleNamespace(pooled_proba=lambda X: np.tile([0.25, 0.75], (len(X), 1))),
-        )
-    )
+    committee_, label_shift_ = SimpleNamespace(adapts=True), SimpleNamespace(belief=0.5)
     reliability_ = 0.0
 
     def predict_proba(self, X):
-        says = (X[:, 0] > 0) & (self.reliability_ > 0)
-        return np.eye(2)[says.astype(int)]
+        if self.reliability_ == 0:
+            return np.tile([0.25, 0.75], (len(X), 1))
+        return np.eye(2)[(X[:, 0] > 0).astype(int)]
 
     def predict(self, X):
         return self.predict_proba(X).argmax(axis=1)
@@ -30,17 +26,19 @@ class Pupil:
 
 
 def test_every_batch_is_predicted_before_it_is_learned_from():
-    y = np.array([1, 1, 0, 1, 0, 0, 1, 1, 1, 1])
+    y = np.array([0, 1, 0, 1, 0, 0, 1, 1, 1, 1])
     stream = scores.Stream(2.0 * y[:, None] - 1, y, np.array([[1.0], [-1.0]]), np.array([1, 0]))
     seen = []
     found = scores.follow(Pupil(), stream, 2, lambda model: seen.append(model.reliability_))
     assert found["rows"] == 10
-    assert found["prequential"] == 0.8  # the first two rows were not known yet
-    assert (found["first_fifth"], found["last_fifth"]) == (0, 1)
-    assert (found["ece_first"], found["ece_last"]) == (1, 0)
-    assert found["source_prequential"] == found["source_end"] == 0.7
-    assert found["ece_source"] == pytest.approx(0.25)
-    assert (found["end"], found["held_out"], found["source_held_out"]) == (1, 1, 0.5)
+    assert found["flowing"] == 0.9  # the first row was not known yet
+    assert (found["first_fifth"], found["last_fifth"]) == (0.5, 1)
+    assert (found["ece_first"], found["ece_last"]) == (0.25, 0)
+    assert (found["not_adapting"], found["not_adapting_held_out"]) == (0.6, 0.5)
+    assert (found["not_adapting_first_fifth"], found["not_adapting_last_fifth"]) == (0.5, 1)
+    assert found["ece_not_adapting"] == pytest.approx(0.25)
+    assert (found["end"], found["held_out"]) == (1, 1)
+    assert (found["adapts"], found["shift_belief"]) == (True, 0.5)
     assert len(seen) == 5
     assert found["reliability_first"] == pytest.approx(0.1)
     assert found["reliability"] == pytest.approx(0.3)

@@ -1,0 +1,268 @@
+"""Run ``python -m experiments.ablation --data FOLDER``: what each part of the method is worth.
+
+On every set of :mod:`experiments.msda`, with fewer rows and up to four targets of each, the default and
+the default with one part switched off at a time: as they come, and with other class proportions. Every
+finished target and part is appended to ``results/ablation.csv``; the same command resumes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import os
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from baryflow import OnlineDaDiL
+from baryflow.core.mixture import Mixture
+from baryflow.estimators import _committee, _fit_dictionary, _leave_one_out, _parameters, _sources
+from benchmarks import pages
+from experiments import mixes
+from experiments.msda import problems
+from experiments.scores import follow, rounded
+
+RESULTS = Path(__file__).parent / "results" / "ablation.csv"
+KEY = ("set", "target", "part", "mix")
+FIELDS = (*KEY, "rows", "not_adapting", "flowing", "end", "adapts", "shift_belief", "seconds")
+SOURCE_ROWS, TARGET_ROWS, TARGETS, BATCH = 2000, 800, 4, 50
+
+
+@contextlib.contextmanager
+def patched(*changes):
+    """Set (module, name, value) for a while."""
+    before = [(module, name, getattr(module, name)) for module, name, _ in changes]
+    try:
+        for change in changes:
+            setattr(*change)
+        yield
+    finally:
+        for change in before:
+            setattr(*change)
+
+
+# -- what is switched off --------------------------------------------------------------------------
+
+
+def without_experts(is_removed):
+    """Give experts no weight; votes and "not adapting" stay as they are."""
+
+    def learn(committee, trials):
+        kept = np.array([not is_removed(name) for name in committee.experts])
+
+        def learn_weights(tables, starts):
+            everywhere = np.tile(kept, len(starts))
+            tables = [(logs[everywhere], codes, importance) for logs, codes, importance in tables]
+            # The start of a stream shrinks towards the classifiers on raw rows: without these, evenly.
+            starts = [start[kept] if start[kept].any() else np.ones(kept.sum()) for start in starts]
+            weights = np.zeros(len(everywhere))
+            weights[everywhere] = original(tables, [start / start.sum() for start in starts])
+            return weights
+
+        with patched((_committee, "_learn_weights", learn_weights)):
+            return _committee.learn_committee(committee, trials)
+
+    original = _committee._learn_weights
+    return [(_leave_one_out, "learn_committee", learn)]
+
+
+def with_committee(change):
+    """Change the committee once it was learned."""
+
+    def learn(committee, trials):
+        return change(_committee.learn_committee(committee, trials))
+
+    return [(_leave_one_out, "learn_committee", learn)]
+
+
+def without_votes():
+    """Let votes not count in the costs of transport plans; they still find the class proportions."""
+
+    def adapt_space(model, seen, *others):
+        return original(model, replace(seen, votes=None), *others)
+
+    original = _fit_dictionary._adapt_space
+    return [(_fit_dictionary, "_adapt_space", adapt_space)]
+
+
+def without_awaited_rows():
+    """Let the target's components stand alone, without a row of every class from its reconstruction."""
+
+    def label(model, seen, *others):
+        found, n = original(model, seen, *others), len(seen.masses)
+        weights = found.weights[:n] / found.weights[:n].sum()
+        return Mixture(weights, found.means[:n], found.stds[:n], found.labels[:n], found.mass)
+
+    original = _fit_dictionary._label
+    return [(_fit_dictionary, "_label", label)]
+
+
+def with_steps(n_steps):
+    config = partial(_fit_dictionary.AdaptConfig, n_steps=n_steps)
+    return [(module, "AdaptConfig", config) for module in (_parameters, _leave_one_out)]
+
+
+def is_raw(name):
+    return not (is_per_domain(name) or is_view(name) or is_stacked(name))
+
+
+def is_per_domain(name):
+    return name.endswith(", per domain")
+
+
+def is_view(name):
+    return name in ("reconstruction", "components")
+
+
+def is_stacked(name):
+    return name.endswith(", stacked")
+
+
+#: By name: what is patched, and parameters.
+PARTS = {
+    "default": ([], {}),
+    "no raw classifiers": (without_experts(is_raw), {}),
+    "no classifiers per domain": (without_experts(is_per_domain), {}),
+    "no dictionary in the view": (without_experts(is_view), {}),
+    "no stacked dictionary": (without_experts(is_stacked), {}),
+    "no dictionary": (without_experts(lambda name: is_view(name) or is_stacked(name)), {}),
+    "no votes in plans": (without_votes(), {}),
+    "no rows awaited": (without_awaited_rows(), {}),
+    "one component a class": ([(_sources, "COMPONENTS_PER_CLASS", 1)], {}),
+    "no steps": (with_steps(0), {}),
+    "one step": (with_steps(1), {}),
+    "eight steps": (with_steps(8), {}),
+    "no label shift": ([], {"label_shift": False}),
+    "even weights": ([], {"validate": False}),
+    "one stage": (with_committee(lambda found: replace(found, beginning=found.end)), {}),
+    "always adapt": (with_committee(lambda found: replace(found, adapts=True)), {}),
+}
+
+
+# -- running ---------------------------------------------------------------------------------------
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=os.environ.get("BARYFLOW_DATA"))
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--sets", nargs="*", choices=problems.SETS, default=problems.SETS)
+    parser.add_argument("--targets", type=int, default=TARGETS, help="of each set, at most")
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
+    parser.add_argument("--mixes", nargs="*", choices=mixes.MIXES, default=mixes.MIXES)
+    parser.add_argument("--tables", action="store_true", help="only make the table again")
+    options = parser.parse_args(arguments)
+    if not options.tables:
+        run(options)
+    found = table(read(options.out))
+    if options.out == RESULTS:
+        pages.fill("docs/adaptation.md", "ablation", found)
+    print(found)
+    return 0
+
+
+def run(options):
+    """Do what is not done yet."""
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    done = {tuple(row[name] for name in KEY) for row in read(options.out)}
+    for which in options.sets:
+        for target in targets(options.data, which, options.targets):
+            for part in options.parts:
+                wanted = [mix for mix in options.mixes if (which, target, part, mix) not in done]
+                start = time.perf_counter()
+                if rows := list(try_part(options.data, which, target, part, wanted)):
+                    append(options.out, rows)
+                    words = f"{which} {target}: {part}, {time.perf_counter() - start:.0f} s"
+                    print(words, file=sys.stderr, flush=True)
+
+
+def targets(data, which, most):
+    """Return the names of up to so many targets of a set, spread over all."""
+    splits = range(most) if which in ("make_domains", "affine") else (0,)
+    names = [name for split in splits for name in problems.targets(data, which, split)]
+    if not names:
+        print(f"{which}: not found under --data {data}, skipped", file=sys.stderr)
+        return []
+    chosen = np.unique(np.linspace(0, len(names) - 1, most).astype(int))
+    return [names[i] for i in chosen]
+
+
+def problem(data, which, target):
+    """Return sources and target with fewer rows."""
+    seed = int(target[4:]) if target.startswith("seed") else 0
+    p = problems.problem(data, which, target, seed)
+    step = -(-sum(map(len, p.ys)) // SOURCE_ROWS)
+    some = np.random.default_rng(0).permutation(len(p.y))[:TARGET_ROWS]
+    return replace(
+        p, Xs=[X[::step] for X in p.Xs], ys=[y[::step] for y in p.ys], X=p.X[some], y=p.y[some]
+    )
+
+
+def try_part(data, which, target, part, wanted):
+    """Yield the rows of one target and part."""
+    p = problem(data, which, target)
+    streams = {mix: problems.flow(p, mix, "shuffled", 0) for mix in wanted}
+    streams = {mix: rows for mix, rows in streams.items() if len(rows) >= mixes.FEWEST}
+    if not streams:
+        return
+    changes, parameters = PARTS[part]
+    with patched(*changes):
+        start = time.perf_counter()
+        model = OnlineDaDiL(random_state=0, **parameters).fit(*p.pooled())
+        seconds = time.perf_counter() - start
+        for mix, rows in streams.items():
+            figures = rounded(follow(model.spawn(), p.stream(rows), BATCH) | {"seconds": seconds})
+            stem = dict(zip(KEY, (which, target, part, mix), strict=True))
+            yield stem | {name: figures[name] for name in FIELDS if name in figures}
+
+
+def read(path):
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def append(path, rows):
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)
+
+
+def table(rows):
+    """One line a part: means over sets of the default, and by how many points the others differ."""
+    found = {part: {} for part in PARTS}
+    for r in rows:
+        found[r["part"]][r["set"], r["target"], r["mix"]] = r
+    lines = ["| part | as they come: flowing | end | other class proportions: flowing | end | targets |"]
+    lines.append("|---|---:|---:|---:|---:|---:|")
+    for part, mine in found.items():
+        shared = mine.keys() & found["default"].keys()
+        cells = []
+        for as_is in (True, False):
+            for figure in ("flowing", "end"):
+                by_set = {}
+                for key in sorted(shared):
+                    if (key[2] == "as is") == as_is:
+                        base = 0.0 if part == "default" else float(found["default"][key][figure])
+                        gap = 100 * (float(mine[key][figure]) - base)
+                        by_set.setdefault(key[0], []).append(gap)
+                mean = np.mean([np.mean(gaps) for gaps in by_set.values()]) if by_set else None
+                sign = "" if part == "default" else "+"
+                cells.append("–" if mean is None else f"{mean:{sign}.1f}")
+        if shared:
+            n = len({key[:2] for key in shared})
+            lines.append(f"| {part} | " + " | ".join(cells) + f" | {n} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
