@@ -11,7 +11,7 @@ from tests.strategies import read_only
 
 
 @pytest.mark.filterwarnings("ignore:without sample_domain")
-@parametrize_with_checks([DaDiL(classifier="linear", random_state=0), DaDiL(validate=False)])
+@parametrize_with_checks([DaDiL(classifier="linear", random_state=0)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 

@@ -71,7 +71,8 @@ def test_a_class_that_no_source_has_stands_out_while_the_stream_flows(seed):
 
 
 def test_reliability_grows_along_a_shuffled_stream(problem):
-    model = fit(validated, problem)
+    model = OnlineDaDiL(classifier="linear", validate=False, random_state=0)
+    model.fit(problem.X, problem.y, problem.domain)
     assert model.reliability_ == 0.0
     along = []
     for start in range(0, len(problem.X_target), 32):

@@ -15,7 +15,7 @@ from tests.strategies import read_only
 @pytest.mark.filterwarnings("ignore:without sample_domain")
 @parametrize_with_checks(
     [
-        OnlineDaDiL(validate=False, random_state=0),
+        OnlineDaDiL(classifier="linear", random_state=0),
         OnlineDaDiL.paper(random_state=0),
     ]
 )
