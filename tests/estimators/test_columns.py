@@ -19,7 +19,9 @@ def problem():
     parts = [two_classes(rng, 80, shift) for shift in (-0.2, 0.0, 0.2)]
     X, y = np.concatenate([X for X, _ in parts]), np.concatenate([y for _, y in parts])
     target, truth = two_classes(rng, 160, 0.4)
-    model = OnlineDaDiL(random_state=0, validate=False).fit(X, y, np.repeat([1, 2, 3], 80))
+    model = OnlineDaDiL(classifier="linear", random_state=0, validate=False).fit(
+        X, y, np.repeat([1, 2, 3], 80)
+    )
     return model, X, y, target, truth
 
 
@@ -38,9 +40,15 @@ def test_columns_are_compared_by_name_or_number(problem):
     _, X, y, target, _ = problem
     names = [f"tag {k}" for k in range(10)]
     domain = np.repeat([1, 2, 3], 80)
-    named = OnlineDaDiL(random_state=0, validate=False).fit(pd.DataFrame(X, columns=names), y, domain)
+    named = OnlineDaDiL(classifier="linear", random_state=0, validate=False).fit(
+        pd.DataFrame(X, columns=names), y, domain
+    )
     named.partial_fit(pd.DataFrame(target, columns=names))
-    numbered = OnlineDaDiL(random_state=0, validate=False).fit(X, y, domain).partial_fit(target)
+    numbered = (
+        OnlineDaDiL(classifier="linear", random_state=0, validate=False)
+        .fit(X, y, domain)
+        .partial_fit(target)
+    )
     assert named.compare_columns().names == names
     assert numbered.compare_columns().names == list(range(10))
     np.testing.assert_array_equal(

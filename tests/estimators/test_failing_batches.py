@@ -37,14 +37,15 @@ def failing_at(number):
 
 
 def online(**options):
-    model = OnlineDaDiL(validate=False, random_state=0, **options).fit(P.X, P.y, P.domain)
+    options = {"classifier": "linear", "validate": False, "random_state": 0} | options
+    model = OnlineDaDiL(**options).fit(P.X, P.y, P.domain)
     return model.partial_fit(P.X_target[:20])
 
 
 MODELS = {
     "default": online,
-    "warm start, forgetting": lambda: online(warm_start=True, half_life=30.0),
-    "without a view": lambda: online(view=False),
+    "forgetting": lambda: online(half_life=30.0),
+    "stacked": lambda: online(classifier=None),
     "paper": lambda: (
         OnlineDaDiL.paper(random_state=0).fit(P.X, P.y, P.domain).partial_fit(P.X_target[:20])
     ),
@@ -52,7 +53,6 @@ MODELS = {
 }
 CALLS = {
     "partial_fit": lambda model: model.partial_fit(P.X_target[20:40]),
-    "refine": lambda model: model.refine(2),
     "forget": lambda model: model.forget(0.5),
     "add_source": lambda model: model.add_source(P.X_target, P.y_target, 9),
 }

@@ -4,21 +4,21 @@ from sklearn.metrics import roc_auc_score
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from tests.estimators.streams import fit, stream
+from tests.estimators.streams import PROBLEM, fit, stream
 
 
 @pytest.fixture(scope="module")
 def problem():
-    return make_domains(n_per_class=40, random_state=2)
+    return PROBLEM
 
 
-def rehearsed():
-    return OnlineDaDiL(random_state=0)
+def validated():
+    return OnlineDaDiL(classifier="linear", random_state=0)
 
 
 @pytest.fixture(scope="module")
 def streamed(problem):
-    return stream(fit(rehearsed, problem), problem.X_target)
+    return stream(fit(validated, problem), problem.X_target)
 
 
 @pytest.mark.parametrize("offset", [10.0, 40.0, 400.0])
@@ -36,7 +36,9 @@ def test_rows_far_from_everything_are_novel(problem, streamed, offset):
 
 
 def test_rows_far_from_everything_are_novel_before_the_stream(problem):
-    model = OnlineDaDiL(validate=False, random_state=0).fit(problem.X, problem.y, problem.domain)
+    model = OnlineDaDiL(classifier="linear", validate=False, random_state=0).fit(
+        problem.X, problem.y, problem.domain
+    )
     assert model.novelty(problem.X_target[:20] + 40.0).min() > 0.999
 
 
@@ -53,7 +55,7 @@ def test_novelty_is_a_share_of_what_is_usual(problem, streamed):
 def test_a_class_that_no_source_has_stands_out_while_the_stream_flows(seed):
     p = make_domains(n_per_class=60, n_features=8, random_state=seed)
     known = p.y < 7
-    model = OnlineDaDiL(random_state=0).fit(p.X[known], p.y[known], p.domain[known])
+    model = validated().fit(p.X[known], p.y[known], p.domain[known])
     found = []
     for start in range(0, len(p.X_target), 32):  # test, then train
         batch = p.X_target[start : start + 32]
@@ -69,7 +71,8 @@ def test_a_class_that_no_source_has_stands_out_while_the_stream_flows(seed):
 
 
 def test_reliability_grows_along_a_shuffled_stream(problem):
-    model = fit(rehearsed, problem)
+    model = OnlineDaDiL(classifier="linear", validate=False, random_state=0)
+    model.fit(problem.X, problem.y, problem.domain)
     assert model.reliability_ == 0.0
     along = []
     for start in range(0, len(problem.X_target), 32):
@@ -84,7 +87,7 @@ def test_reliability_grows_along_a_shuffled_stream(problem):
 
 @pytest.mark.parametrize("c", [0, 3, 7])
 def test_one_class_is_not_reliable(problem, c):
-    model = fit(rehearsed, problem)
+    model = fit(validated, problem)
     model.partial_fit(problem.X_target[problem.y_target == c][:32])
     assert 0.0 <= model.reliability_ < 0.5
 
@@ -92,7 +95,9 @@ def test_one_class_is_not_reliable(problem, c):
 @pytest.mark.filterwarnings("ignore:column:UserWarning")
 @pytest.mark.parametrize("offset", [10.0, 40.0, 400.0])
 def test_reliability_falls_when_rows_are_unlike_everything(problem, offset):
-    model = OnlineDaDiL(validate=False, random_state=0).fit(problem.X, problem.y, problem.domain)
+    model = OnlineDaDiL(classifier="linear", validate=False, random_state=0).fit(
+        problem.X, problem.y, problem.domain
+    )
     stream(model, problem.X_target)
     before = model.reliability_
     model.partial_fit(problem.X_target[:32] + offset)

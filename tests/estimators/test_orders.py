@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from baryflow.estimators.orders import stream_order
+from baryflow.estimators._orders import stream_order
 
 
 @pytest.mark.parametrize("order", ["shuffled", "runs", "class"])

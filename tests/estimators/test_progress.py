@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
 
 
 def fit(**options):
-    return OnlineDaDiL(random_state=0, **options).fit(P.X, P.y, P.domain)
+    return OnlineDaDiL(classifier="linear", random_state=0, **options).fit(P.X, P.y, P.domain)
 
 
 def test_a_fit_says_nothing_unless_it_is_asked(capsys):
@@ -33,7 +33,7 @@ def test_in_a_log_every_step_is_a_line(capsys):
     fit(verbose=True)
     out, err = capsys.readouterr()
     assert out == ""
-    lines = [re.fullmatch(r"baryflow: (\d) of (\d), [a-z ]+", line) for line in err.splitlines()]
+    lines = [re.fullmatch(r"baryflow: (\d) of (\d), [a-z -]+", line) for line in err.splitlines()]
     assert [(int(line[1]), int(line[2])) for line in lines] == STEPS
 
 
@@ -57,13 +57,13 @@ def test_a_function_of_the_users_is_told(n_jobs):
     model = fit(verbose=lambda done, total, what: told.append((done, total, what)), n_jobs=n_jobs)
     assert [step[:2] for step in told] == STEPS
     assert {what for *_, what in told} == {
-        "learning from the other sources",
-        "playing sources as targets",
+        "fitting leave-one-source-out folds",
+        "predicting left-out sources",
     }
     assert np.array_equal(model.predict_proba(P.X_target), fit().predict_proba(P.X_target))
 
 
 def test_the_offline_estimator_tells_too(capsys):
     domain = np.where(P.domain == 1, -1, P.domain)
-    DaDiL(verbose=True, random_state=0).fit(P.X, P.y, domain)
+    DaDiL(classifier="linear", verbose=True, random_state=0).fit(P.X, P.y, domain)
     assert len(capsys.readouterr().err.splitlines()) == 4

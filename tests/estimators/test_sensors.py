@@ -21,7 +21,7 @@ def problem():
 
 
 def streamed(X, y, domain, T):
-    model = OnlineDaDiL(validate=False, random_state=0).fit(X, y, domain)
+    model = OnlineDaDiL(classifier="linear", validate=False, random_state=0).fit(X, y, domain)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for start in range(0, len(T), 32):
@@ -100,7 +100,7 @@ def test_a_column_constant_but_for_rounding_changes_nothing(problem, untouched):
 def test_columns_are_named_as_the_user_names_them_and_kept(problem, tmp_path):
     p = problem
     names = [f"sensor {i}" for i in range(8)]
-    model = OnlineDaDiL(validate=False, random_state=0)
+    model = OnlineDaDiL(classifier="linear", validate=False, random_state=0)
     model.fit(pd.DataFrame(p.X, columns=names), p.y, p.domain)
     T = p.X_target[:64].copy()
     T[5, 4] = 1e5
@@ -119,9 +119,13 @@ def test_offline_glitches_are_missing_too(problem):
     T[np.random.default_rng(0).integers(len(T), size=8), np.arange(8)] = 1e4
     domain = np.concatenate([p.domain, np.full(len(T), -1)])
     y = np.concatenate([p.y, np.zeros(len(T), dtype=int)])
-    plain = DaDiL(validate=False, random_state=0).fit(np.concatenate([p.X, p.X_target]), y, domain)
+    plain = DaDiL(classifier="linear", validate=False, random_state=0).fit(
+        np.concatenate([p.X, p.X_target]), y, domain
+    )
     with pytest.warns(UserWarning, match="column 0: 1 of 480 values are far outside"):
-        damaged = DaDiL(validate=False, random_state=0).fit(np.concatenate([p.X, T]), y, domain)
+        damaged = DaDiL(classifier="linear", validate=False, random_state=0).fit(
+            np.concatenate([p.X, T]), y, domain
+        )
     assert plain.columns_ == {}
     assert list(damaged.columns_) == list(range(8))
     assert damaged.score(T, p.y_target) > plain.score(p.X_target, p.y_target) - 0.02
@@ -138,7 +142,9 @@ def quick(columns=None, gaps=False):
     X = np.column_stack([rng.normal(size=(n, 3)) + 3.0 * np.eye(3)[y], *(columns(y) if columns else ())])
     if gaps:
         X[rng.random(X.shape) < 0.05] = np.nan
-    model = OnlineDaDiL(validate=False, keep_sources=False, random_state=0).fit(X, y, domain)
+    model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
+        X, y, domain
+    )
 
     def target(n, seed=1):
         rng = np.random.default_rng(seed)

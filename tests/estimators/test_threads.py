@@ -6,10 +6,11 @@ from threading import Event
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.estimators import rehearsal
-from baryflow.estimators.adaptation import Options, adapt
-from baryflow.estimators.sources import SourceOptions
+from baryflow.estimators import _leave_one_out
+from baryflow.estimators._classifiers import CLASSIFIERS
+from baryflow.estimators._sources import LabelledRows, SourceOptions
 from baryflow.estimators.threads import one_thread
 
 
@@ -60,23 +61,28 @@ def test_callers_leave_in_any_order(two_threads, first_out):
         assert blas_threads() == {2}
 
 
-def test_what_is_played_runs_in_one_thread_wherever_it_runs(two_threads, monkeypatch):
+def test_folds_run_in_one_thread_wherever_they_run(two_threads, monkeypatch):
     p = make_domains(n_sources=3, n_classes=3, n_per_class=20, random_state=0)
-    numbers = range(1, 4)
-    seen = []
+    parts = [p.domain == number for number in (1, 2, 3)]
+    sources = LabelledRows([p.X[part] for part in parts], [p.y[part] for part in parts], 3)
+    seen, update = [], _leave_one_out.update
 
     def probe(*arguments, **named):
         seen.append(blas_threads())
-        return adapt(*arguments, **named)
+        return update(*arguments, **named)
 
-    monkeypatch.setattr(rehearsal, "adapt", probe)
-    rehearsal.rehearse(
-        [p.X[p.domain == s] for s in numbers],
-        [p.y[p.domain == s] for s in numbers],
-        3,
-        SourceOptions(),
-        Options(),
-        None,
-    )
-    assert len(seen) > 3  # those that learn and those that play
+    monkeypatch.setattr(_leave_one_out, "update", probe)
+    classifiers = {"linear": CLASSIFIERS["linear"]}
+    _leave_one_out.learn(sources, classifiers, SourceOptions(), validate=True)
+    assert len(seen) > 3
     assert all(found == {1} for found in seen)
+
+
+def test_the_estimator_runs_in_one_thread(two_threads):
+    p = make_domains(n_sources=2, n_classes=2, n_per_class=20, random_state=0)
+    seen = []
+    model = OnlineDaDiL(classifier="linear", verbose=lambda *_: seen.append(blas_threads()))
+    model.fit(p.X, p.y, p.domain)
+    assert seen
+    assert all(found == {1} for found in seen)
+    assert blas_threads() == {2}

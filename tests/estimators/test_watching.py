@@ -15,7 +15,7 @@ def plant():
 
 
 def fitted(plant, **given):
-    model = OnlineDaDiL(random_state=0, validate=False, **given)
+    model = OnlineDaDiL(classifier="linear", random_state=0, validate=False, **given)
     return model.fit(plant.X, plant.y, sample_domain=plant.domain)
 
 
@@ -24,12 +24,11 @@ def test_signals_are_what_they_are_said_to_be(plant):
     before, rows = model.to_bytes(), plant.X_target[160:]
     found = model.measure(rows)
     assert model.to_bytes() == before
-    adaptation = model._session.adaptation
-    mix = adaptation.mix
-    Z = adaptation.model.project(rows, mix.centre, mix.scale)
-    np.testing.assert_allclose(found.likelihood, adaptation.labelled.log_density(Z), rtol=1e-9)
-    np.testing.assert_allclose(found.proportions, adaptation.labelled.predict_proba(Z), atol=1e-9)
-    np.testing.assert_allclose(found.loss, adaptation.remoteness(rows), rtol=1e-12)
+    known, Z = model.known_target(), model.in_view(rows)
+    np.testing.assert_allclose(found.likelihood, known.mixture.log_density(Z), rtol=1e-9)
+    np.testing.assert_allclose(found.proportions, known.mixture.predict_proba(Z), atol=1e-9)
+    distances = np.square((Z[:, None] - known.means) / known.stds).mean(axis=2).min(axis=1)
+    np.testing.assert_allclose(found.loss, distances / known.typical, rtol=1e-9)
     np.testing.assert_array_equal(found.novelty, model.novelty(rows))
     np.testing.assert_allclose(found.resemblance.sum(axis=1), 1.0)
     blend = np.array([model.resemblance_[name] for name in model.sources_])
@@ -114,7 +113,7 @@ def test_what_counts_less_gives_way_sooner(plant, paper):
     assert two.target_mass == pytest.approx(16.0)
     stream(one, new)
     stream(two, new)
-    means = [m._session.target.summary.moments()[0] for m in (one, two)]
+    means = [m.compare_columns().target_means for m in (one, two)]
     gaps = [np.abs(mean - new.mean(axis=0)).max() for mean in means]
     assert gaps[1] < 0.5 * gaps[0]
     assert OnlineDaDiL.from_bytes(two.to_bytes()).to_bytes() == two.to_bytes()

@@ -326,7 +326,8 @@ def choose_classifiers(classifier: Any) -> dict[str, Fit]:
             chosen[one] = CLASSIFIERS[one]
             continue
         able = hasattr(one, "predict_proba") or hasattr(one, "decision_function")
-        if isinstance(one, type) or not is_classifier(one) or not able:
+        able = able and hasattr(one, "__sklearn_tags__") and not isinstance(one, type)
+        if not able or not is_classifier(one):
             raise InvalidInputError(
                 "classifier must be a scikit-learn classifier with predict_proba or decision_function, "
                 f"got {one!r}"

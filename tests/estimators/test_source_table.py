@@ -5,11 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.estimators.class_moments import ClassMoments
-from baryflow.estimators.source_table import SourceTable, spread
-from tests.estimators.streams import mixed_problem, mixed_rows, total_variation
+from baryflow.estimators._source_table import ClassMoments, SourceTable, spread
 
 N_CLASSES, D = 4, 3
 
@@ -59,11 +56,9 @@ mixes = st.lists(st.floats(0.0, 1.0), min_size=N_CLASSES, max_size=N_CLASSES).fi
 
 def test_for_the_sources_own_mix_mean_and_std_are_left_as_they_are():
     mean, variance = FIXED.moments(EVEN)
-    centre, scale, centre_doubt, scale_doubt = LEARNED._solve(mean, variance, EVEN)
-    np.testing.assert_allclose(centre, mean, rtol=1e-12)
-    np.testing.assert_allclose(scale, np.sqrt(variance), rtol=1e-12)
-    assert np.abs(centre_doubt).max() < 1e-20
-    assert np.abs(scale_doubt).max() < 1e-20
+    centre, scale = LEARNED.at(mean, variance, EVEN, 1e12)
+    np.testing.assert_allclose(centre, mean, rtol=1e-9)
+    np.testing.assert_allclose(scale, np.sqrt(variance), rtol=1e-9)
     centre, scale = LEARNED.at(mean, variance, EVEN, 1e4)
     np.testing.assert_allclose((centre - mean) / scale, 0.0, atol=1e-2)
     np.testing.assert_allclose(scale, np.sqrt(variance), rtol=1e-2)
@@ -151,8 +146,17 @@ def test_where_the_sources_disagree_about_a_mix_its_moments_are_believed_less():
         X + (2.0 * rng.normal(size=(N_CLASSES, D)))[y]
         for X, y in zip(restless.rows, restless.codes, strict=True)
     ]
-    one = np.eye(N_CLASSES)[1]
-    doubts = [plant.learned()._solve(*plant.moments(one), one)[2] for plant in (FIXED, restless)]
+    one, sure = np.eye(N_CLASSES)[1], np.full(D, 1e12)
+    doubts = []
+    for plant in (FIXED, restless):
+        # Sources that are far apart are overruled by any measurement, sources that agree are not.
+        known = replace(plant.learned(), scale_variance=sure)
+        centres = [
+            replace(known, centre_variance=variance).at(*plant.moments(one), one, 1e6)[0]
+            for variance in (np.zeros(D), np.full(D, 0.1), sure)
+        ]
+        belief = (centres[1] - centres[0]) / (centres[2] - centres[0])
+        doubts.append((1.0 - belief) / belief)
     assert doubts[1].mean() > 10.0 * doubts[0].mean()
 
 
@@ -170,69 +174,45 @@ def test_a_column_that_does_not_vary_has_the_usual_spread():
     np.testing.assert_allclose(spread(X, np.array([3.0, 1.0])), [3.0, X[:, 1].std()])
 
 
-# -- the mix ----------------------------------------------------------------------------------------
+# -- at the edge ------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=[0, 1])
-def found(request):
-    """Return what is found in a target of a problem, as a function of the mix and the class."""
-    p, rows = mixed_problem(request.param)
-    model = OnlineDaDiL(validate=False, random_state=0).fit(p.X[rows], p.y[rows], p.domain[rows])
-
-    def look(mix, c=0):
-        kept = mixed_rows(p.y_target, mix, c)
-        model.fit(p.X[rows], p.y[rows], p.domain[rows]).partial_fit(p.X_target[kept])
-        truth = np.bincount(p.y_target[kept], minlength=8) / len(kept)
-        return model.mix_, truth
-
-    return look
+@pytest.fixture(scope="module")
+def problem():
+    return make_domains(n_per_class=40, random_state=3)
 
 
-@pytest.mark.parametrize("c", [0, 1, 4])
-def test_a_mix_with_much_of_one_class_is_found(found, c):
-    mix, truth = found("80 %", c)
-    assert not mix.as_usual
-    assert total_variation(mix.shares, truth) < 0.1
-    assert mix.gap > mix.doubt + mix.sampling
-    np.testing.assert_allclose(mix.expected, (mix.shares + 1.0 / 8.0) / 2.0)
+def known_of(p, n_sources=4):
+    rows = [p.X[p.domain == number] for number in range(1, n_sources + 1)]
+    codes = [p.y[p.domain == number] for number in range(1, n_sources + 1)]
+    return ClassMoments.of(SourceTable.of(rows, codes, 8), np.full(8, 1 / 8))
 
 
-def test_a_mix_as_in_the_sources_is_as_usual(found):
-    mix, _ = found("balanced")
-    assert mix.as_usual
-    assert mix.gap <= mix.doubt + mix.sampling
-    np.testing.assert_allclose(mix.shares, 1.0 / 8.0)
-    np.testing.assert_allclose(mix.expected, 1.0 / 8.0)
+def test_a_column_that_did_not_vary_keeps_the_usual_scale(problem):
+    known = known_of(problem)
+    variance = problem.X_target.var(axis=0)
+    variance[3] = 0.0
+    _, scale = known.at(problem.X_target.mean(axis=0), variance, known.proportions, 2000.0)
+    assert scale[3] == pytest.approx(known.scale[3] * np.exp(known.usual_scale[3]))
+    _, scale = known.at(problem.X_target[0], np.zeros(8), known.proportions, 1.0)
+    np.testing.assert_allclose(scale, known.scale * np.exp(known.usual_scale))
 
 
-@pytest.mark.parametrize("c", [0, 1, 4])
-def test_one_class_is_found(found, c):
-    mix, _ = found("one class", c)
-    assert not mix.as_usual
-    assert mix.shares[c] > 0.8
+def test_a_column_constant_in_one_source_does_not_bias_the_others_scale(problem):
+    p = problem
+    X = p.X.copy()
+    X[p.domain == 1, 2] = 4.0
+    rows = [X[p.domain == number] for number in range(1, 5)]
+    codes = [p.y[p.domain == number] for number in range(1, 5)]
+    known = ClassMoments.of(SourceTable.of(rows, codes, 8), np.full(8, 1 / 8))
+    T = p.X_target
+    _, scale = known.at(T.mean(axis=0), T.var(axis=0), known.proportions, 1e9)
+    np.testing.assert_allclose(scale, T.std(axis=0), rtol=1e-3)
 
 
-def test_every_number_of_a_mix_means_something(found):
-    for mix, _ in (found("80 %", 1), found("balanced")):
-        for shares in (mix.shares, mix.expected):
-            assert shares.min() >= 0.0
-            assert shares.sum() == pytest.approx(1.0)
-        for part in (mix.gap, mix.doubt):
-            assert 0.0 <= part <= 1.0
-        assert mix.sampling > 0.0
-        assert mix.misfit >= 1.0
-        assert (mix.scale > 0.0).all()
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_target_at_quite_another_level_is_found_though_the_votes_are_wrong(seed):
-    # The classifier that does not adapt is right for a quarter to a third of these rows.
-    p, rng = make_domains(n_per_class=60, random_state=seed), np.random.default_rng(seed)
-    order = rng.permutation(len(p.y_target))
-    shift = 1.5 * p.X.std(axis=0) * rng.choice([-1, 1], p.X.shape[1])
-    X, y = p.X_target[order] + shift, p.y_target[order]
-    model = OnlineDaDiL(random_state=0, validate=False).fit(p.X, p.y, p.domain)
-    assert model.score(X, y) < 0.4
-    for start in range(0, len(X), 60):
-        model.partial_fit(X[start : start + 60])
-    assert model.score(X, y) > 0.9
+def test_with_one_source_rows_overrule_its_known_of(problem):
+    known = known_of(problem, n_sources=1)
+    T = 3.0 * problem.X_target + 10.0
+    centre, scale = known.at(T.mean(axis=0), T.var(axis=0), known.proportions, 1e6)
+    np.testing.assert_allclose(scale, T.std(axis=0), rtol=1e-3)
+    np.testing.assert_allclose(centre, T.mean(axis=0), rtol=1e-2)

@@ -1,0 +1,108 @@
+"""The update: the dictionary goes to the target, whatever its class proportions are."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from baryflow import OnlineDaDiL
+from baryflow.datasets import make_domains
+from tests.estimators.streams import PROBLEM, fit, fit_default, mixed_rows, stream
+
+P = make_domains(n_per_class=60, random_state=2)
+
+
+def linear():
+    return OnlineDaDiL(classifier="linear", validate=False, random_state=0)
+
+
+def crossed():
+    """Return sources whose classes differ in column 0 and lie on both sides in column 1, and a target
+    whose classes lie on one side each: the nearest slots of a class are half of them the other class's.
+    """
+    rng = np.random.default_rng(0)
+    y = np.tile([0, 1], 60)
+
+    def rows(side, offset):
+        means = np.column_stack([2.0 * y - 1.0, 1.4 * side])
+        return means + offset + 0.2 * rng.normal(size=(120, 2))
+
+    sources = [rows(np.repeat([1, -1], 60), offset) for offset in (-0.1, 0.0, 0.1)]
+    return np.concatenate(sources), np.tile(y, 3), np.repeat([1, 2, 3], 120), rows(1 - 2 * y, 0.0), y
+
+
+def test_votes_keep_the_plan_from_crossing_classes():
+    X, y, domain, X_target, y_target = crossed()
+    model = linear().fit(X, y, domain).partial_fit(X_target)
+    # The components alone, labelled through the plan.
+    labels = model.known_target().mixture.predict_proba(model.in_view(X_target))
+    assert (labels.argmax(axis=1) == y_target).mean() > 0.95
+    assert model.score(X_target, y_target) > 0.95
+
+
+def test_block_steps_take_the_atoms_to_the_target():
+    model = fit(linear, P)
+    atoms = np.stack([atom.means for atom in model.atoms_])
+    truth = np.stack([P.X_target[P.y_target == c].mean(axis=0) for c in range(8)])
+    errors = [np.linalg.norm((model.class_means_ - truth) / P.X.std(axis=0), axis=1).mean()]
+    stream(model, P.X_target)
+    errors.append(np.linalg.norm((model.class_means_ - truth) / P.X.std(axis=0), axis=1).mean())
+    assert errors[1] < 0.5 * errors[0]
+    before, after = model.loss_curve_[-1]
+    assert after < 0.85 * before
+    assert np.abs(np.stack([atom.means for atom in model.atoms_]) - atoms).max() > 0.1
+
+
+def test_every_update_starts_from_the_sources():
+    at_once = fit(linear, P).partial_fit(P.X_target)
+    in_parts = stream(fit(linear, P), P.X_target, 60)
+    np.testing.assert_allclose(in_parts.class_means_, at_once.class_means_, atol=0.3)
+    assert (in_parts.predict(P.X_target) == at_once.predict(P.X_target)).mean() > 0.95
+
+
+def test_the_method_of_the_paper_continues_from_the_last_update():
+    p = make_domains(n_per_class=30, random_state=2)
+    model = OnlineDaDiL.paper(random_state=0).fit(p.X, p.y, p.domain)
+    atoms = [np.stack([atom.means for atom in model.atoms_])]
+    for batch in (p.X_target[:120], p.X_target[120:]):
+        model.partial_fit(batch)
+        atoms.append(np.stack([atom.means for atom in model.atoms_]))
+    steps = [np.abs(b - a).max() for a, b in pairwise(atoms)]
+    assert min(steps) > 1e-4
+    assert np.linalg.norm(atoms[2] - atoms[1]) < np.linalg.norm(atoms[2] - atoms[0])
+
+
+def test_classes_are_seen_after_ten_rows_of_each():
+    model = OnlineDaDiL(classifier="linear", validate=False, label_shift=False, random_state=0)
+    model.fit(P.X, P.y, P.domain)
+    for n_rows, seen in ((16, "20%"), (24, "50%"), (60, "100%")):  # of eight classes
+        model.partial_fit(P.X_target[:n_rows])
+        assert f"{seen} of the classes were seen" in model.report()
+
+
+def test_a_target_at_quite_another_level_is_found_though_the_plain_classifiers_are_wrong():
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(P.y_target))
+    shift = 1.5 * P.X.std(axis=0) * rng.choice([-1, 1], P.X.shape[1])
+    X, y = P.X_target[order] + shift, P.y_target[order]
+    model = OnlineDaDiL(classifier="linear", random_state=0).fit(P.X, P.y, P.domain)
+    before = model.score(X, y)
+    assert before < 0.5
+    assert stream(model, X, 60).score(X, y) > before + 0.25
+
+
+# -- any class proportions --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("proportions", ["balanced", "80 %", "one class"])
+def test_no_class_proportions_do_harm(proportions):
+    p, found = PROBLEM, []
+    for c in (0, 2, 4, 5):
+        rows = mixed_rows(p.y_target, proportions, c)
+        X, y = p.X_target[rows], p.y_target[rows]
+        model = fit_default()
+        before = model.score(X, y)
+        found.append((before, stream(model, X).score(X, y)))
+    before, after = np.mean(found, axis=0)
+    assert after >= before - 0.01
+    assert after > 0.75
