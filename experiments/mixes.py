@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from baryflow.estimators.orders import stream_order as in_order
+from baryflow.estimators._orders import stream_order as in_order
 
 __all__ = ["MIXES", "ORDERS", "in_order", "mixed"]
 
