@@ -234,7 +234,7 @@ def test_inspect_says_what_is_in_classifiers_that_adapt(told, rows, tmp_path):
         "decision": "adapt",
         "more": f"'baryflow report {tmp_path / 'it.bary'}' says what was learned, decided and seen",
     }
-    offline = DaDiL(validate=False, random_state=0).fit(X, y, source, target="B")
+    offline = DaDiL(classifier="linear", validate=False, random_state=0).fit(X, y, source, target="B")
     assert (
         told(offline.save)
         == {
@@ -245,7 +245,11 @@ def test_inspect_says_what_is_in_classifiers_that_adapt(told, rows, tmp_path):
         }
         | shown
     )
-    online = OnlineDaDiL(validate=False, random_state=0).fit(X, y, source).partial_fit(X[:20])
+    online = (
+        OnlineDaDiL(classifier="linear", validate=False, random_state=0)
+        .fit(X, y, source)
+        .partial_fit(X[:20])
+    )
     assert (
         told(online.save)
         == {
@@ -257,7 +261,9 @@ def test_inspect_says_what_is_in_classifiers_that_adapt(told, rows, tmp_path):
         }
         | shown
     )
-    alone = OnlineDaDiL(validate=False, keep_sources=False, random_state=0).fit(X, y, source)
+    alone = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
+        X, y, source
+    )
     assert "inside" not in told(alone.save)
 
 

@@ -155,7 +155,7 @@ def test_an_array_of_a_file_is_used_once(classifier):
 
 def test_a_claimed_number_of_columns_does_not_take_gigabytes():
     p = make_domains(n_sources=2, n_classes=2, n_features=2, n_per_class=20, random_state=0)
-    model = OnlineDaDiL(random_state=0, validate=False).fit(p.X, p.y, p.domain)
+    model = OnlineDaDiL(classifier="linear", random_state=0, validate=False).fit(p.X, p.y, p.domain)
 
     def change(fields):
         fields["shell"]["fields"]["n_features"] = 2 * 10**8

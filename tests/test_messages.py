@@ -55,7 +55,9 @@ def model(tmp_path_factory):
     """A model that has followed a target."""
     path = tmp_path_factory.mktemp("model") / "m.bary"
     X = pd.DataFrame(P.X, columns=list("abc"))
-    fitted = OnlineDaDiL(random_state=0, validate=False).fit(X, CLASSES[P.y], P.domain)
+    fitted = OnlineDaDiL(classifier="linear", random_state=0, validate=False).fit(
+        X, CLASSES[P.y], P.domain
+    )
     fitted.partial_fit(pd.DataFrame(P.X_target[:32], columns=list("abc"))).save(path)
     return path
 
@@ -72,7 +74,7 @@ def hostile(tmp_path_factory):
     X = pd.DataFrame(P.X, columns=[f"flow{TITLE}", f"level{BACKWARDS}", f"speed{CSI}"])
     y = np.array([f"normal{TITLE}", f"worn{BACKWARDS}", f"broken{CSI}"])[P.y]
     plants = np.array(["", f"north{TITLE}", f"south{BACKWARDS}", f"west{CSI}"])[P.domain]
-    OnlineDaDiL(random_state=0, validate=False).fit(X, y, plants).save(path)
+    OnlineDaDiL(classifier="linear", random_state=0, validate=False).fit(X, y, plants).save(path)
     return path
 
 
@@ -399,6 +401,6 @@ def test_evaluate_tells_of_each_domain_and_warns_in_sentences(sources, monkeypat
 
 def test_evaluate_calls_back_for_each_domain():
     heard = []
-    model = OnlineDaDiL(random_state=0, validate=False)
+    model = OnlineDaDiL(classifier="linear", random_state=0, validate=False)
     evaluate(model, P.X, P.y, P.domain, verbose=lambda *words: heard.append(words))
     assert heard == [(1, 3, "1"), (2, 3, "2"), (3, 3, "3")]

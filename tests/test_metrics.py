@@ -42,10 +42,6 @@ class Diary(ClassifierMixin, BaseEstimator):
         self.events_.append(("learn", X[:, 0].tolist()))
         return self
 
-    def refine(self):
-        self.events_.append(("refine", []))
-        return self
-
 
 @pytest.fixture(scope="module")
 def problem():
@@ -54,7 +50,7 @@ def problem():
 
 @pytest.fixture(scope="module")
 def model():
-    return OnlineDaDiL(predictor="combined", validate=False, random_state=0)
+    return OnlineDaDiL(classifier="linear", validate=False, random_state=0)
 
 
 def test_every_batch_is_predicted_before_it_is_learned_from():
@@ -66,7 +62,7 @@ def test_every_batch_is_predicted_before_it_is_learned_from():
     assert found.tolist() == [0, 0, 0, 1, 1, 1, 2]
 
 
-@pytest.mark.parametrize(("when", "expected"), [("flowing", 3 / 7), ("end", 1 / 7), ("refined", 1 / 7)])
+@pytest.mark.parametrize(("when", "expected"), [("flowing", 3 / 7), ("end", 1 / 7)])
 def test_a_score_counts_the_predictions_of_its_moment(when, expected):
     X, y = np.arange(7.0)[:, None], np.array([0, 0, 1, 1, 0, 0, 3])
     diary = Diary().fit(X, y)
@@ -77,21 +73,21 @@ def test_a_score_counts_the_predictions_of_its_moment(when, expected):
 def test_the_model_that_is_scored_stays_as_it_was(problem, model):
     fitted = model.fit(problem.X, problem.y, sample_domain=problem.domain)
     before = fitted.predict_proba(problem.X_target)
-    StreamingScorer("refined")(fitted, problem.X_target, problem.y_target)
+    StreamingScorer("end")(fitted, problem.X_target, problem.y_target)
     assert fitted.n_samples_seen_ == 0
     np.testing.assert_array_equal(fitted.predict_proba(problem.X_target), before)
 
 
 def test_a_search_tells_candidates_apart_that_plain_scores_cannot(problem, model):
-    grid = {"predictor": ["source", "combined"]}
+    grid = {"half_life": [1.0, None]}
     given = {"groups": problem.domain, "sample_domain": problem.domain}
     plain = GridSearchCV(model, grid, cv=LeaveOneGroupOut()).fit(problem.X, problem.y, **given)
     streaming = GridSearchCV(model, grid, cv=LeaveOneGroupOut(), scoring=StreamingScorer("end"))
     streaming.fit(problem.X, problem.y, **given)
     same, apart = (search.cv_results_["mean_test_score"] for search in (plain, streaming))
-    assert same[0] == same[1] == apart[0]
+    assert same[0] == same[1]  # without a target row, there is nothing to forget
     assert apart[1] > apart[0] + 0.02
-    assert streaming.best_params_ == {"predictor": "combined"}
+    assert streaming.best_params_ == {"half_life": None}
     assert streaming.best_estimator_.n_samples_seen_ == 0
     assert streaming.best_estimator_.sources_ == [1, 2, 3]  # sample_domain reached the last fit, too
 
@@ -143,7 +139,7 @@ def test_what_needs_labels_to_learn_only_predicts(problem):
     assert not learns_from_rows(model)
     assert learns_from_rows(OnlineDaDiL())
     expected = model.score(problem.X_target, problem.y_target)
-    for when in ("flowing", "end", "refined"):
+    for when in ("flowing", "end"):
         score = StreamingScorer(when)(model, problem.X_target, problem.y_target)
         assert score == pytest.approx(expected)
 
@@ -191,7 +187,7 @@ def test_any_metric_of_labels_and_predictions_will_do():
 @pytest.mark.parametrize(
     ("scorer", "words"),
     [
-        (StreamingScorer(when="later"), "when must be one of 'flowing', 'end', 'refined', got 'later'"),
+        (StreamingScorer(when="later"), "when must be one of 'flowing', 'end', got 'later'"),
         (StreamingScorer(order="class"), "order must be one of 'as_is', 'shuffled'"),
         (StreamingScorer(scoring="f1"), "or a function of labels and predictions"),
         (StreamingScorer(batch_size=0), "batch_size must be an integer >= 1, got 0"),

@@ -17,7 +17,9 @@ P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=40, random_
 
 @pytest.fixture(scope="module")
 def model():
-    fitted = OnlineDaDiL(validate=False, keep_sources=False, random_state=0).fit(P.X, P.y, P.domain)
+    fitted = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
+        P.X, P.y, P.domain
+    )
     fitted.feature_names_in_ = np.array(["a", "b", "c", "d"], dtype=object)
     return fitted
 

@@ -19,7 +19,7 @@ ROWS = (70, 33, 100, 5, 64)
 
 
 def fit(seed=0):
-    model = OnlineDaDiL(validate=False, keep_sources=False, random_state=seed)
+    model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=seed)
     model.fit(P.X, P.y, sample_domain=P.domain)
     model.feature_names_in_ = np.array(COLUMNS, dtype=object)
     return model

@@ -346,7 +346,9 @@ def test_raw_signals_are_followed_window_by_window(client, tmp_path):
     X[1::2, :, 1] *= 3
     features = SignalFeatures(max_features=4)
     rows = features.fit_transform(X, y)
-    fitted = OnlineDaDiL(validate=False, random_state=0).fit(rows, y, np.ones(len(y), dtype=int))
+    fitted = OnlineDaDiL(classifier="linear", validate=False, random_state=0).fit(
+        rows, y, np.ones(len(y), dtype=int)
+    )
     features.channels_ = list(fleets.COLUMNS)
     model = SignalModel(features, fitted, step=4)
     summary = do(client, tmp_path, fleets.by_folder(tmp_path / "in"), model=model)

@@ -19,8 +19,8 @@ from baryflow.distributed.passes import (
     sum_up,
 )
 from baryflow.estimators.domains import fill_gaps
-from baryflow.estimators.source_table import SourceTable
-from baryflow.estimators.sources import LabelledRows
+from baryflow.estimators._source_table import SourceTable
+from baryflow.estimators._sources import LabelledRows
 from baryflow.exceptions import InvalidInputError
 
 
@@ -86,12 +86,11 @@ def test_the_second_look_is_that_of_all_rows(seed, cuts):
     second = merge_second(found)
     rows = [fill_gaps(X[domain == name]) for name in roll.sources]
     codes = [y[domain == name] for name in roll.sources]
-    expected = LabelledRows(rows, codes).measure(SourceTable.of(rows, codes, 3))
+    expected = LabelledRows(rows, codes, 3).measure(SourceTable.of(rows, codes, 3))
     scatter = complete_scatter(second.scatter, roll.table)
     for name in ("n_rows", "within", "fourth", "counts", "sums"):
         np.testing.assert_allclose(getattr(scatter, name), getattr(expected, name), rtol=1e-8, atol=1e-8)
     drawn = second.sample.labelled(roll.table)  # all of them, in their order
-    assert drawn.weights is None
     for mine, theirs, y_mine, y_theirs in zip(drawn.rows, rows, drawn.codes, codes, strict=True):
         np.testing.assert_allclose(mine, theirs)
         np.testing.assert_array_equal(y_mine, y_theirs)
@@ -211,7 +210,7 @@ def test_zeros_and_nans_are_the_same_whatever_their_bits():
     assert draw(X, 0) == draw(other, 0)
 
 
-def test_rare_classes_are_in_the_sample_and_weights_make_up_for_it():
+def test_rare_classes_are_in_the_sample():
     counts = np.array([[90_000.0, 100.0, 5_000.0], [4_900.0, 0.0, 300.0]])
     nothing = np.zeros((2, 3, 1))
     table = SourceTable(counts, nothing, nothing + 1.0, np.zeros(1), np.ones(1), nothing)
@@ -249,8 +248,6 @@ def test_equal_rows_of_which_nobody_is_drawn_are_in_the_sample_once():
         found = sample.labelled(table, evenly=evenly)
         assert [sorted(codes.tolist()) for codes in found.codes] == [[0, 0, 0, 1], [1]]
         assert found.rows[1].tolist() == [[3.0]]
-    weights = sample.labelled(table).weights
-    np.testing.assert_allclose(np.sort(weights) * 130 / 5, [20.0, 20.0, 20.0, 30.0, 40.0])
 
 
 def test_rows_that_were_not_counted_are_not_taken_for_others():

@@ -38,7 +38,7 @@ def read(source, **how):
 
 
 def fit(source, client, **how):
-    model = OnlineDaDiL(keep_sources=False, validate=False, random_state=0)
+    model = OnlineDaDiL(classifier="linear", keep_sources=False, validate=False, random_state=0)
     return distributed.fit(model, read(source), sample_rows=1500, client=client, **how)
 
 
@@ -92,7 +92,7 @@ def test_a_checkpoint_is_the_same_folder_for_workers_that_were_started_elsewhere
     processes.run(os.chdir, elsewhere)
     frame = dd.from_pandas(Partitions().frame.compute(scheduler="synchronous"), npartitions=3)
     parts = distributed.from_frame(frame, label="fault", domain="line")
-    model = OnlineDaDiL(keep_sources=False, validate=False, random_state=0)
+    model = OnlineDaDiL(classifier="linear", keep_sources=False, validate=False, random_state=0)
     model = distributed.fit(model, parts, checkpoint="work", client=processes)
     distributed.absorb(
         model, distributed.from_frame(frame[COLUMNS]), checkpoint="work", client=processes

@@ -17,7 +17,9 @@ FATAL = 17.25
 
 @pytest.fixture
 def errand(tmp_path):
-    model = OnlineDaDiL(validate=False, keep_sources=False, random_state=0).fit(P.X, P.y, P.domain)
+    model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
+        P.X, P.y, P.domain
+    )
     source, state, output, events = (place(tmp_path / name) for name in "abcd")
     plan = Plan(source.url, output.url, "key", None, [*"wxyz"], 16, "tell", 40, events.url)
     state.keep(plan, "plan.bary")

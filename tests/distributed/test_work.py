@@ -21,7 +21,8 @@ COLUMNS = ["flow", "heat", "speed"]
 
 
 def new(**parameters):
-    return OnlineDaDiL(random_state=0, **{"keep_sources": False, "rehearse": False} | parameters)
+    quick = {"keep_sources": False, "classifier": "linear", "validate": False}
+    return OnlineDaDiL(random_state=0, **quick | parameters)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ def plant():
 @pytest.fixture(scope="module")
 def fitted(plant):
     some = np.concatenate([np.flatnonzero(plant.domain == d)[:200] for d in (1, 2, 3)])
-    model = OnlineDaDiL(random_state=0, validate=False)
+    model = OnlineDaDiL(classifier="linear", random_state=0, validate=False)
     return model.fit(plant.X[some], plant.y[some], sample_domain=plant.domain[some])
 
 
@@ -75,7 +75,7 @@ def test_a_target_that_turns_into_another_domain_is_found_and_told_in_words(plan
 
 @pytest.mark.parametrize("order", ["shuffled", "runs"])
 def test_a_target_that_does_not_change_gives_no_alarm(plant, model, order):
-    from baryflow.estimators.orders import stream_order
+    from baryflow.estimators._orders import stream_order
 
     turn = stream_order(plant.y_target, order, np.random.default_rng(0))
     monitor = DriftMonitor(model)
@@ -250,7 +250,7 @@ def test_sources_that_are_less_orderly_raise_thresholds(plant, model):
 def test_calibration_needs_rows(plant, model):
     with pytest.raises(InvalidInputError, match="y and sample_domain"):
         calibrate(model, plant.X)
-    bare = OnlineDaDiL(validate=False, keep_sources=False, random_state=0)
+    bare = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0)
     bare.fit(plant.X[:400], plant.y[:400], sample_domain=plant.domain[:400])
     with pytest.raises(InvalidInputError, match="keep_sources"):
         calibrate(bare)

@@ -8,7 +8,7 @@ from baryflow import codec
 from baryflow.drift import Ranks
 from baryflow.drift.ranking import find_stride
 from baryflow.drift.ranks import RanksState
-from baryflow.estimators.orders import stream_order
+from baryflow.estimators._orders import stream_order
 from baryflow.exceptions import InvalidInputError
 
 

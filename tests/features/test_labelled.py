@@ -19,7 +19,7 @@ def cut_of(names=("a", "b", "c"), n=160):
 
 
 def model():
-    return OnlineDaDiL(validate=False, random_state=0)
+    return OnlineDaDiL(classifier="linear", validate=False, random_state=0)
 
 
 class Recording(SignalFeatures):

@@ -25,7 +25,7 @@ def pair():
     rows, y = signals()
     cut = windows(rows, LENGTH, STEP, label=y)
     features = SignalFeatures(max_features=6).fit(cut, cut.label)
-    model = OnlineDaDiL(validate=False, random_state=0)
+    model = OnlineDaDiL(classifier="linear", validate=False, random_state=0)
     return SignalModel(features, model.fit(features.transform(cut), cut.label), STEP)
 
 
@@ -74,7 +74,9 @@ def test_a_network_travels_in_it(tmp_path):
     rows, y = signals()
     cut = windows(rows, LENGTH, STEP, label=y)
     features = OnnxEncoder(network()).fit(cut)
-    model = OnlineDaDiL(validate=False, random_state=0).fit(features.transform(cut), cut.label)
+    model = OnlineDaDiL(classifier="linear", validate=False, random_state=0).fit(
+        features.transform(cut), cut.label
+    )
     SignalModel(features, model, STEP).save(tmp_path / "it.bary")
     back = baryflow.load(tmp_path / "it.bary")
     assert isinstance(back.features, OnnxEncoder)

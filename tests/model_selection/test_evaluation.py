@@ -10,7 +10,7 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.model_selection import DomainScore, Evaluation
 
 NAN = float("nan")
-ONE = DomainScore("north", 0, 100, 0.5, 0.6, 0.62, 0.7, 0.8, 0.85, 0.0, "adapt", "it won", "All said.")
+ONE = DomainScore("north", 0, 100, 0.5, 0.6, 0.62, 0.7, 0.8, 0.0, "adapt", "it won", "All said.")
 TWO = replace(ONE, domain="a machine whose name is long 7", n_rows=50, source=0.9, harm=0.2)
 FOUND = Evaluation((ONE, TWO), "accuracy", "runs", 16)
 
@@ -35,12 +35,12 @@ def test_the_table_is_aligned_and_says_everything():
     head = lines[3]
     first, second, mean = lines[5], lines[6], lines[8]
     for line, figures in (
-        (first, ["100", "50.0", "60.0", "62.0", "70.0", "80.0", "85.0", "0.0"]),
-        (second, ["50", "90.0", "60.0", "62.0", "70.0", "80.0", "85.0", "20.0"]),
-        (mean, ["150", "70.0", "60.0", "62.0", "70.0", "80.0", "85.0", "10.0"]),
+        (first, ["100", "50.0", "60.0", "62.0", "70.0", "80.0", "0.0"]),
+        (second, ["50", "90.0", "60.0", "62.0", "70.0", "80.0", "20.0"]),
+        (mean, ["150", "70.0", "60.0", "62.0", "70.0", "80.0", "10.0"]),
     ):
-        assert line.split()[-9 if "adapt" in line else -8 :][:8] == figures
-    for name in ("source", "refined", "harm"):  # numbers end where their heads end
+        assert line.split()[-8 if "adapt" in line else -7 :][:7] == figures
+    for name in ("source", "harm"):  # numbers end where their heads end
         end = head.index(name) + len(name)
         assert all(line[end - 1].isdigit() and not line[end : end + 1].strip() for line in (first, mean))
     assert lines[-1] == "all: adapt; it won"
@@ -48,7 +48,7 @@ def test_the_table_is_aligned_and_says_everything():
 
 
 def test_what_a_model_does_not_have_is_a_dash_and_other_scores_are_no_percentages():
-    table = Evaluation((replace(ONE, flowing=NAN, refined=NAN),), scoring="kappa").table()
+    table = Evaluation((replace(ONE, flowing=NAN),), scoring="kappa").table()
     assert "0.500" in table
     assert "–" in table
     assert "%" not in table
@@ -74,9 +74,9 @@ def test_the_picture_shows_every_domain_and_the_mean():
     assert [label.get_text() for label in ax.get_yticklabels()][::2] == ["north", "mean"]
     drawn = {line.get_label(): line.get_xdata() for line in ax.get_lines()}
     np.testing.assert_allclose(drawn["not adapting"], [50, 90, 70])
-    np.testing.assert_allclose(drawn["refined"], [85, 85, 85])
+    np.testing.assert_allclose(drawn["at the end"], [80, 80, 80])
     ax.figure.canvas.draw()
-    offline = Evaluation((replace(ONE, flowing=NAN, refined=NAN),)).plot(ax)
+    offline = Evaluation((replace(ONE, flowing=NAN),)).plot(ax)
     labels = [line.get_label() for line in offline.get_lines()]
     assert "at the end" in labels
 

@@ -72,7 +72,9 @@ def small_problem(sources=("a", "b", "c"), classes=("fine", "worn"), n_features=
 
 def fitted(**keywords):
     X, y, domain, target = small_problem(**keywords)
-    return OnlineDaDiL(random_state=0, validate=False).fit(X, y, sample_domain=domain), target
+    return OnlineDaDiL(classifier="linear", random_state=0, validate=False).fit(
+        X, y, sample_domain=domain
+    ), target
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +128,9 @@ def test_columns_are_in_the_units_of_rows_and_the_most_different_comes_first():
     X, target = X.copy(), target.copy()
     X[:, 2] = 80.0 + 2.0 * np.random.default_rng(1).normal(size=len(X))
     target[:, 2] = 95.0 + 0.01 * np.arange(len(target))
-    model = OnlineDaDiL(random_state=0, validate=False).fit(X, y, sample_domain=domain)
+    model = OnlineDaDiL(classifier="linear", random_state=0, validate=False).fit(
+        X, y, sample_domain=domain
+    )
     model.partial_fit(target[:48]).partial_fit(target[48:])
     found = model.compare_columns()
     assert found.order()[0] == 2
@@ -147,7 +151,9 @@ def test_columns_never_seen_and_columns_that_do_not_vary():
     X, target = X.copy(), target.copy()
     X[:, 0] = 5.0
     target[:, 0], target[:, 1] = 6.0, np.nan
-    model = OnlineDaDiL(random_state=0, validate=False).fit(X, y, sample_domain=domain)
+    model = OnlineDaDiL(classifier="linear", random_state=0, validate=False).fit(
+        X, y, sample_domain=domain
+    )
     before = model.compare_columns()
     assert np.isnan(before.target_means).all()
     assert len(before.order()) == 0
@@ -238,7 +244,9 @@ def test_models_that_see_the_whole_target_at_once():
     names = np.concatenate([domain, np.full(len(target), "t")])
     everything = np.concatenate([X, target])
     labels = np.concatenate([y, np.full(len(target), y[0])])
-    model = DaDiL(random_state=0, validate=False).fit(everything, labels, names, target="t")
+    model = DaDiL(classifier="linear", random_state=0, validate=False).fit(
+        everything, labels, names, target="t"
+    )
     page = Page(html_report(model))
     assert "saw 96 rows" in page.text
     assert len(page.all("polyline")) == 4
@@ -271,7 +279,9 @@ def test_a_page_of_a_long_stream_stays_small():
 
 def test_that_nothing_happened_is_said_if_it_is_known():
     p = make_domains(n_per_class=20, random_state=0)
-    model = OnlineDaDiL(validate=False, random_state=0).fit(p.X, p.y, sample_domain=p.domain)
+    model = OnlineDaDiL(classifier="linear", validate=False, random_state=0).fit(
+        p.X, p.y, sample_domain=p.domain
+    )
     model.partial_fit(p.X_target[:20])
     quiet = Page(html_report(model, events=[], about="Rows are <windows>.")).text
     assert "No drift was seen along the stream." in quiet

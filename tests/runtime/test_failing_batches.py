@@ -10,7 +10,8 @@ from click.testing import CliRunner
 from baryflow import OnlineDaDiL, codec
 from baryflow.cli import main
 from baryflow.datasets import make_domains
-from baryflow.estimators import follower
+from baryflow.estimators import _session
+from baryflow.estimators._session import TargetSession
 from baryflow.runtime import Checkpoint, Recipe, Rows
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
@@ -20,7 +21,9 @@ FATAL = 17.25  # a value on which the model is made to fail
 
 @pytest.fixture(scope="module")
 def model():
-    fitted = OnlineDaDiL(validate=False, keep_sources=False, random_state=0).fit(P.X, P.y, P.domain)
+    fitted = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
+        P.X, P.y, P.domain
+    )
     fitted.feature_names_in_ = np.array(COLUMNS, dtype=object)
     return fitted
 
@@ -55,16 +58,16 @@ def fails(monkeypatch):
 
             monkeypatch.setattr(OnlineDaDiL, "predict_proba", broken)
         else:
-            absorb, adapt = follower.Follower.absorb, follower.adapt
+            absorb, adapt = TargetSession.absorb, _session.update
 
             def poisoned(*_, **__):
                 raise ArithmeticError("cannot learn this")
 
             def update(self, raw, weights):  # the rows are in the summary when the adaptation fails
-                monkeypatch.setattr(follower, "adapt", poisoned if is_fatal(raw) else adapt)
+                monkeypatch.setattr(_session, "update", poisoned if is_fatal(raw) else adapt)
                 absorb(self, raw, weights)
 
-            monkeypatch.setattr(follower.Follower, "absorb", update)
+            monkeypatch.setattr(TargetSession, "absorb", update)
 
     return begin
 
@@ -164,13 +167,13 @@ def test_a_replay_sets_the_same_rows_aside(files, fails, method, monkeypatch):
 
 
 def test_other_warnings_are_no_column_events(model, monkeypatch):
-    absorb = follower.Follower.absorb
+    absorb = TargetSession.absorb
 
     def noisy(self, raw, weights):
         warnings.warn("an unrelated library is old", UserWarning, stacklevel=1)
         absorb(self, raw, weights)
 
-    monkeypatch.setattr(follower.Follower, "absorb", noisy)
+    monkeypatch.setattr(TargetSession, "absorb", noisy)
     rows = P.X_target[:32].copy()
     rows[:, 2] = np.nan
     with warnings.catch_warnings(record=True) as caught:

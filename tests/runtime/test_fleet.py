@@ -20,7 +20,9 @@ from baryflow.streams import Batch
 from tests.runtime.ends import Lines, Rows
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
-MODEL = OnlineDaDiL(validate=False, keep_sources=False, random_state=0).fit(P.X, P.y, P.domain)
+MODEL = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
+    P.X, P.y, P.domain
+)
 N = 120
 
 
@@ -128,7 +130,9 @@ def test_a_damaged_machine_goes_back_to_the_snapshot_before(tmp_path):
 def test_a_folder_goes_on_with_the_model_it_began_with(tmp_path):
     turns = iter([False] * 3)
     run(tmp_path, Rows(P.X_target[:N]), stop=lambda: next(turns, True))
-    other = OnlineDaDiL(validate=False, random_state=1).fit(P.X[:120], P.y[:120], P.domain[:120])
+    other = OnlineDaDiL(classifier="linear", validate=False, random_state=1).fit(
+        P.X[:120], P.y[:120], P.domain[:120]
+    )
     said = []
     runner, *_ = run(
         tmp_path, Rows(P.X_target[:N]), recipe=Recipe(other, 16, "tell"), listen=said.append
@@ -155,7 +159,7 @@ def test_raw_rows_become_windows_and_a_killed_run_goes_on_in_the_middle_of_one(t
     y = np.tile(["a", "b"], len(cut))[: len(cut)]
     features = SignalFeatures(max_features=6)
     X = features.fit_transform(cut, y)
-    model = OnlineDaDiL(validate=False, keep_sources=False, random_state=0)
+    model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0)
     model.fit(X, y, np.ones(len(y), dtype=int))
     pair = SignalModel(features, model, step=5)
     expected = Recipe(model, 8).begin().take(some_rows(features.transform(cut))).records

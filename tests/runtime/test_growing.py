@@ -23,7 +23,7 @@ LINES = [",".join(f"{v:.6f}" for v in row) for row in P.X_target]
 
 @pytest.fixture
 def folder(tmp_path):
-    model = OnlineDaDiL(validate=False, keep_sources=False, random_state=0)
+    model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0)
     model.fit(P.X, P.y, sample_domain=P.domain)
     model.feature_names_in_ = np.array(COLUMNS, dtype=object)
     model.save(tmp_path / "model.bary")

@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
     """A model, a file to follow with bad lines in it, and what an undisturbed run makes of it."""
     folder = tmp_path_factory.mktemp("kills")
     problem = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=200, random_state=0)
-    model = OnlineDaDiL(validate=False, keep_sources=False, random_state=0)
+    model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0)
     model.fit(problem.X, problem.y, sample_domain=problem.domain)
     columns = [f"x{j}" for j in range(4)]
     model.feature_names_in_ = np.array(columns, dtype=object)

@@ -14,7 +14,7 @@ from tests.runtime.ends import Lines, Rows
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
 SAVED = (
-    OnlineDaDiL(validate=False, keep_sources=False, random_state=0)
+    OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0)
     .fit(P.X, P.y, sample_domain=P.domain)
     .to_bytes()
 )

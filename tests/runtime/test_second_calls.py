@@ -25,7 +25,9 @@ P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_
 
 
 def fit(names):
-    fitted = OnlineDaDiL(validate=False, keep_sources=False, random_state=0).fit(P.X, P.y, P.domain)
+    fitted = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
+        P.X, P.y, P.domain
+    )
     fitted.feature_names_in_ = np.array(list(names), dtype=object)
     return fitted
 

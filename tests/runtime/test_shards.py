@@ -12,7 +12,9 @@ from baryflow.runtime import Checkpoint, Outputs, Recipe, Runner, Shards
 from tests.runtime.ends import Lines, Rows
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
-MODEL = OnlineDaDiL(validate=False, keep_sources=False, random_state=0).fit(P.X, P.y, P.domain)
+MODEL = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
+    P.X, P.y, P.domain
+)
 
 
 class Topic:

@@ -21,7 +21,7 @@ def problem():
 
 @pytest.fixture(scope="session")
 def model(problem):
-    fitted = OnlineDaDiL(validate=False, keep_sources=False, random_state=0)
+    fitted = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0)
     fitted.fit(problem.X, problem.y, sample_domain=problem.domain)
     fitted.feature_names_in_ = np.array(COLUMNS, dtype=object)
     return fitted

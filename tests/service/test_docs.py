@@ -28,7 +28,7 @@ def pumps():
     header = (ROOT / "examples" / "pumps" / "pump_e.csv").read_text(encoding="utf-8").splitlines()[0]
     columns = [name for name in header.split(",") if name not in ("time", "shift")]
     data = make_domains(2, 2, len(columns), 40, random_state=0)
-    model = OnlineDaDiL(validate=False, keep_sources=False, random_state=0)
+    model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0)
     model.fit(data.X, data.y, sample_domain=data.domain)
     model.feature_names_in_ = np.array(columns, dtype=object)
     return model

@@ -55,7 +55,7 @@ def plants():
     means = 3.0 * rng.normal(size=(3, 3, 4))
     parts = [_rows(rng, one, 150, shift) for one, shift in zip(means, (0.0, 4.0, -3.0), strict=True)]
     X, y = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    model = OnlineDaDiL(validate=False, keep_sources=False, random_state=0)
+    model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0)
     model.fit(X, CLASSES[y], sample_domain=np.repeat(SOURCES, 150))
     model.feature_names_in_ = np.array(["flow (m³/h)", "heat <i>", "speed", "noise"], dtype=object)
     return model, _rows(rng, means[1], 400, 7.0)[0]

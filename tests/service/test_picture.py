@@ -144,7 +144,7 @@ def test_one_class_far_away_leaves_room_for_the_others():
 
 
 def test_sources_and_rows_share_their_coordinates(problem):
-    model = OnlineDaDiL(validate=False, random_state=0)
+    model = OnlineDaDiL(classifier="linear", validate=False, random_state=0)
     model.fit(problem.X, problem.y, sample_domain=problem.domain).partial_fit(problem.X_target)
     Z = model.in_view(problem.X_target)
     held = model.source_mixtures_

@@ -26,7 +26,9 @@ P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_
 
 @pytest.fixture(scope="module")
 def model():
-    fitted = OnlineDaDiL(validate=False, keep_sources=False, random_state=0).fit(P.X, P.y, P.domain)
+    fitted = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
+        P.X, P.y, P.domain
+    )
     fitted.feature_names_in_ = np.array(["a", "b", "c", "d"], dtype=object)
     return fitted
 
@@ -97,7 +99,7 @@ def test_rows_whose_key_the_service_refuses_are_quarantined_and_the_others_sent(
 
 
 def test_columns_are_matched_with_those_of_the_service_by_name(model, files):
-    flipped = OnlineDaDiL(validate=False, keep_sources=False, random_state=0)
+    flipped = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0)
     flipped.fit(P.X[:, ::-1], P.y, P.domain)
     flipped.feature_names_in_ = np.array(["d", "c", "b", "a"], dtype=object)
     good = np.delete(P.X_target[:80], 6, axis=0)

@@ -24,7 +24,7 @@ FILES = {"predictions": "predictions.ndjson", "events": "events.ndjson", "quaran
 def save_model(path):
     """Save a small model, and return rows for it."""
     problem = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=100, random_state=0)
-    model = OnlineDaDiL(validate=False, keep_sources=False, random_state=0)
+    model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0)
     model.fit(problem.X, problem.y, sample_domain=problem.domain)
     model.feature_names_in_ = np.array(COLUMNS, dtype=object)
     model.save(path)

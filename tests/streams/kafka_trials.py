@@ -38,7 +38,7 @@ class Rows:
 
 def write_model(folder):
     problem = make_domains(n_sources=2, n_classes=2, n_features=2, n_per_class=60, random_state=0)
-    model = OnlineDaDiL(validate=False, keep_sources=False, random_state=0)
+    model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0)
     model.fit(problem.X, problem.y, sample_domain=problem.domain)
     (folder / "model.bary").write_bytes(model.to_bytes())
 

@@ -20,7 +20,9 @@ MACHINES, ROUNDS = 8, 90
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "model.bary"
-    fitted = OnlineDaDiL(validate=False, keep_sources=False, random_state=0).fit(P.X, P.y, P.domain)
+    fitted = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
+        P.X, P.y, P.domain
+    )
     fitted.feature_names_in_ = np.array(COLUMNS, dtype=object)
     fitted.save(path)
     return path

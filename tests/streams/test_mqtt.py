@@ -264,7 +264,9 @@ def test_a_sink_waits_for_a_broker_that_is_away_and_sends_again(tmp_path):
 def test_sigterm_ends_a_run_while_the_broker_of_its_output_is_away(tmp_path, monkeypatch):
     monkeypatch.setattr(stopping, "GRACE", 0.3)
     P = make_domains(n_sources=2, n_classes=2, n_features=3, n_per_class=40, random_state=0)
-    model = OnlineDaDiL(validate=False, keep_sources=False, random_state=0).fit(P.X, P.y, P.domain)
+    model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
+        P.X, P.y, P.domain
+    )
     model.save(tmp_path / "model.bary")
     lines = ["a,b,c", *(",".join(map(str, row)) for row in P.X_target)]
     (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")

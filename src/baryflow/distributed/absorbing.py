@@ -145,15 +145,16 @@ def _summarise(reader: Reader, piece: Any, packed: bytes, looked: Looked) -> Sum
     source, d = session.knowledge.model, model.n_features_in_
     moments = looked.moments
     usual = np.where(moments.counts > 0.0, moments.means, source.centre)
+    variances, mass = moments.variances, float(moments.counts.max(initial=0.0))
     target = Target(session.knowledge, session.settings)
-    target.see_stds(np.sqrt(moments.variances))
+    target.see_stds(np.sqrt(variances))
     found = [Summed(None, np.zeros(0, np.uint64), np.zeros((0, d)))]
     for block in reader.blocks(piece):
         if not len(block.X):
             continue
         rows, lost = target.clean(block.X, usual=usual)
         weights = np.ones(int((~lost).sum()))
-        target.summarise(rows[~lost], weights, (moments.means, moments.variances))
+        target.summarise(rows[~lost], weights, (usual, variances, mass))
         found.append(Summed(None, draw(block.X, 0), block.X))
         found = [_judged(found)]
     seen = target.state() if target.mass > 0.0 else None

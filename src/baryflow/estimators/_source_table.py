@@ -65,11 +65,6 @@ class SourceTable:
         return np.asarray(self.counts / self.counts.sum(axis=1, keepdims=True))
 
     @cached_property
-    def pooled_shares(self) -> Floats:
-        """Class proportions of all rows together."""
-        return np.asarray(self.counts.sum(axis=0) / self.counts.sum())
-
-    @cached_property
     def source_means(self) -> Floats:
         """Mean of every source, shape (n_sources, d)."""
         return np.asarray(np.einsum("lc,lcd->ld", self.shares, self.means))

@@ -390,7 +390,7 @@ def fit_plain(
         stacks=tuple(stacks) if per_domain else (),
         centre=table.centre,
         scale=table.scale,
-        shares=table.pooled_shares,
+        shares=np.bincount(sources.labels, minlength=table.n_classes) / len(sources.labels),
         basis=basis,
     )
     if not plain.stacks:

@@ -126,11 +126,12 @@ class Target:
             _look_through(self.rows, self.knowledge.model, stds)
 
     def summarise(
-        self, X: Floats, weights: Floats, moments: tuple[Floats, Floats] | None = None
+        self, X: Floats, weights: Floats, moments: tuple[Floats, Floats, float] | None = None
     ) -> None:
         """Add complete rows to the summaries.
 
-        `moments` are mean and variance of the target's columns, if more is known than was seen here.
+        `moments` are mean and variance of the target's columns and the number of its rows, if more is
+        known than was seen here.
         """
         knowledge, plain = self.knowledge, self.knowledge.plain
         if isinstance(self.rows, PaperSummary) or plain is None:
@@ -141,11 +142,9 @@ class Target:
         self.rows.update(X, weights, votes)
         if self.stacked is None or knowledge.stacked is None:
             return
-        mean, variance = self.rows.moments() if moments is None else moments
+        mean, variance, mass = (*self.rows.moments(), self.mass) if moments is None else moments
         model = knowledge.model
-        own = plain.per_domain_logs(
-            X, *model.moments_at(mean, variance, model.expected_prior, self.mass)
-        )
+        own = plain.per_domain_logs(X, *model.moments_at(mean, variance, model.expected_prior, mass))
         stacked = plain.stack(raw, own)
         first = self.stacked.mass <= 0.0
         _look_through(self.stacked, knowledge.stacked, stacked.std(axis=0) if first else None)
@@ -159,6 +158,7 @@ class Target:
             if self.stacked is not None and other.stacked is not None:
                 self.stacked.merge(other.stacked)
         else:
+            other.rows.n_rows += self.rows.n_rows  # those that were forgotten
             self.rows, self.stacked = other.rows, other.stacked
         self.tally = self.tally + other.tally
 
