@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.special import expit, log_softmax, softmax
@@ -45,7 +45,7 @@ class Committee:
     beginning, end : array of shape (n_experts,)
         Weights before any class was seen and when all were; in between they are interpolated.
     shifted : array of shape (n_experts,)
-        Weights for a target with label shift.
+        Weights for a target with the largest label shift; those for a smaller one are interpolated.
     trust : float
         How far estimated class proportions are right, 0 to 1.
     belief : array of shape (2,)
@@ -91,9 +91,10 @@ class Committee:
         raw, belief = np.full(n_raw, 1.0 / max(n_raw, 1)), np.array(_BELIEF_START)
         return cls(tuple(experts), adapts, raw, start, even, (start + even) / 2.0, belief, reason=reason)
 
-    def weights(self, coverage: float) -> Floats:
-        """Return the weights when this share of the classes was seen."""
-        return (1.0 - coverage) * self.beginning + coverage * self.end
+    def weights(self, coverage: float, shift: float = 0.0) -> Floats:
+        """Return the weights when this share of the classes was seen, for a label shift of this size."""
+        usual = (1.0 - coverage) * self.beginning + coverage * self.end
+        return (1.0 - shift) * usual + shift * self.shifted
 
     def believe(self, size: float, improvement: float) -> float:
         """Return how far to believe a label shift: not at all if chance explains its size."""
@@ -147,8 +148,10 @@ def learn_committee(committee: Committee, trials: list[Trial]) -> Committee:
     )
     committee = replace(committee, beginning=both[:n], end=both[n:])
     if shifted:
-        found = _learn_weights([(t.shifted_logs, t.codes, 1.0) for t in shifted], [committee.shifted])
-        committee = replace(committee, shifted=found)
+        plain = replace(committee, shifted=np.zeros(n))
+        tables = [(t.size * t.shifted_logs, t.codes, 1.0) for t in shifted]
+        offsets = [np.tensordot(plain.weights(t.coverage, t.size), t.shifted_logs, 1) for t in shifted]
+        committee = replace(committee, shifted=_learn_weights(tables, [committee.shifted], offsets))
         committee = replace(committee, belief=_learn_belief(committee, usual, shifted))
     logs = [t for t in usual if t.stream == usual[0].stream]
     accuracy = np.mean([(t.logs.argmax(axis=2) == t.codes).mean(axis=1) for t in logs], axis=0)
@@ -180,7 +183,8 @@ def _two(committee: Committee, trial: Trial) -> tuple[Floats, Floats]:
     """Return the logits without and with the shift, each times how far it is believed."""
     belief = committee.believe(trial.size, trial.improvement)
     usual = np.tensordot(committee.weights(trial.coverage), trial.logs, 1)
-    return (1.0 - belief) * usual, belief * np.tensordot(committee.shifted, trial.shifted_logs, 1)
+    weights = committee.weights(trial.coverage, trial.size)
+    return (1.0 - belief) * usual, belief * np.tensordot(weights, trial.shifted_logs, 1)
 
 
 def _staged(trial: Trial) -> Floats:
@@ -188,7 +192,11 @@ def _staged(trial: Trial) -> Floats:
     return np.concatenate([(1.0 - trial.coverage) * trial.logs, trial.coverage * trial.logs])
 
 
-def _learn_weights(tables: list[tuple[Floats, Integers, float]], starts: list[Floats]) -> Floats:
+def _learn_weights(
+    tables: list[tuple[Floats, Integers, float]],
+    starts: list[Floats],
+    offsets: list[Floats] | None = None,
+) -> Floats:
     """Minimise the mean negative log-likelihood of Σ weight · log-probability, weights not negative.
 
     Parameters
@@ -197,15 +205,18 @@ def _learn_weights(tables: list[tuple[Floats, Integers, float]], starts: list[Fl
         Logs of shape (n_blocks · n_experts, n, n_classes).
     starts : list of arrays of shape (n_experts,)
         For each block the weights that the penalty draws its normalised weights towards.
+    offsets : list of arrays of shape (n, n_classes), optional
+        Added to the weighted log-probabilities of each table.
     """
     from scipy.optimize import minimize
 
     n, total = len(starts[0]), sum(importance for *_, importance in tables)
+    fixed: list[Any] = [0.0] * len(tables) if offsets is None else list(offsets)
 
     def cost(weights: Floats) -> tuple[float, Floats]:
         value, slope = 0.0, np.zeros(len(weights))
-        for logs, codes, importance in tables:
-            found, gradient = _likelihood(np.tensordot(weights, logs, 1), logs, codes)
+        for (logs, codes, importance), offset in zip(tables, fixed, strict=True):
+            found, gradient = _likelihood(offset + np.tensordot(weights, logs, 1), logs, codes)
             value, slope = value + importance / total * found, slope + importance / total * gradient
         for number, start in enumerate(starts):
             block = slice(number * n, (number + 1) * n)
