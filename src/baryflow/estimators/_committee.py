@@ -23,6 +23,8 @@ _SHRINKAGE = 0.3
 #: Where the belief in a label shift starts: the logit is −1 plus the improvement of the fit, in standard
 #: deviations of what streams without a shift show. The penalty on the squared distance from that.
 _BELIEF_START, _BELIEF_SHRINKAGE = (-1.0, 1.0), 0.003
+#: From this size on, in total variation, the weights for label shift count fully.
+_LARGE_SHIFT = 1.0 / 3.0
 #: Streams without label shift are taken to be three times as frequent as those with one.
 _NO_SHIFT = 3.0
 #: Adapting must lose more than this on left-out sources, in accuracy and as a part of the errors, before
@@ -45,7 +47,7 @@ class Committee:
     beginning, end : array of shape (n_experts,)
         Weights before any class was seen and when all were; in between they are interpolated.
     shifted : array of shape (n_experts,)
-        Weights for a target with the largest label shift; those for a smaller one are interpolated.
+        Weights for a target with a large label shift; those for a smaller one are interpolated.
     trust : float
         How far estimated class proportions are right, 0 to 1.
     belief : array of shape (2,)
@@ -94,13 +96,19 @@ class Committee:
     def weights(self, coverage: float, shift: float = 0.0) -> Floats:
         """Return the weights when this share of the classes was seen, for a label shift of this size."""
         usual = (1.0 - coverage) * self.beginning + coverage * self.end
-        return (1.0 - shift) * usual + shift * self.shifted
+        share = shift_share(shift)
+        return (1.0 - share) * usual + share * self.shifted
 
     def believe(self, size: float, improvement: float) -> float:
         """Return how far to believe a label shift: not at all if chance explains its size."""
         if size <= 0.0:
             return 0.0
         return float(expit(self.belief[0] + self.belief[1] * improvement))
+
+
+def shift_share(size: float) -> float:
+    """Return the share of the weights for label shift in those for a shift of this size."""
+    return min(1.0, size / _LARGE_SHIFT)
 
 
 def not_adapting(raw: Floats, logs: Floats) -> Floats:
@@ -149,7 +157,7 @@ def learn_committee(committee: Committee, trials: list[Trial]) -> Committee:
     committee = replace(committee, beginning=both[:n], end=both[n:])
     if shifted:
         plain = replace(committee, shifted=np.zeros(n))
-        tables = [(t.size * t.shifted_logs, t.codes, 1.0) for t in shifted]
+        tables = [(shift_share(t.size) * t.shifted_logs, t.codes, 1.0) for t in shifted]
         offsets = [np.tensordot(plain.weights(t.coverage, t.size), t.shifted_logs, 1) for t in shifted]
         committee = replace(committee, shifted=_learn_weights(tables, [committee.shifted], offsets))
         committee = replace(committee, belief=_learn_belief(committee, usual, shifted))

@@ -16,7 +16,7 @@ from baryflow.validation import Floats
 #: Rounds of expectation maximisation.
 _ROUNDS = 30
 #: No class is taken to be rarer than this.
-RAREST = 1e-4
+_RAREST = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +61,12 @@ def estimate_proportions(votes: Floats, weights: Floats, trained: Floats, expect
         Where to start.
     """
     weights = weights / weights.sum()
-    trained = np.maximum(trained, RAREST)
-    proportions = np.maximum(expected, RAREST)
+    trained = np.maximum(trained, _RAREST)
+    proportions = np.maximum(expected, _RAREST)
     for _ in range(_ROUNDS):
         weighted = votes * (proportions / trained)
         proportions = weights @ (weighted / weighted.sum(axis=1, keepdims=True))
-        proportions = np.maximum(proportions, RAREST)
+        proportions = np.maximum(proportions, _RAREST)
     return np.asarray(proportions / proportions.sum())
 
 

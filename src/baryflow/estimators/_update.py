@@ -23,7 +23,6 @@ from baryflow.estimators._fit_dictionary import (
     floor_stds,
 )
 from baryflow.estimators._label_shift import (
-    RAREST,
     LabelShift,
     estimate_proportions,
     measure_improvement,
@@ -36,8 +35,6 @@ from baryflow.validation import Floats
 
 #: This many rows of a class are enough to know it.
 _ENOUGH = 10.0
-#: Rounds in which estimated class proportions are improved at most.
-_REFINEMENTS = 3
 #: A label shift believed less than this is ignored.
 _LEAST_BELIEF = 1e-3
 
@@ -129,41 +126,12 @@ def update(
         found = estimate_proportions(votes, masses, plain.shares, prior)
         proportions = prior + knowledge.committee.trust * (found - prior)
         shifted = fit_dictionary(knowledge, rows, stacked, proportions, config)
-        shifted = _refine(knowledge, rows, stacked, expected, shifted, config)
         shift = _weigh(knowledge, rows.mass, expected, shifted)
         if shift.belief >= _LEAST_BELIEF:
             adaptation = replace(adaptation, shifted=shifted, shift=shift)
         else:
             adaptation = replace(adaptation, shift=replace(shift, belief=0.0))
     return replace(adaptation, typical=_typical_distance(adaptation.believed.view, rows))
-
-
-def _refine(
-    knowledge: SourceKnowledge,
-    rows: TargetSummary,
-    stacked: TargetSummary | None,
-    expected: Hypothesis,
-    shifted: Hypothesis,
-    config: AdaptConfig,
-) -> Hypothesis:
-    """Improve estimated class proportions as long as the target fits better with them.
-
-    The plain classifiers on raw rows find where to start. If the target fits better there than with the
-    expected proportions, the experts that depend on its moments are worth asking, too: the share of
-    each class among their answers is the next estimate.
-    """
-    best = expected
-    for _ in range(_REFINEMENTS):
-        if measure_improvement(best.unmoved_losses(), shifted.unmoved_losses()) <= 0.0:
-            break
-        best = shifted
-        logs = expert_logs(Question(knowledge, best, rows.means))
-        votes = combine(np.tensordot(knowledge.committee.end, logs, 1))
-        proportions = np.maximum(rows.masses @ votes / rows.masses.sum(), RAREST)
-        proportions /= proportions.sum()
-        shifted = fit_dictionary(knowledge, rows, stacked, proportions, config)
-    better = measure_improvement(best.unmoved_losses(), shifted.unmoved_losses()) > 0.0
-    return shifted if better or best is expected else best
 
 
 def _weigh(
