@@ -80,7 +80,7 @@ def trials(right, shifted_right=None, n=300, size=0.0, improvement=0.0):
 
 
 def test_who_is_right_more_often_gets_more_weight():
-    found = learn_committee(even(), trials([0.5, 0.95, 0.5]))
+    found = learn_committee(even(), trials([0.5, 0.95, 0.5], size=0.8))
     share = found.end / found.end.sum()
     assert share[1] > 0.6
     assert share.argmax() == 1
