@@ -117,7 +117,7 @@ def test_it_decides_about_classes_that_rows_cannot_tell_apart(validate, likely):
     assert model.proportions_[likely] > 1.5 * model.proportions_[1 - likely]
 
 
-@pytest.mark.xfail(strict=True, reason="a wrong prior of 70 % costs 18 points: rows do not overrule it")
+@pytest.mark.xfail(strict=True, reason="rows do not overrule a prior that is far off")
 def test_rows_overrule_it_where_they_tell_classes_apart(problem):
     p = problem
     one = mixed_rows(p.y_target, "balanced", 0)

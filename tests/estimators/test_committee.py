@@ -31,12 +31,15 @@ def test_weights_go_from_the_beginning_to_the_end():
     np.testing.assert_allclose(committee.shifted, committee.weights(0.5))
 
 
-def test_a_shift_is_believed_the_more_the_larger_it_is_and_the_more_of_it_is_confirmed():
+def test_a_shift_is_believed_the_more_the_better_the_target_fits():
     committee = even()
-    assert committee.believe(0.0, 0.0) < 0.1
-    assert committee.believe(0.0, 0.0) < committee.believe(0.3, 0.0) < committee.believe(0.3, 0.5)
-    assert committee.believe(1.0, 1.0) > 0.9
-    assert committee.believe(0.5, -0.5) < committee.believe(0.5, 0.0)
+    assert committee.believe(0.3, 0.0) < committee.believe(0.3, 1.0) < committee.believe(0.3, 5.0)
+    assert committee.believe(0.3, -5.0) < 0.1
+    assert committee.believe(0.3, 5.0) > 0.9
+
+
+def test_a_shift_that_chance_explains_is_not_believed():
+    assert even().believe(0.0, 100.0) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -45,7 +48,7 @@ def test_a_shift_is_believed_the_more_the_larger_it_is_and_the_more_of_it_is_con
         {"beginning": np.ones(2)},
         {"end": np.array([1.0, -1.0, 1.0])},
         {"shifted": np.array([1.0, np.nan, 1.0])},
-        {"belief": np.zeros(2)},
+        {"belief": np.zeros(3)},
     ],
     ids=str,
 )
@@ -63,7 +66,7 @@ def vote(codes, right, rng, n_classes=3):
     return log_softmax(2.0 * np.eye(n_classes)[said] + 0.1 * rng.normal(size=(len(codes), 3)), axis=1)
 
 
-def trials(right, shifted_right=None, n=300, size=0.0, confirmed=0.0):
+def trials(right, shifted_right=None, n=300, size=0.0, improvement=0.0):
     """Return a trial of a whole stream, and one with label shift, of experts that are right so often."""
     rng = np.random.default_rng(0)
     codes = rng.integers(3, size=n)
@@ -72,12 +75,12 @@ def trials(right, shifted_right=None, n=300, size=0.0, confirmed=0.0):
     if shifted_right is not None:
         other = np.stack([vote(codes, one, rng) for one in shifted_right])
     usual = Trial("whole stream", False, 1.0, 1.0, logs, logs, 0.0, 0.0, codes)
-    shifted = Trial("other class proportions", True, 1.0, 1.0, logs, other, size, confirmed, codes)
+    shifted = Trial("other class proportions", True, 1.0, 1.0, logs, other, size, improvement, codes)
     return [usual, shifted]
 
 
 def test_who_is_right_more_often_gets_more_weight():
-    found = learn_committee(even(), trials([0.5, 0.95, 0.5]))
+    found = learn_committee(even(), trials([0.5, 0.95, 0.5], size=0.8))
     share = found.end / found.end.sum()
     assert share[1] > 0.6
     assert share.argmax() == 1
@@ -106,14 +109,15 @@ def test_the_sum_of_the_weights_calibrates():
 
 
 def test_a_shift_is_believed_more_if_that_helped():
-    helped, harmed = (
-        learn_committee(even(), trials(*right, size=0.5, confirmed=0.5))
-        for right in (([0.6] * 3, [0.95] * 3), ([0.95] * 3, [0.6] * 3))
-    )
-    assert helped.believe(0.5, 0.5) > even().believe(0.5, 0.5) > harmed.believe(0.5, 0.5) + 0.1
-    for found in (helped, harmed):
-        assert found.believe(0.0, 0.0) < 0.1  # where there was no sign of one
-        assert (found.belief[1:] >= 0.0).all()  # more evidence never lowers it
+    learned = []
+    for right in (([0.6] * 3, [0.95] * 3), ([0.95] * 3, [0.6] * 3)):
+        usual, shifted = trials(*right, size=0.5, improvement=0.5)
+        several = [usual._replace(size=0.1, improvement=value) for value in (-0.3, 0.0, 0.3)]
+        learned.append(learn_committee(even(), [*several, shifted]))
+    helped, harmed = learned
+    assert helped.believe(0.5, 0.5) > harmed.believe(0.5, 0.5) + 0.1
+    assert helped.believe(0.5, 0.5) > helped.believe(0.5, -0.3)
+    assert harmed.belief[1] >= 0.0  # a better fit never lowers it
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,12 @@ from sklearn.linear_model import LogisticRegression
 
 from baryflow import DaDiL, OnlineDaDiL
 from baryflow.estimators import _update
-from baryflow.estimators._label_shift import confirmed_share, estimate_proportions, measure_size
+from baryflow.estimators._label_shift import (
+    estimate_proportions,
+    learn_trust,
+    measure_improvement,
+    measure_size,
+)
 from tests.estimators.streams import stream, total_variation
 
 EVEN = np.full(3, 1 / 3)
@@ -108,13 +113,43 @@ def test_what_chance_explains_does_not_count(n_rows):
     assert total_variation(shifted, TRAINED) - size == pytest.approx(by_chance, rel=0.05)
 
 
-def test_the_confirmed_share_is_what_disagreement_falls_by_relative_to_the_shift():
-    shifted = np.array([0.8, 0.1, 0.1])
-    distance = total_variation(shifted, EVEN)
-    assert confirmed_share(0.3, 0.1, shifted, EVEN) == pytest.approx(0.2 / distance)
-    assert confirmed_share(0.1, 0.3, shifted, EVEN) == pytest.approx(-0.2 / distance)
-    assert confirmed_share(0.3, 0.1, EVEN, shifted) == pytest.approx(0.2 / distance)
-    assert confirmed_share(0.02, 0.01, EVEN, EVEN) == pytest.approx(0.2)  # not endlessly much
+def test_the_improvement_is_the_logarithm_of_how_much_nearer_the_target_is():
+    assert measure_improvement(np.array([3.0]), np.array([1.0])) == pytest.approx(np.log(3.0))
+    assert measure_improvement(np.array([1.0]), np.array([3.0])) == pytest.approx(-np.log(3.0))
+    assert measure_improvement(np.array([2.0, 8.0]), np.array([1.0, 1.0])) == pytest.approx(np.log(4.0))
+    assert measure_improvement(np.array([0.0, 2.0]), np.array([0.0, 2.0])) == 0.0
+    assert np.isfinite(measure_improvement(np.array([1.0]), np.array([0.0])))
+
+
+# -- how far estimates are trusted ------------------------------------------------------------------
+
+
+def case(found, true, expected=EVEN):
+    return expected, np.array(found), np.array(true)
+
+
+def test_estimates_that_went_too_far_are_trusted_less():
+    right = case([0.8, 0.1, 0.1], [0.8, 0.1, 0.1])
+    twice = case([1.0, 0.0, 0.0], [2 / 3, 1 / 6, 1 / 6])  # twice as far from even as the truth is
+    opposite = case([0.8, 0.1, 0.1], [0.0, 0.5, 0.5])
+    short = case([0.5, 0.25, 0.25], [0.8, 0.1, 0.1])
+    assert learn_trust([right], 1.0) == pytest.approx(1.0)
+    assert learn_trust([twice], 1.0) == pytest.approx(0.5)
+    assert learn_trust([opposite], 1.0) == 0.0
+    assert learn_trust([short], 1.0) == 1.0  # never farther than they went
+    a, b = (np.sum(np.square(one[1] - EVEN)) for one in (right, twice))
+    assert learn_trust([right, twice], 1.0) == pytest.approx((a + 0.5 * b) / (a + b))
+    assert learn_trust([case(EVEN, EVEN)], 1.0) == 0.0  # nothing was estimated: no step to trust
+
+
+def test_steps_are_taken_from_the_expected_proportions():
+    assert learn_trust([case([0.2, 0.3, 0.5], [0.4, 0.3, 0.3], TRAINED)], 1.0) == pytest.approx(0.5)
+
+
+def test_left_out_sources_that_nothing_can_classify_take_no_trust_away():
+    twice = case([1.0, 0.0, 0.0], [2 / 3, 1 / 6, 1 / 6])
+    assert learn_trust([twice], 0.0) == 1.0
+    assert learn_trust([twice], 0.4) == pytest.approx(0.4 * 0.5 + 0.6)
 
 
 # -- in a stream ------------------------------------------------------------------------------------
@@ -200,7 +235,7 @@ def test_the_belief_is_what_the_committee_makes_of_the_evidence(fitted):
     plant, model = fitted
     model = model.spawn().partial_fit(plant.target([60, 10, 10])[0])
     shift = model.label_shift_
-    assert shift.belief == model.committee_.believe(shift.size, shift.confirmed)
+    assert shift.belief == model.committee_.believe(shift.size, shift.improvement)
     expected = (1 - shift.belief) / 3 + shift.belief * shift.proportions
     np.testing.assert_allclose(model.proportions_, expected)
 

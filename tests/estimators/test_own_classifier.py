@@ -1,36 +1,211 @@
-"""A scikit-learn classifier of the user's own as an expert, and in files."""
+"""A classifier of the user's own: an expert and a voter like the others, saved without pickle."""
+
+import builtins
 
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 
-from baryflow import OnlineDaDiL, load
+import baryflow
+from baryflow import DaDiL, OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError
+from tests.estimators.streams import stream
+
+P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=20, random_state=0)
+OWN = {
+    "probabilities": LogisticRegression(C=0.5),
+    "margins": LinearSVC(),
+    "pipeline": make_pipeline(StandardScaler(), LogisticRegression()),
+    "discriminant": LinearDiscriminantAnalysis(),
+    "several": ["linear", LogisticRegression(C=0.5), LogisticRegression(C=50.0)],
+}
 
 
-def fit(classifier):
-    plant = make_domains(n_sources=2, n_classes=3, n_per_class=20, random_state=0)
-    model = OnlineDaDiL(classifier=classifier, validate=False, random_state=0)
-    model.fit(plant.X, plant.y, sample_domain=plant.domain).partial_fit(plant.X_target)
-    return model, plant.X_target
+def fit(classifier, **options):
+    options = {"validate": False, "random_state": 0} | options
+    return OnlineDaDiL(classifier=classifier, **options).fit(P.X, P.y, P.domain)
+
+
+class Nearest(ClassifierMixin, BaseEstimator):
+    """A class that no library knows."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        self.means_ = np.stack([X[y == c].mean(axis=0) for c in self.classes_])
+        return self
+
+    def predict_proba(self, X):
+        closeness = np.exp(-0.5 * np.square(X[:, None] - self.means_).sum(axis=2)) + 1e-12
+        return closeness / closeness.sum(axis=1, keepdims=True)
+
+    def predict(self, X):
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+
+@pytest.fixture
+def without_skops(monkeypatch):
+    real = builtins.__import__
+
+    def refuse(name, *args, **named):
+        if name.split(".")[0] == "skops":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name, *args, **named)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+
+
+# -- an expert and a voter --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "classifier", [LinearDiscriminantAnalysis(), ["linear", LinearDiscriminantAnalysis()]]
+    "classifier", [RandomForestClassifier(20, random_state=0), Nearest(), *OWN.values()], ids=str
 )
-def test_it_is_saved_and_loaded(classifier, tmp_path):
-    model, X = fit(classifier)
-    model.save(tmp_path / "model.bary")
-    loaded = load(tmp_path / "model.bary")
-    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
-    assert repr(loaded.classifier) == repr(classifier)
+def test_it_is_an_expert_on_raw_rows_and_per_domain(classifier):
+    model = stream(fit(classifier), P.X_target)
+    several = classifier if isinstance(classifier, list) else [classifier]
+    names = [one if isinstance(one, str) else type(one).__name__ for one in several]
+    if len(names) == 3:
+        names[2] = "LogisticRegression 2"
+    adapted = [f"{name}, per domain" for name in names]
+    assert model.committee_.experts == (*names, *adapted, "reconstruction", "components")
+    assert model.committee_.raw.shape == (len(names),)
+    assert all(name in model.report() for name in names if name != "linear")
+    assert model.score(P.X_target, P.y_target) > 0.8
 
 
-def test_one_that_skops_does_not_trust_predicts_but_is_not_saved(tmp_path):
-    model, X = fit(RandomForestClassifier(5, random_state=0))
-    assert model.predict(X).shape == (len(X),)
-    with pytest.raises(InvalidInputError, match="RandomForestClassifier"):
-        model.save(tmp_path / "model.bary")
-    assert not list(tmp_path.iterdir())
+def test_it_predicts_before_any_row():
+    own = LogisticRegression(C=0.5)
+    Z, T = ((X - P.X.mean(axis=0)) / P.X.std(axis=0) for X in (P.X, P.X_target))
+    expected = own.fit(Z, P.y).predict_proba(T) + 1e-3
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(fit(own).predict_proba(P.X_target), expected, atol=1e-9)
+
+
+def test_the_users_object_is_not_touched():
+    own = LogisticRegression(C=0.5)
+    fit(own)
+    assert not hasattr(own, "coef_")
+
+
+def test_it_votes_on_the_class_proportions():
+    class Stubborn(Nearest):
+        def predict_proba(self, X):
+            return np.tile([0.9, 0.05, 0.05], (len(X), 1))
+
+    stubborn, nearest = fit(Stubborn()), fit(Nearest())
+    for model in (stubborn, nearest):
+        model.partial_fit(P.X_target)
+    assert stubborn.label_shift_.proportions[0] > 0.9
+    assert nearest.label_shift_.proportions[0] < 0.6
+
+
+def test_its_weight_is_learned():
+    class Wrong(Nearest):
+        def predict_proba(self, X):
+            return np.roll(super().predict_proba(X), 1, axis=1)
+
+    p = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=20, shift=0.3, random_state=0)
+    model = OnlineDaDiL(classifier=[LogisticRegression(), Wrong()], random_state=0)
+    model.fit(p.X, p.y, p.domain)
+    right, wrong = model.committee_.raw
+    assert right > 3.0 * wrong
+    assert model.committee_.accuracy[0] > 0.8
+    assert model.committee_.accuracy[1] < 0.4
+    assert stream(model, p.X_target).score(p.X_target, p.y_target) > 0.8
+
+
+def test_offline_it_takes_part_too():
+    X, y = np.concatenate([P.X, P.X_target]), np.concatenate([P.y, P.y_target])
+    domain = np.concatenate([P.domain, np.full(len(P.y_target), -1)])
+    model = DaDiL(classifier=LogisticRegression(), validate=False, random_state=0).fit(X, y, domain)
+    assert "LogisticRegression, per domain" in model.committee_.experts
+    again = DaDiL.from_bytes(model.to_bytes())
+    assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+# -- saving -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("classifier", OWN.values(), ids=OWN)
+def test_saved_in_mid_stream_it_continues_bit_for_bit(classifier, tmp_path):
+    model = stream(fit(classifier), P.X_target[:30], 10)
+    model.save(tmp_path / "m.bary")
+    again = baryflow.load(tmp_path / "m.bary")
+    for _ in range(2):
+        assert np.array_equal(again.predict_proba(P.X_target), model.predict_proba(P.X_target))
+        assert again.report() == model.report()
+        for one in (model, again):
+            stream(one, P.X_target[30:], 10)
+    assert repr(again.classifier) == repr(classifier)
+    assert again.to_bytes() == model.to_bytes() == model.to_bytes()
+    again.add_source(P.X_target, P.y_target, 9)  # it can be fitted again
+    model.add_source(P.X_target, P.y_target, 9)
+    assert np.array_equal(again.predict_proba(P.X_target), model.predict_proba(P.X_target))
+
+
+def test_other_parameters_of_it_are_refused_on_the_way():
+    model = fit(LogisticRegression(C=0.5))
+    model.set_params(classifier__C=5.0)
+    with pytest.raises(InvalidInputError, match=r"classifier was .* when the sources were learned"):
+        model.partial_fit(P.X_target)
+
+
+@pytest.mark.parametrize("own", [RandomForestClassifier(5, random_state=0), Nearest()], ids=str)
+def test_what_skops_does_not_trust_is_refused_when_it_is_saved(own, tmp_path):
+    # Whoever loads such a file would have to trust whoever wrote it.
+    model = stream(fit(own), P.X_target)
+    for save in (model.to_bytes, lambda: model.save(tmp_path / "m.bary")):
+        with pytest.raises(InvalidInputError, match=f"{type(own).__name__} cannot be saved.*not trust"):
+            save()
+    assert list(tmp_path.iterdir()) == []
+    assert model.score(P.X_target, P.y_target) > 0.6  # all else works
+
+
+def test_without_skops_saving_says_what_to_install(without_skops, tmp_path):
+    model = stream(fit(LogisticRegression()), P.X_target)
+    for save in (model.to_bytes, lambda: model.save(tmp_path / "m.bary")):
+        with pytest.raises(ModuleNotFoundError, match=r"pip install 'baryflow\[skops\]'"):
+            save()
+    assert list(tmp_path.iterdir()) == []
+    fit("linear").save(tmp_path / "linear.bary")  # the built-in ones do without
+
+
+def test_without_skops_loading_says_what_to_install(monkeypatch, request):
+    content = fit(LogisticRegression()).to_bytes()
+    request.getfixturevalue("without_skops")
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'baryflow\[skops\]'"):
+        OnlineDaDiL.from_bytes(content)
+
+
+# -- something else ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("forest", "one of 'linear', 'kernel', 'trees'.*got 'forest'"),
+        (LinearRegression(), "scikit-learn classifier with predict_proba .*got LinearRegression"),
+        (LogisticRegression, "scikit-learn classifier"),
+        (3, "scikit-learn classifier .*got 3"),
+        (["linear", None], "scikit-learn classifier .*got None"),
+        ([], "empty list"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", [DaDiL, OnlineDaDiL])
+def test_what_is_no_classifier_is_refused(kind, wrong, message):
+    domain = np.where(P.domain == 1, -1, P.domain) if kind is DaDiL else P.domain
+    with pytest.raises(InvalidInputError, match=message):
+        kind(classifier=wrong).fit(P.X, P.y, domain)
+
+
+def test_the_method_of_the_paper_takes_none():
+    with pytest.raises(InvalidInputError, match="leave classifier out"):
+        OnlineDaDiL.paper().set_params(classifier="linear").fit(P.X, P.y, P.domain)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -169,7 +169,8 @@ class Fit:
             )
             learned = work.compute(learn_sources(work, parts, plan), "learning")
             if work.store is not None:
-                work.store.keep(learned, "learned.bary")
+                plain = None if learned.plain is None else learned.plain.packed()
+                work.store.keep(replace(learned, plain=plain), "learned.bary")
         columns = parts.n_features if parts.columns is None else parts.columns
         return model.adopt(learned, roll.classes, roll.sources, columns)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
@@ -160,9 +159,9 @@ class ScikitClassifier:
                 f"does not trust {', '.join(unknown)}; use another classifier, or one of "
                 f"{', '.join(map(repr, CLASSIFIERS))}"
             )
-        found = copy(self)
-        object.__setattr__(found, "archive", np.frombuffer(data, dtype=np.uint8))
-        return found
+        # Kept: skops writes other bytes every time, and the same model is the same bytes.
+        object.__setattr__(self, "archive", np.frombuffer(data, dtype=np.uint8))
+        return self
 
     def proba(self, Z: Floats) -> Floats:
         """Return the estimator's probabilities, or its decision function through a softmax."""
