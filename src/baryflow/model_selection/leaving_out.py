@@ -55,9 +55,9 @@ def evaluate(
 
     Use it before there is a target, to see whether adapting would help on your data. A copy of the model
     learns the other domains. Then each batch of the domain left out is predicted *before* the model
-    learns from it, without its labels; at the end all its rows are predicted again, and once more after
-    ``refine()``. Beside it stand, on the same rows, two classifiers that cost next to nothing: the
-    pooled one, which does not adapt, and one of rows standardised domain by domain.
+    learns from it, without its labels; at the end all its rows are predicted again. Two cheap
+    classifiers are scored on the same rows: the pooled one, which does not adapt, and one of rows
+    standardised domain by domain.
 
     Parameters
     ----------
@@ -109,7 +109,8 @@ def evaluate(
     >>> from baryflow.datasets import make_domains
     >>> from baryflow.model_selection import evaluate
     >>> p = make_domains(n_sources=3, n_classes=3, n_per_class=30, shift=1.0, random_state=0)
-    >>> found = evaluate(OnlineDaDiL(random_state=0), p.X, p.y, p.domain, order="shuffled")
+    >>> model = OnlineDaDiL(classifier="linear", validate=False, random_state=0)
+    >>> found = evaluate(model, p.X, p.y, p.domain, order="shuffled")
     >>> [score.domain for score in found.scores]
     [1, 2, 3]
     >>> found.summary().n_rows
