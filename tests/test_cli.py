@@ -124,9 +124,9 @@ def test_the_demo_shows_how_far_it_is_while_it_learns_and_while_it_flows(run, sm
     monkeypatch.setattr(Line, "show", lambda _, words: shown.append(words))
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert run("demo").exit_code == 0
-    steps = [re.match(r"(\d+)/10 steps  (learning|playing)", words) for words in shown]
+    steps = [re.match(r"(\d+)/8 steps  (fitting|predicting)", words) for words in shown]
     learning = [match for match in steps if match]
-    assert [int(match[1]) for match in learning] == list(range(1, 11))
+    assert [int(match[1]) for match in learning] == list(range(1, 9))
     assert all(" rows " in words for words in shown[len(learning) :])
     assert len(shown) > len(learning)
 
@@ -257,7 +257,7 @@ def test_inspect_says_what_is_in_classifiers_that_adapt(told, rows, tmp_path):
             "kind": "online_dadil",
             "sources": "3: A, B, C",
             "rows seen": "20 of the target",
-            "inside": "the labelled rows of the sources, which add_source needs",
+            "inside": "the labelled rows of the sources, needed to add a source",
         }
         | shown
     )

@@ -64,7 +64,7 @@ MODELS = {
     "offline": lambda: joined(classifier="linear"),
     "offline, all classifiers": lambda: joined(validate=False),
     "offline, mixtures": from_mixtures,
-    "online, no target": lambda: quick(),
+    "online, no target": quick,
     "online": lambda: begun(online(classifier="linear")),
     "online, all classifiers": lambda: begun(online(validate=False)),
     "online, scikit-learn": lambda: begun(

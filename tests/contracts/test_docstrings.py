@@ -26,7 +26,7 @@ HELD = (
     "baryflow.drift",
     "baryflow.features",
 )
-#: Those that take what comes: parameters are checked by fit, and not every model can learn or refine.
+#: Those that take what comes: parameters are checked by fit, and not every model can learn.
 UNCHECKED = {
     "OnlineDaDiL.paper",
     "OnlineGaussianMixture.paper",
@@ -34,7 +34,6 @@ UNCHECKED = {
     "balanced_accuracy",
     "last_step",
     "learns_from_rows",
-    "refine",
 }
 
 

@@ -91,7 +91,7 @@ def _of_adapter(path: Path, model: Any, columns: Lines, rows: str = "rows") -> L
         ("decision", "adapt" if model.committee_.adapts else "do not adapt"),
     ]
     if getattr(model, "keep_sources", False):
-        lines.append(("inside", "the labelled rows of the sources, which add_source needs"))
+        lines.append(("inside", "the labelled rows of the sources, needed to add a source"))
     return [*lines, ("more", f"'baryflow report {path}' says what was learned, decided and seen")]
 
 
@@ -130,7 +130,7 @@ def _look_at_features(path: Path, _: container.Content) -> Lines:
     about = ", ".join(f"{name} {value}" for name, value in held.about.items() if _is_short(value))
     return [
         ("target", f"mode {held.target}, which the encoder has not seen"),
-        ("encoder", about or "not told"),
+        ("encoder", about or "unknown"),
         ("classes", _listed(sorted(set(held.y.tolist())))),
         ("columns", _listed(None, held.X.shape[1])),
         ("modes", _listed(sorted(set(held.domain.tolist())))),
@@ -143,7 +143,7 @@ def _look_at_signals(path: Path, content: container.Content) -> Lines:
     return [
         ("classes", _listed(sorted({fault for fault, _ in cases}))),
         ("columns", _listed([f"{one.tag} {one.name}" for one in VARIABLES])),
-        ("mode", str(content.values.get("mode", "not told"))),
+        ("mode", str(content.values.get("mode", "unknown"))),
         ("runs", f"{len(X):,}, of {X.shape[1]:,} points in time each"),
     ]
 

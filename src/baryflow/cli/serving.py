@@ -65,7 +65,7 @@ def serve(
     max_body: int,
     target_metrics: int,
 ) -> None:
-    """Serve a fitted MODEL over HTTP: many targets, each followed by a twin of it."""
+    """Serve a fitted MODEL over HTTP: many targets, each followed by its own copy of it."""
     with spoken():
         try:
             from baryflow import service

@@ -59,7 +59,7 @@ def absorb(
     Returns
     -------
     OnlineDaDiL
-        A twin of the model that has seen the target; the model itself is not changed.
+        A copy of the model that has seen the target; the model itself is not changed.
 
     Raises
     ------

@@ -81,9 +81,9 @@ def follow(
 ) -> Summary:
     """Follow every target in a folder of Parquet files: predict each row, then learn from it.
 
-    Each target has a twin of the model, and its predictions are those of ``baryflow run`` on its rows
-    alone, bit for bit; positions count its own rows. They are in ``output/target=…/000000.parquet`` and
-    so on, rows that cannot be used in ``output/_quarantine``.
+    Each target has its own copy of the model, and its predictions are those of ``baryflow run`` on its
+    rows alone, bit for bit; positions count its own rows. They are in ``output/target=…/000000.parquet``
+    and so on, rows that cannot be used in ``output/_quarantine``.
 
     Work is cut into epochs of a target. A state is written after each, and whatever is killed, workers
     or the caller, the same call goes on from there; in the end the files are the same. When more files

@@ -16,7 +16,7 @@ def open_target(
 ) -> OnlineDaDiL:
     """Return the model of one target, as it stood after the last epoch that :func:`follow` has done.
 
-    It is a twin of the fleet's model that has seen the target: it predicts, reports which sources the
+    It is a copy of the fleet's model that has seen the target: it predicts, reports which sources the
     target resembles, and can be saved. What is done with it does not touch the fleet.
 
     Parameters

@@ -160,7 +160,8 @@ class DriftMonitor:
     >>> from baryflow.datasets import make_domains
     >>> from baryflow.drift import DriftMonitor
     >>> plant = make_domains(n_sources=3, n_classes=4, n_per_class=100, random_state=0)
-    >>> model = OnlineDaDiL(random_state=0).fit(plant.X, plant.y, sample_domain=plant.domain)
+    >>> model = OnlineDaDiL(classifier="linear", validate=False, random_state=0)
+    >>> model = model.fit(plant.X, plant.y, sample_domain=plant.domain)
     >>> monitor = DriftMonitor(model, warm_up=100)
     >>> for batch in (*plant.X_target.reshape(10, 40, -1), plant.X[:40]):  # at last another plant
     ...     report = monitor.update(batch)

@@ -63,10 +63,11 @@ def _describe_committee(session: TargetSession) -> list[str]:
         ]
     if committee.adapts and len(committee.experts) > 1:
         tested = f"{'alone':>8}" if len(committee.accuracy) else ""
-        lines.append(f"Experts, and their weights{'':<42}beginning     end{tested}")
         described = describe_experts(session.knowledge)
+        width = max(map(len, described.values()))
+        lines.append(f"{'Experts, and their weights':<{width + 2}}  beginning     end{tested}")
         lines += [
-            f"  {described[name]:<66} {first:8.0%} {last:7.0%}{alone}"
+            f"  {described[name]:<{width}} {first:10.0%} {last:7.0%}{alone}"
             for name, first, last, alone in expert_table(committee)
         ]
     return lines
@@ -120,9 +121,13 @@ def describe_label_shift(classes: Any, shift: LabelShift, *, estimated: bool = T
 def _describe_coverage(session: TargetSession) -> list[str]:
     adaptation, adapts = session.adaptation, session.knowledge.committee.adapts
     if adaptation is None or not adapts:
-        return [f"{session.n_rows} target rows seen; the plain classifiers on raw rows predict."]
+        return [f"{_count_rows(session)} seen; the plain classifiers on raw rows predict."]
     seen = f"{adaptation.coverage:.0%} of the classes were seen (ten rows or more of each)"
-    return [f"{session.n_rows} target rows seen; {seen}."]
+    return [f"{_count_rows(session)} seen; {seen}."]
+
+
+def _count_rows(session: TargetSession) -> str:
+    return "1 target row" if session.n_rows == 1 else f"{session.n_rows} target rows"
 
 
 def _describe_recent(session: TargetSession) -> list[str]:

@@ -77,7 +77,8 @@ def html_report(
     >>> from baryflow.datasets import make_domains
     >>> from baryflow.page import html_report
     >>> p = make_domains(n_per_class=40, random_state=0)
-    >>> model = OnlineDaDiL(random_state=0).fit(p.X, p.y, sample_domain=p.domain)
+    >>> model = OnlineDaDiL(classifier="linear", validate=False, random_state=0)
+    >>> model = model.fit(p.X, p.y, sample_domain=p.domain)
     >>> html_report(model, title="Unit 7")[:15]
     '<!doctype html>'
     """

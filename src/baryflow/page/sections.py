@@ -81,7 +81,7 @@ def show_classes(model: Adapter, marks: Sequence[float]) -> str:
     return _show_shares(
         "class",
         "Class proportions",
-        escape(model.describe_label_shift()),
+        model.describe_label_shift(),  # escaped below
         model,
         (model.classes_.tolist(), model.proportions_.tolist(), model.history_.proportions),
         marks,

@@ -2,7 +2,7 @@
 
 :class:`Runner` takes batches from a source, predicts each row before it learns from it, and writes. With
 a :class:`Checkpoint` every batch is on disk before anything is made of it, and a run that was killed
-goes on as if it never had been. Many machines in one stream are a :class:`Fleet`, each with a twin of
+goes on as if it never had been. Many machines in one stream are a :class:`Fleet`, each with a copy of
 one model.
 """
 

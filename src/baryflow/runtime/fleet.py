@@ -30,7 +30,7 @@ class _Kept:
 
 
 class Fleet:
-    """Machines that are followed, each by a twin of one model.
+    """Machines that are followed, each by its own copy of one model.
 
     A machine's file is never written twice: a changed one gets a new file, so that whoever remembers
     the table of files (:meth:`save`) can go back to it.

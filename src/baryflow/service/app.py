@@ -51,7 +51,7 @@ def create_app(
     Parameters
     ----------
     model : OnlineDaDiL, SignalModel or path
-        Fitted; each target begins with a twin of it.
+        Fitted; each target begins with its own copy of it.
     state_dir : path, optional
         Where targets are kept; without it they go with the process.
     token : str, optional

@@ -48,7 +48,7 @@ def description(n_columns: int, columns: list[str] | None, limits: Limits) -> di
         "info": {
             "title": "baryflow",
             "version": "1",
-            "description": "Many targets, each followed by a twin of one model.",
+            "description": "Many targets, each followed by its own copy of one model.",
         },
         "security": [{}, {"token": []}],
         "components": {
