@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from baryflow.core.em import Sweep, fit_mixture, sweep_components
     from baryflow.core.mixture import Mixture
     from baryflow.core.transport import Plan, mw2_squared, smw2_squared, transport_plan, w2_squared
-    from baryflow.estimators.classifier import MixtureClassifier
     from baryflow.estimators.dadil import DaDiL
+    from baryflow.estimators.mixture_classifier import MixtureClassifier
     from baryflow.estimators.online_dadil import OnlineDaDiL
     from baryflow.estimators.online_mixture import OnlineGaussianMixture
     from baryflow.persistence import load
@@ -22,7 +22,7 @@ _MODULES = {
     "Barycenter": "core.barycenters",
     "DaDiL": "estimators.dadil",
     "Mixture": "core.mixture",
-    "MixtureClassifier": "estimators.classifier",
+    "MixtureClassifier": "estimators.mixture_classifier",
     "OnlineDaDiL": "estimators.online_dadil",
     "OnlineGaussianMixture": "estimators.online_mixture",
     "Plan": "core.transport",

@@ -7,8 +7,8 @@ from typing import Any
 
 from baryflow import container
 from baryflow.core.mixture import Mixture
-from baryflow.estimators.classifier import MixtureClassifier
 from baryflow.estimators.dadil import DaDiL
+from baryflow.estimators.mixture_classifier import MixtureClassifier
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.estimators.online_mixture import OnlineGaussianMixture
 from baryflow.exceptions import FileFormatError

@@ -18,9 +18,9 @@ from baryflow.distributed.passes import (
     merge_second,
     sum_up,
 )
+from baryflow.estimators._domains import fill_gaps
 from baryflow.estimators._source_table import SourceTable
 from baryflow.estimators._sources import LabelledRows
-from baryflow.estimators.domains import fill_gaps
 from baryflow.exceptions import InvalidInputError
 
 

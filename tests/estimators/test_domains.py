@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from baryflow.estimators.domains import check_labels, expect_proportions, fill_gaps, split_domains
+from baryflow.estimators._domains import check_labels, expect_proportions, fill_gaps, split_domains
 from baryflow.exceptions import InvalidInputError
 
 LETTERS = np.array(list("abcd"))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baryflow.estimators.history import LONGEST, History
+from baryflow.estimators._history import LONGEST, History
 from baryflow.exceptions import InvalidInputError
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baryflow.estimators.history import History
-from baryflow.estimators.plots import _spread, plot_stream, short_name
+from baryflow.estimators._history import History
+from baryflow.estimators._plots import _spread, plot_stream, short_name
 from baryflow.exceptions import InvalidInputError
 
 

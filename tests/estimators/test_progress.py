@@ -9,7 +9,7 @@ import pytest
 
 from baryflow import DaDiL, OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.estimators import progress
+from baryflow.estimators import _progress as progress
 
 P = make_domains(n_sources=3, n_classes=3, n_per_class=20, random_state=0)
 STEPS = [(done, 6) for done in range(1, 7)]

@@ -5,8 +5,8 @@ import pytest
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.estimators.history import History
-from baryflow.estimators.report import look_back
+from baryflow.estimators._history import History
+from baryflow.estimators._report import look_back
 
 P = make_domains(n_sources=3, n_classes=12, n_per_class=20, random_state=0)
 CLASSES = np.array([f"fault {number}" for number in range(12)])

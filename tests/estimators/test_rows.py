@@ -7,7 +7,7 @@ import pytest
 
 from baryflow import DaDiL, MixtureClassifier, OnlineDaDiL, OnlineGaussianMixture
 from baryflow.datasets import make_domains
-from baryflow.estimators.rows import match_columns
+from baryflow.estimators._input import match_columns
 from baryflow.exceptions import InvalidInputError
 
 P = make_domains(n_sources=2, n_classes=3, n_features=4, n_per_class=20, random_state=0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import baryflow
 from baryflow import DaDiL, OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.estimators.sensors import Tally
+from baryflow.estimators._sensors import Tally
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from baryflow.datasets import make_domains
 from baryflow.estimators import _leave_one_out
 from baryflow.estimators._classifiers import CLASSIFIERS
 from baryflow.estimators._sources import LabelledRows, SourceOptions
-from baryflow.estimators.threads import one_thread
+from baryflow.estimators._threads import one_thread
 
 
 def blas_threads():

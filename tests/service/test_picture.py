@@ -99,7 +99,7 @@ def test_why_knows_only_the_last_rows(model, rows):
 
 
 def test_likelihood_is_kept_where_history_is(model, rows, monkeypatch):
-    monkeypatch.setattr("baryflow.estimators.history.LONGEST", 8)
+    monkeypatch.setattr("baryflow.estimators._history.LONGEST", 8)
     followed = _followed(model, rows[:80], batch=4)
     kept = [n for n, _ in followed.notes["likelihood"]]
     assert kept == followed.model.history_.n_rows.tolist()

@@ -30,8 +30,8 @@ from baryflow.cli.words import (
     keep_inputs,
     spoken,
 )
+from baryflow.estimators._plots import new_figure
 from baryflow.estimators.online_dadil import OnlineDaDiL
-from baryflow.estimators.plots import new_figure
 from baryflow.exceptions import InvalidInputError
 from baryflow.features.labelled import evaluate_signals, fit_signals
 from baryflow.model_selection import Evaluation

@@ -20,11 +20,11 @@ from baryflow.distributed.parts import Parts, require_parts
 from baryflow.distributed.store import place
 from baryflow.distributed.work import Work
 from baryflow.estimators._leave_one_out import Progress
+from baryflow.estimators._sensors import Tally, warn
 from baryflow.estimators._session import SessionState
 from baryflow.estimators._target import Target, TargetState
+from baryflow.estimators._threads import one_thread
 from baryflow.estimators.online_dadil import OnlineDaDiL
-from baryflow.estimators.sensors import Tally, warn
-from baryflow.estimators.threads import one_thread
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats
 

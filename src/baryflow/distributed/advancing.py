@@ -13,7 +13,7 @@ from baryflow.distributed.arrivals import folder_of, numbered
 from baryflow.distributed.models import remember
 from baryflow.distributed.store import Store
 from baryflow.distributed.tables import write_events, write_predictions, write_quarantine
-from baryflow.estimators.unknown import list_answers
+from baryflow.estimators._unknown import list_answers
 from baryflow.exceptions import FileFormatError
 from baryflow.persistence import open_content
 from baryflow.runtime import Event, Followed, Recipe, Rows

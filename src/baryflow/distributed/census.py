@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from baryflow.distributed.blocks import REJECTED, Block, Reader
+from baryflow.estimators._domains import name_sources
 from baryflow.estimators._source_table import SourceTable
-from baryflow.estimators.domains import name_sources
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers
 

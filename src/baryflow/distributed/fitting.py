@@ -19,8 +19,8 @@ from baryflow.estimators._classifiers import choose_classifiers
 from baryflow.estimators._leave_one_out import Progress
 from baryflow.estimators._parameters import follow_settings, source_options
 from baryflow.estimators._sources import SourceKnowledge
+from baryflow.estimators._threads import one_thread
 from baryflow.estimators.online_dadil import OnlineDaDiL
-from baryflow.estimators.threads import one_thread
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import as_count
 

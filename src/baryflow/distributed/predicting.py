@@ -9,8 +9,8 @@ import numpy as np
 from dask.delayed import delayed
 
 from baryflow.distributed.models import pack, require_columns, require_fitted, unpack
+from baryflow.estimators._unknown import list_answers
 from baryflow.estimators.online_dadil import OnlineDaDiL
-from baryflow.estimators.unknown import list_answers
 from baryflow.exceptions import InvalidInputError
 
 #: Name of the column of classes in a frame.

@@ -38,6 +38,7 @@ from baryflow.estimators._leave_one_out import (
     with_novelty,
     without_folds,
 )
+from baryflow.estimators._sensors import Limits
 from baryflow.estimators._source_table import SourceTable
 from baryflow.estimators._sources import (
     LabelledRows,
@@ -52,8 +53,7 @@ from baryflow.estimators._sources import (
     mix_sources,
     needs_scatter,
 )
-from baryflow.estimators.sensors import Limits
-from baryflow.estimators.threads import one_thread
+from baryflow.estimators._threads import one_thread
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,18 +13,18 @@ from baryflow.core.mixture import Mixture
 from baryflow.core.points import Points
 from baryflow.core.settings import PaperSettings, Settings
 from baryflow.estimators._classifiers import choose_classifiers
+from baryflow.estimators._columns import ColumnComparison, compare
+from baryflow.estimators._domains import TARGET, by_source, fill_gaps
 from baryflow.estimators._experts import describe_experts
 from baryflow.estimators._fit_dictionary import AdaptConfig, floor_stds
+from baryflow.estimators._input import InputMixin
 from baryflow.estimators._leave_one_out import learn
 from baryflow.estimators._parameters import progress_of, restore_classifier, source_options
+from baryflow.estimators._persistence import Persistable, Shell, plain
+from baryflow.estimators._report import describe, describe_label_shift
 from baryflow.estimators._session import SessionState, TargetSession
 from baryflow.estimators._sources import LabelledRows, SourceKnowledge, SourceModel, atoms_as_mixtures
-from baryflow.estimators._state import Saves, Shell, plain
-from baryflow.estimators.columns import ColumnComparison, compare
-from baryflow.estimators.domains import TARGET, by_source, fill_gaps
-from baryflow.estimators.report import describe, describe_label_shift
-from baryflow.estimators.rows import TakesRows
-from baryflow.estimators.threads import one_thread
+from baryflow.estimators._threads import one_thread
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats
 
@@ -62,7 +62,7 @@ class AdapterState:
     kept: SourceRows | None
 
 
-class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
+class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     """A classifier that adapts to a target.
 
     Attributes
@@ -268,7 +268,7 @@ class Adapter(Saves, TakesRows, ClassifierMixin, BaseEstimator):
         ModuleNotFoundError
             If matplotlib is not there: ``pip install 'baryflow[plot]'``.
         """
-        from baryflow.estimators.plots import plot_stream
+        from baryflow.estimators._plots import plot_stream
 
         check_is_fitted(self)
         return plot_stream(self.history_, self.sources_, self.classes_)

@@ -29,6 +29,7 @@ from baryflow.estimators._fit_dictionary import AdaptConfig
 from baryflow.estimators._label_shift import estimate_proportions, learn_trust
 from baryflow.estimators._novelty import Novelty
 from baryflow.estimators._orders import SHIFTS, shift_labels, stream_order
+from baryflow.estimators._sensors import Limits
 from baryflow.estimators._source_table import spread
 from baryflow.estimators._sources import (
     LabelledRows,
@@ -39,9 +40,8 @@ from baryflow.estimators._sources import (
     fit_sources,
 )
 from baryflow.estimators._target import Target, row_settings
+from baryflow.estimators._threads import one_thread
 from baryflow.estimators._update import Adaptation, update
-from baryflow.estimators.sensors import Limits
-from baryflow.estimators.threads import one_thread
 from baryflow.validation import Floats, Integers
 
 #: Sources that are left out at most, sources from which a fold learns, and classes.

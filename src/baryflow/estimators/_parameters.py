@@ -12,14 +12,14 @@ from sklearn.base import BaseEstimator, clone
 from baryflow.core.dictionary import DAMPED
 from baryflow.core.settings import PaperSettings, Settings
 from baryflow.estimators._classifiers import ScikitClassifier, choose_classifiers
+from baryflow.estimators._domains import check_classes, expect_proportions
 from baryflow.estimators._fit_dictionary import AdaptConfig
 from baryflow.estimators._leave_one_out import Progress
+from baryflow.estimators._progress import tell
+from baryflow.estimators._random_state import draw_seed
 from baryflow.estimators._sources import SourceKnowledge, SourceOptions
 from baryflow.estimators._target import paper_settings, row_settings
-from baryflow.estimators.domains import check_classes, expect_proportions
-from baryflow.estimators.progress import tell
-from baryflow.estimators.random_state import draw_seed
-from baryflow.estimators.unknown import check_unknown
+from baryflow.estimators._unknown import check_unknown
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import as_choice, as_count
 

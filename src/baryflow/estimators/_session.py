@@ -12,12 +12,12 @@ from baryflow.core.mixture import Mixture
 from baryflow.core.settings import PaperSettings, Settings
 from baryflow.estimators._experts import predict_not_adapting
 from baryflow.estimators._fit_dictionary import AdaptConfig, AdaptedDictionary
+from baryflow.estimators._history import History
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD
+from baryflow.estimators._resemblance import compare_sources
 from baryflow.estimators._sources import SourceKnowledge
 from baryflow.estimators._target import Target, TargetState
 from baryflow.estimators._update import Adaptation, update
-from baryflow.estimators.history import History
-from baryflow.estimators.resemblance import compare_sources
 from baryflow.validation import Booleans, Floats
 
 #: Updates whose losses are remembered.

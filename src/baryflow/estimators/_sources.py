@@ -25,8 +25,8 @@ from baryflow.estimators._classifiers import Classifier, Fit, ScikitClassifier
 from baryflow.estimators._committee import FLOOR, Committee
 from baryflow.estimators._novelty import Novelty, nearest_distance
 from baryflow.estimators._orders import number_within
+from baryflow.estimators._sensors import Limits
 from baryflow.estimators._source_table import ClassMoments, SourceTable
-from baryflow.estimators.sensors import Limits
 from baryflow.validation import Floats, Integers
 
 #: Components of each class in every source and atom.

@@ -14,10 +14,10 @@ from baryflow.core.paper_summary import PaperSummary, PaperSummaryState
 from baryflow.core.settings import PaperSettings, Settings
 from baryflow.core.summary import StreamSummary, StreamSummaryState
 from baryflow.estimators._committee import combine, not_adapting
+from baryflow.estimators._domains import fill_gaps
+from baryflow.estimators._sensors import Tally
 from baryflow.estimators._source_table import varying
 from baryflow.estimators._sources import SourceKnowledge, SourceModel
-from baryflow.estimators.domains import fill_gaps
-from baryflow.estimators.sensors import Tally
 from baryflow.validation import Booleans, Floats
 
 #: Components kept of a target, for each class.

@@ -12,22 +12,22 @@ from sklearn.utils.validation import check_is_fitted
 from baryflow.core.mixture import Mixture
 from baryflow.estimators._adapter import Adapter
 from baryflow.estimators._committee import Committee
-from baryflow.estimators._experts import list_experts
-from baryflow.estimators._fit_dictionary import AdaptConfig
-from baryflow.estimators._novelty import Novelty
-from baryflow.estimators._parameters import check_atoms
-from baryflow.estimators._session import TargetSession
-from baryflow.estimators._sources import SourceKnowledge, learn_mixtures
-from baryflow.estimators._target import row_settings
-from baryflow.estimators.domains import (
+from baryflow.estimators._domains import (
     TARGET,
     check_labels,
     expect_proportions,
     keep_gaps,
     split_domains,
 )
-from baryflow.estimators.sensors import warn
-from baryflow.estimators.threads import one_thread
+from baryflow.estimators._experts import list_experts
+from baryflow.estimators._fit_dictionary import AdaptConfig
+from baryflow.estimators._novelty import Novelty
+from baryflow.estimators._parameters import check_atoms
+from baryflow.estimators._sensors import warn
+from baryflow.estimators._session import TargetSession
+from baryflow.estimators._sources import SourceKnowledge, learn_mixtures
+from baryflow.estimators._target import row_settings
+from baryflow.estimators._threads import one_thread
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats
 

@@ -9,14 +9,14 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from baryflow.estimators._adapter import Adapter, AdapterState, SourceRows
+from baryflow.estimators._domains import check_labels, check_new_source, find_places, name_sources
 from baryflow.estimators._parameters import follow_settings, remember_fixed, require_unchanged
+from baryflow.estimators._sensors import describe_new_faults
 from baryflow.estimators._session import SessionState, TargetSession
 from baryflow.estimators._sources import SourceKnowledge
+from baryflow.estimators._threads import one_thread
+from baryflow.estimators._unknown import check_unknown, mark_unknown
 from baryflow.estimators._watching import KnownTarget, Signals, hold_against
-from baryflow.estimators.domains import check_labels, check_new_source, find_places, name_sources
-from baryflow.estimators.sensors import describe_new_faults
-from baryflow.estimators.threads import one_thread
-from baryflow.estimators.unknown import check_unknown, mark_unknown
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_real, as_weights
 

@@ -13,11 +13,11 @@ from baryflow.core.mixture import Mixture
 from baryflow.core.paper_summary import PaperSummary, PaperSummaryState
 from baryflow.core.settings import UPDATES, PaperSettings, Settings
 from baryflow.core.summary import StreamSummary, StreamSummaryState
-from baryflow.estimators._state import Saves, Shell
-from baryflow.estimators.density import Density
-from baryflow.estimators.random_state import draw_seed
+from baryflow.estimators._input import InputMixin
+from baryflow.estimators._persistence import Persistable, Shell
+from baryflow.estimators._random_state import draw_seed
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, as_choice, as_weights
+from baryflow.validation import Floats, Integers, RandomState, as_choice, as_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class OnlineMixtureState:
     summary: StreamSummaryState | PaperSummaryState
 
 
-class OnlineGaussianMixture(Saves, Density, DensityMixin, BaseEstimator):
+class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator):
     """Fit an axis-aligned Gaussian mixture to a stream that is seen once, in bounded memory.
 
     Every row becomes a component, and the nearest components are merged as long as there are too
@@ -101,8 +101,8 @@ class OnlineGaussianMixture(Saves, Density, DensityMixin, BaseEstimator):
         max_components: int = 50,
         *,
         update: Literal["rows", "bic"] = "rows",
-        distance: Literal["ward", "w2"] = "ward",
-        merging: Literal["moment", "wasserstein"] = "moment",
+        distance: str = "ward",
+        merging: str = "moment",
         min_components: int = 5,
         batch_components: int = 3,
         resolution: int = 2,
@@ -323,6 +323,149 @@ class OnlineGaussianMixture(Saves, Density, DensityMixin, BaseEstimator):
         """
         check_is_fitted(self, "_summary")
         return self._summary.project(A, b)
+
+    def score_samples(self, X: Any) -> Floats:
+        """Return the log-density of every row.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+            NaN marks a missing value, which is integrated out.
+
+        Returns
+        -------
+        array of shape (n_samples,)
+
+        Raises
+        ------
+        InvalidInputError
+            If the columns are not those that it was fitted on, or do not hold numbers.
+        """
+        rows = self._rows(X)
+        return self.mixture_.log_density(rows)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return the mean log-density of rows.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+            NaN marks a missing value, which is integrated out.
+        y : ignored
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        InvalidInputError
+            If the columns are not those that it was fitted on, or do not hold numbers.
+        """
+        return float(self.score_samples(X).mean())
+
+    def predict(self, X: Any) -> Integers:
+        """Return the most probable component of every row.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+            NaN marks a missing value, which is integrated out.
+
+        Returns
+        -------
+        array of shape (n_samples,)
+            Numbers of components.
+
+        Raises
+        ------
+        InvalidInputError
+            If the columns are not those that it was fitted on, or do not hold numbers.
+        """
+        rows = self._rows(X)
+        most_probable: Integers = self.mixture_.component_log_density(rows).argmax(axis=1)
+        return most_probable
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of every component for every row.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+            NaN marks a missing value, which is integrated out.
+
+        Returns
+        -------
+        array of shape (n_samples, n_components)
+
+        Raises
+        ------
+        InvalidInputError
+            If the columns are not those that it was fitted on, or do not hold numbers.
+        """
+        rows = self._rows(X)
+        return self.mixture_.posterior(rows)
+
+    def sample(self, n_samples: int = 1, random_state: RandomState = None) -> tuple[Floats, Integers]:
+        """Draw rows from the mixture.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+        random_state : int, Generator or None
+
+        Returns
+        -------
+        X : array of shape (n_samples, n_features)
+        components : array of shape (n_samples,)
+            The component of each.
+
+        Raises
+        ------
+        InvalidInputError
+            If `n_samples` is not a positive integer, or `random_state` cannot be used.
+        """
+        return self.mixture_.sample(n_samples, random_state)
+
+    def bic(self, X: Any) -> float:
+        """Return the Bayesian information criterion of the mixture on rows; lower is better.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+            NaN marks a missing value, which is integrated out.
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        InvalidInputError
+            If the columns are not those that it was fitted on, or do not hold numbers.
+        """
+        rows = self._rows(X)
+        return self.mixture_.bic(rows)
+
+    def aic(self, X: Any) -> float:
+        """Return the Akaike information criterion of the mixture on rows; lower is better.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+            NaN marks a missing value, which is integrated out.
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        InvalidInputError
+            If the columns are not those that it was fitted on, or do not hold numbers.
+        """
+        rows = self._rows(X)
+        return self.mixture_.aic(rows)
 
     # -- keeping -----------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from baryflow.estimators.rows import refuse_dates, refuse_other_than_numbers
+from baryflow.estimators._input import refuse_dates, refuse_other_than_numbers
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers, as_count, as_matrix
 

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from baryflow.container import read_regular
-from baryflow.estimators._state import Saves, Shell
+from baryflow.estimators._persistence import Persistable, Shell
 from baryflow.exceptions import InvalidInputError
 from baryflow.features.protobuf import has_external_data
 from baryflow.features.shapes import TakesWindows
@@ -46,7 +46,7 @@ def import_runtime() -> Any:
     return onnxruntime
 
 
-class OnnxEncoder(Saves, TakesWindows, TransformerMixin, BaseEstimator):
+class OnnxEncoder(Persistable, TakesWindows, TransformerMixin, BaseEstimator):
     """Turn windows of raw signals into features by a network in an ONNX file.
 
     It stands wherever :class:`SignalFeatures` does, and needs ``pip install 'baryflow[encode]'``. The

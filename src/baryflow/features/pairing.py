@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from baryflow import codec, container
 from baryflow.estimators._adapter import AdapterState
-from baryflow.estimators._state import Saves
+from baryflow.estimators._persistence import Persistable
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.features.cut import windows
@@ -33,7 +33,7 @@ class SignalModelState:
 
 
 @dataclass(frozen=True, eq=False)
-class SignalModel(Saves):
+class SignalModel(Persistable):
     """A model of features together with what makes them, so that raw rows can be followed.
 
     Both travel in one ``.bary`` file: ``baryflow fit --window`` writes it, and ``baryflow run`` takes

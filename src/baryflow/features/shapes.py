@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _check_feature_names_in
 
-from baryflow.estimators._state import Shell
-from baryflow.estimators.rows import TakesRows
+from baryflow.estimators._input import InputMixin
+from baryflow.estimators._persistence import Shell
 from baryflow.exceptions import InvalidInputError
 from baryflow.features.cut import Windows
 from baryflow.validation import as_array, as_count, check_values
@@ -17,7 +17,7 @@ from baryflow.validation import as_array, as_count, check_values
 _LARGEST_WINDOW = 2**24
 
 
-class TakesWindows(TakesRows):
+class TakesWindows(InputMixin):
     """Windows come flattened, with three dimensions, or as :class:`Windows`."""
 
     n_channels: int

@@ -11,8 +11,8 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from baryflow.estimators._state import Saves, Shell
-from baryflow.estimators.domains import check_labels
+from baryflow.estimators._domains import check_labels
+from baryflow.estimators._persistence import Persistable, Shell
 from baryflow.exceptions import InvalidInputError
 from baryflow.features.domains import a_few, as_domains, is_source, learn_normal
 from baryflow.features.layout import MOST_PAIRED, Layout
@@ -42,7 +42,7 @@ class SignalFeaturesState:
     std: Floats
 
 
-class SignalFeatures(Saves, TakesWindows, TransformerMixin, BaseEstimator):
+class SignalFeatures(Persistable, TakesWindows, TransformerMixin, BaseEstimator):
     """Turn windows of raw signals into features that a classifier can use.
 
     Levels, spreads, slopes, quantiles, autocorrelations, power in bands, and correlations between

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from baryflow.estimators.plots import AREA, INK, PALE, new_figure, short_name
+from baryflow.estimators._plots import AREA, INK, PALE, new_figure, short_name
 from baryflow.exceptions import InvalidInputError
 
 _FIGURES = (

@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing as take_rows
 from sklearn.utils.validation import has_fit_parameter
 
-from baryflow.estimators.domains import check_classes
+from baryflow.estimators._domains import check_classes
 from baryflow.exceptions import InvalidInputError
 from baryflow.metrics import (
     ORDERS,

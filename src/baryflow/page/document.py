@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import Any
 
 from baryflow.estimators._adapter import Adapter
-from baryflow.estimators.report import look_back
+from baryflow.estimators._report import look_back
 from baryflow.exceptions import InvalidInputError
 from baryflow.page.events import Event, read_events, show_events
 from baryflow.page.sections import (

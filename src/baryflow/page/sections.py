@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from baryflow.estimators._adapter import Adapter
-from baryflow.estimators.plots import AREA, loss_limits, worth_naming
-from baryflow.estimators.report import expert_table
+from baryflow.estimators._plots import AREA, loss_limits, worth_naming
+from baryflow.estimators._report import expert_table
 from baryflow.page.charts import SHARES, Axis, Series, draw_areas, draw_bar, draw_deviation, draw_lines
 from baryflow.page.tables import draw_table, fold
 from baryflow.page.words import count, escape, figure, percent, plain_name, show_name

@@ -9,10 +9,10 @@ from typing import Any, Self
 import numpy as np
 
 from baryflow.drift import DriftMonitor, MonitorState
+from baryflow.estimators._input import InOrder
 from baryflow.estimators._session import SessionState
+from baryflow.estimators._unknown import mark_unknown
 from baryflow.estimators.online_dadil import OnlineDaDiL
-from baryflow.estimators.rows import InOrder
-from baryflow.estimators.unknown import mark_unknown
 from baryflow.features import FeatureStream, SignalModel
 from baryflow.features.streaming import Position
 from baryflow.runtime.events import Event, tell_rejected

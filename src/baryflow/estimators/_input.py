@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from baryflow.estimators.domains import check_labels
+from baryflow.estimators._domains import check_labels
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, check_values
 
@@ -30,7 +30,7 @@ class InOrder:
     values: Floats
 
 
-class TakesRows:
+class InputMixin:
     """Rows come as arrays or frames; NaN marks a missing value, and columns are known by their names."""
 
     def __sklearn_tags__(self) -> Tags:

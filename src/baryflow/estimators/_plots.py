@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from baryflow.estimators.history import History
+from baryflow.estimators._history import History
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers
 

@@ -10,9 +10,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from baryflow.core.em import Reference, distinct_rows, fit_rows
 from baryflow.core.mixture import Mixture
-from baryflow.estimators._state import Saves, Shell
-from baryflow.estimators.random_state import draw_seed
-from baryflow.estimators.rows import TakesRows
+from baryflow.estimators._input import InputMixin
+from baryflow.estimators._persistence import Persistable, Shell
+from baryflow.estimators._random_state import draw_seed
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers, as_weights
 
@@ -28,7 +28,7 @@ class MixtureClassifierState:
     n_iter: int
 
 
-class MixtureClassifier(Saves, TakesRows, ClassifierMixin, BaseEstimator):
+class MixtureClassifier(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     """Classify by Bayes' rule with an axis-aligned Gaussian mixture for each class.
 
     Use it where classes have several modes, where values are missing, or where a labelled

@@ -10,10 +10,10 @@ import numpy as np
 
 from baryflow.estimators._committee import Committee
 from baryflow.estimators._experts import describe_experts
+from baryflow.estimators._history import History
 from baryflow.estimators._label_shift import LabelShift
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD
 from baryflow.estimators._session import TargetSession
-from baryflow.estimators.history import History
 
 #: Rows over which reliability and novelty are averaged at least: the last batch of a file may have four.
 _ENOUGH = 32

@@ -38,7 +38,7 @@ class History:
 
     Examples
     --------
-    >>> from baryflow.estimators.history import History
+    >>> from baryflow.estimators._history import History
     >>> history = History.empty(n_sources=2, n_classes=3)
     >>> for batch in range(1000):
     ...     history = history.record(

@@ -58,7 +58,7 @@ def plain(value: Any) -> Any:
     return False if callable(value) else value
 
 
-class Saves:
+class Persistable:
     """Can be saved and loaded; an estimator says what its state is and how to go on from it."""
 
     #: What a file of it says that it holds.
