@@ -91,7 +91,7 @@ class AdamRival:
             used = slice(domain.n_used)
             sent = d.atoms[np.arange(d.n_atoms)[:, None], domain.match][:, :, used]
             gaps = d.reconstruction(domain)[:, used] - domain.goal[:, used]
-            pull = 2.0 * domain.loss_weight * domain.slot_weights[:, None] * gaps
+            pull = 2.0 * domain.slot_weights[:, None] * gaps
             for c in range(d.n_atoms):
                 to_atoms[c, domain.match[c], used] += domain.coordinates[c] * pull
             slopes[:] = np.tensordot(sent, pull, axes=([1, 2], [0, 1]))

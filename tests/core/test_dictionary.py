@@ -29,8 +29,7 @@ def problem(seed, *, n_domains=3, n_atoms=2, k=5, d=2, n_classes=3, target=True,
         used = width
         if number == n_domains:
             Q[:, 2 * d :], used = 0.0, 2 * d
-        trust = 1.0 if number < n_domains else 0.7
-        domains.append(Domain(weights, Q, slots, rng.dirichlet(np.ones(n_atoms)), used, trust))
+        domains.append(Domain(weights, Q, slots, rng.dirichlet(np.ones(n_atoms)), used))
     return dictionary, domains
 
 
@@ -42,7 +41,7 @@ def with_fixed_plans(dictionary, domains, atoms, coordinates):
             slot = sum(lam[c] * atoms[c, domain.match[c, j]] for c in range(dictionary.n_atoms))
             for i, q in enumerate(domain.points):
                 gap = (q - slot)[: domain.n_used]
-                total += domain.loss_weight * domain.plan[i, j] * float(gap @ gap)
+                total += domain.plan[i, j] * float(gap @ gap)
     return total
 
 

@@ -6,7 +6,7 @@ Euclidean distances.
 
 The atoms are C mixtures of K points each. Domain ℓ is rebuilt from them slot by slot: slot j of its
 reconstruction is the point Σ_c λ_c · atom_c[match_c[j]], where the matches are the plans of the
-barycenter, which are permutations. The loss is Σ_ℓ weight_ℓ · min over plans of ‖Q_ℓ − B_ℓ‖². With all
+barycenter, which are permutations. The loss is Σ_ℓ min over plans of ‖Q_ℓ − B_ℓ‖². With all
 plans held fixed it is a quadratic in the atoms, minimised exactly, and a small quadratic on the
 simplex in each domain's coordinates: one *block step* does plans, coordinates and atoms in turn.
 
@@ -47,8 +47,6 @@ class Domain:
         On the simplex.
     n_used : int
         Leading columns that the cost sees: all of them, or without labels only means and stds.
-    loss_weight : float
-        Of this domain.
     extra_costs : array of shape (n, K), optional
         Added to the plan's costs, for instance from a classifier's votes.
     """
@@ -58,7 +56,6 @@ class Domain:
     slot_weights: Floats
     coordinates: Floats
     n_used: int
-    loss_weight: float = 1.0
     extra_costs: Floats | None = None
     match: Integers = field(default_factory=lambda: np.zeros((0, 0), dtype=np.intp))  # (C, K)
     plan: Floats = field(default_factory=lambda: np.zeros((0, 0)))  # (n, K)
@@ -185,7 +182,7 @@ class Dictionary:
         Domains in `frozen` keep their plans and coordinates: they pull on the atoms at no cost.
         """
         products = [self._gap_products(domain, self._transport(domain)) for domain in domains]
-        losses = np.array([domain.loss_weight * domain.loss for domain in domains])
+        losses = np.array([domain.loss for domain in domains])
         self._move_coordinates(domains, products)
         self.move_atoms([*domains, *frozen])
         return losses
@@ -245,10 +242,9 @@ class Dictionary:
         """
         old = self.atoms.reshape(-1, self.atoms.shape[2])
         new = old.copy()
-        counting = [domain for domain in domains if domain.loss_weight > 0.0]
-        if counting:
-            new[:, self._spatial] = self._solved(counting, self._spatial, old)
-        labelled = [domain for domain in counting if domain.n_used > 2 * self.n_features]
+        if domains:
+            new[:, self._spatial] = self._solved(domains, self._spatial, old)
+        labelled = [domain for domain in domains if domain.n_used > 2 * self.n_features]
         # In the usual case the plans keep the classes apart, and no label has to move.
         if labelled and not self._labels_fit(labelled):
             labels = np.maximum(self._solved(labelled, self._labels, old), 0.0)
@@ -267,7 +263,7 @@ class Dictionary:
         return solve_atoms(
             self._layout(domains),
             np.repeat([d.coordinates for d in domains], self.n_slots, axis=0),
-            np.concatenate([d.loss_weight * d.slot_weights for d in domains]),
+            np.concatenate([d.slot_weights for d in domains]),
             np.concatenate([domain.goal[:, columns] for domain in domains]),
             old[:, columns],
             self.proximal / self.n_slots,

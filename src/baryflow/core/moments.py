@@ -57,7 +57,3 @@ class Moments:
     def shifted(self, by: Floats) -> Moments:
         """Return the same after adding `by` to every row."""
         return Moments(self.counts, self.means + by, self.deviations)
-
-    def scaled(self, by: Floats) -> Moments:
-        """Return the same after multiplying every row by `by`."""
-        return Moments(self.counts, self.means * by, self.deviations * np.square(by))

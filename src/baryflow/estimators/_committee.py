@@ -23,6 +23,8 @@ _SHRINKAGE = 0.3
 #: Where the belief in a label shift starts: the logit is −1 plus the improvement of the fit, in standard
 #: deviations of what streams without a shift show. The penalty on the squared distance from that.
 _BELIEF_START, _BELIEF_SHRINKAGE = (-1.0, 1.0), 0.003
+#: Smallest standard deviation of the improvement: few streams without a shift may show none.
+_LEAST_SPREAD = 0.1
 #: From this size on, in total variation, the weights for label shift count fully.
 _LARGE_SHIFT = 1.0 / 3.0
 #: Streams without label shift are taken to be three times as frequent as those with one.
@@ -247,7 +249,7 @@ def _learn_belief(committee: Committee, usual: list[Trial], shifted: list[Trial]
     from scipy.optimize import minimize
 
     found = np.array([trial.improvement for trial in usual])
-    centre, scale = found.mean(), max(float(found.std()), 1e-3)
+    centre, scale = found.mean(), max(float(found.std()), _LEAST_SPREAD)
     start = np.array(_BELIEF_START)
     halves = replace(committee, belief=np.zeros(len(start)))  # both hypotheses count the same
     cases = []

@@ -107,10 +107,11 @@ def fit_dictionary(
     prior, plain = knowledge.model.expected_prior, knowledge.plain
     nothing = np.zeros(len(prior))
     raw_ratios = ratios = nothing
-    if plain is not None and knowledge.user_prior:
-        raw_ratios = ratios = plain.prior_log_ratios(prior)
-    if plain is not None and proportions is not prior:
-        ratios = plain.prior_log_ratios((proportions + prior) / 2.0)  # the rows to come may differ
+    if plain is not None:
+        # The rows to come may have other proportions than those seen.
+        half_way = plain.prior_log_ratios((proportions + prior) / 2.0)
+        raw_ratios = half_way if knowledge.user_prior else nothing
+        ratios = half_way if knowledge.user_prior or proportions is not prior else nothing
     return Hypothesis(proportions, view, other, raw_ratios, ratios)
 
 

@@ -19,7 +19,6 @@ from baryflow.core.discriminant import Discriminants, Scatter
 from baryflow.core.em import Reference, distinct_rows, fit_rows
 from baryflow.core.mixture import Mixture
 from baryflow.core.points import Points
-from baryflow.core.proportions import ProportionPrior
 from baryflow.core.transport import fast_squared_distances
 from baryflow.estimators._classifiers import Classifier, Fit, ScikitClassifier
 from baryflow.estimators._committee import FLOOR, Committee
@@ -81,11 +80,9 @@ class SourceModel:
     view: Discriminants | None
     unit: Floats  # usual spread within a class, in the coordinates of the mixtures
     moments: ClassMoments | None
-    prior: ProportionPrior
     expected_prior: Floats  # class proportions expected of a target: the user's, or the sources'
     dictionary: Dictionary
     domains: list[Domain]
-    loss_curve: Floats
 
     @property
     def n_dimensions(self) -> int:
@@ -416,20 +413,18 @@ def build_model(
         n_atoms=options.n_atoms,
         std_floor=1e-2 * float(outlook.unit.min()),
     )
-    curve = dictionary.fit(domains, max_steps=_TRAINING_STEPS, tol=1e-3)
-    prior = ProportionPrior.of(table.counts)
+    dictionary.fit(domains, max_steps=_TRAINING_STEPS, tol=1e-3)
+    usual = table.shares.mean(axis=0)
     return SourceModel(
         n_classes=table.n_classes,
         centre=table.centre,
         scale=table.scale,
         view=outlook.view,
         unit=outlook.unit,
-        moments=ClassMoments.of(table, prior.mean),
-        prior=prior,
-        expected_prior=prior.mean if options.class_prior is None else options.class_prior,
+        moments=ClassMoments.of(table, usual),
+        expected_prior=usual if options.class_prior is None else options.class_prior,
         dictionary=dictionary,
         domains=domains,
-        loss_curve=curve,
     )
 
 
@@ -457,8 +452,7 @@ def learn_mixtures(
         n_atoms=n_atoms,
         std_floor=max(1e-3 * float(together.min()), 1e-300),
     )
-    curve = dictionary.fit(domains, max_steps=_MIXTURE_STEPS)
-    prior = ProportionPrior.of(shares * np.array([[m.mass] for m in mixtures]))
+    dictionary.fit(domains, max_steps=_MIXTURE_STEPS)
     return SourceModel(
         n_classes=n_classes,
         centre=centre,
@@ -466,11 +460,9 @@ def learn_mixtures(
         view=None,
         unit=unit,
         moments=None,
-        prior=prior,
-        expected_prior=prior.mean if class_prior is None else class_prior,
+        expected_prior=shares.mean(axis=0) if class_prior is None else class_prior,
         dictionary=dictionary,
         domains=domains,
-        loss_curve=curve,
     )
 
 
