@@ -30,6 +30,7 @@ from baryflow.cli.words import (
     keep_inputs,
     spoken,
 )
+from baryflow.estimators._classifiers import CLASSIFIERS
 from baryflow.estimators._plots import new_figure
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
@@ -43,8 +44,17 @@ from baryflow.validation import count_of
 _WORTH_TELLING = 0.01
 
 
+of_classifiers = click.option(
+    "--classifier",
+    multiple=True,
+    type=click.Choice(list(CLASSIFIERS)),
+    help="Plain classifier to use; repeat for several. 'linear' alone is the fastest.  [default: all]",
+)
+
+
 @click.command()
 @of_files
+@of_classifiers
 @click.option("--usual", multiple=True, metavar="CLASS=SHARE", help="What you know of the target's mix.")
 @click.option("-o", "--output", required=True, type=OutputFile(".bary"), help="The model, a .bary file.")
 @click.option("--keep-rows", is_flag=True, help="Keep the rows in the file, to add sources later.")
@@ -61,6 +71,7 @@ _WORTH_TELLING = 0.01
 def fit(
     histories: Histories,
     *,
+    classifier: tuple[str, ...],
     usual: tuple[str, ...],
     output: Path,
     keep_rows: bool,
@@ -77,7 +88,8 @@ def fit(
     are made of them here as there.
     """
     if dask is not None:
-        wish = Wish(dask, workers, histories, usual, output, seed, checkpoint)
+        chosen = list(classifier) or None
+        wish = Wish(dask, workers, histories, chosen, usual, output, seed, checkpoint)
         with spoken():
             refuse_options(click.get_current_context(), ALONE)
             fit_on_cluster(wish)
@@ -96,6 +108,7 @@ def fit(
         _describe(table, signals, histories)
         with Line(log_every=30.0) as line:
             model = OnlineDaDiL(
+                classifier=list(classifier) or None,
                 class_prior=prior,
                 keep_sources=keep_rows,
                 n_jobs=jobs,
@@ -124,6 +137,7 @@ def fit(
 
 @click.command()
 @of_files
+@of_classifiers
 @click.option(
     "--order",
     type=click.Choice(["as_is", "shuffled", "runs", "by_class"]),
@@ -143,6 +157,8 @@ def fit(
 @click.option("--jobs", type=WholeNumber(1), default=2, show_default=True, help="Processes.")
 def evaluate(
     histories: Histories,
+    *,
+    classifier: tuple[str, ...],
     order: str,
     batch: int,
     normal_rows: int | None,
@@ -161,7 +177,7 @@ def evaluate(
         if figure is not None:
             keep_inputs([*histories.files, histories.encoder], [figure])
             new_figure(1.0, 1.0)  # if matplotlib is missing, this says so before the work
-        model = OnlineDaDiL(keep_sources=False, random_state=seed)
+        model = OnlineDaDiL(classifier=list(classifier) or None, keep_sources=False, random_state=seed)
         signals = None
         if histories.window is None:
             table = histories.read()

@@ -40,6 +40,7 @@ class Wish:
         Of a scheduler, or ``"local"``.
     workers : int or None
     histories : Histories
+    classifier : list of str or None
     usual : tuple of str
     output : Path
     seed : int
@@ -49,6 +50,7 @@ class Wish:
     address: str
     workers: int | None
     histories: Histories
+    classifier: list[str] | None
     usual: tuple[str, ...]
     output: Path
     seed: int
@@ -89,7 +91,7 @@ def fit_on_cluster(wish: Wish) -> None:
         Line(log_every=_LOG_EVERY) as line,
         connect(wish.address, wish.workers) as client,
     ):
-        model = OnlineDaDiL(keep_sources=False, random_state=wish.seed)
+        model = OnlineDaDiL(classifier=wish.classifier, keep_sources=False, random_state=wish.seed)
         bar = Bar(line, stop, "steps", stopped)
         fit = Fit(model, parts, checkpoint=wish.checkpoint, client=client, progress=bar)
         census, roll = fit.count()
