@@ -55,13 +55,13 @@ def without_experts(is_removed):
     def learn(committee, trials):
         kept = np.array([not is_removed(name) for name in committee.experts])
 
-        def learn_weights(tables, starts):
+        def learn_weights(tables, starts, offsets=None):
             everywhere = np.tile(kept, len(starts))
             tables = [(logs[everywhere], codes, importance) for logs, codes, importance in tables]
             # The start of a stream shrinks towards the classifiers on raw rows: without these, evenly.
             starts = [start[kept] if start[kept].any() else np.ones(kept.sum()) for start in starts]
             weights = np.zeros(len(everywhere))
-            weights[everywhere] = original(tables, [start / start.sum() for start in starts])
+            weights[everywhere] = original(tables, [start / start.sum() for start in starts], offsets)
             return weights
 
         with patched((_committee, "_learn_weights", learn_weights)):
@@ -135,7 +135,7 @@ PARTS = {
     "no rows awaited": (without_awaited_rows(), {}),
     "one component a class": ([(_sources, "COMPONENTS_PER_CLASS", 1)], {}),
     "no steps": (with_steps(0), {}),
-    "one step": (with_steps(1), {}),
+    "three steps": (with_steps(3), {}),
     "eight steps": (with_steps(8), {}),
     "no label shift": ([], {"label_shift": False}),
     "even weights": ([], {"validate": False}),

@@ -10,14 +10,14 @@ from experiments.ablation import __main__ as ablation
 @pytest.fixture(scope="module")
 def data():
     return make_domains(
-        n_sources=3, n_classes=3, n_features=5, n_per_class=20, shift=2.0, random_state=0
+        n_sources=3, n_classes=3, n_features=5, n_per_class=30, shift=1.0, random_state=0
     )
 
 
 def predict(data, part):
     """Return the committee, and its predictions once it saw a few rows, most of one class."""
     changes, options = ablation.PARTS[part]
-    rows = np.flatnonzero((data.y_target == 0) | (np.arange(len(data.y_target)) % 4 == 0))[:20]
+    rows = np.flatnonzero((data.y_target == 0) | (np.arange(len(data.y_target)) % 4 == 0))[:30]
     with ablation.patched(*changes):
         model = OnlineDaDiL(classifier="linear", random_state=0, **options)
         model.fit(data.X, data.y, data.domain).partial_fit(data.X_target[rows])
