@@ -85,8 +85,9 @@ class Hypothesis:
     raw_log_ratios: Floats  # added to log-probabilities of the plain classifiers on raw rows
     log_ratios: Floats  # ... and to those that standardise per domain
 
-    def unmoved_losses(self) -> Floats:
-        """Return the distance of the target from its reconstruction by unmoved atoms, in each space."""
+    @property
+    def losses(self) -> Floats:
+        """The target's distance from its reconstruction by unmoved atoms, in each space."""
         spaces = [self.view] if self.stacked is None else [self.view, self.stacked]
         return np.array([space.adapted.unmoved_loss for space in spaces])
 

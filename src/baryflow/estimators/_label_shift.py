@@ -67,6 +67,12 @@ def estimate_proportions(votes: Floats, weights: Floats, trained: Floats, expect
         weighted = votes * (proportions / trained)
         proportions = weights @ (weighted / weighted.sum(axis=1, keepdims=True))
         proportions = np.maximum(proportions, _RAREST)
+    return normalise_proportions(proportions)
+
+
+def normalise_proportions(masses: Floats) -> Floats:
+    """Return masses of classes as proportions in which no class is too rare."""
+    proportions = np.maximum(masses / masses.sum(), _RAREST)
     return np.asarray(proportions / proportions.sum())
 
 

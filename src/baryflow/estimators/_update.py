@@ -27,6 +27,7 @@ from baryflow.estimators._label_shift import (
     estimate_proportions,
     measure_improvement,
     measure_size,
+    normalise_proportions,
 )
 from baryflow.estimators._novelty import nearest_distance
 from baryflow.estimators._sources import SourceKnowledge
@@ -35,6 +36,8 @@ from baryflow.validation import Floats
 
 #: This many rows of a class are enough to know it.
 _ENOUGH = 10.0
+#: Rounds in which the experts' class proportions are improved.
+_ROUNDS = 2
 #: A label shift believed less than this is ignored.
 _LEAST_BELIEF = 1e-3
 
@@ -118,20 +121,60 @@ def update(
     prior = knowledge.model.expected_prior
     expected = fit_dictionary(knowledge, rows, stacked, prior, config, start)
     adaptation = Adaptation(knowledge, rows.mass, expected, None, LabelShift(prior))
-    plain = knowledge.plain
-    if plain is not None and rows.votes is not None and config.label_shift:
-        votes, masses = rows.votes, rows.masses
-        if stacked is not None and stacked.votes is not None:
-            votes, masses = stacked.votes, stacked.masses
-        found = estimate_proportions(votes, masses, plain.shares, prior)
-        proportions = prior + knowledge.committee.trust * (found - prior)
-        shifted = fit_dictionary(knowledge, rows, stacked, proportions, config)
+    if knowledge.plain is not None and rows.votes is not None and config.label_shift:
+        candidates = [
+            _shift_by_votes(knowledge, rows, stacked, config),
+            _shift_by_experts(knowledge, rows, stacked, expected, config),
+        ]
+        shifted = min(candidates, key=lambda one: measure_improvement(one.losses, expected.losses))
         shift = _weigh(knowledge, rows.mass, expected, shifted)
         if shift.belief >= _LEAST_BELIEF:
             adaptation = replace(adaptation, shifted=shifted, shift=shift)
         else:
             adaptation = replace(adaptation, shift=replace(shift, belief=0.0))
     return replace(adaptation, typical=_typical_distance(adaptation.believed.view, rows))
+
+
+def _shift_by_votes(
+    knowledge: SourceKnowledge, rows: TargetSummary, stacked: TargetSummary | None, config: AdaptConfig
+) -> Hypothesis:
+    """Adapt with the class proportions that the plain classifiers find on raw rows.
+
+    These do not depend on the target's moments, and find even a stream of a single class, as long as
+    they are not wrong about most rows.
+    """
+    plain, prior = knowledge.plain, knowledge.model.expected_prior
+    voting = rows if stacked is None else stacked
+    if plain is None or voting.votes is None:
+        raise ValueError("a model made from mixtures has no plain classifiers")
+    found = estimate_proportions(voting.votes, voting.masses, plain.shares, prior)
+    proportions = prior + knowledge.committee.trust * (found - prior)
+    return fit_dictionary(knowledge, rows, stacked, proportions, config)
+
+
+def _shift_by_experts(
+    knowledge: SourceKnowledge,
+    rows: TargetSummary,
+    stacked: TargetSummary | None,
+    expected: Hypothesis,
+    config: AdaptConfig,
+) -> Hypothesis:
+    """Adapt with the class proportions that the other experts find, as long as the target fits better.
+
+    They are right about targets that lie far from the sources, if the shift is not too large: the first
+    proportions are those of their answers if classes are as frequent as expected.
+    """
+    best, n_raw = expected, len(knowledge.committee.raw)
+    weights = knowledge.committee.end[n_raw:]
+    for _ in range(_ROUNDS):
+        logs = expert_logs(Question(knowledge, best, rows.means))[n_raw:]
+        votes = combine(np.tensordot(weights / weights.sum(), logs, 1))
+        proportions = normalise_proportions(rows.masses @ votes)
+        found = fit_dictionary(knowledge, rows, stacked, proportions, config)
+        if measure_improvement(best.losses, found.losses) <= 0.0:
+            break
+        best = found
+    return best
 
 
 def _weigh(
@@ -143,7 +186,7 @@ def _weigh(
     wrong ones rows of one class must be explained by others.
     """
     size = measure_size(shifted.proportions, knowledge.model.expected_prior, mass)
-    improvement = measure_improvement(expected.unmoved_losses(), shifted.unmoved_losses())
+    improvement = measure_improvement(expected.losses, shifted.losses)
     belief = knowledge.committee.believe(size, improvement)
     return LabelShift(shifted.proportions, size, improvement, belief)
 
