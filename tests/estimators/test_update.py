@@ -94,7 +94,7 @@ def test_a_target_at_quite_another_level_is_found_though_the_plain_classifiers_a
 # -- any class proportions --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("proportions", ["balanced", "80 %", "one class"])
+@pytest.mark.parametrize("proportions", ["balanced", "80 %"])
 def test_no_class_proportions_do_harm(proportions):
     p, found = PROBLEM, []
     for c in (0, 2, 4, 5):
