@@ -221,7 +221,7 @@ def _finish(
         return with_novelty(knowledge, even, [])
     voters, results = tested
     if voters is None:
-        knowledge = without_folds(knowledge, *plan.table.counts.shape)
+        knowledge = without_folds(knowledge, len(plan.table.counts))
     else:
         knowledge = with_committee(knowledge, voters, results)
     return with_novelty(knowledge, even, results)

@@ -251,7 +251,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         adaptation = self._session.adaptation
         if adaptation is None:
             raise InvalidInputError("no target row was seen yet")
-        estimated = self._session.config.label_shift
+        estimated = self._session.estimates_shift
         return describe_label_shift(self.classes_, adaptation.shift, estimated=estimated)
 
     def plot(self) -> Any:

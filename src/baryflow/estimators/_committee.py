@@ -23,6 +23,8 @@ _SHRINKAGE = 0.3
 #: Where the belief in a label shift starts: the logit is −1 plus the improvement of the fit, in standard
 #: deviations of what streams without a shift show. The penalty on the squared distance from that.
 _BELIEF_START, _BELIEF_SHRINKAGE = (-1.0, 1.0), 0.003
+#: The same without leave-one-source-out, with the improvement as it is.
+_UNTESTED_BELIEF = (-3.0, 2.0)
 #: Smallest standard deviation of the improvement: few streams without a shift may show none.
 _LEAST_SPREAD = 0.1
 #: From this size on, in total variation, the weights for label shift count fully.
@@ -92,7 +94,7 @@ class Committee:
         even = start = np.full(n, 1.0 / n)
         if 0 < n_raw < n:
             start = np.where(np.arange(n) < n_raw, 1.0 / n_raw, 0.0)
-        raw, belief = np.full(n_raw, 1.0 / max(n_raw, 1)), np.array(_BELIEF_START)
+        raw, belief = np.full(n_raw, 1.0 / max(n_raw, 1)), np.array(_UNTESTED_BELIEF)
         return cls(tuple(experts), adapts, raw, start, even, (start + even) / 2.0, belief, reason=reason)
 
     def weights(self, coverage: float, shift: float = 0.0) -> Floats:

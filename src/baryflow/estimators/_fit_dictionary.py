@@ -108,11 +108,10 @@ def fit_dictionary(
     prior, plain = knowledge.model.expected_prior, knowledge.plain
     nothing = np.zeros(len(prior))
     raw_ratios = ratios = nothing
-    if plain is not None:
-        # The rows to come may have other proportions than those seen.
-        half_way = plain.prior_log_ratios((proportions + prior) / 2.0)
-        raw_ratios = half_way if knowledge.user_prior else nothing
-        ratios = half_way if knowledge.user_prior or proportions is not prior else nothing
+    if plain is not None and knowledge.user_prior:
+        raw_ratios = ratios = plain.prior_log_ratios(prior)
+    if plain is not None and proportions is not prior:
+        ratios = plain.prior_log_ratios((proportions + prior) / 2.0)  # the rows to come may differ
     return Hypothesis(proportions, view, other, raw_ratios, ratios)
 
 
@@ -130,7 +129,8 @@ def _adapt_space(
     slot_weights = model.slot_weights(proportions)
     target = model.target(seen.masses / seen.masses.sum(), points, slot_weights)
     if seen.votes is not None:
-        target.extra_costs = -2.0 * np.log(seen.votes[:, model.slot_classes] + _VOTE_FLOOR)
+        votes = (seen.votes[:, model.slot_classes] + _VOTE_FLOOR) / (1.0 + _VOTE_FLOOR)
+        target.extra_costs = -2.0 * np.log(np.minimum(votes, 1.0))
     adapted, losses = _move(model, target, config, start)
     slots = Points(adapted.dictionary.reconstruction(target), model.n_dimensions)
     reconstruction = Mixture(

@@ -26,8 +26,7 @@ class LabelShift:
     Attributes
     ----------
     proportions : array of shape (n_classes,)
-        The most likely class proportions of the rows seen, drawn towards the expected ones as far as
-        such estimates were wrong on left-out sources.
+        The estimated class proportions of the rows seen.
     size : float
         Total variation distance from the expected proportions, beyond what drawing this many rows
         explains.

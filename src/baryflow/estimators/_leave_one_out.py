@@ -42,7 +42,7 @@ from baryflow.estimators._sources import (
 from baryflow.estimators._target import Target, row_settings
 from baryflow.estimators._threads import one_thread
 from baryflow.estimators._update import Adaptation, update
-from baryflow.validation import Floats, Integers
+from baryflow.validation import Booleans, Floats, Integers
 
 #: Sources that are left out at most, sources from which a fold learns, and classes.
 MOST_FOLDS, _MOST_SOURCES, _MOST_CLASSES = 4, 8, 40
@@ -78,6 +78,7 @@ class FittedFold:
     knowledge: SourceKnowledge
     X: Floats
     codes: Integers
+    label_shift: bool = True  # estimate class proportions, as the model will
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +124,7 @@ def learn(
         return with_novelty(knowledge, sources, [])
     folds = make_folds(sources, options)
     if not folds:
-        return with_novelty(without_folds(knowledge, len(sources.rows), sources.n_classes), sources, [])
+        return with_novelty(without_folds(knowledge, len(sources.rows)), sources, [])
     total, work = 2 * len(folds), Parallel(n_jobs=n_jobs, return_as="generator")
     fitted: list[FittedFold] = []
     for one in work(delayed(fit_fold)(fold, classifiers) for fold in folds):
@@ -161,12 +162,11 @@ def know_evenly(
     return SourceKnowledge(model, stacked, plain, limits, user_prior, committee, Novelty.none())
 
 
-def without_folds(knowledge: SourceKnowledge, n_sources: int, n_classes: int) -> SourceKnowledge:
+def without_folds(knowledge: SourceKnowledge, n_sources: int) -> SourceKnowledge:
     """Return the knowledge if no source can be left out: it does not adapt."""
     reason = "every source has a class that no other has, so no source can be left out to test adapting"
-    if n_sources < 2 or n_classes < 2:
-        what = "one source" if n_sources < 2 else "one class"
-        reason = f"there is only {what}, so no source can be left out to test adapting"
+    if n_sources < 2:
+        reason = "there is only one source, so no source can be left out to test adapting"
     return replace(knowledge, committee=replace(knowledge.committee, adapts=False, reason=reason))
 
 
@@ -203,24 +203,33 @@ def _median(distances: Floats) -> float:
 def make_folds(sources: LabelledRows, options: SourceOptions) -> list[Fold]:
     """Return the folds; a source without which a class is missing cannot be left out."""
     rows, codes, n_classes = sources.rows, sources.codes, sources.n_classes
-    if len(rows) < 2 or n_classes < 2:
+    if len(rows) < 2:
         return []
     # A left-out source has its own class proportions, not those expected of the target.
     options = replace(options, class_prior=None)
     if n_classes > _MOST_CLASSES:
         rows, codes = _some_classes(rows, codes, n_classes)
         n_classes = _MOST_CLASSES
-    numbers = np.arange(len(rows))
+    holders = np.array([np.bincount(y, minlength=n_classes) > 0 for y in codes])
+    # A source can be left out if every class occurs elsewhere.
+    alone = holders & (holders.sum(axis=0) == 1)
     folds = []
-    for left_out in _spread_out(numbers, MOST_FOLDS):
-        rest = _spread_out(np.roll(numbers, -left_out)[1:], _MOST_SOURCES)
-        if len({c for i in rest for c in codes[i].tolist()}) < n_classes:
-            continue
+    for left_out in _spread_out(np.flatnonzero(~alone.any(axis=1)), MOST_FOLDS):
+        rest = _choose_sources(holders, left_out)
         others = LabelledRows([rows[i] for i in rest], [codes[i] for i in rest], n_classes)
         some = np.random.default_rng(0).permutation(len(codes[left_out]))[:_LONGEST]
         X, y = rows[left_out][some], codes[left_out][some]
         folds.append(Fold(others.thinned(_MOST_ROWS), X, y, options))
     return folds
+
+
+def _choose_sources(holders: Booleans, left_out: int) -> list[int]:
+    """Return some of the sources that are not left out, which together have every class."""
+    numbers = np.roll(np.arange(len(holders)), -left_out)[1:]
+    chosen = _spread_out(numbers, _MOST_SOURCES).tolist()
+    for c in np.flatnonzero(~holders[chosen].any(axis=0)):
+        chosen.append(next(int(i) for i in numbers if holders[i, c]))
+    return list(dict.fromkeys(chosen))
 
 
 def _spread_out(numbers: Integers, most: int) -> Integers:
@@ -245,7 +254,8 @@ def _some_classes(
 @one_thread  # bits depend on it, and another process does not share the limit
 def fit_fold(fold: Fold, classifiers: Mapping[str, Fit]) -> FittedFold:
     """Learn from the sources that are not left out."""
-    return FittedFold(learn_evenly(fold.others, classifiers, fold.options), fold.X, fold.codes)
+    knowledge = learn_evenly(fold.others, classifiers, fold.options)
+    return FittedFold(knowledge, fold.X, fold.codes, fold.options.label_shift)
 
 
 @one_thread
@@ -299,7 +309,7 @@ def run_fold(fold: FittedFold, voters: Voters) -> FoldResult:
     """Predict rows of the left-out source after others were seen, in several kinds of streams."""
     knowledge, codes = fold.knowledge, fold.codes
     committee = replace(knowledge.committee, raw=voters.weights, trust=voters.trust)
-    fold = FittedFold(replace(knowledge, committee=committee), fold.X, codes)
+    fold = replace(fold, knowledge=replace(knowledge, committee=committee))
     rng, n = np.random.default_rng(len(codes)), len(codes)
     trials: list[Trial] = []
     distances = np.zeros(0)
@@ -341,7 +351,7 @@ def _try(
     knowledge, ahead = fold.knowledge, ahead[:_PREDICTED]
     target = Target(knowledge, row_settings(knowledge.model.n_classes))
     target.absorb(fold.X[seen], np.ones(len(seen)), whole=True)
-    adaptation = update(knowledge, target, AdaptConfig())
+    adaptation = update(knowledge, target, AdaptConfig(label_shift=fold.label_shift))
     question = Question(knowledge, adaptation.expected, fold.X[ahead])
     logs = expert_logs(question)
     other = adaptation.shifted or adaptation.expected

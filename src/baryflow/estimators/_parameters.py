@@ -37,6 +37,7 @@ def source_options(estimator: Any, classes: Any, n_sources: int) -> SourceOption
         n_atoms=estimator.n_atoms,
         seed=seed,
         class_prior=expect_proportions(estimator.class_prior, classes),
+        label_shift=bool(estimator.label_shift),
     )
 
 

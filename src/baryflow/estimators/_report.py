@@ -96,7 +96,7 @@ def _describe_shift(session: TargetSession, classes: Any) -> list[str]:
     adaptation = session.adaptation
     if adaptation is None:
         return []
-    return [describe_label_shift(classes, adaptation.shift, estimated=session.config.label_shift)]
+    return [describe_label_shift(classes, adaptation.shift, estimated=session.estimates_shift)]
 
 
 def describe_label_shift(classes: Any, shift: LabelShift, *, estimated: bool = True) -> str:

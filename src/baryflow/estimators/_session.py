@@ -64,6 +64,11 @@ class TargetSession:
         """Rows seen."""
         return self.target.rows.n_rows
 
+    @property
+    def estimates_shift(self) -> bool:
+        """Whether class proportions are estimated: not without plain classifiers."""
+        return self.config.label_shift and self.knowledge.plain is not None
+
     def copy(self) -> TargetSession:
         """Return an independent copy; what the sources taught is shared."""
         twin = copy(self)
@@ -106,6 +111,7 @@ class TargetSession:
         if self.target.mass > 0.0:
             fresh.target = self.target.rebind(fresh.knowledge, fresh.settings)
             fresh.update()
+            fresh.losses.extendleft(reversed(self.losses))
             fresh.reliability = self.reliability
             fresh.history = self.history.rearrange(sources, classes)
         return fresh
@@ -126,12 +132,11 @@ class TargetSession:
 
     def update(self) -> None:
         """Adapt to what was seen."""
-        warm = self.config.warm_start and self.adaptation is not None
-        self._start = None
-        start = self.adaptation.expected.view.adapted if warm and self.adaptation is not None else None
-        space = self._adapt(self.config, start).believed.view
-        if warm:
-            self._start = space.adapted
+        last = self.adaptation if self.config.warm_start else None
+        start = None if last is None else last.expected.view.adapted
+        adaptation = self._adapt(self.config, start)
+        self._start = None if last is None else adaptation.expected.view.adapted
+        space = adaptation.believed.view
         before = float(space.losses[0, -1]) if len(space.losses) else space.adapted.target.loss
         self.losses.append((before, space.adapted.target.loss))
 

@@ -58,6 +58,8 @@ class SourceOptions:
     seed: int = 0
     #: Class proportions that the user expects of a target; None: those of the sources.
     class_prior: Floats | None = None
+    #: Estimate the class proportions of targets.
+    label_shift: bool = True
 
     @property
     def components_per_class(self) -> int:

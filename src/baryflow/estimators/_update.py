@@ -1,9 +1,8 @@
 """The method: from what was seen of a target to a classifier for it.
 
-:func:`update` is the algorithm. It fits the dictionary to the target twice, in the discriminant view and
-in the stacked space: once assuming that classes are as frequent as expected, and once with the class
-proportions that the plain classifiers find. The experts of both are combined as far as the evidence
-for a label shift goes.
+:func:`update` is the algorithm. It fits the dictionary to the target, in the discriminant view and in
+the stacked space: assuming that classes are as frequent as expected, and with estimated proportions.
+The experts of both are combined as far as the evidence for a label shift goes.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ def update(
             _shift_by_votes(knowledge, rows, stacked, config),
             _shift_by_experts(knowledge, rows, stacked, expected, config),
         ]
-        shifted = min(candidates, key=lambda one: measure_improvement(one.losses, expected.losses))
+        shifted = max(candidates, key=lambda one: measure_improvement(expected.losses, one.losses))
         shift = _weigh(knowledge, rows.mass, expected, shifted)
         if shift.belief >= _LEAST_BELIEF:
             adaptation = replace(adaptation, shifted=shifted, shift=shift)
