@@ -1,4 +1,4 @@
-"""The experts: one list of named entries, each of which gives rows a log-probability of every class.
+"""The experts: one list of named entries. Each gives rows a log-probability of every class.
 
 To add an expert, add an entry to :func:`list_experts`. Its weight is learned with all others.
 """

@@ -233,7 +233,7 @@ def _choose_sources(holders: Booleans, left_out: int) -> list[int]:
 
 
 def _spread_out(numbers: Integers, most: int) -> Integers:
-    """Return at most so many numbers, as far apart as can be."""
+    """Return at most this many of the numbers, as far apart as possible."""
     if len(numbers) <= most:
         return numbers
     return numbers[np.linspace(0, len(numbers) - 1, most).astype(np.intp)]

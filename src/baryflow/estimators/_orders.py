@@ -32,7 +32,7 @@ def stream_order(y: Integers, order: str, rng: np.random.Generator) -> Integers:
 def shift_labels(
     y: Integers, shift: str, rng: np.random.Generator, *, most: int, dominating: int | None = None
 ) -> Integers:
-    """Return the numbers, ascending, of at most so many rows that have one of the :data:`SHIFTS`.
+    """Return the numbers, ascending, of at most `most` rows that have one of the :data:`SHIFTS`.
 
     The dominating class gives all the rows it has, unless the stream would be too long or the rest is
     too small for its share. Without `dominating` it is drawn among the classes that are not rare.

@@ -83,7 +83,7 @@ class TargetSession:
         counts = weights > 0.0  # a row without weight is no row: it is not judged either
         raw, weights = raw[counts], weights[counts]
         rows, lost = self.target.clean(raw, whole=whole, count=True)
-        if not lost.all():  # a row of which nothing is left teaches nothing
+        if not lost.all():  # an empty row teaches nothing
             self.target.absorb(rows[~lost], weights[~lost], whole=whole)
             self.update()
         self._judge(rows, lost)

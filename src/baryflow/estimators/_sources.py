@@ -544,7 +544,7 @@ def start_dictionary(
 
 
 def _fill_slots(mixture: Mixture, n_slots: int) -> Floats:
-    """Return exactly so many points (mean, std) for a class, the heaviest components repeated."""
+    """Return exactly `n_slots` points (mean, std) for a class, the heaviest components repeated."""
     order = np.argsort(-mixture.weights, kind="stable")[np.arange(n_slots) % mixture.n_components]
     return np.hstack([mixture.means, mixture.stds])[order]
 

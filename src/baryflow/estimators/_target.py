@@ -81,7 +81,7 @@ class Target:
     def clean(
         self, raw: Floats, *, whole: bool = False, count: bool = False, usual: Floats | None = None
     ) -> tuple[Floats, Booleans]:
-        """Return rows without glitches and gaps, and a flag for rows of which hardly anything is left.
+        """Return rows without glitches and gaps, and a flag for rows with hardly any value left.
 
         Parameters
         ----------
@@ -245,7 +245,7 @@ class Target:
 
     @classmethod
     def from_mixture(cls, knowledge: SourceKnowledge, mixture: Mixture) -> Target:
-        """Return a target of which only this mixture is known."""
+        """Return a target known only by this mixture."""
         settings = Settings(max_components=mixture.n_components, resolution=1)
         target = cls(knowledge, settings)
         target.rows = StreamSummary.of_mixture(mixture, settings)
