@@ -130,7 +130,6 @@ def test_many_bodies_at_once_are_received_within_limits(service):
         for sock in socks:
             sock.close()
     assert {answer.split()[1] for answer in answers} == {b"429", b"408"}
-    assert sum(b" 429 " in answer for answer in answers) >= 4
     assert all(b"retry-after: " in answer.lower() for answer in answers if b" 429 " in answer)
 
 
