@@ -21,7 +21,14 @@ import numpy as np
 
 from baryflow import OnlineDaDiL
 from baryflow.core.mixture import Mixture
-from baryflow.estimators import _committee, _fit_dictionary, _leave_one_out, _parameters, _sources
+from baryflow.estimators import (
+    _committee,
+    _fit_dictionary,
+    _leave_one_out,
+    _parameters,
+    _sources,
+    _update,
+)
 from benchmarks import pages
 from experiments import mixes
 from experiments.msda import problems
@@ -107,6 +114,16 @@ def with_steps(n_steps):
     return [(module, "AdaptConfig", config) for module in (_parameters, _leave_one_out)]
 
 
+def without_candidate(name):
+    """Let one of the two ways to estimate class proportions find what is expected."""
+
+    def expected(knowledge, rows, stacked, *others):
+        prior = knowledge.model.expected_prior
+        return _update.fit_dictionary(knowledge, rows, stacked, prior, others[-1])
+
+    return [(_update, name, expected)]
+
+
 def is_raw(name):
     return not (is_per_domain(name) or is_view(name) or is_stacked(name))
 
@@ -136,7 +153,11 @@ PARTS = {
     "one component a class": ([(_sources, "COMPONENTS_PER_CLASS", 1)], {}),
     "no steps": (with_steps(0), {}),
     "three steps": (with_steps(3), {}),
-    "eight steps": (with_steps(8), {}),
+    "shift by votes alone": (without_candidate("_shift_by_experts"), {}),
+    "shift by experts alone": (without_candidate("_shift_by_votes"), {}),
+    "one round of experts": ([(_update, "_ROUNDS", 1)], {}),
+    "weights not steadied": ([(_committee, "_steady", lambda committee, _trials: committee)], {}),
+    "proportions trusted": (with_committee(lambda found: replace(found, trust=1.0)), {}),
     "no label shift": ([], {"label_shift": False}),
     "even weights": ([], {"validate": False}),
     "one stage": (with_committee(lambda found: replace(found, beginning=found.end)), {}),
