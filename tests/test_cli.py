@@ -21,7 +21,7 @@ from baryflow import (
 )
 from baryflow import demo as demonstration
 from baryflow.cli import inspection, main, tep
-from baryflow.cli.words import Line
+from baryflow.cli.console import Line
 from baryflow.datasets import load_tep, make_domains
 from baryflow.tep.plant.simulation import Progress
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import baryflow
 from baryflow import OnlineDaDiL
 from baryflow.cli import main
-from baryflow.cli.words import plain_warnings, spoken
+from baryflow.cli.console import plain_warnings, spoken
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError
 from baryflow.model_selection import evaluate
@@ -267,7 +267,7 @@ def test_ports_that_do_not_exist_are_refused(model, port):
 
 def test_a_port_that_is_taken_is_an_error(model, monkeypatch):
     pytest.importorskip("starlette")
-    from baryflow.cli import showing
+    from baryflow.cli import demo as showing
     from baryflow.datasets import load_tep
     from baryflow.live.replay import Replay
 
@@ -386,7 +386,7 @@ class Warns(OnlineDaDiL):
 
 
 def test_evaluate_tells_of_each_domain_and_warns_in_sentences(sources, monkeypatch):
-    from baryflow.cli import labelled
+    from baryflow.cli import fit as labelled
 
     monkeypatch.setattr(labelled, "OnlineDaDiL", Warns)
     result = call("evaluate", *sources, *HOW)

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import baryflow
 from baryflow.cli import main
-from baryflow.cli.labelled import give_verdict
+from baryflow.cli.fit import give_verdict
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import OnnxEncoder, SignalModel, windows
 from baryflow.model_selection import DomainScore, Evaluation

@@ -101,7 +101,7 @@ def test_a_service_refuses_a_folder_that_was_made_with_other_options(model, tmp_
     def start(**options):
         app = create_app(model, state_dir=tmp_path / "state", **options)
         machines = app.state.desk.targets
-        machines._checkpoint.save(machines.machines.standing({}))
+        machines._checkpoint.save(machines.machines.snapshot({}))
         machines._checkpoint.close()
 
     start(batch_size=8)

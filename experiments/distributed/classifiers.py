@@ -20,7 +20,7 @@ from scipy.special import log_softmax
 
 from baryflow import OnlineDaDiL
 from baryflow.distributed import connect, fit
-from baryflow.distributed.fitting import Fit
+from baryflow.distributed.fitting.fit import Fit
 from baryflow.estimators._classifiers import Linear
 from experiments.distributed.client import new_model, read
 from experiments.distributed.data import FOLDER, Problem, load, save
@@ -92,7 +92,7 @@ def fit_exactly(client, parts, content):
     pooled, own = (one.fit() for one in fits)
     seconds = time.perf_counter() - began
     model = OnlineDaDiL.from_bytes(content)
-    knowledge = model.session.knowledge
+    knowledge = model.tracker.knowledge
     knowledge = replace(knowledge, plain=replace(knowledge.plain, raw=[pooled], per_domain=[own]))
     model = new_linear().adopt(knowledge, roll.classes, roll.sources, parts.columns)
     return model.to_bytes(), seconds, sum(one.looks for one in fits)

@@ -21,8 +21,8 @@ import numpy as np
 from distributed import Client
 
 from baryflow.core.mixture import Mixture
-from baryflow.distributed.census import Roll, merge_censuses, take_census
-from baryflow.distributed.passes import (
+from baryflow.distributed.fitting.census import Roll, merge_censuses, take_census
+from baryflow.distributed.fitting.passes import (
     Mixtures,
     add_sums,
     complete_scatter,

@@ -42,11 +42,11 @@ import pyarrow.parquet as pq
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.distributed import follow
-from baryflow.distributed.advancing import Plan, Target
-from baryflow.distributed.arrivals import split_keys
 from baryflow.distributed.cluster import connect
+from baryflow.distributed.fleet.manifest import split_keys
+from baryflow.distributed.fleet.slices import slices
+from baryflow.distributed.fleet.worker import Plan, Target
 from baryflow.distributed.parquet import Folder
-from baryflow.distributed.slicing import slices
 
 RESULTS = Path(__file__).parent / "results" / "fleet.csv"
 HEADER = ("what", "targets", "rows", "seconds", "cpu_seconds", "rows_per_second", "per_core", "result")

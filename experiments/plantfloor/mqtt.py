@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 from baryflow.streams import open_source
-from baryflow.streams.addresses import Credentials
+from baryflow.streams.urls import Credentials
 from tests.streams.following import (
     COLUMNS,
     Follower,

@@ -13,7 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from baryflow import load
-from baryflow.runtime import Recipe, Rows
+from baryflow.runtime import Rows, SessionConfig
 from experiments.service.process import Serve, prepare, write
 
 N_ROWS, N_COLUMNS, N_CLIENTS, N_TARGETS = 32, 128, 8, 20
@@ -72,8 +72,8 @@ def make_bodies(rows, n_requests):
 
 def model_alone(path, rows, n_batches):
     """Return rows per second of the models themselves, one after the other, without a service."""
-    recipe = Recipe(load(path), N_ROWS, "tell")
-    machines = [recipe.begin() for _ in range(N_TARGETS)]
+    config = SessionConfig(load(path), N_ROWS, "tell")
+    machines = [config.begin() for _ in range(N_TARGETS)]
     began = time.perf_counter()
     with threadpool_limits(limits=1):
         for n in range(n_batches):

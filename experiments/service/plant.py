@@ -20,10 +20,10 @@ import numpy as np
 import pandas as pd
 from playwright.sync_api import sync_playwright
 
-from baryflow.live.driving import Driver
-from baryflow.live.names import class_name
+from baryflow.live.controller import Driver
+from baryflow.live.fault_names import class_name
 from baryflow.live.plant import INTERVAL, embedded_pair
-from baryflow.live.showing import show_plant
+from baryflow.live.runner import show_plant
 from baryflow.tep.signals import read_shard
 from baryflow.tep.tables import FAULTS
 

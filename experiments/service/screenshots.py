@@ -12,10 +12,10 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from baryflow import demo
-from baryflow.live.driving import Driver
+from baryflow.live.controller import Driver
 from baryflow.live.plant import embedded_pair
 from baryflow.live.replay import Replay
-from baryflow.live.showing import show_plant, show_replay
+from baryflow.live.runner import show_plant, show_replay
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 WIDE, NARROW = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}

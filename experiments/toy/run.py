@@ -26,15 +26,15 @@ METHODS = {
 
 def merged_shards(X, seed, n_shards=8):
     """Cut the stream into consecutive parts, summarise each alone, merge in a random order."""
-    shards = []
+    partitions = []
     for part in np.array_split(X, n_shards):
         model = METHODS["default"](seed)
         for batch in np.array_split(part, range(BATCH, len(part), BATCH)):
             model.partial_fit(batch)
-        shards.append(model)
+        partitions.append(model)
     whole = METHODS["default"](seed)
-    for shard in np.random.default_rng(seed).permutation(n_shards):
-        whole.merge(shards[shard])
+    for partition in np.random.default_rng(seed).permutation(n_shards):
+        whole.merge(partitions[partition])
     return whole.mixture_
 
 

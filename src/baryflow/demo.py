@@ -40,7 +40,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Result:
     """What the demo found."""
 
     history: tuple[Progress, ...]
@@ -63,7 +63,7 @@ def problem() -> Features:
 
 def stream(
     data: Features, seed: int = 0, learning: Callable[[int, int, str], None] | None = None
-) -> Iterator[Progress | Outcome]:
+) -> Iterator[Progress | Result]:
     """Run the demo; yield the progress after every batch and the outcome at the end.
 
     Parameters
@@ -97,7 +97,7 @@ def stream(
         )
         history.append(progress)
         yield progress
-    yield Outcome(
+    yield Result(
         history=tuple(history),
         source_only=float((before == y_target).mean()),
         after_stream=float(model.score(X_target, y_target)),
@@ -150,7 +150,7 @@ def _figure_class() -> Any:
     return Figure
 
 
-def draw(outcome: Outcome, path: str) -> None:
+def draw(outcome: Result, path: str) -> None:
     """Write one figure: accuracy along the stream, and which sources the target resembles."""
     rows = [progress.n_rows for progress in outcome.history]
     figure = _figure_class()(figsize=(9.5, 3.8), layout="constrained", dpi=150)

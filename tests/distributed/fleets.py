@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.runtime import Outputs, Recipe, Runner
+from baryflow.runtime import Outputs, Runner, SessionConfig
 from baryflow.streams import open_sink, open_source
 
 COLUMNS = ["flow", "speed", "heat", "noise"]
@@ -79,7 +79,7 @@ def alone(model, table, folder, **how):
     pq.write_table(table, path)
     source = open_source(path, columns=COLUMNS, time="when")
     outputs = Outputs(predictions=Kept(), quarantine=Kept())
-    runner = Runner(Recipe(model, **how), source, outputs)
+    runner = Runner(SessionConfig(model, **how), source, outputs)
     runner.run()
     runner.close()
     source.close()
@@ -92,7 +92,7 @@ def events_alone(model, table, folder, key, **how):
     pq.write_table(table.append_column("machine", pa.array([key] * table.num_rows)), path)
     source = open_source(path, columns=COLUMNS, time="when", key="machine")
     sink = open_sink(folder / "alone.ndjson")
-    runner = Runner(Recipe(model, **how), source, Outputs(events=sink), keyed=True)
+    runner = Runner(SessionConfig(model, **how), source, Outputs(events=sink), keyed=True)
     while (batch := source.read(1024)) is not None:
         runner.handle(batch)
     for one in (runner, source, sink):

@@ -11,10 +11,10 @@ import pytest
 
 from baryflow import OnlineDaDiL, container, load
 from baryflow.distributed import follow, open_target
-from baryflow.distributed.advancing import Counts, Errand, Plan, Slice, Target
-from baryflow.distributed.arrivals import cut
 from baryflow.distributed.cluster import connect
-from baryflow.distributed.grouping import Group, follow_group
+from baryflow.distributed.fleet.assign import Group, follow_group
+from baryflow.distributed.fleet.manifest import cut
+from baryflow.distributed.fleet.worker import Counts, JobContext, Plan, Slice, Target
 from baryflow.distributed.store import Store
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.features import SignalFeatures, SignalModel
@@ -359,20 +359,20 @@ def test_raw_signals_are_followed_window_by_window(client, tmp_path):
 
 
 @pytest.fixture
-def errand(undisturbed):
+def context(undisturbed):
     """The same work, to be done by hand."""
     _, folder = undisturbed
     plan = Store(str(folder / "state")).load(Plan, "plan.bary")
     stores = [Store(str(folder / name)) for name in ("in", "state", "out")]
-    return Errand(*stores, mark=repr(plan))
+    return JobContext(*stores, mark=repr(plan))
 
 
-def test_two_who_do_the_same_write_the_same(client, errand, undisturbed):
+def test_two_who_do_the_same_write_the_same(client, context, undisturbed):
     _, folder = undisturbed
     before = fleets.content(folder / "out"), fleets.content(folder / "state")
     for path in [*folder.glob("state/targets/*/*"), *folder.glob("out/*/*")]:
         path.unlink()
-    group = Group(0, errand, list(fleets.MACHINES), 1)
+    group = Group(0, context, list(fleets.MACHINES), 1)
     both = [client.submit(follow_group, group, key=f"one of two {n}") for n in range(2)]
     for report in client.gather(both):
         assert not report.failed
@@ -382,9 +382,9 @@ def test_two_who_do_the_same_write_the_same(client, errand, undisturbed):
     assert fleets.content(folder / "state").items() >= before[1].items()
 
 
-def test_one_who_is_overtaken_goes_on_from_there(errand):
+def test_one_who_is_overtaken_goes_on_from_there(context):
     rows = Rows(np.zeros((100, 4)), np.arange(1, 101), [""] * 100, [""] * 100)
-    late = Target(errand, "10", list(cut([100], 24)), Counts(24, 24, 24), done=1)
+    late = Target(context, "10", list(cut([100], 24)), Counts(24, 24, 24), done=1)
     late.waiting = [Slice(rows, [], 24, 100)]
     assert list(late.advance()) == []  # all is done; the state that it looked at was dropped since
     assert (late.done, late.counts.rows, late.waiting) == (5, 100, [])

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from moto.server import ThreadedMotoServer
 
 from baryflow import load
-from baryflow.cli import clusters, main
+from baryflow.cli import backfill as clusters
+from baryflow.cli import main
 from baryflow.distributed import follow
 from tests.distributed import fleets
 

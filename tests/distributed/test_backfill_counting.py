@@ -7,10 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from baryflow.distributed import arrivals, backfill, follow, grouping, indexing
-from baryflow.distributed.advancing import Errand, Standing
-from baryflow.distributed.arrivals import Count, Look, count, folder_of
-from baryflow.distributed.grouping import Group, follow_group
+from baryflow.distributed import follow
+from baryflow.distributed.fleet import assign as grouping
+from baryflow.distributed.fleet import backfill
+from baryflow.distributed.fleet import index as indexing
+from baryflow.distributed.fleet import manifest as arrivals
+from baryflow.distributed.fleet.assign import Group, follow_group
+from baryflow.distributed.fleet.manifest import Count, Look, count, folder_of
+from baryflow.distributed.fleet.worker import JobContext, Snapshot
 from baryflow.distributed.parquet import Folder
 from baryflow.distributed.store import Store
 from baryflow.exceptions import InvalidInputError
@@ -101,9 +105,11 @@ def test_what_was_done_on_earlier_days_is_not_looked_at_again(client, tmp_path, 
         return load(store, kind, name)
 
     monkeypatch.setattr(Store, "load", load_told)
-    errand = Errand(*(Store(str(tmp_path / name)) for name in ("in", "state", "out")), mark="by hand")
+    context = JobContext(
+        *(Store(str(tmp_path / name)) for name in ("in", "state", "out")), mark="by hand"
+    )
     for number, key in enumerate(("early", "late")):
-        follow_group(Group(number, errand, [key], 3))
+        follow_group(Group(number, context, [key], 3))
         # Of the last day, and of that only what is between the first of its rows and the last.
         notes = [url.rsplit("/", 1)[1] for kind, url in loaded if kind is Count]
         assert notes == ["000002"] * 2
@@ -151,7 +157,7 @@ def test_long_keys_are_followed_and_readable_in_what_comes_out(client, tmp_path)
     assert (summary.predicted, summary.failed) == (40, {})
     assert sorted(pq.read_table(tmp_path / "out")["key"].unique().to_pylist()) == long
     states = Store(str(tmp_path / "state/targets" / folder_of(long[0])))
-    assert states.load(Standing, "000000.bary").key == long[0]
+    assert states.load(Snapshot, "000000.bary").key == long[0]
 
 
 @pytest.mark.parametrize(("layout", "least"), [(fleets.by_folder, 64), (fleets.mixed, 16)])

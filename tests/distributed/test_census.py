@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baryflow.distributed.blocks import ArrayReader
-from baryflow.distributed.census import Census, Roll, merge_censuses, take_census
-from baryflow.distributed.draws import as_shares, draw
-from baryflow.distributed.passes import (
+from baryflow.distributed.fitting.census import Census, Roll, merge_censuses, take_census
+from baryflow.distributed.fitting.draws import as_shares, draw
+from baryflow.distributed.fitting.passes import (
     Mixtures,
     Sample,
     complete_scatter,

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from baryflow import OnlineDaDiL, distributed, load
 from baryflow.cli import main
 from baryflow.distributed import cluster
-from baryflow.distributed.work import Work, count_waiting
+from baryflow.distributed.fitting.work import Work, count_waiting
 from baryflow.exceptions import UnreachableError
 from tests.distributed import histories
 from tests.distributed.test_work import COLUMNS, Partitions

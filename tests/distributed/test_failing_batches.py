@@ -7,7 +7,7 @@ import pytest
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.distributed.advancing import Errand, Plan, Slice, Target
+from baryflow.distributed.fleet.worker import JobContext, Plan, Slice, Target
 from baryflow.distributed.store import place
 from baryflow.runtime import Rows
 
@@ -16,7 +16,7 @@ FATAL = 17.25
 
 
 @pytest.fixture
-def errand(tmp_path):
+def context(tmp_path):
     model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
         P.X, P.y, P.domain
     )
@@ -24,11 +24,11 @@ def errand(tmp_path):
     plan = Plan(source.url, output.url, "key", None, [*"wxyz"], 16, "tell", 40, events.url)
     state.keep(plan, "plan.bary")
     state.write("model.bary", model.to_bytes())
-    return Errand(source, state, output, str(tmp_path), events)
+    return JobContext(source, state, output, str(tmp_path), events)
 
 
-def advance(errand, rows, start):
-    target = Target(errand, "pump", [(0, 40), (40, 80)])
+def advance(context, rows, start):
+    target = Target(context, "pump", [(0, 40), (40, 80)])
     target.look()
     positions = np.arange(start + 1, start + 41)
     target.take(Slice(Rows(rows, positions, [""] * 40, [""] * 40), [], start, start + 40))
@@ -40,7 +40,7 @@ def lines(path):
     return path.read_text().splitlines()
 
 
-def test_a_row_on_which_the_model_fails_is_quarantined(errand, tmp_path, monkeypatch):
+def test_a_row_on_which_the_model_fails_is_quarantined(context, tmp_path, monkeypatch):
     predict_proba = OnlineDaDiL.predict_proba
 
     def broken(self, X):
@@ -51,7 +51,7 @@ def test_a_row_on_which_the_model_fails_is_quarantined(errand, tmp_path, monkeyp
     monkeypatch.setattr(OnlineDaDiL, "predict_proba", broken)
     rows = P.X_target[:80].copy()
     rows[20, 1] = FATAL
-    target = advance(errand, rows[:40], 0)
+    target = advance(context, rows[:40], 0)
     counts = target.counts
     assert (counts.rows, counts.used, counts.predicted, counts.quarantined) == (40, 39, 39, 1)
     bad = [json.loads(line) for path in tmp_path.rglob("c/_quarantine/*/*") for line in lines(path)]
@@ -59,4 +59,4 @@ def test_a_row_on_which_the_model_fails_is_quarantined(errand, tmp_path, monkeyp
     assert "cannot predict this" in bad[0]["reason"]
     told = [json.loads(line) for path in tmp_path.rglob("d/*/*") for line in lines(path)]
     assert [one["position"] for one in told if one["event"] == "quarantine"] == [21]
-    assert advance(errand, rows[40:], 40).counts.predicted == 79
+    assert advance(context, rows[40:], 40).counts.predicted == 79

@@ -12,8 +12,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.naive_bayes import GaussianNB
 
 from baryflow import OnlineDaDiL, distributed
+from baryflow.distributed.fitting.work import Work
 from baryflow.distributed.models import pack, unpack
-from baryflow.distributed.work import Work
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from tests.distributed import histories
 from tests.distributed.histories import COLUMNS, DOMAIN, P, X, Y
@@ -111,7 +111,7 @@ def test_parameters_mean_what_they_mean_in_memory(parameters):
 
 def nll(model, X, y, domain):
     """Return the negative log-likelihood of rows in the mixtures of their sources."""
-    known = model.session.knowledge.model
+    known = model.tracker.knowledge.model
     found = []
     for number, name in enumerate(model.sources_):
         rows = X[domain == name]
@@ -199,8 +199,8 @@ def test_a_damaged_piece_is_made_again_and_a_damaged_whole_is_named(tmp_path):
     parts = arrays(900)
     from functools import partial
 
-    from baryflow.distributed.census import Census, merge_censuses
-    from baryflow.distributed.fitting import _take_census
+    from baryflow.distributed.fitting.census import Census, merge_censuses
+    from baryflow.distributed.fitting.fit import _take_census
 
     task = partial(_take_census, parts.reader, parts.n_features)
 

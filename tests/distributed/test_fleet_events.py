@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from baryflow.distributed import follow
-from baryflow.distributed.advancing import Errand, Plan
-from baryflow.distributed.grouping import Group, follow_group
+from baryflow.distributed.fleet.assign import Group, follow_group
+from baryflow.distributed.fleet.worker import JobContext, Plan
 from baryflow.distributed.store import Store
 from baryflow.exceptions import InvalidInputError
 from tests.distributed import fleets
@@ -112,8 +112,8 @@ def test_threads_of_a_worker_do_not_hear_of_columns_of_others(client, tmp_path):
         path.unlink()
     state = Store(str(tmp_path / "state"))
     stores = [Store(str(tmp_path / name)) for name in ("in", "state", "output")]
-    errand = Errand(*stores, repr(state.load(Plan, "plan.bary")), Store(str(tmp_path / "events")))
+    context = JobContext(*stores, repr(state.load(Plan, "plan.bary")), Store(str(tmp_path / "events")))
     with ThreadPoolExecutor(len(tables)) as threads:
-        groups = [Group(n, errand, [key], 1) for n, key in enumerate(tables)]
+        groups = [Group(n, context, [key], 1) for n, key in enumerate(tables)]
         assert not any(report.failed for report in threads.map(follow_group, groups))
     assert fleets.content(tmp_path / "events") == calm

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 from distributed import KilledWorker
 
-from baryflow.distributed import submitting
-from baryflow.distributed.advancing import Counts, Plan, Slice, Target
-from baryflow.distributed.arrivals import Arrival, cut, folder_of, split_keys
-from baryflow.distributed.grouping import deal, weigh
+from baryflow.distributed.fleet import submit as submitting
+from baryflow.distributed.fleet.assign import deal, weigh
+from baryflow.distributed.fleet.manifest import Arrival, cut, folder_of, split_keys
+from baryflow.distributed.fleet.slices import slices
+from baryflow.distributed.fleet.worker import Counts, Plan, Slice, Target
 from baryflow.distributed.parquet import Piece
-from baryflow.distributed.slicing import slices
 from baryflow.exceptions import UnreachableError
 from baryflow.runtime import Rows
 

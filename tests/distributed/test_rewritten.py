@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from baryflow.cli import main
-from baryflow.cli.words import Line, plain_warnings
+from baryflow.cli.console import Line, plain_warnings
 from baryflow.distributed import follow
-from baryflow.distributed.arrivals import Arrival
+from baryflow.distributed.fleet.manifest import Arrival
 from baryflow.distributed.parquet import Folder
 from baryflow.distributed.store import Store
 from tests.distributed import fleets

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from baryflow import OnlineDaDiL, container, distributed
+from baryflow.distributed.fitting.work import Work
 from baryflow.distributed.store import Store
-from baryflow.distributed.work import Work
 from baryflow.exceptions import FileFormatError
 
 N = 12

@@ -168,7 +168,7 @@ def test_before_any_row_the_weighted_plain_classifiers_predict(validated):
 
 
 def test_not_adapting_they_predict_whatever_is_seen(validated):
-    known = validated.session.knowledge
+    known = validated.tracker.knowledge
     known = replace(known, committee=replace(known.committee, adapts=False, reason="switched off"))
     model = OnlineDaDiL(**validated.get_params(deep=False))
     model.adopt(known, validated.classes_, validated.sources_, 4)
@@ -183,7 +183,7 @@ def test_not_adapting_they_predict_whatever_is_seen(validated):
 
 def test_the_end_of_a_stream_is_the_weighted_sum_of_the_experts(validated):
     model = stream(validated.spawn(), P.X_target)
-    known = model.session.knowledge
+    known = model.tracker.knowledge
     alone = []
     for number in range(len(model.committee_.experts)):
         weights = np.eye(len(model.committee_.experts))[number]

@@ -208,10 +208,10 @@ def test_shards_merged_in_any_order_equal_one_stream():
         X, _ = make_crescents(400, order=("ordered", "shuffled")[seed % 2], random_state=rng)
         test, _ = make_crescents(400, random_state=rng)
         whole = stream(OnlineGaussianMixture(15), X)
-        shards = [stream(OnlineGaussianMixture(15), part) for part in np.split(X, 8)]
+        partitions = [stream(OnlineGaussianMixture(15), part) for part in np.split(X, 8)]
         merged = clone(whole)
         for i in rng.permutation(8):
-            merged.merge(shards[i])
+            merged.merge(partitions[i])
         assert merged.n_samples_seen_ == len(X)
         assert merged.mixture_.mass == pytest.approx(len(X))
         np.testing.assert_allclose(merged.mean_, X.mean(axis=0), atol=1e-9)

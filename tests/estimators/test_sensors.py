@@ -197,9 +197,9 @@ def test_columns_that_keep_a_value_for_long_in_the_sources_too_are_not_stuck():
         rng = np.random.default_rng(2)
         saturated = np.where(y == 2, 100.0, 50.0 + rng.normal(size=len(y)))  # in one class
         setting = np.repeat(rng.normal(size=len(y) // 50), 50)  # changes rarely
-        recipe = rng.integers(20, size=len(y))  # in no particular order
+        config = rng.integers(20, size=len(y))  # in no particular order
         switch = rng.random(len(y)) < 0.97
-        return saturated, setting, recipe, switch, np.full(len(y), 7.0)
+        return saturated, setting, config, switch, np.full(len(y), 7.0)
 
     model, target = quick(columns)
     T = target(1500)

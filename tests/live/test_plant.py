@@ -12,10 +12,10 @@ import httpx
 import numpy as np
 import pytest
 
-from baryflow.live.driving import Driver
-from baryflow.live.names import class_name, clock
+from baryflow.live.controller import Driver
+from baryflow.live.fault_names import class_name, clock
 from baryflow.live.plant import RunningPlant, embedded_pair, embedded_settled
-from baryflow.live.showing import show_plant
+from baryflow.live.runner import show_plant
 from baryflow.tep.plant.model import Plant
 from baryflow.tep.tables import MODES
 from tests.service.browser import open_browser, open_page

@@ -7,9 +7,9 @@ import pytest
 
 from baryflow.datasets import load_tep
 from baryflow.exceptions import UnreachableError
-from baryflow.live.feeding import Feeder
+from baryflow.live.feeder import Feeder
 from baryflow.live.replay import Replay
-from baryflow.live.showing import Feeding, show_replay
+from baryflow.live.runner import Feeding, show_replay
 from baryflow.live.story import Story
 from tests.service.browser import open_browser, open_page
 

@@ -78,7 +78,7 @@ def fitted(**keywords):
 
 
 @pytest.fixture(scope="module")
-def followed():
+def session():
     p = make_domains(n_per_class=40, random_state=0)
     model = OnlineDaDiL(random_state=0).fit(p.X, p.y, sample_domain=p.domain)
     for batch in np.array_split(p.X_target, 8):
@@ -86,8 +86,8 @@ def followed():
     return model
 
 
-def test_the_page_asks_nobody_for_anything_and_runs_nothing(followed):
-    text = html_report(followed)
+def test_the_page_asks_nobody_for_anything_and_runs_nothing(session):
+    text = html_report(session)
     page = Page(text)
     assert not any(page.all(tag) for tag in ("script", "img", "iframe", "object"))
     assert not re.search(r"https?://|url\(|@import|\bon\w+=|srcset|\bsrc=", text)
@@ -96,8 +96,8 @@ def test_the_page_asks_nobody_for_anything_and_runs_nothing(followed):
     assert policy["content"].startswith("default-src 'none'")
 
 
-def test_every_picture_has_words_or_stands_beside_them(followed):
-    page = Page(html_report(followed))
+def test_every_picture_has_words_or_stands_beside_them(session):
+    page = Page(html_report(session))
     pictures = page.all("svg")
     told = [svg for svg in pictures if svg.get("role") == "img"]
     assert len(told) == 4
@@ -111,16 +111,16 @@ def test_every_picture_has_words_or_stands_beside_them(followed):
     assert page.text.count("The figures") == 4
 
 
-def test_it_says_what_the_model_says(followed):
-    page = Page(html_report(followed, title="Unit 7"))
+def test_it_says_what_the_model_says(session):
+    page = Page(html_report(session, title="Unit 7"))
     assert page.text.startswith("Unit 7 Unit 7 It learned 8 classes from 4 sources and adapts")
-    assert followed.committee_.reason in page.text
-    for line in followed.report().splitlines():
+    assert session.committee_.reason in page.text
+    for line in session.report().splitlines():
         assert re.sub(" {2,}", " · ", line.strip()) in page.text
-    for name, share in followed.resemblance_.items():
+    for name, share in session.resemblance_.items():
         shown = page.row(f"source {name}")[-1]
         assert shown == f"{100 * share:.0f} %" or share < 0.005 or share > 0.995
-    assert f"Target rows seen {followed.n_samples_seen_} " in page.text
+    assert f"Target rows seen {session.n_samples_seen_} " in page.text
 
 
 def test_columns_are_in_the_units_of_rows_and_the_most_different_comes_first():
@@ -246,9 +246,9 @@ def test_events_are_listed_and_marked():
         html_report(model, events=["drift"])
 
 
-def test_a_saved_model_gives_the_same_page_and_the_same_twice(followed, tmp_path):
-    followed.save(tmp_path / "m.bary")
-    assert html_report(load(tmp_path / "m.bary")) == html_report(followed) == html_report(followed)
+def test_a_saved_model_gives_the_same_page_and_the_same_twice(session, tmp_path):
+    session.save(tmp_path / "m.bary")
+    assert html_report(load(tmp_path / "m.bary")) == html_report(session) == html_report(session)
 
 
 def test_models_that_see_the_whole_target_at_once():

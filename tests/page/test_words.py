@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from baryflow.page.words import count, escape, figure, percent, plain_name, show_name
+from baryflow.page.text import count, escape, figure, percent, plain_name, show_name
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from baryflow.client.feeding import feed
+from baryflow.client.forward import feed
 from baryflow.runtime import Checkpoint
 from baryflow.streams import Batch, Rejected, open_sink
 

@@ -3,7 +3,7 @@
 import pytest
 
 from baryflow.runtime import Checkpoint
-from baryflow.runtime.checkpoint import Standing
+from baryflow.runtime.checkpoint import Snapshot
 from tests.runtime.test_journal import batch, same
 
 
@@ -29,7 +29,7 @@ def recover(checkpoint):
 
 
 def begin(checkpoint):
-    checkpoint.save(Standing({}, counts={"batches": 0}))
+    checkpoint.save(Snapshot({}, counts={"batches": 0}))
     checkpoint.append(batch(1), batch(2))
     checkpoint.turn()
     checkpoint.append(batch(3))
@@ -46,7 +46,7 @@ def test_killed_between_a_journal_and_its_snapshot_both_journals_are_replayed(re
 def test_once_the_snapshot_is_there_only_its_journal_is_replayed(reopen, tmp_path):
     checkpoint = reopen()
     begin(checkpoint)
-    checkpoint.save_turned(Standing({}, counts={"batches": 2}))
+    checkpoint.save_turned(Snapshot({}, counts={"batches": 2}))
     checkpoint.append(batch(4))
     counts, batches = recover(reopen())
     assert counts == {"batches": 2}
@@ -64,7 +64,7 @@ def test_turned_again_and_again_old_journals_go(reopen, tmp_path):
     checkpoint = reopen()
     begin(checkpoint)
     for n in range(4):
-        checkpoint.save_turned(Standing({}, counts={"batches": n}))
+        checkpoint.save_turned(Snapshot({}, counts={"batches": n}))
         checkpoint.turn()
         checkpoint.append(batch(n))
     assert len(list(tmp_path.glob("snapshot-*"))) == 2

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from baryflow import OnlineDaDiL, codec
 from baryflow.cli import main
 from baryflow.datasets import make_domains
-from baryflow.estimators import _session
-from baryflow.estimators._session import TargetSession
-from baryflow.runtime import Checkpoint, Recipe, Rows
+from baryflow.estimators import _tracker as _session
+from baryflow.estimators._tracker import Tracker
+from baryflow.runtime import Checkpoint, Rows, SessionConfig
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
 COLUMNS = ["a", "b", "c", "d"]
@@ -58,7 +58,7 @@ def fails(monkeypatch):
 
             monkeypatch.setattr(OnlineDaDiL, "predict_proba", broken)
         else:
-            absorb, adapt = TargetSession.absorb, _session.update
+            absorb, adapt = Tracker.absorb, _session.update
 
             def poisoned(*_, **__):
                 raise ArithmeticError("cannot learn this")
@@ -67,7 +67,7 @@ def fails(monkeypatch):
                 monkeypatch.setattr(_session, "update", poisoned if is_fatal(raw) else adapt)
                 absorb(self, raw, weights)
 
-            monkeypatch.setattr(TargetSession, "absorb", update)
+            monkeypatch.setattr(Tracker, "absorb", update)
 
     return begin
 
@@ -150,10 +150,10 @@ def test_a_replay_sets_the_same_rows_aside(files, fails, method, monkeypatch):
 
     save = Checkpoint.save
 
-    def save_first(self, standing):
+    def save_first(self, snapshot):
         if not self.is_new:
             raise Killed  # everything was done, and all of it is still in the journal
-        save(self, standing)
+        save(self, snapshot)
 
     fails(method)
     monkeypatch.setattr(Checkpoint, "save", save_first)
@@ -167,18 +167,18 @@ def test_a_replay_sets_the_same_rows_aside(files, fails, method, monkeypatch):
 
 
 def test_other_warnings_are_no_column_events(model, monkeypatch):
-    absorb = TargetSession.absorb
+    absorb = Tracker.absorb
 
     def noisy(self, raw, weights):
         warnings.warn("an unrelated library is old", UserWarning, stacklevel=1)
         absorb(self, raw, weights)
 
-    monkeypatch.setattr(TargetSession, "absorb", noisy)
+    monkeypatch.setattr(Tracker, "absorb", noisy)
     rows = P.X_target[:32].copy()
     rows[:, 2] = np.nan
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        events = Recipe(model, 32).begin().take(some_rows(rows)).events
+        events = SessionConfig(model, 32).begin().take(some_rows(rows)).events
     columns = [event.words for event in events if event.kind == "column"]
     assert len(columns) == 1
     assert "'c'" in columns[0]

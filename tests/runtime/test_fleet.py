@@ -14,7 +14,7 @@ from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.exceptions import FileFormatError
 from baryflow.features import SignalFeatures, SignalModel, windows
-from baryflow.runtime import Checkpoint, Fleet, Outputs, Recipe, Runner
+from baryflow.runtime import Checkpoint, Outputs, Runner, SessionConfig, SessionStore
 from baryflow.runtime import Rows as Some
 from baryflow.streams import Batch
 from tests.runtime.ends import Lines, Rows
@@ -45,11 +45,16 @@ class Mixed(Rows):
         return replace(batch, keys=[self.keys[(p - 1) % len(self.keys)] for p in batch.positions])
 
 
-def run(folder, source, *, recipe=None, stop=None, **how):
+def run(folder, source, *, config=None, stop=None, **how):
     sinks = {kind: Lines(folder / kind) for kind in ("predictions", "events")}
     kept = Checkpoint(folder / "checkpoint")
     runner = Runner(
-        recipe or Recipe(MODEL, 16, "tell"), source, Outputs(**sinks), checkpoint=kept, every=3, **how
+        config or SessionConfig(MODEL, 16, "tell"),
+        source,
+        Outputs(**sinks),
+        checkpoint=kept,
+        every=3,
+        **how,
     )
     try:
         totals = runner.run(*([] if stop is None else [stop]))
@@ -66,7 +71,7 @@ def records(raw):
 
 @pytest.fixture(scope="module")
 def alone():
-    machine = Recipe(MODEL, 16, "tell").begin()
+    machine = SessionConfig(MODEL, 16, "tell").begin()
     return machine.take(some_rows(P.X_target[:N])).records
 
 
@@ -135,16 +140,16 @@ def test_a_folder_goes_on_with_the_model_it_began_with(tmp_path):
     )
     said = []
     runner, *_ = run(
-        tmp_path, Rows(P.X_target[:N]), recipe=Recipe(other, 16, "tell"), listen=said.append
+        tmp_path, Rows(P.X_target[:N]), config=SessionConfig(other, 16, "tell"), listen=said.append
     )
     assert any("began with" in event.words for event in said)
-    assert runner.recipe.model.to_bytes() == MODEL.to_bytes()
+    assert runner.config.model.to_bytes() == MODEL.to_bytes()
 
 
 @given(st.lists(st.integers(1, 40), max_size=12))
 @settings(max_examples=15, deadline=None)
 def test_how_rows_are_delivered_changes_nothing(alone, sizes):
-    machine, found, at = Recipe(MODEL, 16, "tell").begin(), [], 0
+    machine, found, at = SessionConfig(MODEL, 16, "tell").begin(), [], 0
     for size in [*sizes, N]:
         rows = some_rows(P.X_target[at : min(at + size, N)], at + 1)
         at += len(rows)
@@ -162,20 +167,20 @@ def test_raw_rows_become_windows_and_a_killed_run_goes_on_in_the_middle_of_one(t
     model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0)
     model.fit(X, y, np.ones(len(y), dtype=int))
     pair = SignalModel(features, model, step=5)
-    expected = Recipe(model, 8).begin().take(some_rows(features.transform(cut))).records
+    expected = SessionConfig(model, 8).begin().take(some_rows(features.transform(cut))).records
     (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
-    _, totals, whole = run(tmp_path / "a", Rows(raw), recipe=Recipe(pair, 8), read_size=33)
+    _, totals, whole = run(tmp_path / "a", Rows(raw), config=SessionConfig(pair, 8), read_size=33)
     assert told(records(whole["predictions"])) == told(expected)
     assert [r["position"] for r in records(whole["predictions"])] == list(range(20, 401, 5))
     assert (totals.read, totals.used, totals.predicted) == (400, 400, len(cut))
     for turns in (iter([False] * 4), iter([False] * 3), None):
         stop = None if turns is None else lambda t=turns: next(t, True)
-        files = run(tmp_path / "b", Rows(raw), recipe=Recipe(pair, 8), read_size=33, stop=stop)[2]
+        files = run(tmp_path / "b", Rows(raw), config=SessionConfig(pair, 8), read_size=33, stop=stop)[2]
     assert files == whole
 
 
 def test_a_fleet_without_a_folder_writes_to_a_temporary_one():
-    fleet = Fleet(Recipe(MODEL, 16), most=1)
+    fleet = SessionStore(SessionConfig(MODEL, 16), most=1)
     for key in "abab":
         fleet[key].take(some_rows(P.X_target[:20]))
     assert len(fleet) == 2
@@ -188,7 +193,7 @@ def test_a_fleet_without_a_folder_writes_to_a_temporary_one():
 
 
 def test_a_forgotten_machine_begins_anew():
-    fleet = Fleet(Recipe(MODEL, 16))
+    fleet = SessionStore(SessionConfig(MODEL, 16))
     fleet["a"].take(some_rows(P.X_target[:40]))
     fleet.forget("a")
     assert "a" not in list(fleet)
@@ -196,11 +201,11 @@ def test_a_forgotten_machine_begins_anew():
 
 
 def test_the_file_of_a_machine_that_holds_something_else_is_refused(tmp_path):
-    fleet = Fleet(Recipe(MODEL, 16), tmp_path)
+    fleet = SessionStore(SessionConfig(MODEL, 16), tmp_path)
     fleet["a"].take(some_rows(P.X_target[:20]))
     files = fleet.save()
     MODEL.save(tmp_path / files["a"])
-    again = Fleet(Recipe(MODEL, 16), tmp_path)
+    again = SessionStore(SessionConfig(MODEL, 16), tmp_path)
     again.resume(files)
     with pytest.raises(FileFormatError, match="online_dadil"):
         again.look("a")
@@ -210,18 +215,18 @@ def test_an_empty_batch_that_holds_something_is_kept(tmp_path):
     empty = np.empty((0, 4))
     kept = Checkpoint(tmp_path)
     batch = Batch(empty, np.empty(0, dtype=np.intp), [], [], [], {"at": 7}, held=True)
-    runner = Runner(Recipe(MODEL, 16), Rows(P.X_target), checkpoint=kept)
+    runner = Runner(SessionConfig(MODEL, 16), Rows(P.X_target), checkpoint=kept)
     assert runner.recover() is None
     runner.handle(replace(batch, held=False, cursor={"at": 3}))
     runner.handle(batch)
     kept.close()
     again = Checkpoint(tmp_path)
-    assert Runner(Recipe(MODEL, 16), Rows(P.X_target), checkpoint=again).recover() == {"at": 7}
+    assert Runner(SessionConfig(MODEL, 16), Rows(P.X_target), checkpoint=again).recover() == {"at": 7}
     again.close()
 
 
 def test_a_file_goes_when_a_newer_one_is_there_and_no_table_names_it(tmp_path):
-    fleet = Fleet(Recipe(MODEL, 16), tmp_path)
+    fleet = SessionStore(SessionConfig(MODEL, 16), tmp_path)
 
     def learn(times):
         for _ in range(times):
@@ -236,7 +241,7 @@ def test_a_file_goes_when_a_newer_one_is_there_and_no_table_names_it(tmp_path):
     learn(3)
     assert len(list(tmp_path.iterdir())) == 2  # the table's and the newest
     # Whoever goes back to the table finds the machine as it was then.
-    back = Fleet(Recipe(MODEL, 16), tmp_path)
+    back = SessionStore(SessionConfig(MODEL, 16), tmp_path)
     back.resume(table)
     assert back.look("a").model.n_samples_seen_ == 48
     fleet.tidy([])
@@ -250,7 +255,7 @@ def test_a_batch_in_the_journal_is_applied_even_if_nothing_can_be_written_out(tm
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    fleet = Fleet(Recipe(MODEL, 16), tmp_path, 1)
+    fleet = SessionStore(SessionConfig(MODEL, 16), tmp_path, 1)
     fleet["a"].take(some_rows(P.X_target[:20]))
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_bytes", full)

@@ -9,7 +9,7 @@ import pytest
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.exceptions import FileFormatError, InvalidInputError
-from baryflow.runtime import Checkpoint, Outputs, Recipe, Runner
+from baryflow.runtime import Checkpoint, Outputs, Runner, SessionConfig
 from tests.runtime.ends import Lines, Rows
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
@@ -28,8 +28,8 @@ class Killed(BaseException):
 def start(folder, name, checkpoint=None, **how):
     sinks = {kind: Lines(folder / f"{name}-{kind}") for kind in ("predictions", "events", "quarantine")}
     how = {"every": 4} | how
-    recipe, source = Recipe(OnlineDaDiL.from_bytes(SAVED), 8), Rows(P.X_target, BAD)
-    return Runner(recipe, source, Outputs(**sinks), checkpoint=checkpoint, **how)
+    config, source = SessionConfig(OnlineDaDiL.from_bytes(SAVED), 8), Rows(P.X_target, BAD)
+    return Runner(config, source, Outputs(**sinks), checkpoint=checkpoint, **how)
 
 
 def written(folder, name):

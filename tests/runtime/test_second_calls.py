@@ -12,13 +12,13 @@ from click.testing import CliRunner
 
 from baryflow import OnlineDaDiL
 from baryflow.cli import main
-from baryflow.cli.following import Plan
-from baryflow.client.feeding import feed, open_feed
+from baryflow.cli.run_stream import Plan
+from baryflow.client.forward import feed, open_feed
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError
-from baryflow.runtime import Checkpoint, Recipe, Runner
+from baryflow.runtime import Checkpoint, Runner, SessionConfig
 from baryflow.streams import Credentials, open_sink
-from baryflow.streams.addresses import parse_address
+from baryflow.streams.urls import parse_address
 from tests.runtime.ends import Rows, feed_rows
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
@@ -44,18 +44,18 @@ def ask_twice(n):
 def test_a_batch_of_another_size_than_before(tmp_path, batch_size):
     for size, stop in ((32, ask_twice(2)), (batch_size, lambda: False)):
         kept = Checkpoint(tmp_path / "kept")
-        runner = Runner(Recipe(MODEL, size), Rows(P.X_target[:50]), checkpoint=kept, read_size=6)
+        runner = Runner(SessionConfig(MODEL, size), Rows(P.X_target[:50]), checkpoint=kept, read_size=6)
         totals = runner.run(stop)
         kept.close()
     assert totals.predicted == 50
-    assert runner.followed.model.n_samples_seen_ == 50
+    assert runner.session.model.n_samples_seen_ == 50
 
 
 @pytest.mark.parametrize("names", ["dcba", "abce"])
 def test_a_model_of_other_columns_is_refused_before_anything_is_kept(tmp_path, names):
     for model in (MODEL, fit(names), MODEL):
         kept = Checkpoint(tmp_path / "kept")
-        runner = Runner(Recipe(model), Rows(P.X_target[:64]), checkpoint=kept)
+        runner = Runner(SessionConfig(model), Rows(P.X_target[:64]), checkpoint=kept)
         try:
             if model is MODEL:
                 runner.run(ask_twice(1))
@@ -125,7 +125,7 @@ def test_files_that_parts_of_a_shared_input_would_overwrite_are_refused(name, ke
         shared = True
 
     names = (name, None, None)
-    plan = Plan(Recipe(MODEL), Shared(), names, Credentials(), kept, 32, None, None, None, None)
+    plan = Plan(SessionConfig(MODEL), Shared(), names, Credentials(), kept, 32, None, None, None, None)
     with pytest.raises(InvalidInputError, match=words):
         plan.follow("kafka://host/topic", None, None)
 
@@ -153,7 +153,7 @@ def test_the_folder_of_a_feed_is_not_that_of_a_run(tmp_path):
     kept = Checkpoint(tmp_path / "kept")
     feed(Rows(P.X_target[:20]), Service(), "x", checkpoint=kept)
     with pytest.raises(InvalidInputError, match="use another folder"):
-        Runner(Recipe(MODEL), Rows(P.X_target[:20]), checkpoint=kept).run()
+        Runner(SessionConfig(MODEL), Rows(P.X_target[:20]), checkpoint=kept).run()
     kept.close()
 
 

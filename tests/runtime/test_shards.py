@@ -8,7 +8,7 @@ import pytest
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError
-from baryflow.runtime import Checkpoint, Outputs, Recipe, Runner, Shards
+from baryflow.runtime import Checkpoint, Outputs, PartitionRunner, Runner, SessionConfig
 from tests.runtime.ends import Lines, Rows
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
@@ -32,19 +32,19 @@ class Topic:
 
     def read(self, n, _=None):
         while self.script:
-            word, shard = self.script.pop(0)
+            word, partition = self.script.pop(0)
             if word == "give":
-                self.parts[shard] = Rows(P.X_target[:120] + (shard == "t-1"))
-                cursor = self.assigned(shard)
+                self.parts[partition] = Rows(P.X_target[:120] + (partition == "t-1"))
+                cursor = self.assigned(partition)
                 if cursor is not None:
-                    self.parts[shard].seek(cursor)
+                    self.parts[partition].seek(cursor)
             elif word == "take":
-                self.revoked(shard)
+                self.revoked(partition)
             elif word == "say":
-                return replace(Rows(P.X_target[:1]).read(1), rows=P.X_target[:0], notices=[shard])
+                return replace(Rows(P.X_target[:1]).read(1), rows=P.X_target[:0], notices=[partition])
             else:
-                batch = self.parts[shard].read(n)
-                return replace(batch, shard=shard, keys=[f"of {shard}"] * len(batch.rows))
+                batch = self.parts[partition].read(n)
+                return replace(batch, partition=partition, keys=[f"of {partition}"] * len(batch.rows))
         return None
 
     def acknowledge(self, cursor):
@@ -52,16 +52,16 @@ class Topic:
 
 
 def follow(folder, script, said=None):
-    def make(shard, stack):
-        kept = Checkpoint(folder / "checkpoint" / shard)
+    def make(partition, stack):
+        kept = Checkpoint(folder / "checkpoint" / partition)
         stack.callback(kept.close)
-        sink = Lines(folder / f"out-{shard}")
+        sink = Lines(folder / f"out-{partition}")
         stack.callback(sink.close)
-        return Runner(Recipe(MODEL, 16, "tell"), topic, Outputs(sink), checkpoint=kept, every=2)
+        return Runner(SessionConfig(MODEL, 16, "tell"), topic, Outputs(sink), checkpoint=kept, every=2)
 
     topic = Topic(script)
     listen = None if said is None else said.append
-    return Shards(topic, make, 20, listen=listen).run(), topic
+    return PartitionRunner(topic, make, 20, listen=listen).run(), topic
 
 
 def written(folder):

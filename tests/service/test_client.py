@@ -91,7 +91,7 @@ def test_an_answer_that_is_lost_is_asked_for_again_with_the_same_id(serving, row
 
 def test_it_comes_back_when_told_to_and_gives_up_in_the_end(monkeypatch):
     waited, answers = [], [429, 503, 200]
-    monkeypatch.setattr("baryflow.client.talking.time.sleep", waited.append)
+    monkeypatch.setattr("baryflow.client.client.time.sleep", waited.append)
 
     def answer(request):
         assert request.headers["authorization"] == "Bearer from-the-environment"

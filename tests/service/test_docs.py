@@ -14,7 +14,7 @@ import pytest
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.service import notes
+from baryflow.service import target_record as notes
 from baryflow.service.limits import Limits
 from tests.service.conftest import serve
 

@@ -16,12 +16,12 @@ from baryflow import OnlineDaDiL
 from baryflow.cli import main
 from baryflow.client import Client
 from baryflow.exceptions import InvalidInputError
-from baryflow.runtime import Checkpoint, Fleet
+from baryflow.runtime import Checkpoint, SessionStore
 from baryflow.service import background, create_app
-from baryflow.service.desk import Desk
+from baryflow.service.state import ServiceState
 from tests.service.conftest import post
 from tests.service.processes import Process
-from tests.service.test_rows import followed
+from tests.service.test_rows import session
 from tests.waiting import wait_until
 
 
@@ -39,7 +39,7 @@ def test_without_a_last_snapshot_the_log_is_replayed(serving, model, rows, tmp_p
         assert client.get("/v1/targets/b").status_code == 404
         assert post(client, "a", rows[40:50], "batch-4").json()["repeated"]
         got = post(client, "a", rows[50:60], time="then").json()["predictions"]
-    assert got == followed(model, rows[:60])[50:]
+    assert got == session(model, rows[:60])[50:]
 
 
 def test_snapshots_while_rows_come_lose_nothing_and_count_nothing_twice(serving, model, rows, tmp_path):
@@ -62,7 +62,7 @@ def test_snapshots_while_rows_come_lose_nothing_and_count_nothing_twice(serving,
         for n in range(4):
             assert client.get(f"/v1/targets/t{n}").json()["rows_seen"] == 40
             got = post(client, f"t{n}", rows[40:50], time="then").json()["predictions"]
-            assert got == followed(model, rows[:50])[40:]
+            assert got == session(model, rows[:50])[40:]
     files = list((tmp_path / "machines").iterdir())
     assert len(files) <= 3 * 4
 
@@ -106,11 +106,11 @@ def test_a_folder_that_cannot_be_used_is_refused_before_anybody_connects(model, 
 
 
 def test_the_folder_of_a_run_is_refused(model, tmp_path):
-    from baryflow.runtime.checkpoint import Standing
+    from baryflow.runtime.checkpoint import Snapshot
 
     checkpoint = Checkpoint(tmp_path)
     checkpoint.keep_model(model.to_bytes())
-    checkpoint.save(Standing({}, {"row": 7}))
+    checkpoint.save(Snapshot({}, {"row": 7}))
     checkpoint.close()
     app = create_app(model, state_dir=tmp_path)
     with pytest.raises(InvalidInputError, match="belongs to 'baryflow run'"), background(app):
@@ -172,14 +172,14 @@ def test_interrupted_it_says_that_everything_is_on_disk(model_file, tmp_path, mo
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
 def test_a_full_disk_is_507_wherever_it_strikes(serving, rows, tmp_path, monkeypatch, caplog, code):
-    write, is_full = Fleet._write, False
+    write, is_full = SessionStore._write, False
 
     def maybe(self, key):
         if is_full:
             raise OSError(code, os.strerror(code))
         write(self, key)
 
-    monkeypatch.setattr(Fleet, "_write", maybe)
+    monkeypatch.setattr(SessionStore, "_write", maybe)
     with serving(tmp_path, in_memory=1) as client:
         post(client, "a", rows[:3])
         post(client, "b", rows[:3])  # "a" is written out
@@ -214,7 +214,7 @@ def test_a_full_disk_at_the_end_costs_only_the_snapshot(serving, rows, tmp_path,
 
     with serving(tmp_path) as client:
         post(client, "a", rows[:3])
-        monkeypatch.setattr(Fleet, "_write", full)
+        monkeypatch.setattr(SessionStore, "_write", full)
     assert "cannot write a snapshot" in caplog.text
     assert not any(record.exc_info for record in caplog.records)
     monkeypatch.undo()
@@ -228,7 +228,7 @@ def test_a_full_disk_ends_live_updates_in_order(serving, rows, monkeypatch, capl
 
     with serving() as client:
         post(client, "a", rows[:3])
-        monkeypatch.setattr(Desk, "describe", full)
+        monkeypatch.setattr(ServiceState, "describe", full)
         with client.stream("GET", "/v1/targets/a/live") as stream:
             parts = stream.iter_raw()
             next(parts)

@@ -11,7 +11,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from baryflow.cli import main
 from baryflow.exceptions import InvalidInputError
 from baryflow.service import create_app
-from baryflow.service.guard import check_reach
+from baryflow.service.auth import check_reach
 from tests.service.conftest import post, serve
 
 TOKEN = "a-token-of-some-length"  # noqa: S105 - opens nothing

@@ -10,8 +10,8 @@ import time
 import numpy as np
 import pytest
 
+from baryflow.service.errors import RequestError
 from baryflow.service.metrics import memory
-from baryflow.service.refusals import Refusal
 from tests.service.conftest import post, serve
 from tests.waiting import wait_until
 
@@ -197,7 +197,7 @@ def test_2000_mutated_bodies_are_read_or_refused(service, rows):
     for _ in range(2000):
         try:
             posted = parser.parse(*mutated(rng, rows), None)
-        except Refusal as refusal:
+        except RequestError as refusal:
             found[refusal.status] = found.get(refusal.status, 0) + 1
         else:
             found["read"] += 1

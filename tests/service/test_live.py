@@ -3,7 +3,7 @@
 import contextlib
 import json
 
-from baryflow.service import live
+from baryflow.service import sse as live
 from tests.service.conftest import post
 from tests.waiting import wait_until
 

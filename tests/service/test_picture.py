@@ -7,29 +7,29 @@ import numpy as np
 import pytest
 
 from baryflow import Mixture, OnlineDaDiL
-from baryflow.runtime import Recipe, Rows
+from baryflow.runtime import Rows, SessionConfig
 from baryflow.service.likelihood import note_likelihood
-from baryflow.service.picture import explain, picture
-from baryflow.service.plane import Plane
+from baryflow.service.projection import Plane
+from baryflow.service.view import explain, picture
 
 
 def _followed(model, rows, batch=16):
-    followed = Recipe(model, batch).begin()
+    session = SessionConfig(model, batch).begin()
     positions = np.arange(1, len(rows) + 1)
     for start in range(0, len(rows), batch):
         some = slice(start, start + batch)
         n = len(rows[some])
-        said = followed.take(Rows(rows[some], positions[some], [""] * n, [""] * n)).records
+        said = session.take(Rows(rows[some], positions[some], [""] * n, [""] * n)).records
         new = [one | {"values": row.tolist()} for one, row in zip(said, rows[some], strict=True)]
-        followed.notes["recent"] = [*followed.notes.get("recent", []), *new][-50:]
-        note_likelihood(followed)
-    return followed
+        session.notes["recent"] = [*session.notes.get("recent", []), *new][-50:]
+        note_likelihood(session)
+    return session
 
 
 def test_a_picture_is_plain_and_complete(model, rows):
-    followed = _followed(model, rows[:64])
-    before = followed.state()
-    drawn = json.loads(json.dumps(picture(followed), allow_nan=False))
+    session = _followed(model, rows[:64])
+    before = session.state()
+    drawn = json.loads(json.dumps(picture(session), allow_nan=False))
     assert drawn["classes"] == ["0", "1", "2"]
     assert drawn["sources"] == ["1", "2", "3"]
     assert {one["class"] for one in drawn["ellipses"]["target"]} <= {"0", "1", "2"}
@@ -44,13 +44,13 @@ def test_a_picture_is_plain_and_complete(model, rows):
     assert {one["name"] for one in drawn["columns"]} == {"flow", "heat", "speed", "noise"}
     sizes = [abs(one["difference"]) for one in drawn["columns"]]
     assert sizes == sorted(sizes, reverse=True)
-    after = followed.state()
+    after = session.state()
     np.testing.assert_array_equal(before.waiting, after.waiting)
     assert before.notes is after.notes
 
 
 def test_before_the_first_row_there_are_the_sources(model):
-    drawn = picture(Recipe(model).begin())
+    drawn = picture(SessionConfig(model).begin())
     assert drawn["ellipses"]["target"] == []
     assert drawn["history"]["rows"] == drawn["recent"] == drawn["columns"] == []
     assert drawn["proportions"] == {}
@@ -78,9 +78,9 @@ def test_a_component_is_drawn_where_rows_of_its_class_lie(model, rows, problem):
 
 
 def test_why_names_what_is_nearest_and_columns_in_their_units(model, rows):
-    followed = _followed(model, rows[:64])
-    said = json.loads(json.dumps(explain(followed, 60), allow_nan=False))
-    record = next(one for one in followed.notes["recent"] if one["position"] == 60)
+    session = _followed(model, rows[:64])
+    said = json.loads(json.dumps(explain(session, 60), allow_nan=False))
+    record = next(one for one in session.notes["recent"] if one["position"] == 60)
     assert said["label"] == record["label"]
     assert said["probabilities"][0]["class"] == str(record["label"])
     assert said["components"][0]["class"] == str(record["label"])
@@ -93,16 +93,16 @@ def test_why_names_what_is_nearest_and_columns_in_their_units(model, rows):
 
 
 def test_why_knows_only_the_last_rows(model, rows):
-    followed = _followed(model, rows[:64])
-    assert explain(followed, 3) is None
-    assert explain(followed, 65) is None
+    session = _followed(model, rows[:64])
+    assert explain(session, 3) is None
+    assert explain(session, 65) is None
 
 
 def test_likelihood_is_kept_where_history_is(model, rows, monkeypatch):
     monkeypatch.setattr("baryflow.estimators._history.LONGEST", 8)
-    followed = _followed(model, rows[:80], batch=4)
-    kept = [n for n, _ in followed.notes["likelihood"]]
-    assert kept == followed.model.history_.n_rows.tolist()
+    session = _followed(model, rows[:80], batch=4)
+    kept = [n for n, _ in session.notes["likelihood"]]
+    assert kept == session.model.history_.n_rows.tolist()
     assert len(kept) <= 8
 
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from baryflow.service.refusals import to_json
+from baryflow.service.errors import to_json
 
 
 def test_what_json_has_no_word_for_becomes_null():

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from baryflow.runtime import Recipe
 from baryflow.runtime import Rows as Raw
+from baryflow.runtime import SessionConfig
 from tests.service.conftest import COLUMNS, post, serve
 
 
@@ -16,9 +16,9 @@ def service(model):
         yield client
 
 
-def followed(model, rows):
+def session(model, rows):
     """What a machine says that is followed without a service."""
-    machine = Recipe(model, 8, "tell").begin()
+    machine = SessionConfig(model, 8, "tell").begin()
     raw = Raw(rows, np.arange(1, len(rows) + 1), ["then"] * len(rows), [""] * len(rows))
     return machine.take(raw).records
 
@@ -31,7 +31,7 @@ def test_predictions_are_those_of_a_run_however_rows_are_cut(serving, model, row
             assert (answer["first"], answer["last"]) == (start + 1, end)
             got += answer["predictions"]
         assert client.get("/v1/targets/a").json()["rows_seen"] == 60
-    assert got == followed(model, rows[:60])
+    assert got == session(model, rows[:60])
 
 
 def test_rows_may_be_objects_and_values_may_be_missing(serving, model, rows):
@@ -47,7 +47,7 @@ def test_rows_may_be_objects_and_values_may_be_missing(serving, model, rows):
         found = client.post("/v1/targets/a/rows", json={"rows": objects}).json()["predictions"]
     assert found[0]["time"] == "then"
     assert all(record["time"].endswith("Z") for record in found[1:])  # when it came
-    wanted = followed(model, some)
+    wanted = session(model, some)
     assert [r["probability"] for r in found] == [r["probability"] for r in wanted]
 
 

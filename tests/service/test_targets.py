@@ -4,7 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.service.conftest import post
-from tests.service.test_rows import followed
+from tests.service.test_rows import session
 
 
 def test_targets_that_are_written_out_go_on_as_if_they_had_stayed(serving, model, rows, tmp_path):
@@ -17,7 +17,7 @@ def test_targets_that_are_written_out_go_on_as_if_they_had_stayed(serving, model
                 got[name] += answer.json()["predictions"]
         states = [line["state"] for line in client.get("/v1/targets").json()["targets"]]
     assert sorted(states) == ["in memory"] * 2 + ["on disk"] * 4
-    assert all(got[name] == followed(model, rows[:40]) for name in names)
+    assert all(got[name] == session(model, rows[:40]) for name in names)
 
 
 def test_what_is_said_of_a_target(serving, rows):

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from baryflow import OnlineDaDiL
-from baryflow.runtime import Checkpoint, Outputs, Recipe, Runner
+from baryflow.runtime import Checkpoint, Outputs, Runner, SessionConfig
 from baryflow.streams import open_sink, open_source
 
 COLUMNS = ["x0", "x1"]
@@ -23,7 +23,7 @@ def main(url, folder, out=None):
     sinks["predictions"] = open_sink(out or folder / "predictions.ndjson", resume=resume)
     source = open_source(url, columns=COLUMNS, key="@key", idle=0.2)
     model = OnlineDaDiL.from_bytes((folder / "model.bary").read_bytes())
-    runner = Runner(Recipe(model, 16), source, Outputs(**sinks), 16, 0.1, checkpoint, every=8)
+    runner = Runner(SessionConfig(model, 16), source, Outputs(**sinks), 16, 0.1, checkpoint, every=8)
     totals = runner.run(lambda: bool(ended))
     source.close()
     for sink in sinks.values():

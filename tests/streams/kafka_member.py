@@ -27,12 +27,12 @@ def lock(file):
     return True
 
 
-class Shards:
+class PartitionRunner:
     def __init__(self, folder):
         self.folder, self.files = Path(folder), {}
 
-    def assigned(self, shard):
-        path = self.folder / shard
+    def assigned(self, partition):
+        path = self.folder / partition
         path.mkdir(parents=True, exist_ok=True)
         file = (path / "log.ndjson").open("a+", encoding="utf-8")
         waited = not lock(file)
@@ -41,17 +41,17 @@ class Shards:
         if not text.endswith("\n"):  # killed while it wrote: what is half there never was
             text = text[: text.rfind("\n") + 1]
             file.truncate(len(text.encode()))
-        self.files[shard] = file
+        self.files[partition] = file
         cursors = [one["cursor"] for one in map(json.loads, text.splitlines()) if "cursor" in one]
-        self.write(shard, event="taken", waited=waited)
+        self.write(partition, event="taken", waited=waited)
         return cursors[-1] if cursors else None
 
-    def revoked(self, shard):
-        self.write(shard, event="given")
-        self.files.pop(shard).close()
+    def revoked(self, partition):
+        self.write(partition, event="given")
+        self.files.pop(partition).close()
 
-    def write(self, shard, **record):
-        file = self.files[shard]
+    def write(self, partition, **record):
+        file = self.files[partition]
         file.write(json.dumps(record | {"process": os.getpid(), "at": time.monotonic()}) + "\n")
         file.flush()
         os.fsync(file.fileno())
@@ -60,19 +60,19 @@ class Shards:
 def main(url, folder):
     ended = []
     signal.signal(signal.SIGTERM, lambda *_: ended.append(1))
-    shards = Shards(folder)
+    partitions = PartitionRunner(folder)
     source = open_source(url, columns=COLUMNS, key="@key", idle=0.1)
-    source.attach(shards.assigned, shards.revoked)
+    source.attach(partitions.assigned, partitions.revoked)
     while not ended:
         batch = source.read(8, 0.1)
         for notice in batch.notices:
             print(notice, flush=True)
-        if not batch or not batch.shard:
+        if not batch or not batch.partition:
             continue
         began = time.monotonic()
         time.sleep(0.01)  # learning
         rows = list(zip(batch.positions.tolist(), batch.offsets, batch.keys, strict=True))
-        shards.write(batch.shard, rows=rows, cursor=batch.cursor, began=began)
+        partitions.write(batch.partition, rows=rows, cursor=batch.cursor, began=began)
         source.acknowledge(batch.cursor)
     source.close()
 

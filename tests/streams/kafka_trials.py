@@ -278,7 +278,9 @@ def share(folder, kills, stall=0.0, session=6, seed=0):
         sent = Counter(name_of(one) for one in cluster.received("rows"))
         told = sum(cluster.committed("rows", "plant").values())
         logs = group.logs()
-    read = [(shard, row) for shard, log in logs.items() for one in log for row in one.get("rows", [])]
+    read = [
+        (partition, row) for partition, log in logs.items() for one in log for row in one.get("rows", [])
+    ]
     counted = Counter((f"rows-{row[1].partition(':')[0]}", row[1]) for _, row in read)
     return {
         "kills": kills,
@@ -286,7 +288,7 @@ def share(folder, kills, stall=0.0, session=6, seed=0):
         "sent": len(sent),
         "missing": len(sent - counted),
         "twice": sum(counted.values()) - len(counted),
-        "in_the_wrong_shard": sum(f"rows-{row[1].partition(':')[0]}" != shard for shard, row in read),
+        "in_the_wrong_partition": sum(f"rows-{row[1].partition(chr(58))[0]}" != where for where, row in read),
         "miscounted": sum(
             [row[0] for one in log for row in one.get("rows", [])]
             != list(range(1, 1 + sum(len(one.get("rows", [])) for one in log)))

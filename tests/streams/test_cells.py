@@ -5,7 +5,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from baryflow.streams.cells import convert_values, parse_column, parse_matrix, parse_number
+from baryflow.streams.numbers import convert_values, parse_column, parse_matrix, parse_number
 
 NUMBERS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False, min_value=-1e150, max_value=1e150).map(repr),

@@ -11,9 +11,9 @@ import pytest
 
 from baryflow.exceptions import InvalidInputError, StoppedError, UnreachableError
 from baryflow.streams import open_sink, open_source, stopping
-from baryflow.streams.addresses import parse_address
 from baryflow.streams.kafka import sink as sinks
 from baryflow.streams.kafka import source as sources
+from baryflow.streams.urls import parse_address
 from tests.streams.kafka_cluster import Cluster
 from tests.streams.kafka_trials import mutate
 
@@ -74,7 +74,7 @@ def test_messages_are_rows_with_key_offset_and_time(cluster, topic):
         for one in cluster.received(topic)
     }
     for batch in batches:
-        assert batch.shard == ""
+        assert batch.partition == ""
         for offset, key, row, when in zip(
             batch.offsets, batch.keys, batch.rows, batch.times, strict=True
         ):
@@ -349,8 +349,8 @@ def test_attached_each_batch_is_of_one_shard_and_counted_there(cluster, topic):
     for life in range(2):
         source = open_topic(cluster, topic, f"?group=shards-{topic}&session=6")
         source.attach(
-            lambda shard: events.append(("taken", shard)) or kept.get(shard),
-            lambda shard: events.append(("given", shard)),
+            lambda partition: events.append(("taken", partition)) or kept.get(partition),
+            lambda partition: events.append(("given", partition)),
         )
         batches, began = [], time.monotonic()
         while sum(len(batch.rows) for batch in batches) < (100 if life == 0 else 50):
@@ -363,19 +363,21 @@ def test_attached_each_batch_is_of_one_shard_and_counted_there(cluster, topic):
         )
         for batch in batches:
             if batch:
-                assert {f"{topic}-{offset.split(':')[0]}" for offset in batch.offsets} <= {batch.shard}
-                assert set(batch.cursor["offsets"]) == {batch.shard}
-                before = kept.get(batch.shard, {"position": 0})["position"]
+                assert {f"{topic}-{offset.split(':')[0]}" for offset in batch.offsets} <= {
+                    batch.partition
+                }
+                assert set(batch.cursor["offsets"]) == {batch.partition}
+                before = kept.get(batch.partition, {"position": 0})["position"]
                 assert batch.positions.tolist() == list(range(before + 1, before + 1 + len(batch.rows)))
-                kept[batch.shard] = batch.cursor
+                kept[batch.partition] = batch.cursor
         cluster.send(topic, rows(50, 100))
     assert sum(cursor["position"] for cursor in kept.values()) == 150
 
 
 @pytest.mark.parametrize("which", ["assigned", "revoked"])
 def test_what_a_hook_raises_comes_out(cluster, topic, which):
-    def fail(shard):
-        raise RuntimeError(f"no room for {shard}")
+    def fail(partition):
+        raise RuntimeError(f"no room for {partition}")
 
     cluster.send(topic, rows(10))
     source = open_topic(cluster, topic, f"?group=hooks-{topic}&session=6")
@@ -388,7 +390,7 @@ def test_what_a_hook_raises_comes_out(cluster, topic, which):
 
 def read_and_close(source):
     began = time.monotonic()
-    while not source.read(8, 0.1).shard:
+    while not source.read(8, 0.1).partition:
         assert time.monotonic() - began < 30
     source.close()
 

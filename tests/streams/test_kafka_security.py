@@ -10,8 +10,8 @@ import trustme
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams import Credentials, open_sink, open_source
-from baryflow.streams.addresses import parse_address
 from baryflow.streams.kafka import clients
+from baryflow.streams.urls import parse_address
 from tests.streams.kafka_cluster import Cluster
 
 SECRET = "hush-hush-7"  # noqa: S105 - of this test only

@@ -15,12 +15,12 @@ from baryflow.cli import main
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams import open_sink, open_source, stopping
-from baryflow.streams.addresses import Credentials, parse_address
 from baryflow.streams.mqtt import connection
 from baryflow.streams.mqtt import sink as sink_module
-from baryflow.streams.mqtt.debts import Debts
+from baryflow.streams.mqtt.acks import Debts
+from baryflow.streams.mqtt.dedup import Taken, Window
 from baryflow.streams.mqtt.tags import read_reading
-from baryflow.streams.mqtt.window import Taken, Window
+from baryflow.streams.urls import Credentials, parse_address
 from tests.streams.files import require
 from tests.streams.mosquitto import CONFIGURATION, PASSWORD, USER, Broker, Publisher
 from tests.waiting import PATIENCE, wait_until

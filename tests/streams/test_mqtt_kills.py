@@ -9,7 +9,7 @@ import time
 import pytest
 
 from baryflow.streams import open_source
-from baryflow.streams.addresses import Credentials
+from baryflow.streams.urls import Credentials
 from tests.streams.files import require
 from tests.streams.following import (
     COLUMNS,

@@ -13,8 +13,8 @@ import pytest
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams import open_sink, open_source
-from baryflow.streams.addresses import Credentials
 from baryflow.streams.mqtt import connection
+from baryflow.streams.urls import Credentials
 from tests.streams.files import require
 from tests.streams.mosquitto import PASSWORD, USER, Broker, Publisher, free_port
 

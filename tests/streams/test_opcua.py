@@ -364,7 +364,7 @@ def test_a_certificate_that_is_not_trusted_is_refused(guarded):
 
 
 def test_whom_to_trust(guarded, tmp_path):
-    from baryflow.streams.opcua.connecting import _distrust, _read_certificates
+    from baryflow.streams.opcua.connection import _distrust, _read_certificates
 
     _, theirs, ours, _ = guarded
     (certificate,), authority = _read_certificates(theirs[0]), _read_certificates(theirs[2])

@@ -157,7 +157,7 @@ def test_a_server_that_is_restarted(model, plant):
 
 
 def test_a_wire_that_is_cut(model, plant, monkeypatch):
-    monkeypatch.setattr("baryflow.streams.opcua.connecting.TIMEOUT", 1.0)
+    monkeypatch.setattr("baryflow.streams.opcua.connection.TIMEOUT", 1.0)
     with Proxy(plant.port) as wire:
 
         def cut():

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.clock import parse_duration
-from baryflow.streams.sampler import Sampler
-from baryflow.streams.tags import Tag
+from baryflow.streams.sampling.clock import parse_duration
+from baryflow.streams.sampling.sampler import Sampler
+from baryflow.streams.sampling.tags import Tag
 
 TWO = [Tag("A", "a"), Tag("B", "b")]
 

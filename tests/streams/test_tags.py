@@ -5,7 +5,7 @@ import json
 import pytest
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.tags import Tag, read_tags
+from baryflow.streams.sampling.tags import Tag, read_tags
 
 
 def written(tmp_path, text, name="tags.csv"):

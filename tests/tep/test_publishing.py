@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from baryflow.cli import main, publishing
+from baryflow.cli import main
+from baryflow.cli import tep_publish as publishing
 from baryflow.streams import Credentials, open_source
 from baryflow.tep import VARIABLES
 from baryflow.tep.plant import playing, settling

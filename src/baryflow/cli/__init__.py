@@ -9,8 +9,13 @@ from click.core import ParameterSource
 from threadpoolctl import threadpool_limits
 
 from baryflow import demo as demonstration
-from baryflow.cli import labelled, looking, running, serving, showing, tep
-from baryflow.cli.words import Line, OutputFile, WholeNumber, echo, spoken
+from baryflow.cli import demo as showing
+from baryflow.cli import fit as labelled
+from baryflow.cli import inspect_commands as looking
+from baryflow.cli import run as running
+from baryflow.cli import serve as serving
+from baryflow.cli import tep
+from baryflow.cli.console import Line, OutputFile, WholeNumber, echo, spoken
 from baryflow.datasets.tennessee_eastman import Features
 from baryflow.exceptions import InvalidInputError
 
@@ -105,7 +110,7 @@ def demo(
             echo(f"figure: {figure}", err=True)
 
 
-def _follow(data: Features, seed: int) -> demonstration.Outcome:
+def _follow(data: Features, seed: int) -> demonstration.Result:
     """Run the demo and tell where it stands."""
     n_known = int((~data.is_target).sum())
     echo(f"learning modes 2 to 6 of the plant: {n_known} labelled runs, 29 classes ...", err=True)
@@ -116,7 +121,7 @@ def _follow(data: Features, seed: int) -> demonstration.Outcome:
             line.show(f"{done}/{total} steps  {what}")
 
         for event in demonstration.stream(data, seed, learning):
-            if isinstance(event, demonstration.Outcome):
+            if isinstance(event, demonstration.Result):
                 return event
             line.show(_standing(event))
     raise click.ClickException("the stream was empty")
@@ -131,7 +136,7 @@ def _standing(progress: demonstration.Progress) -> str:
     )
 
 
-def _table(outcome: demonstration.Outcome) -> str:
+def _table(outcome: demonstration.Result) -> str:
     rows = [
         ("source-only", outcome.source_only),
         ("adapting, while the stream flows", outcome.history[-1].adapted),

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from baryflow.cli import publishing
-from baryflow.cli.words import Line, OutputFile, WholeNumber, echo, keep_inputs, spoken
+from baryflow.cli import tep_publish as publishing
+from baryflow.cli.console import Line, OutputFile, WholeNumber, echo, keep_inputs, spoken
 from baryflow.streams import read_credentials
 from baryflow.tep.encoders import encoding
 from baryflow.tep.plant import simulation

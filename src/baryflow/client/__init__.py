@@ -3,7 +3,7 @@
 :class:`Client` sends rows; :func:`feed` sends those of a source, and goes on where it was killed.
 """
 
-from baryflow.client.feeding import Fed, feed, open_feed
-from baryflow.client.talking import Client
+from baryflow.client.client import Client
+from baryflow.client.forward import Forwarded, feed, open_feed
 
-__all__ = ["Client", "Fed", "feed", "open_feed"]
+__all__ = ["Client", "Forwarded", "feed", "open_feed"]

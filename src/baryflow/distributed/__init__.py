@@ -5,13 +5,13 @@ ordinary model, and what was adapted elsewhere is an ordinary state.
 """
 
 try:
-    from baryflow.distributed.absorbing import absorb
-    from baryflow.distributed.backfill import Summary, follow
     from baryflow.distributed.cluster import connect
-    from baryflow.distributed.fitting import fit
-    from baryflow.distributed.parts import Parts, from_arrays, from_frame, read_parquet
-    from baryflow.distributed.predicting import novelty, predict, predict_proba
-    from baryflow.distributed.reopening import open_target
+    from baryflow.distributed.fitting.absorb import absorb
+    from baryflow.distributed.fitting.fit import fit
+    from baryflow.distributed.fitting.partitions import Parts, from_arrays, from_frame, read_parquet
+    from baryflow.distributed.fleet.backfill import Summary, follow
+    from baryflow.distributed.fleet.reopen import open_target
+    from baryflow.distributed.prediction import novelty, predict, predict_proba
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"baryflow.distributed needs Dask ({error.name} is not there): pip install 'baryflow[dask]'",

@@ -12,7 +12,7 @@ import numpy as np
 
 from baryflow.distributed.parquet import NOTHING, Folder, Piece, rows_at_a_time
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.arrays import as_text
+from baryflow.streams.columnar import as_text
 from baryflow.streams.tables import UNLABELLED
 from baryflow.validation import LARGEST, Booleans, Floats, Integers
 

@@ -57,7 +57,7 @@ def require_fitted(model: Any) -> None:
     """
     if not isinstance(model, OnlineDaDiL):
         raise InvalidInputError(f"expected an OnlineDaDiL, got a {type(model).__name__}")
-    _ = model.session  # which there is once it was fitted
+    _ = model.tracker  # which there is once it was fitted
 
 
 def unpack(packed: bytes) -> Any:

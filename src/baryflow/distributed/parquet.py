@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from baryflow.distributed.agreement import Odd, agree
+from baryflow.distributed.columns import Odd, agree
 from baryflow.distributed.store import open_system, told_if_refused
 from baryflow.exceptions import FileFormatError, InvalidInputError
-from baryflow.streams.arrays import damaged_parquet
+from baryflow.streams.columnar import damaged_parquet
 
 #: Bytes of a piece, uncompressed: row groups of a file are taken together up to this.
 PIECE = 32 << 20

@@ -22,9 +22,9 @@ from baryflow.estimators._leave_one_out import learn
 from baryflow.estimators._parameters import progress_of, restore_classifier, source_options
 from baryflow.estimators._persistence import Persistable, Shell, plain
 from baryflow.estimators._report import describe, describe_label_shift
-from baryflow.estimators._session import SessionState, TargetSession
 from baryflow.estimators._sources import LabelledRows, SourceKnowledge, SourceModel, atoms_as_mixtures
 from baryflow.estimators._threads import one_thread
+from baryflow.estimators._tracker import Tracker, TrackerState
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats
 
@@ -58,7 +58,7 @@ class AdapterState:
     learned_with: dict[str, Any]
     settings: Settings | PaperSettings
     config: AdaptConfig
-    session: SessionState
+    tracker: TrackerState
     kept: SourceRows | None
 
 
@@ -82,7 +82,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     classes_: Any
     sources_: list[Any]
     columns_: dict[Any, str]
-    _session: TargetSession
+    _tracker: Tracker
     _kept: SourceRows | None
     _learned_with: dict[str, Any]
     state_type = AdapterState
@@ -105,23 +105,23 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         return knowledge, classes, sources
 
     def _find_faults(self) -> dict[Any, str]:
-        return self._session.target.find_faults(getattr(self, "feature_names_in_", None))
+        return self._tracker.target.find_faults(getattr(self, "feature_names_in_", None))
 
     def _expose(self) -> None:
         """Set the fitted attributes."""
-        session, adaptation = self._session, self._session.adaptation
-        self.reliability_, self.history_ = session.reliability, session.history
-        self.committee_ = session.knowledge.committee
+        tracker, adaptation = self._tracker, self._tracker.adaptation
+        self.reliability_, self.history_ = tracker.reliability, tracker.history
+        self.committee_ = tracker.knowledge.committee
         self.resemblance_: dict[Any, float] = {}
         if adaptation is None:
-            model = session.knowledge.model
+            model = tracker.knowledge.model
             dictionary, domains = model.dictionary, model.domains
             for name in ("target_mixture_", "proportions_", "label_shift_"):  # of an earlier target
                 self.__dict__.pop(name, None)
         else:
             space = adaptation.believed.view
             dictionary, domains = space.adapted.dictionary, space.adapted.sources
-            shares = session.resemblance.tolist()
+            shares = tracker.resemblance.tolist()
             self.resemblance_ = dict(zip(self.sources_, shares, strict=True))
             self.target_mixture_: Mixture = space.reconstruction
             self.label_shift_, self.proportions_ = adaptation.shift, adaptation.proportions
@@ -142,7 +142,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     def source_mixtures_(self) -> dict[Any, Mixture]:
         """The labelled mixture of every source by its name, in the coordinates of the view."""
         check_is_fitted(self, "_session")
-        model = self._session.knowledge.model
+        model = self._tracker.knowledge.model
         return {
             name: _as_mixture(domain, model)
             for name, domain in zip(self.sources_, model.domains, strict=True)
@@ -168,7 +168,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             If the columns are not those that it was fitted on, or do not hold numbers.
         """
         rows = self._rows(X)
-        return self._session.predict_proba(self._session.target.clean(rows)[0])
+        return self._tracker.predict_proba(self._tracker.target.clean(rows)[0])
 
     def predict(self, X: Any) -> Any:
         """Return the most probable class of every target row.
@@ -211,7 +211,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             If the model was made from mixtures: nothing is known of rows then.
         """
         rows = self._rows(X)
-        return self._session.novelty(rows)
+        return self._tracker.novelty(rows)
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         str
         """
         check_is_fitted(self)
-        return describe(self._session, self.classes_, self.sources_, self.columns_)
+        return describe(self._tracker, self.classes_, self.sources_, self.columns_)
 
     def describe_experts(self) -> dict[str, str]:
         """Return what each expert of the committee is, by its name.
@@ -233,7 +233,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         dict of name → description
         """
         check_is_fitted(self)
-        return describe_experts(self._session.knowledge)
+        return describe_experts(self._tracker.knowledge)
 
     def describe_label_shift(self) -> str:
         """Return how often each class occurs in the target, and how far a label shift is believed.
@@ -248,10 +248,10 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             If no target row was seen yet.
         """
         check_is_fitted(self)
-        adaptation = self._session.adaptation
+        adaptation = self._tracker.adaptation
         if adaptation is None:
             raise InvalidInputError("no target row was seen yet")
-        estimated = self._session.estimates_shift
+        estimated = self._tracker.estimates_shift
         return describe_label_shift(self.classes_, adaptation.shift, estimated=estimated)
 
     def plot(self) -> Any:
@@ -277,7 +277,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     def n_samples_seen_(self) -> int:
         """Target rows seen."""
         check_is_fitted(self, "_session")
-        return self._session.n_rows
+        return self._tracker.n_rows
 
     def compare_columns(self) -> ColumnComparison:
         """Compare the columns of the target with those of the sources, in the units of rows.
@@ -303,7 +303,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         True
         """
         check_is_fitted(self)
-        return compare(self._session, getattr(self, "feature_names_in_", None))
+        return compare(self._tracker, getattr(self, "feature_names_in_", None))
 
     @one_thread
     def in_view(self, X: Any) -> Floats:
@@ -326,12 +326,12 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         InvalidInputError
             If the columns are not those that it was fitted on, or do not hold numbers.
         """
-        rows = self._session.target.clean(self._rows(X))[0]
-        return self._session.knowledge.model.project(rows, *self._moments())
+        rows = self._tracker.target.clean(self._rows(X))[0]
+        return self._tracker.knowledge.model.project(rows, *self._moments())
 
     def _moments(self) -> tuple[Floats, Floats]:
         """Return centre and scale of the target, or before its first row those of the sources."""
-        model, adaptation = self._session.knowledge.model, self._session.adaptation
+        model, adaptation = self._tracker.knowledge.model, self._tracker.adaptation
         if adaptation is None:
             return model.centre, model.scale
         return adaptation.believed.view.centre, adaptation.believed.view.scale
@@ -358,7 +358,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             If there is no view yet.
         """
         check_is_fitted(self)
-        model, (centre, scale) = self._session.knowledge.model, self._moments()
+        model, (centre, scale) = self._tracker.knowledge.model, self._moments()
         return model.lift(mixture, centre, scale)
 
     @property
@@ -369,7 +369,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         no source has.
         """
         check_is_fitted(self, "_session")
-        adaptation = self._session.adaptation
+        adaptation = self._tracker.adaptation
         shown = self.atoms_ if adaptation is None else [adaptation.believed.view.reconstruction]
         found = [_class_means(self.in_columns(mixture)) for mixture in shown]
         return np.asarray(np.mean(found, axis=0))
@@ -377,8 +377,8 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     # -- keeping ---------------------------------------------------------------------------------
 
     def _state(self) -> AdapterState:
-        session = self._session
-        knowledge, plain_ones = session.knowledge, session.knowledge.plain
+        tracker = self._tracker
+        knowledge, plain_ones = tracker.knowledge, tracker.knowledge.plain
         if plain_ones is not None:
             knowledge = replace(knowledge, plain=plain_ones.packed())
         return AdapterState(
@@ -387,9 +387,9 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             self.sources_,
             knowledge,
             {name: plain(value) for name, value in self._learned_with.items()},
-            session.settings,
-            session.config,
-            session.state(),
+            tracker.settings,
+            tracker.config,
+            tracker.state(),
             self._kept,
         )
 
@@ -403,9 +403,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             raise InvalidInputError("the classes do not fit the model")
         if state.knowledge.model.centre.shape != (model.n_features_in_,):
             raise InvalidInputError("the number of columns does not fit the model")
-        model._session = TargetSession.from_state(
-            state.knowledge, state.settings, state.config, state.session
-        )
+        model._tracker = Tracker.from_state(state.knowledge, state.settings, state.config, state.tracker)
         model._learned_with, model._kept = dict(state.learned_with), state.kept
         if "classifier" in model._learned_with:
             model._learned_with["classifier"] = model.classifier

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from baryflow.estimators._session import TargetSession
+from baryflow.estimators._tracker import Tracker
 from baryflow.validation import Floats, Integers
 
 
@@ -55,7 +55,7 @@ class ColumnComparison:
         return order[~np.isnan(size[order])]
 
 
-def compare(session: TargetSession, names: Any) -> ColumnComparison:
+def compare(tracker: Tracker, names: Any) -> ColumnComparison:
     """Compare what was seen of a target with its sources.
 
     Parameters
@@ -64,7 +64,7 @@ def compare(session: TargetSession, names: Any) -> ColumnComparison:
     names : array of shape (n_features,), optional
         Without it columns are numbered from 0.
     """
-    model, target, limits = session.knowledge.model, session.target, session.knowledge.limits
+    model, target, limits = tracker.knowledge.model, tracker.target, tracker.knowledge.limits
     unseen = np.full(len(model.centre), target.mass <= 0.0)
     stds = np.full(len(unseen), np.nan)
     if limits is not None:  # rows came, and were counted

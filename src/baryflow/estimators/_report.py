@@ -13,7 +13,7 @@ from baryflow.estimators._experts import describe_experts
 from baryflow.estimators._history import History
 from baryflow.estimators._label_shift import LabelShift
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD
-from baryflow.estimators._session import TargetSession
+from baryflow.estimators._tracker import Tracker
 
 #: Rows over which reliability and novelty are averaged at least: the last batch of a file may have four.
 _ENOUGH = 32
@@ -21,7 +21,7 @@ _ENOUGH = 32
 _ABSENT = 0.0005
 
 
-def describe(session: TargetSession, classes: Any, sources: list[Any], faults: Mapping[Any, str]) -> str:
+def describe(tracker: Tracker, classes: Any, sources: list[Any], faults: Mapping[Any, str]) -> str:
     """Return the report of a session, a line for each fact.
 
     To add a line, add a function that returns lines to the list below.
@@ -36,11 +36,11 @@ def describe(session: TargetSession, classes: Any, sources: list[Any], faults: M
     """
     parts = [
         _describe_sources(classes, sources),
-        _describe_committee(session),
-        _describe_resemblance(session, sources),
-        _describe_shift(session, classes),
-        _describe_coverage(session),
-        _describe_recent(session),
+        _describe_committee(tracker),
+        _describe_resemblance(tracker, sources),
+        _describe_shift(tracker, classes),
+        _describe_coverage(tracker),
+        _describe_recent(tracker),
         [f"Column {name}: {fault}." for name, fault in faults.items()],
     ]
     return "\n".join(line for lines in parts for line in lines)
@@ -51,9 +51,9 @@ def _describe_sources(classes: Any, sources: list[Any]) -> list[str]:
     return [f"{_count_sources(sources)}. {named}{', '.join(map(str, classes))}."]
 
 
-def _describe_committee(session: TargetSession) -> list[str]:
+def _describe_committee(tracker: Tracker) -> list[str]:
     """Return whether it adapts and why, the experts' weights, and the leave-one-source-out table."""
-    committee = session.knowledge.committee
+    committee = tracker.knowledge.committee
     does = "adapt" if committee.adapts else "do not adapt; the plain classifiers on raw rows predict"
     lines = [f"Decision: {does}.", f"Why: {committee.reason}."]
     if committee.scores:
@@ -63,7 +63,7 @@ def _describe_committee(session: TargetSession) -> list[str]:
         ]
     if committee.adapts and len(committee.experts) > 1:
         tested = f"{'alone':>8}" if len(committee.accuracy) else ""
-        described = describe_experts(session.knowledge)
+        described = describe_experts(tracker.knowledge)
         width = max(map(len, described.values()))
         lines.append(f"{'Experts, and their weights':<{width + 2}}  beginning     end{tested}")
         lines += [
@@ -81,8 +81,8 @@ def expert_table(committee: Committee) -> list[tuple[str, float, float, str]]:
     return list(zip(committee.experts, first.tolist(), last.tolist(), alone, strict=True))
 
 
-def _describe_resemblance(session: TargetSession, sources: list[Any]) -> list[str]:
-    shares = dict(zip(sources, session.resemblance.tolist(), strict=False))
+def _describe_resemblance(tracker: Tracker, sources: list[Any]) -> list[str]:
+    shares = dict(zip(sources, tracker.resemblance.tolist(), strict=False))
     if not shares:
         return []
     nearest = sorted(shares.items(), key=lambda item: -item[1])
@@ -92,11 +92,11 @@ def _describe_resemblance(session: TargetSession, sources: list[Any]) -> list[st
     ]
 
 
-def _describe_shift(session: TargetSession, classes: Any) -> list[str]:
-    adaptation = session.adaptation
+def _describe_shift(tracker: Tracker, classes: Any) -> list[str]:
+    adaptation = tracker.adaptation
     if adaptation is None:
         return []
-    return [describe_label_shift(classes, adaptation.shift, estimated=session.estimates_shift)]
+    return [describe_label_shift(classes, adaptation.shift, estimated=tracker.estimates_shift)]
 
 
 def describe_label_shift(classes: Any, shift: LabelShift, *, estimated: bool = True) -> str:
@@ -118,23 +118,23 @@ def describe_label_shift(classes: Any, shift: LabelShift, *, estimated: bool = T
     return f"Label shift: believed to {shift.belief:.0%} ({reason}). Estimated proportions: {words}."
 
 
-def _describe_coverage(session: TargetSession) -> list[str]:
-    adaptation, adapts = session.adaptation, session.knowledge.committee.adapts
+def _describe_coverage(tracker: Tracker) -> list[str]:
+    adaptation, adapts = tracker.adaptation, tracker.knowledge.committee.adapts
     if adaptation is None or not adapts:
-        return [f"{_count_rows(session)} seen; the plain classifiers on raw rows predict."]
+        return [f"{_count_rows(tracker)} seen; the plain classifiers on raw rows predict."]
     seen = f"{adaptation.coverage:.0%} of the classes were seen (ten rows or more of each)"
-    return [f"{_count_rows(session)} seen; {seen}."]
+    return [f"{_count_rows(tracker)} seen; {seen}."]
 
 
-def _count_rows(session: TargetSession) -> str:
-    return "1 target row" if session.n_rows == 1 else f"{session.n_rows} target rows"
+def _count_rows(tracker: Tracker) -> str:
+    return "1 target row" if tracker.n_rows == 1 else f"{tracker.n_rows} target rows"
 
 
-def _describe_recent(session: TargetSession) -> list[str]:
-    if not len(session.history):
+def _describe_recent(tracker: Tracker) -> list[str]:
+    if not len(tracker.history):
         return []
-    seen = ", times the share of classes seen" if session.knowledge.committee.adapts else ""
-    last = look_back(session.history)
+    seen = ", times the share of classes seen" if tracker.knowledge.committee.adapts else ""
+    last = look_back(tracker.history)
     rows = "its rows" if last.alone else "them"
     reliability = (
         f"Reliability of {last.words}: {last.reliability:.0%} (mean probability of the predicted "

@@ -24,10 +24,10 @@ from baryflow.estimators._fit_dictionary import AdaptConfig
 from baryflow.estimators._novelty import Novelty
 from baryflow.estimators._parameters import check_atoms
 from baryflow.estimators._sensors import warn
-from baryflow.estimators._session import TargetSession
 from baryflow.estimators._sources import SourceKnowledge, learn_mixtures
 from baryflow.estimators._target import row_settings
 from baryflow.estimators._threads import one_thread
+from baryflow.estimators._tracker import Tracker
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats
 
@@ -188,10 +188,10 @@ class DaDiL(Adapter):
                     stacklevel=3,  # the caller, past the limit on threads
                 )
             knowledge, classes, sources = self._learn(rows[~is_target], labels, names[~is_target])
-            session = TargetSession(knowledge, row_settings(len(classes)), self._config())
+            tracker = Tracker(knowledge, row_settings(len(classes)), self._config())
             if is_target.any():
-                session.absorb(rows[is_target], np.ones(int(is_target.sum())), whole=True)
-            self._take(session, classes, sources)
+                tracker.absorb(rows[is_target], np.ones(int(is_target.sum())), whole=True)
+            self._take(tracker, classes, sources)
             self.columns_ = self._find_faults()
             warn({}, self.columns_)
         return self
@@ -249,19 +249,19 @@ class DaDiL(Adapter):
         committee = Committee.even(experts, 0, "mixtures were given, so no source can be left out")
         user_prior = self.class_prior is not None
         knowledge = SourceKnowledge(model, None, None, None, user_prior, committee, Novelty.none())
-        session = TargetSession(knowledge, row_settings(n_classes), self._config())
-        session.take(Mixture(target.weights, target.means, target.stds, None, target.mass))
+        tracker = Tracker(knowledge, row_settings(n_classes), self._config())
+        tracker.take(Mixture(target.weights, target.means, target.stds, None, target.mass))
         self.n_features_in_ = target.n_features
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_  # of an earlier fit
-        self._take(session, named, list(sources))
+        self._take(tracker, named, list(sources))
         return self
 
     def _config(self) -> AdaptConfig:
         return AdaptConfig(label_shift=bool(self.label_shift))
 
-    def _take(self, session: TargetSession, classes: Any, sources: list[Any]) -> None:
-        self.classes_, self.sources_, self._session = classes, sources, session
+    def _take(self, tracker: Tracker, classes: Any, sources: list[Any]) -> None:
+        self.classes_, self.sources_, self._tracker = classes, sources, tracker
         self._learned_with, self._kept, self.columns_ = {}, None, {}
         self._expose()
 
@@ -269,7 +269,7 @@ class DaDiL(Adapter):
     def loss_curve_(self) -> Floats:
         """Loss of every domain before each step, the target last."""
         check_is_fitted(self, "_session")
-        adaptation = self._session.adaptation
+        adaptation = self._tracker.adaptation
         return np.zeros((0, 0)) if adaptation is None else adaptation.believed.view.losses
 
 

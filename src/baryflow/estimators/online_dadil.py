@@ -12,9 +12,9 @@ from baryflow.estimators._adapter import Adapter, AdapterState, SourceRows
 from baryflow.estimators._domains import check_labels, check_new_source, find_places, name_sources
 from baryflow.estimators._parameters import follow_settings, remember_fixed, require_unchanged
 from baryflow.estimators._sensors import describe_new_faults
-from baryflow.estimators._session import SessionState, TargetSession
 from baryflow.estimators._sources import SourceKnowledge
 from baryflow.estimators._threads import one_thread
+from baryflow.estimators._tracker import Tracker, TrackerState
 from baryflow.estimators._unknown import check_unknown, mark_unknown
 from baryflow.estimators._watching import KnownTarget, Signals, hold_against
 from baryflow.exceptions import InvalidInputError
@@ -202,13 +202,13 @@ class OnlineDaDiL(Adapter):
         check_new_source(X, y, name, self.sources_)
         rows = self._rows(X)
         known = kept.plus(rows, check_labels(y, len(rows)), name)
-        before, columns = self._session, self.columns_
+        before, columns = self._tracker, self.columns_
         sources, classes = self.sources_, self.classes_.tolist()
         with self._unless_it_fails():
             self._begin(known.X, known.y, known.names)
             if before.target.mass > 0.0:
                 places = find_places(self.sources_, sources), find_places(self.classes_, classes)
-                self._session = before.rebind(self._session, *places)
+                self._tracker = before.rebind(self._tracker, *places)
                 self.columns_ = columns
                 self._expose()
         return self
@@ -225,7 +225,7 @@ class OnlineDaDiL(Adapter):
     ) -> None:
         """Begin to follow a target with what was learned of the sources, and their rows, if any."""
         self.classes_, self.sources_ = classes, sources
-        self._session = TargetSession(knowledge, *follow_settings(self, len(classes)))
+        self._tracker = Tracker(knowledge, *follow_settings(self, len(classes)))
         self._following_with, self._learned_with = self.get_params(deep=False), remember_fixed(self)
         self._kept, self.columns_ = rows, {}
         self._expose()
@@ -356,9 +356,9 @@ class OnlineDaDiL(Adapter):
         rows = self._rows(X)
         weights = as_weights(sample_weight, "sample_weight", length=len(rows))
         with self._unless_it_fails():
-            session = self._next_session()
-            session.absorb(rows, weights)
-            self._session = session
+            tracker = self._next_session()
+            tracker.absorb(rows, weights)
+            self._tracker = tracker
             before, self.columns_ = self.columns_, self._find_faults()
             self._expose()
         return describe_new_faults(before, self.columns_)
@@ -386,24 +386,24 @@ class OnlineDaDiL(Adapter):
         check_is_fitted(self)
         keep = as_real(keep, "keep", low=0.0, high=1.0)
         with self._unless_it_fails():
-            self._follow(self._session.forget(keep))
+            self._follow(self._tracker.forget(keep))
         return self
 
-    def _next_session(self) -> TargetSession:
+    def _next_session(self) -> Tracker:
         """Return a copy of the session with the current parameters, as far as these may change."""
         require_unchanged(self, self._learned_with)
-        session = self._session.copy()
+        tracker = self._tracker.copy()
         now, before = self.get_params(deep=False), vars(self).get("_following_with", {})
         if any(value is not before.get(name, self) for name, value in now.items()):
-            session.settings, session.config = follow_settings(self, len(self.classes_))
+            tracker.settings, tracker.config = follow_settings(self, len(self.classes_))
             self._following_with = now
-        return session
+        return tracker
 
     @property
     def loss_curve_(self) -> Floats:
         """Loss of the target before and after the steps of each update."""
         check_is_fitted(self, "_session")
-        return np.array(list(self._session.losses)).reshape(-1, 2)
+        return np.array(list(self._tracker.losses)).reshape(-1, 2)
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -434,7 +434,7 @@ class OnlineDaDiL(Adapter):
     def target_mass(self) -> float:
         """How many rows of the target count: those seen, less what has faded."""
         check_is_fitted(self)
-        return self._session.target.mass
+        return self._tracker.target.mass
 
     def known_target(self) -> KnownTarget:
         """Return the target as it is known now, to hold later rows against it.
@@ -449,10 +449,10 @@ class OnlineDaDiL(Adapter):
             If no target row was seen yet.
         """
         check_is_fitted(self)
-        session = self._session
-        if session.adaptation is None:
+        tracker = self._tracker
+        if tracker.adaptation is None:
             raise InvalidInputError("no target row was seen yet: call partial_fit first")
-        return KnownTarget.of(session.adaptation, session.resemblance)
+        return KnownTarget.of(tracker.adaptation, tracker.resemblance)
 
     @one_thread
     def measure(self, X: Any, known: KnownTarget | None = None) -> Signals:
@@ -475,15 +475,15 @@ class OnlineDaDiL(Adapter):
         """
         raw = self._rows(X)
         known = self.known_target() if known is None else known
-        knowledge = self._session.knowledge
-        rows, lost = self._session.target.clean(raw)
+        knowledge = self._tracker.knowledge
+        rows, lost = self._tracker.target.clean(raw)
         found = hold_against(known, knowledge.model, knowledge.novelty, rows)
         found.lost[:] = lost
         return found
 
     # -- many targets ----------------------------------------------------------------------------
 
-    def spawn(self, target: SessionState | None = None) -> Self:
+    def spawn(self, target: TrackerState | None = None) -> Self:
         """Return a model of another target, which shares what the sources taught.
 
         Thousands of targets can be followed, each by a model spawned from one, and the sources are in
@@ -515,23 +515,23 @@ class OnlineDaDiL(Adapter):
         """
         check_is_fitted(self)
         state = self.target_state() if target is None else target
-        if not isinstance(state, SessionState):
+        if not isinstance(state, TrackerState):
             raise InvalidInputError(
                 f"target must be what target_state() returned, or None, got a {type(state).__name__}"
             )
         spawned = type(self).__new__(type(self))
         spawned.__dict__.update(self.__dict__)
-        before = self._session
-        session = TargetSession.from_state(before.knowledge, before.settings, before.config, state)
-        OnlineDaDiL._follow(spawned, session)
+        before = self._tracker
+        tracker = Tracker.from_state(before.knowledge, before.settings, before.config, state)
+        OnlineDaDiL._follow(spawned, tracker)
         return spawned
 
-    def _follow(self, session: TargetSession) -> None:
-        self._session = session
+    def _follow(self, tracker: Tracker) -> None:
+        self._tracker = tracker
         self.columns_ = self._find_faults()
         self._expose()
 
-    def target_state(self) -> SessionState:
+    def target_state(self) -> TrackerState:
         """Return all that was seen of the target, without what the sources taught.
 
         Returns
@@ -540,13 +540,13 @@ class OnlineDaDiL(Adapter):
             For :meth:`spawn`, and for ``baryflow.codec.encode``.
         """
         check_is_fitted(self)
-        return self._session.state()
+        return self._tracker.state()
 
     @property
-    def session(self) -> TargetSession:
+    def tracker(self) -> Tracker:
         """The session that follows the target, for programs that summarise rows elsewhere."""
         check_is_fitted(self)
-        return self._session
+        return self._tracker
 
     # -- keeping ---------------------------------------------------------------------------------
 

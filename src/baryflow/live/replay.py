@@ -12,8 +12,8 @@ import numpy as np
 
 from baryflow.datasets.tennessee_eastman import Features
 from baryflow.estimators.online_dadil import OnlineDaDiL
-from baryflow.live.feeding import Feeder
-from baryflow.live.names import class_name
+from baryflow.live.fault_names import class_name
+from baryflow.live.feeder import Feeder
 from baryflow.live.story import Story
 from baryflow.validation import Floats
 

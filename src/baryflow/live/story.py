@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from baryflow.service.refusals import reply
+from baryflow.service.errors import reply
 
 #: Marks that are kept.
 _MARKS = 100

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from baryflow.page.words import count, escape
+from baryflow.page.text import count, escape
 from baryflow.validation import Floats, Integers
 
 #: Coordinates inside a picture, which is stretched to the width of the page.

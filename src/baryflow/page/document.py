@@ -21,7 +21,7 @@ from baryflow.page.sections import (
 )
 from baryflow.page.style import STYLE
 from baryflow.page.tables import fold
-from baryflow.page.words import count, escape, percent, plain_name, show_breaking, show_name, show_report
+from baryflow.page.text import count, escape, percent, plain_name, show_breaking, show_name, show_report
 
 #: The page may show itself, and ask nobody for anything.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

@@ -9,7 +9,7 @@ from typing import Any
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.page.tables import draw_table
-from baryflow.page.words import count, escape
+from baryflow.page.text import count, escape
 
 #: Under which names an event says where it was, and what it was.
 _WHERE, _WHAT = ("row", "n_rows", "position", "offset"), ("kind", "event", "type")

@@ -12,7 +12,7 @@ from baryflow.estimators._plots import AREA, loss_limits, worth_naming
 from baryflow.estimators._report import expert_table
 from baryflow.page.charts import SHARES, Axis, Series, draw_areas, draw_bar, draw_deviation, draw_lines
 from baryflow.page.tables import draw_table, fold
-from baryflow.page.words import count, escape, figure, percent, plain_name, show_name
+from baryflow.page.text import count, escape, figure, percent, plain_name, show_name
 from baryflow.validation import Floats
 
 #: Points of the stream in a table behind a picture, columns compared, columns of the table of means.

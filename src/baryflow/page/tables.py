@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from baryflow.page.words import escape, show_breaking
+from baryflow.page.text import escape, show_breaking
 
 
 def draw_table(caption: str, head: Sequence[str], body: Iterable[Sequence[str]], kinds: str) -> str:

@@ -8,24 +8,24 @@ one model.
 
 from baryflow.runtime.checkpoint import Checkpoint
 from baryflow.runtime.events import Event
-from baryflow.runtime.fleet import Fleet
-from baryflow.runtime.followed import Followed, Outcome, Recipe, Rows
 from baryflow.runtime.journal import Journal
+from baryflow.runtime.partitions import PartitionRunner, SharedSource
 from baryflow.runtime.runner import Outputs, Runner, Totals
-from baryflow.runtime.shards import Shards, SharedSource
+from baryflow.runtime.session import Result, Rows, Session, SessionConfig
+from baryflow.runtime.store import SessionStore
 
 __all__ = [
     "Checkpoint",
     "Event",
-    "Fleet",
-    "Followed",
     "Journal",
-    "Outcome",
     "Outputs",
-    "Recipe",
+    "PartitionRunner",
+    "Result",
     "Rows",
     "Runner",
-    "Shards",
+    "Session",
+    "SessionConfig",
+    "SessionStore",
     "SharedSource",
     "Totals",
 ]

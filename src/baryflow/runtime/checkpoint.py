@@ -35,7 +35,7 @@ _OWN = ("model.bary", "options.json", "lock")
 
 
 @dataclass
-class Standing:
+class Snapshot:
     """How far a run is.
 
     Attributes
@@ -154,7 +154,7 @@ class Checkpoint:
                     f"{_option(name, kept[name])}; use the same value, or another folder"
                 )
 
-    def recover(self, go_back: Callable[[Standing], None]) -> Iterator[Batch] | None:
+    def recover(self, go_back: Callable[[Snapshot], None]) -> Iterator[Batch] | None:
         """Go back to the newest snapshot that can be read, and return the batches that came after it.
 
         Parameters
@@ -177,8 +177,8 @@ class Checkpoint:
         for number in numbers:
             path = self._path("snapshot", number)
             try:
-                standing, skip = _read(path)
-                go_back(standing)
+                snapshot, skip = _read(path)
+                go_back(snapshot)
             except (FileFormatError, FileNotFoundError) as error:
                 warnings.warn(f"{error}; going on from the one before it", UserWarning, stacklevel=2)
                 continue
@@ -220,7 +220,7 @@ class Checkpoint:
             self._journal = Journal(self._path("journal", self._number))
         self._journal.append(*batches)
 
-    def save(self, standing: Standing) -> None:
+    def save(self, snapshot: Snapshot) -> None:
         """Make a snapshot of how things stand after the last batch, and begin a new journal.
 
         Parameters
@@ -229,7 +229,7 @@ class Checkpoint:
             Its outputs must be on disk.
         """
         number = self._number + 1 if self._journal is not None else self._number
-        container.write_bytes(self._path("snapshot", number), _pack(standing, 0))
+        container.write_bytes(self._path("snapshot", number), _pack(snapshot, 0))
         if self._journal is not None:
             self._journal.close()
         self._number, self._journal = number, Journal(self._path("journal", number))
@@ -246,7 +246,7 @@ class Checkpoint:
             self._journal.close()
         self._number, self._journal = self._number + 1, journal
 
-    def save_turned(self, standing: Standing) -> None:
+    def save_turned(self, snapshot: Snapshot) -> None:
         """Make the snapshot for a journal that :meth:`turn` has begun.
 
         Parameters
@@ -255,10 +255,10 @@ class Checkpoint:
             After all batches of the journals before, and perhaps some of those in this one: whoever
             replays them must know which it has taken.
         """
-        container.write_bytes(self._path("snapshot", self._number), _pack(standing, 0))
+        container.write_bytes(self._path("snapshot", self._number), _pack(snapshot, 0))
         self._tidy()
 
-    def save_midway(self, standing: Standing) -> None:
+    def save_midway(self, snapshot: Snapshot) -> None:
         """Make a snapshot while batches are replayed, so that a kill need not replay them again.
 
         Parameters
@@ -266,7 +266,7 @@ class Checkpoint:
         standing : Standing
             After the batch that was yielded last.
         """
-        content = _pack(standing, self._taken)
+        content = _pack(snapshot, self._taken)
         container.write_bytes(self._path("snapshot", self._number), content)
 
     def tables(self) -> list[dict[str, str]]:
@@ -308,11 +308,11 @@ def _option(name: str, value: Any) -> str:
     return f"without --{name}" if value is None else f"with --{name} {value}"
 
 
-def _pack(standing: Standing, skip: int) -> bytes:
-    return container.to_bytes(KIND, asdict(standing) | {"skip": skip}, {})
+def _pack(snapshot: Snapshot, skip: int) -> bytes:
+    return container.to_bytes(KIND, asdict(snapshot) | {"skip": skip}, {})
 
 
-def _read(path: Path) -> tuple[Standing, int]:
+def _read(path: Path) -> tuple[Snapshot, int]:
     content = container.read(path)
     if content.kind != KIND or "machines" not in content.values:
         raise FileFormatError(
@@ -320,7 +320,7 @@ def _read(path: Path) -> tuple[Standing, int]:
         )
     values = dict(content.values)
     skip = int(values.pop("skip"))
-    return Standing(**values), skip
+    return Snapshot(**values), skip
 
 
 def _lock(path: Path, patience: float) -> Any:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from baryflow.streams.batches import Rejected
+from baryflow.streams.base import Rejected
 
 
 @dataclass(frozen=True)

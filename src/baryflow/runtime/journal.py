@@ -157,7 +157,7 @@ def _pack(batch: Batch) -> bytes:
         "offsets": batch.offsets,
         "notices": batch.notices,
         "held": batch.held,
-        "shard": batch.shard,
+        "partition": batch.partition,
     }
     text = json.dumps(words, ensure_ascii=False).encode()
     return _SIZE.pack(len(text)) + text + np.ascontiguousarray(batch.rows).tobytes()
@@ -173,5 +173,5 @@ def _unpack(content: bytes) -> Batch:
         times=words["times"],
         keys=words["keys"],
         rejected=[Rejected(**row) for row in words["rejected"]],
-        **{name: words[name] for name in ("cursor", "offsets", "notices", "held", "shard")},
+        **{name: words[name] for name in ("cursor", "offsets", "notices", "held", "partition")},
     )

@@ -9,10 +9,10 @@ from typing import Any
 from baryflow import container
 from baryflow.exceptions import InvalidInputError
 from baryflow.persistence import open_content
-from baryflow.runtime.checkpoint import Checkpoint, Standing
+from baryflow.runtime.checkpoint import Checkpoint, Snapshot
 from baryflow.runtime.events import Event, tell_rejected
-from baryflow.runtime.fleet import Fleet
-from baryflow.runtime.followed import Followed, Outcome, Recipe, by_key
+from baryflow.runtime.session import Result, Session, SessionConfig, by_key
+from baryflow.runtime.store import SessionStore
 from baryflow.streams import Batch, Rejected, Sink, Source
 from baryflow.validation import count_of
 
@@ -100,7 +100,7 @@ class Runner:
         The machines; a stream without keys is the machine ``""``.
     """
 
-    recipe: Recipe
+    config: SessionConfig
     source: Source
     outputs: Outputs = field(default_factory=Outputs)
     read_size: int | None = None
@@ -111,16 +111,16 @@ class Runner:
     in_memory: int | None = None
     keyed: bool = False
     totals: Totals = field(default_factory=Totals, init=False)
-    fleet: Fleet = field(init=False)
+    fleet: SessionStore = field(init=False)
     _cursor: dict[str, Any] | None = field(default=None, init=False)
     _outputs_before: dict[str, int] = field(default_factory=dict, init=False)
     _replaying: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self.fleet = Fleet(self.recipe, most=self.in_memory)
+        self.fleet = SessionStore(self.config, most=self.in_memory)
 
     @property
-    def followed(self) -> Followed:
+    def session(self) -> Session:
         """The machine of a stream without keys."""
         return self.fleet.look("")
 
@@ -146,7 +146,7 @@ class Runner:
         if cursor is not None:
             self.source.seek(cursor)
         while not stop():
-            batch = self.source.read(self.read_size or self.recipe.batch_size, self.timeout)
+            batch = self.source.read(self.read_size or self.config.batch_size, self.timeout)
             if batch is None:
                 self._learn_rest()
                 break
@@ -223,7 +223,7 @@ class Runner:
                 self._snapshot(self.checkpoint)
 
     def _follow(self, batch: Batch) -> None:
-        found = Outcome()
+        found = Result()
         for key, rows in by_key(batch):
             found.add(_named(self.fleet[key].take(rows), key, self.keyed))
         found.records.sort(key=lambda record: record["position"])  # also if machines take turns
@@ -236,7 +236,7 @@ class Runner:
                 found = self.fleet[key].learn(self.totals.position)
                 self._write(_named(found, key, self.keyed))
 
-    def _write(self, outcome: Outcome) -> None:
+    def _write(self, outcome: Result) -> None:
         self.totals.predicted += len(outcome.records)
         self.totals.used -= len(outcome.rejected)
         self.totals.quarantined += len(outcome.rejected)
@@ -273,7 +273,7 @@ class Runner:
         checkpoint = self.checkpoint
         if checkpoint is None:
             return None
-        given = self.recipe.base.to_bytes()
+        given = self.config.base.to_bytes()
         kept = checkpoint.keep_model(given)
         if kept != given:
             words = (
@@ -282,13 +282,13 @@ class Runner:
             )
             self._tell_without_writing(words)
             base = open_content(container.from_bytes(kept))
-            if _columns(base) != _columns(self.recipe.base):
+            if _columns(base) != _columns(self.config.base):
                 raise InvalidInputError(
                     f"{checkpoint.folder} began with a model of other columns than the one given: give "
                     "that one, or use another folder"
                 )
-            self.recipe = Recipe(base, self.recipe.batch_size, self.recipe.drift)
-        self.fleet = Fleet(self.recipe, checkpoint.machines, self.in_memory)
+            self.config = SessionConfig(base, self.config.batch_size, self.config.drift)
+        self.fleet = SessionStore(self.config, checkpoint.machines, self.in_memory)
         batches = checkpoint.recover(self._go_back)
         if batches is None:
             self._snapshot(checkpoint)  # so that there is something to go on from
@@ -305,16 +305,16 @@ class Runner:
             self._snapshot(checkpoint)
         return self._cursor
 
-    def _go_back(self, standing: Standing) -> None:
-        if not asdict(Totals()).keys() >= standing.counts.keys() >= {"read", "used"}:
+    def _go_back(self, snapshot: Snapshot) -> None:
+        if not asdict(Totals()).keys() >= snapshot.counts.keys() >= {"read", "used"}:
             raise InvalidInputError(
                 "the checkpoint is that of a service or of rows sent to one: use another folder"
             )
-        self.fleet.resume(standing.machines)
-        self.totals = Totals(**standing.counts)
-        self._cursor, self._outputs_before = standing.cursor, standing.outputs
+        self.fleet.resume(snapshot.machines)
+        self.totals = Totals(**snapshot.counts)
+        self._cursor, self._outputs_before = snapshot.cursor, snapshot.outputs
         for name, sink in self.outputs.named().items():
-            sink.truncate(standing.outputs.get(name, 0))
+            sink.truncate(snapshot.outputs.get(name, 0))
 
     def _tell_without_writing(self, words: str) -> None:
         """Tell what concerns this life only: outputs are those of a run that was never interrupted."""
@@ -325,12 +325,12 @@ class Runner:
         checkpoint.save(self._standing())
         self.fleet.tidy(checkpoint.tables())
 
-    def _standing(self) -> Standing:
+    def _standing(self) -> Snapshot:
         """Return how far the run is, all outputs being on disk."""
         sinks = self.outputs.named()
         for sink in sinks.values():
             sink.flush(sync=True)
-        return Standing(
+        return Snapshot(
             self.fleet.save(),
             self._cursor,
             asdict(self.totals),
@@ -339,11 +339,11 @@ class Runner:
         )
 
 
-def _named(outcome: Outcome, key: str, keyed: bool) -> Outcome:
+def _named(outcome: Result, key: str, keyed: bool) -> Result:
     """Write the key of a machine into all that came of its rows, if it has one."""
     if not (key or keyed):
         return outcome
-    return Outcome(
+    return Result(
         [{"key": key, **record} for record in outcome.records],
         [event.named(key) for event in outcome.events],
         rejected=outcome.rejected,

@@ -22,12 +22,12 @@ from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
 from baryflow.persistence import load
-from baryflow.runtime import Checkpoint, Recipe
-from baryflow.service.desk import Desk
-from baryflow.service.guard import Guard
+from baryflow.runtime import Checkpoint, SessionConfig
+from baryflow.service.auth import Guard
+from baryflow.service.errors import RequestError, reply
 from baryflow.service.limits import Limits
-from baryflow.service.refusals import Refusal, reply
 from baryflow.service.routes import open_routes, routes
+from baryflow.service.state import ServiceState
 
 _log = logging.getLogger("baryflow.service")
 #: Errors of the operating system for which the state cannot be written.
@@ -67,7 +67,7 @@ def create_app(
     Returns
     -------
     Starlette
-        ``app.state.desk`` is the :class:`~baryflow.service.desk.Desk`.
+        ``app.state.desk`` is the :class:`~baryflow.service.state.Desk`.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def create_app(
     fitted = _load(Path(model)) if isinstance(model, str | os.PathLike) else model
     checkpoint = None if state_dir is None else Checkpoint(state_dir)
     try:
-        desk = Desk(Recipe(fitted, batch_size, drift), checkpoint, limits or Limits())
+        desk = ServiceState(SessionConfig(fitted, batch_size, drift), checkpoint, limits or Limits())
     except BaseException:
         if checkpoint is not None:
             checkpoint.close()
@@ -87,7 +87,7 @@ def create_app(
         routes=[*extra_routes, *routes(), *open_],
         middleware=[Middleware(Guard, token=token, metrics=desk.metrics, open_routes=open_)],
         exception_handlers={
-            Refusal: _refused,
+            RequestError: _refused,
             HTTPException: _unknown,
             OSError: _cannot_store,
             500: _failed,
@@ -109,7 +109,7 @@ def _load(path: Path) -> Any:
 
 @contextlib.asynccontextmanager
 async def _life(app: Starlette) -> AsyncIterator[None]:
-    desk: Desk = app.state.desk
+    desk: ServiceState = app.state.desk
     # In the background, so that whoever asks whether the service is ready hears that it is not yet.
     starting = asyncio.create_task(_start(app))
     ticking = asyncio.create_task(_tick(desk))
@@ -131,14 +131,14 @@ async def _start(app: Starlette) -> None:
         app.state.on_failure(error)
 
 
-async def _tick(desk: Desk) -> None:
+async def _tick(desk: ServiceState) -> None:
     while True:
         await asyncio.sleep(_TICK)
         desk.targets.consider_snapshot()
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    if not isinstance(error, Refusal):
+    if not isinstance(error, RequestError):
         raise error
     return error.response()
 

@@ -7,11 +7,11 @@ import warnings
 
 import numpy as np
 
-from baryflow.runtime import Followed
+from baryflow.runtime import Session
 from baryflow.service.nameless import NAMELESS
 
 
-def note_likelihood(followed: Followed) -> None:
+def note_likelihood(session: Session) -> None:
     """Note the mean log-density of the last rows, if the model has learned since it was noted last.
 
     Parameters
@@ -20,9 +20,9 @@ def note_likelihood(followed: Followed) -> None:
         Its notes ``recent`` are looked at, and ``likelihood`` is kept: pairs of rows learned from and
         log-density, for the points that the model's history has.
     """
-    notes, model = followed.notes, followed.model
+    notes, model = session.notes, session.model
     learned, noted = int(model.n_samples_seen_), notes.get("likelihood", [])
-    rows = [one["values"] for one in notes.get("recent", [])][-followed.recipe.batch_size :]
+    rows = [one["values"] for one in notes.get("recent", [])][-session.config.batch_size :]
     if not rows or not model.resemblance_ or (noted and noted[-1][0] == learned):
         return
     values = np.array(rows, dtype=np.float64)

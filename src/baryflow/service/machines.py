@@ -17,12 +17,12 @@ import numpy as np
 from baryflow import container
 from baryflow.exceptions import InvalidInputError
 from baryflow.persistence import open_content
-from baryflow.runtime import Checkpoint, Fleet, Followed, Outcome, Recipe
-from baryflow.runtime.checkpoint import Standing
-from baryflow.runtime.followed import by_key
-from baryflow.service.notes import answer_of, note, rows_of
+from baryflow.runtime import Checkpoint, Result, Session, SessionConfig, SessionStore
+from baryflow.runtime.checkpoint import Snapshot
+from baryflow.runtime.session import by_key
 from baryflow.service.quarantine import Quarantine
 from baryflow.service.summaries import summarize
+from baryflow.service.target_record import answer_of, note, rows_of
 from baryflow.streams import Batch
 
 _log = logging.getLogger("baryflow.service")
@@ -49,14 +49,14 @@ class Machines:
         A line on each, also on those that are on disk.
     """
 
-    def __init__(self, recipe: Recipe, checkpoint: Checkpoint | None, most: int) -> None:
+    def __init__(self, config: SessionConfig, checkpoint: Checkpoint | None, most: int) -> None:
         folder = None
         if checkpoint is not None:
-            recipe, folder = _begun_with(recipe, checkpoint), checkpoint.machines
-            checkpoint.keep_options({"batch": recipe.batch_size, "drift": recipe.drift})
-        self.recipe = recipe
+            config, folder = _begun_with(config, checkpoint), checkpoint.machines
+            checkpoint.keep_options({"batch": config.batch_size, "drift": config.drift})
+        self.config = config
         self.summaries: dict[str, Summary] = {}
-        self._fleet = Fleet(recipe, folder, most)
+        self._fleet = SessionStore(config, folder, most)
         self._quarantine = Quarantine(None if checkpoint is None else checkpoint.folder)
 
     @property
@@ -82,7 +82,7 @@ class Machines:
         """Names of those whose files do not tell everything."""
         return self._fleet.changed
 
-    def look(self, name: str) -> Followed | None:
+    def look(self, name: str) -> Session | None:
         """Return a target that will not be changed; None if there is none of this name.
 
         Parameters
@@ -142,14 +142,14 @@ class Machines:
             self._fleet.forget(name)
             self.summaries.pop(name, None)
             return {"target": name, "deleted": True}
-        followed, outcome = self._fleet.hold(name), Outcome()
+        session, outcome = self._fleet.hold(name), Result()
         for _, rows in by_key(batch):
-            outcome.add(followed.take(rows))
+            outcome.add(session.take(rows))
         if outcome.rejected:
             self._quarantine.add(batch, outcome.rejected)
         first, last = int(batch.positions[0]), int(batch.positions[-1])
-        answer = note(followed, batch.cursor.get("batch_id"), first, last, outcome)
-        self.summaries[name] = summarize(followed)
+        answer = note(session, batch.cursor.get("batch_id"), first, last, outcome)
+        self.summaries[name] = summarize(session)
         return {"target": name, **answer}
 
     # -- going on --------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class Machines:
             self.take(batch)
             n_replayed += 1
             if n_replayed % _REPLAYED == 0:  # kills may come faster than snapshots
-                checkpoint.save_midway(self.standing(self._fleet.save()))
+                checkpoint.save_midway(self.snapshot(self._fleet.save()))
         if n_replayed:
             self._save(checkpoint)
         return n_replayed
@@ -187,20 +187,20 @@ class Machines:
             if batch.cursor.get("delete") or batch.positions[-1] > self.prepare(name, None)[0]:
                 yield batch
 
-    def _go_back(self, standing: Standing) -> None:
-        if standing.cursor is None or "targets" not in standing.cursor:
+    def _go_back(self, snapshot: Snapshot) -> None:
+        if snapshot.cursor is None or "targets" not in snapshot.cursor:
             raise InvalidInputError(
                 "the folder belongs to 'baryflow run', not to a service: use another one for --state"
             )
-        self._fleet.resume(standing.machines)
-        lines = standing.cursor["targets"]
-        self.summaries = {name: lines[name] for name in standing.machines}
+        self._fleet.resume(snapshot.machines)
+        lines = snapshot.cursor["targets"]
+        self.summaries = {name: lines[name] for name in snapshot.machines}
 
     def _save(self, checkpoint: Checkpoint) -> None:
-        checkpoint.save(self.standing(self._fleet.save()))
+        checkpoint.save(self.snapshot(self._fleet.save()))
         self._fleet.tidy(checkpoint.tables())
 
-    def standing(self, table: dict[str, str]) -> Standing:
+    def snapshot(self, table: dict[str, str]) -> Snapshot:
         """Return what a snapshot holds.
 
         Parameters
@@ -213,7 +213,7 @@ class Machines:
         Standing
         """
         known = {name: dict(self.summaries[name]) for name in table if name in self.summaries}
-        return Standing({name: table[name] for name in known}, {"targets": known})
+        return Snapshot({name: table[name] for name in known}, {"targets": known})
 
     def write(self, name: str) -> None:
         """Write a machine to a file, if it has changed.
@@ -224,7 +224,7 @@ class Machines:
         """
         self._fleet.write(name)
 
-    def hand_over(self) -> tuple[Standing, list[Path]]:
+    def hand_over(self) -> tuple[Snapshot, list[Path]]:
         """Return what a snapshot holds, and what must be brought to the disk before it counts.
 
         Returns
@@ -233,7 +233,7 @@ class Machines:
         paths : list of Path
         """
         table, paths = self._fleet.hand_over()
-        return self.standing(table), paths
+        return self.snapshot(table), paths
 
     def mark_synced(self, paths: list[Path]) -> None:
         """Take note that files are on the disk.
@@ -298,15 +298,15 @@ def deletion_of(name: str, n_columns: int) -> Batch:
     return Batch(nothing, np.empty(0, dtype=np.intp), [], [], [], {"target": name, "delete": True})
 
 
-def _begun_with(recipe: Recipe, checkpoint: Checkpoint) -> Recipe:
+def _begun_with(config: SessionConfig, checkpoint: Checkpoint) -> SessionConfig:
     """Return a recipe with the model that a folder began with."""
-    given = recipe.base.to_bytes()
+    given = config.base.to_bytes()
     kept = checkpoint.keep_model(given)
     if kept == given:
-        return recipe
+        return config
     _log.warning(
         "%s goes on with the model it began with, which is another one than the one given: use another "
         "folder for that", checkpoint.folder,
     )  # fmt: skip
     base: Any = open_content(container.from_bytes(kept))
-    return Recipe(base, recipe.batch_size, recipe.drift)
+    return SessionConfig(base, config.batch_size, config.drift)

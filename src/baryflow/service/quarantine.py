@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from baryflow.service.refusals import to_json
+from baryflow.service.errors import to_json
 from baryflow.streams import Batch, Rejected
 
 _log = logging.getLogger("baryflow.service")

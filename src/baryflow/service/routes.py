@@ -11,12 +11,12 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from baryflow.service.bodies import ID_HEADER, kind_of
-from baryflow.service.desk import Desk
+from baryflow.service.errors import RequestError, reply
 from baryflow.service.limits import NAME, is_name
 from baryflow.service.openapi import description
-from baryflow.service.picture import explain, picture
-from baryflow.service.refusals import Refusal, reply
+from baryflow.service.parsing import ID_HEADER, kind_of
+from baryflow.service.state import ServiceState
+from baryflow.service.view import explain, picture
 
 STATIC = Path(__file__).parent / "static"
 #: Digits of a position, at most.
@@ -60,15 +60,15 @@ def open_routes() -> list[BaseRoute]:
     ]
 
 
-def _desk(request: Request) -> Desk:
-    found: Desk = request.app.state.desk
+def _desk(request: Request) -> ServiceState:
+    found: ServiceState = request.app.state.desk
     return found
 
 
 def _name(request: Request) -> str:
     name: str = request.path_params["name"]
     if not is_name(name):
-        raise Refusal(
+        raise RequestError(
             422, f"a target cannot have this name: letters, digits and . _ : @ - are allowed ({NAME})"
         )
     return name
@@ -86,7 +86,7 @@ async def post_rows(request: Request) -> Response:
             posted = await asyncio.to_thread(desk.parser.parse, body, kind, header)
             del body
         answer = await desk.targets.take(name, posted)
-    except (Refusal, OSError):
+    except (RequestError, OSError):
         desk.metrics.refused += 1
         raise
     desk.metrics.repeated += answer["repeated"]
@@ -106,7 +106,7 @@ async def get_target(request: Request) -> Response:
     found = await _desk(request).describe(name, report=True)
     if found is None:
         _desk(request).targets.require_ready()
-        raise Refusal(404, f"there is no target {name!r}: post rows to it, and there is")
+        raise RequestError(404, f"there is no target {name!r}: post rows to it, and there is")
     return reply(found)
 
 
@@ -125,10 +125,10 @@ async def get_why(request: Request) -> Response:
     """Say why a recent row was called what it was."""
     name, text = _name(request), request.path_params["position"]
     if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
-        raise Refusal(422, "a position is a whole number, as in the predictions")
-    found: Any = await _desk(request).targets.look(name, lambda followed: explain(followed, int(text)))
+        raise RequestError(422, "a position is a whole number, as in the predictions")
+    found: Any = await _desk(request).targets.look(name, lambda session: explain(session, int(text)))
     if found is None:
-        raise Refusal(404, f"row {int(text)} of {name} is not among the recent ones")
+        raise RequestError(404, f"row {int(text)} of {name} is not among the recent ones")
     return reply(found)
 
 
@@ -148,7 +148,7 @@ async def get_target_live(request: Request) -> Response:
     desk, name = _desk(request), _name(request)
     desk.targets.require_ready()
     if desk.line(name) is None:
-        raise Refusal(404, f"there is no target {name!r}: post rows to it, and there is")
+        raise RequestError(404, f"there is no target {name!r}: post rows to it, and there is")
     return _stream(desk.hub.listen(name, desk.describe))
 
 

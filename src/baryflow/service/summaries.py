@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from baryflow.runtime import Followed
-from baryflow.service.notes import rows_of
+from baryflow.runtime import Session
+from baryflow.service.target_record import rows_of
 
 
-def summarize(followed: Followed) -> dict[str, Any]:
+def summarize(session: Session) -> dict[str, Any]:
     """Return what a list of targets says of one.
 
     Parameters
@@ -20,11 +20,11 @@ def summarize(followed: Followed) -> dict[str, Any]:
     dict
         Small, and fit for JSON.
     """
-    model, notes = followed.model, followed.notes
+    model, notes = session.model, session.notes
     resemblance = model.resemblance_
     recent = notes.get("recent") or [{}]
     return {
-        "rows_seen": rows_of(followed),
+        "rows_seen": rows_of(session),
         "rows_learned": int(model.n_samples_seen_),
         "reliability": _rounded(model.reliability_),
         "nearest": str(max(resemblance, key=lambda name: resemblance[name])) if resemblance else None,
@@ -34,7 +34,7 @@ def summarize(followed: Followed) -> dict[str, Any]:
     }
 
 
-def detail(followed: Followed) -> dict[str, Any]:
+def detail(session: Session) -> dict[str, Any]:
     """Return what is said of one target beside its summary.
 
     Parameters
@@ -46,8 +46,8 @@ def detail(followed: Followed) -> dict[str, Any]:
     dict
         Fit for JSON.
     """
-    model = followed.model
-    names = getattr(followed.recipe.base, "feature_names_in_", None)
+    model = session.model
+    names = getattr(session.config.base, "feature_names_in_", None)
     proportions = getattr(model, "proportions_", None)
     classes = [str(label) for label in model.classes_.tolist()]
     return {

@@ -17,13 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from baryflow.runtime import Checkpoint, Followed, Recipe
-from baryflow.runtime.fleet import sync
-from baryflow.service.bodies import Posted
+from baryflow.runtime import Checkpoint, Session, SessionConfig
+from baryflow.runtime.store import sync
+from baryflow.service.errors import RequestError, busy
+from baryflow.service.group_commit import Log
 from baryflow.service.limits import Limits
-from baryflow.service.log import Log
 from baryflow.service.machines import Machines, batch_of, deletion_of
-from baryflow.service.refusals import Refusal, busy
+from baryflow.service.parsing import Posted
 
 _log = logging.getLogger("baryflow.service")
 Value = TypeVar("Value")
@@ -63,11 +63,11 @@ class Targets:
     """
 
     def __init__(
-        self, recipe: Recipe, checkpoint: Checkpoint | None, limits: Limits, listen: Listener
+        self, config: SessionConfig, checkpoint: Checkpoint | None, limits: Limits, listen: Listener
     ) -> None:
         self.limits, self.state = limits, "starting"
         self.snapshots = self.n_replayed = 0
-        self.machines = Machines(recipe, checkpoint, limits.in_memory)
+        self.machines = Machines(config, checkpoint, limits.in_memory)
         self.log = None if checkpoint is None else Log(checkpoint)
         self._checkpoint, self._listen = checkpoint, listen
         self._thread = ThreadPoolExecutor(1, "baryflow-models")
@@ -120,7 +120,7 @@ class Targets:
     def require_ready(self) -> None:
         """Refuse what cannot be done before the log is replayed, or while the service ends."""
         if self.state != "ready":
-            raise Refusal(503, f"the service is {self.state}: try again soon", {"Retry-After": "1"})
+            raise RequestError(503, f"the service is {self.state}: try again soon", {"Retry-After": "1"})
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class Targets:
         known = self.machines.summaries
         if name not in known and name not in self._new:
             if len(known) + sum(new not in known for new in self._new) >= self.limits.targets:
-                raise Refusal(
+                raise RequestError(
                     409,
                     f"there are {self.limits.targets} targets, and no room for {name!r}: delete some",
                 )
@@ -195,10 +195,10 @@ class Targets:
     async def _delete(self, name: str) -> None:
         async with self._turn(name):
             self._require_known(name)
-            await self._carry_out(deletion_of(name, self.machines.recipe.model.n_features_in_))
+            await self._carry_out(deletion_of(name, self.machines.config.model.n_features_in_))
             self._listen(name, None)
 
-    async def look(self, name: str, function: Callable[[Followed], Value]) -> Value:
+    async def look(self, name: str, function: Callable[[Session], Value]) -> Value:
         """Return what a function says of a target.
 
         Parameters
@@ -222,14 +222,14 @@ class Targets:
             self._require_known(name)
             found = self.machines.look(name)
             if found is None:
-                raise Refusal(404, f"there is no target {name!r}")
+                raise RequestError(404, f"there is no target {name!r}")
             return function(found)
 
         return await self._compute(call)
 
     def _require_known(self, name: str) -> None:
         if name not in self.machines.summaries:
-            raise Refusal(404, f"there is no target {name!r}: post rows to it, and there is")
+            raise RequestError(404, f"there is no target {name!r}: post rows to it, and there is")
 
     # -- how -------------------------------------------------------------------------------------
 
@@ -303,9 +303,9 @@ class Targets:
         for name in sorted({*await self._compute(lambda: self.machines.changed), *self._lines}):
             async with self._turn(name):
                 await self._compute(self.machines.write, name)
-        standing, paths = await self._compute(self.machines.hand_over)
+        snapshot, paths = await self._compute(self.machines.hand_over)
         await asyncio.to_thread(sync, paths)
         await self._compute(self.machines.mark_synced, paths)
-        tables = await self.log.save(standing)
+        tables = await self.log.save(snapshot)
         await self._compute(self.machines.tidy, tables)
         self.snapshots += 1

@@ -5,10 +5,10 @@ come, in bounded memory, and hands over what cannot be used with its position an
 :func:`open_sink` writes.
 """
 
-from baryflow.streams.addresses import Credentials, read_credentials
-from baryflow.streams.batches import Batch, Rejected, Sink, Source
-from baryflow.streams.opening import open_sink, open_source
+from baryflow.streams.base import Batch, Rejected, Sink, Source
+from baryflow.streams.registry import open_sink, open_source
 from baryflow.streams.tables import Table, read_table
+from baryflow.streams.urls import Credentials, read_credentials
 
 __all__ = [
     "Batch",

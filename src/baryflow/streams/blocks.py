@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.batches import Batch, Rejected
-from baryflow.streams.cells import describe_strange
+from baryflow.streams.base import Batch, Rejected
+from baryflow.streams.numbers import describe_strange
 from baryflow.validation import Floats, Integers, as_count
 
 #: Columns that a message names at most.
@@ -106,7 +106,7 @@ class Reader(Protocol):
         """The columns of :attr:`Block.numbers`."""
 
     def block(self, n: int, timeout: float | None) -> Block | None:
-        """Return the next `n` rows; see :meth:`~baryflow.streams.batches.Source.read`."""
+        """Return the next `n` rows; see :meth:`~baryflow.streams.base.Source.read`."""
 
     def seek(self, cursor: dict[str, Any]) -> None:
         """Go on after the block that `cursor` is from."""

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from baryflow.streams.batches import RAW_LENGTH
+from baryflow.streams.base import RAW_LENGTH
 from baryflow.streams.blocks import Selection
-from baryflow.streams.cells import convert_values, parse_column, parse_matrix, valid_text
 from baryflow.streams.dialects import Dialect
 from baryflow.streams.lines import LONGEST_LINE, Line, Overlong
+from baryflow.streams.numbers import convert_values, parse_column, parse_matrix, valid_text
 from baryflow.validation import Floats
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.cells import first_duplicates, is_missing, parse_number
+from baryflow.streams.numbers import first_duplicates, is_missing, parse_number
 
 _BOM = b"\xef\xbb\xbf"
 #: In the order in which they are looked for: those that are never part of a name first.

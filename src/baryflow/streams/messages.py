@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from baryflow.streams.batches import Batch, Rejected
+from baryflow.streams.base import Batch, Rejected
 from baryflow.streams.blocks import Block, Selection, reject_strange
 from baryflow.streams.decoding import JsonDecoder, begin
 from baryflow.streams.lines import LONGEST_LINE, Line, Overlong

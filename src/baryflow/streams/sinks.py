@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.arrays import require_parquet
+from baryflow.streams.columnar import require_parquet
 
 _BUFFER = 1 << 18
 #: Records of a Parquet file that are packed at a time.

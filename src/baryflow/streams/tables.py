@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.batches import Rejected
+from baryflow.streams.base import Rejected
 from baryflow.streams.blocks import Block, Reader, Selection, guess, list_names
-from baryflow.streams.cells import describe_strange
-from baryflow.streams.opening import open_reader
+from baryflow.streams.numbers import describe_strange
+from baryflow.streams.registry import open_reader
 from baryflow.validation import Booleans, Floats, Integers
 
 #: A column is left out if more of its cells than this are words; otherwise rows with words are rejected.

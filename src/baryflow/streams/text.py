@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.batches import Rejected
+from baryflow.streams.base import Rejected
 from baryflow.streams.blocks import Block, Selection
 from baryflow.streams.decoding import CsvDecoder, Decoded, Decoder, JsonDecoder, begin, parse_object
 from baryflow.streams.dialects import (

@@ -9,8 +9,8 @@ from importlib.metadata import entry_points
 from typing import Protocol
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.addresses import Address, Credentials
-from baryflow.streams.batches import Sink, Source
+from baryflow.streams.base import Sink, Source
+from baryflow.streams.urls import Address, Credentials
 
 #: Scheme → module with ``open_source`` and ``open_sink``.
 _OURS = {

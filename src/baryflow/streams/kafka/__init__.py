@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from baryflow.streams.addresses import Address, Credentials
-from baryflow.streams.batches import Sink, Source
+from baryflow.streams.base import Sink, Source
 from baryflow.streams.transports import Wanted
+from baryflow.streams.urls import Address, Credentials
 
 _PACKAGE = "confluent_kafka"
 

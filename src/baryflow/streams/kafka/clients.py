@@ -11,8 +11,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.addresses import Address, Credentials
 from baryflow.streams.stopping import Stopping
+from baryflow.streams.urls import Address, Credentials
 
 PORT = 9092
 #: Seconds in which some broker must answer at the start.

@@ -8,9 +8,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.addresses import Address, Credentials
 from baryflow.streams.kafka.clients import Quiet, Watch, check_address, settings
 from baryflow.streams.sinks import encode_record
+from baryflow.streams.urls import Address, Credentials
 
 #: Messages that wait for being sent, at most; then writing waits too.
 _QUEUE = 10_000

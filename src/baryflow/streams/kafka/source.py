@@ -11,13 +11,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka import Message as Delivered
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.addresses import Address, Credentials
-from baryflow.streams.batches import Batch
+from baryflow.streams.base import Batch
+from baryflow.streams.kafka.buffers import Lane, name_partition
 from baryflow.streams.kafka.clients import Quiet, TopicId, Watch, check_address, settings
-from baryflow.streams.kafka.lanes import Lane, name_partition
-from baryflow.streams.kafka.places import find_ends, find_start, place, places
+from baryflow.streams.kafka.offsets import find_ends, find_start, place, places
 from baryflow.streams.messages import Messages
 from baryflow.streams.transports import Wanted
+from baryflow.streams.urls import Address, Credentials
 
 #: Seconds that a batch may take, learning included, before Kafka gives our partitions to others.
 _LONGEST_BATCH = 1800

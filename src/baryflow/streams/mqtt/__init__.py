@@ -6,15 +6,15 @@ import hashlib
 import uuid
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.addresses import Address, Credentials
 from baryflow.streams.mqtt.clients import Session
-from baryflow.streams.mqtt.inbox import Inbox
+from baryflow.streams.mqtt.queue import Inbox
 from baryflow.streams.mqtt.rows import RowMaker
 from baryflow.streams.mqtt.sink import MqttSink
 from baryflow.streams.mqtt.source import Maker, MqttSource
 from baryflow.streams.mqtt.tags import TagMaker, find_tags
-from baryflow.streams.sampler import Sampler
+from baryflow.streams.sampling.sampler import Sampler
 from baryflow.streams.transports import Wanted
+from baryflow.streams.urls import Address, Credentials
 
 __all__ = ["open_sink", "open_source"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.addresses import Address, Credentials
+from baryflow.streams.urls import Address, Credentials
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client

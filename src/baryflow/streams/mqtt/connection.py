@@ -17,15 +17,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from baryflow.exceptions import UnreachableError
-from baryflow.streams.addresses import Address, Credentials
 from baryflow.streams.mqtt.clients import ANSWER, Session, make_client, make_tls, require_paho
-from baryflow.streams.mqtt.refusals import (
+from baryflow.streams.mqtt.errors import (
     explain_absence,
     explain_failure,
     explain_farewell,
     explain_fight,
     explain_refusal,
 )
+from baryflow.streams.urls import Address, Credentials
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from baryflow.streams.batches import Batch
+from baryflow.streams.base import Batch
 from baryflow.streams.messages import Message, Messages
-from baryflow.streams.mqtt.inbox import Delivery
+from baryflow.streams.mqtt.queue import Delivery
 
 
 class RowMaker:

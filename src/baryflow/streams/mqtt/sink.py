@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from baryflow.exceptions import UnreachableError
-from baryflow.streams.addresses import Address, Credentials
 from baryflow.streams.mqtt.clients import Session
 from baryflow.streams.mqtt.connection import Connection
 from baryflow.streams.sinks import encode_record
 from baryflow.streams.stopping import Stopping
+from baryflow.streams.urls import Address, Credentials
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage

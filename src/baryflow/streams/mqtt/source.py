@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.addresses import Address, Credentials
-from baryflow.streams.batches import Batch
+from baryflow.streams.base import Batch
+from baryflow.streams.mqtt.acks import Debts
 from baryflow.streams.mqtt.clients import Session
 from baryflow.streams.mqtt.connection import Connection
-from baryflow.streams.mqtt.debts import Debts
-from baryflow.streams.mqtt.inbox import Confirmed, Delivery, Inbox, Item, Lost, Lowered, Opened
-from baryflow.streams.mqtt.window import Taken, Window
+from baryflow.streams.mqtt.dedup import Taken, Window
+from baryflow.streams.mqtt.queue import Confirmed, Delivery, Inbox, Item, Lost, Lowered, Opened
+from baryflow.streams.urls import Address, Credentials
 from baryflow.validation import as_count
 
 #: Messages that are remembered, for each that may be unconfirmed: a broker that is killed forgets what

@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.addresses import Address
-from baryflow.streams.batches import Batch, Rejected
-from baryflow.streams.cells import parse_number
+from baryflow.streams.base import Batch, Rejected
 from baryflow.streams.decoding import begin
-from baryflow.streams.mqtt.inbox import Delivery
-from baryflow.streams.sampler import Sampler
-from baryflow.streams.tags import Tag, read_tags
+from baryflow.streams.mqtt.queue import Delivery
+from baryflow.streams.numbers import parse_number
+from baryflow.streams.sampling.sampler import Sampler
+from baryflow.streams.sampling.tags import Tag, read_tags
+from baryflow.streams.urls import Address
 
 #: A time above this is in milliseconds: as seconds it would be in the year 5138.
 _MILLISECONDS = 1e11

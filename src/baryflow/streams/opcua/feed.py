@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from baryflow.exceptions import UnreachableError
-from baryflow.streams.addresses import Address, Credentials
-from baryflow.streams.clock import SECOND, duration_text, instant_text
-from baryflow.streams.opcua.connecting import connect, disconnect
+from baryflow.streams.opcua.connection import connect, disconnect
 from baryflow.streams.opcua.history import History
 from baryflow.streams.opcua.loop import Loop
 from baryflow.streams.opcua.nodes import check_nodes, find_node, find_tags
 from baryflow.streams.opcua.packages import ua
 from baryflow.streams.opcua.subscription import Subscription
 from baryflow.streams.opcua.values import Value, converter
-from baryflow.streams.tags import Tag
+from baryflow.streams.sampling.clock import SECOND, duration_text, instant_text
+from baryflow.streams.sampling.tags import Tag
+from baryflow.streams.urls import Address, Credentials
 
 #: Seconds in which a server must answer at the start.
 PATIENCE = 10.0

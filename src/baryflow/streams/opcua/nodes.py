@@ -8,7 +8,7 @@ from typing import Any
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams.opcua.packages import pieces, ua
-from baryflow.streams.tags import Tag
+from baryflow.streams.sampling.tags import Tag
 
 _NODE_ID = re.compile(r"(ns=\d+;)?[isgb]=.+")
 #: A variable whose history can be read has this bit in its access level.

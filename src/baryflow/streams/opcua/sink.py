@@ -9,14 +9,14 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.addresses import Address, Credentials
-from baryflow.streams.opcua.connecting import check_security, connect, disconnect
+from baryflow.streams.opcua.connection import check_security, connect, disconnect
 from baryflow.streams.opcua.feed import PATIENCE
-from baryflow.streams.opcua.hosting import Host, to_variant
 from baryflow.streams.opcua.loop import Loop
 from baryflow.streams.opcua.nodes import find_node
 from baryflow.streams.opcua.packages import quieten, ua
+from baryflow.streams.opcua.server import Host, to_variant
 from baryflow.streams.opcua.values import to_datetime, to_seconds
+from baryflow.streams.urls import Address, Credentials
 
 #: Records that wait for a server that is away; the oldest are dropped, as they are out of date.
 _WAITING = 1000

@@ -9,15 +9,15 @@ from datetime import datetime
 from typing import Any
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.addresses import Address, Credentials
-from baryflow.streams.batches import Batch
-from baryflow.streams.opcua.connecting import check_security
+from baryflow.streams.base import Batch
+from baryflow.streams.opcua.connection import check_security
 from baryflow.streams.opcua.feed import Clock, Feed, Missed, News
 from baryflow.streams.opcua.packages import quieten
 from baryflow.streams.opcua.values import to_seconds
-from baryflow.streams.sampler import Sampler
-from baryflow.streams.tags import Tag, read_tags
+from baryflow.streams.sampling.sampler import Sampler
+from baryflow.streams.sampling.tags import Tag, read_tags
 from baryflow.streams.transports import Wanted
+from baryflow.streams.urls import Address, Credentials
 
 OPTIONS = ("node", "security", "mode", "uncertain", "clock", "since")
 

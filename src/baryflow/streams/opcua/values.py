@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from baryflow.streams.clock import SECOND
+from baryflow.streams.sampling.clock import SECOND
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Bits of a status that say: it is of a value, and its queue ran over before it.

@@ -39,12 +39,12 @@ def open_manifest(folder: Path, plan: Plan, *, complete: bool) -> None:
 
 def close_manifest(folder: Path, plan: Plan) -> None:
     """Write down what the folder now holds, and every run that was drawn again."""
-    shards = sorted(folder.glob("mode[1-6]/*.bary"))
-    redrawn = [trip for shard in shards for trip in container.read(shard).values["redrawn"]]
+    partitions = sorted(folder.glob("mode[1-6]/*.bary"))
+    redrawn = [trip for partition in partitions for trip in container.read(partition).values["redrawn"]]
     held: dict[str, int] = {}
-    for shard in shards:
-        if shard.stem != "commissioning":
-            held[shard.parent.name] = held.get(shard.parent.name, 0) + 1
+    for partition in partitions:
+        if partition.stem != "commissioning":
+            held[partition.parent.name] = held.get(partition.parent.name, 0) + 1
     _write_manifest(folder, plan, {"complete": True, "runs": held, "redrawn": redrawn})
 
 

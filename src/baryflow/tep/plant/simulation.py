@@ -117,15 +117,15 @@ def simulate(
 
     plan, folder = plan or Plan(), Path(folder)
     tell = progress or (lambda _: None)
-    shards = [Shard(mode, -1) for mode in plan.modes if plan.commissioning]
-    shards += [Shard(mode, run) for run in range(plan.runs) for mode in plan.modes]
+    partitions = [Shard(mode, -1) for mode in plan.modes if plan.commissioning]
+    partitions += [Shard(mode, run) for run in range(plan.runs) for mode in plan.modes]
     container.sweep(folder)
-    missing = [shard for shard in shards if not shard.path(folder).is_file()]
+    missing = [partition for partition in partitions if not partition.path(folder).is_file()]
     open_manifest(folder, plan, complete=not missing)
     for mode in plan.modes:
         (folder / f"mode{mode}").mkdir(exist_ok=True)
-    found, rest = len(shards) - len(missing), folder / _SETTLED
-    state = Progress(found, len(shards), found, (), settled=not missing or rest.is_file())
+    found, rest = len(partitions) - len(missing), folder / _SETTLED
+    state = Progress(found, len(partitions), found, (), settled=not missing or rest.is_file())
     tell(state)
     if not state.settled:
         with closing(in_parallel(_settle, [rest], jobs=1)) as results:
@@ -193,21 +193,21 @@ def _begin(settled: dict[int, Snapshot]) -> None:
     _worker["settled"] = {mode: Snapshot(*parts) for mode, parts in settled.items()}
 
 
-def _make(shard: Shard, *, folder: Path, plan: Plan) -> tuple[Redrawn, ...]:
+def _make(partition: Shard, *, folder: Path, plan: Plan) -> tuple[Redrawn, ...]:
     """Simulate one shard and write it."""
-    plant, begin = _worker["plant"], _worker["settled"][shard.mode]
-    if shard.run < 0:
+    plant, begin = _worker["plant"], _worker["settled"][partition.mode]
+    if partition.run < 0:
         cases = [(0, FIRST_COMMISSIONING + number) for number in range(plan.commissioning)]
     else:
-        cases = [(fault, shard.run) for fault in plan.faults]
-    drawn = [draw(plant, begin, plan, shard.mode, fault, run) for fault, run in cases]
+        cases = [(fault, partition.run) for fault in plan.faults]
+    drawn = [draw(plant, begin, plan, partition.mode, fault, run) for fault, run in cases]
     redrawn = tuple(trip for _, trips in drawn for trip in trips)
     values = {
-        "mode": shard.mode,
+        "mode": partition.mode,
         "cases": [list(case) for case in cases],
         "plan": plan.fixed,
         "redrawn": [dataclasses.asdict(trip) for trip in redrawn],
     }
     signals = np.stack([signal for signal, _ in drawn])
-    container.write_bytes(shard.path(folder), container.to_bytes(KIND, values, {"signals": signals}))
+    container.write_bytes(partition.path(folder), container.to_bytes(KIND, values, {"signals": signals}))
     return redrawn

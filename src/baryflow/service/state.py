@@ -1,0 +1,196 @@
+"""What the routes of a service share: its targets, those who listen, and what is counted."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from baryflow.runtime import Checkpoint, Session, SessionConfig
+from baryflow.service.errors import RequestError, to_json
+from baryflow.service.limits import Limits
+from baryflow.service.metrics import Metrics, family, memory
+from baryflow.service.parsing import Inbox, Parser
+from baryflow.service.sse import Hub
+from baryflow.service.summaries import detail
+from baryflow.service.targets import Targets
+
+#: Seconds over which rows per second are averaged.
+_WINDOW = 10.0
+#: Pictures that are kept for those who ask for the same one.
+_PICTURES = 16
+
+
+class ServiceState:
+    """Where requests are dealt with.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    checkpoint : Checkpoint or None
+    limits : Limits
+
+    Attributes
+    ----------
+    targets : Targets
+    hub : Hub
+    metrics : Metrics
+    inbox : Inbox
+    parser : Parser
+    """
+
+    def __init__(self, config: SessionConfig, checkpoint: Checkpoint | None, limits: Limits) -> None:
+        self.limits, self.metrics, self.hub = limits, Metrics(), Hub(limits.listeners)
+        self.targets = Targets(config, checkpoint, limits, self._heard)
+        config = self.targets.machines.config  # that of the folder, perhaps
+        names = getattr(config.base, "feature_names_in_", None)
+        columns = None if names is None else [str(name) for name in names]
+        n_columns = config.model.n_features_in_ if columns is None else len(columns)
+        self.inbox, self.parser = Inbox(limits), Parser(int(n_columns), columns, limits.rows)
+        self._speeds: dict[str, tuple[float, float]] = {}
+        self._pictures: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
+
+    def _heard(self, name: str, answer: dict[str, Any] | None) -> None:
+        """Count what came of rows, and pass it on."""
+        if answer is None:
+            self._speeds.pop(name, None)
+            self._pictures.pop(name, None)
+        else:
+            self.metrics.rows += answer["rows"]
+            self.metrics.quarantined += answer["quarantined"]
+            self.metrics.batches += 1
+            self.metrics.drifts += sum(event["event"] == "drift" for event in answer["events"])
+            self._speeds[name] = (self._speed(name) + answer["rows"] / _WINDOW, time.monotonic())
+        self.hub.publish(name, answer)
+
+    def _speed(self, name: str) -> float:
+        speed, at = self._speeds.get(name, (0.0, 0.0))
+        return speed * math.exp((at - time.monotonic()) / _WINDOW)
+
+    # -- what is said ----------------------------------------------------------------------------
+
+    def line(self, name: str) -> dict[str, Any] | None:
+        """Return what a list says of a target; None if there is none of this name.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        dict or None
+        """
+        summary = self.targets.machines.summaries.get(name)
+        if summary is None:
+            return None
+        here = self.targets.machines.has_in_memory(name)
+        return {
+            "name": name,
+            **summary,
+            "state": "in memory" if here else "on disk",
+            "rows_per_second": round(self._speed(name), 3),
+        }
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the list of targets, by name.
+
+        Returns
+        -------
+        list of dict
+        """
+        found = map(self.line, sorted(self.targets.machines.summaries.copy()))
+        return [line for line in found if line is not None]
+
+    async def describe(self, name: str, report: bool = False) -> dict[str, Any] | None:
+        """Return all that is said of a target; None if it is gone.
+
+        Parameters
+        ----------
+        name : str
+        report : bool
+            Whether to say it in words, too.
+
+        Returns
+        -------
+        dict or None
+        """
+
+        def call(session: Session) -> dict[str, Any]:
+            words = {"report": session.model.report()} if report else {}
+            return detail(session) | words
+
+        try:
+            more = await self.targets.look(name, call)
+        except RequestError:
+            return None
+        line = self.line(name)
+        return None if line is None else line | more
+
+    async def picture(self, name: str, draw: Callable[[Session], dict[str, Any]]) -> bytes:
+        """Return a picture as JSON; nobody draws the same one twice.
+
+        Parameters
+        ----------
+        name : str
+        draw : callable
+
+        Returns
+        -------
+        bytes
+        """
+        summary = self.targets.machines.summaries.get(name, {})
+        rows = summary.get("rows_seen", -1)
+        known = self._pictures.get(name)
+        if known is not None and known[0] == rows:
+            return known[1]
+        drawn = await self.targets.look(name, lambda session: to_json(draw(session)))
+        self._pictures[name] = (rows, drawn)
+        self._pictures.move_to_end(name)
+        while len(self._pictures) > _PICTURES:
+            self._pictures.popitem(last=False)
+        return drawn
+
+    # -- figures ---------------------------------------------------------------------------------
+
+    def figures(self) -> str:
+        """Return everything that is counted, as Prometheus reads it.
+
+        Returns
+        -------
+        str
+        """
+        targets, log = self.targets, self.targets.log
+        commits, batches = (log.commits, log.batches) if log else (0, 0)
+        summaries = targets.machines.summaries.copy()
+        lines = self.metrics.own()
+        for name, kind, words, value in (
+            ("baryflow_ready", "gauge", "Whether requests are taken.", int(targets.state == "ready")),
+            ("baryflow_targets", "gauge", "Targets.", len(summaries)),
+            ("baryflow_targets_in_memory", "gauge", "... in memory.", targets.machines.n_in_memory),
+            ("baryflow_requests_waiting", "gauge", "Requests with rows inside.", targets.n_inside),
+            ("baryflow_received_bytes", "gauge", "Bodies in memory.", self.inbox.held),
+            ("baryflow_listeners", "gauge", "Readers of live updates.", len(self.hub)),
+            ("baryflow_replayed_batches", "gauge", "Replayed at the start.", targets.n_replayed),
+            ("baryflow_snapshots_total", "counter", "Snapshots made.", targets.snapshots),
+            ("baryflow_log_commits_total", "counter", "Trips of the log to the disk.", commits),
+            ("baryflow_log_batches_total", "counter", "Batches that made them.", batches),
+            ("process_resident_memory_bytes", "gauge", "Memory.", memory()),
+        ):  # fmt: skip
+            lines += family(name, kind, words, value)
+        chosen = sorted(summaries)[: self.limits.target_metrics]
+        for name, kind, words, key in (
+            ("baryflow_target_rows_total", "counter", "Rows acknowledged.", "rows_seen"),
+            (
+                "baryflow_target_reliability",
+                "gauge",
+                "How far predictions can be trusted.",
+                "reliability",
+            ),
+            ("baryflow_target_drifts_total", "counter", "Drifts seen.", "drifts"),
+        ):
+            if chosen:
+                lines += family(name, kind, words)
+                lines += [f'{name}{{target="{one}"}} {summaries[one][key]}' for one in chosen]
+        return "\n".join([*lines, ""])

@@ -1,0 +1,282 @@
+"""Rows of files that hold columns: Parquet, a group of rows at a time, and NumPy's archives, whole."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from baryflow.exceptions import InvalidInputError
+from baryflow.streams.base import RAW_LENGTH
+from baryflow.streams.blocks import Block, Selection
+from baryflow.streams.decoding import stack
+from baryflow.streams.numbers import convert_values, first_duplicates, valid_text
+from baryflow.validation import LARGEST, Floats, Integers
+
+#: Rows of a Parquet file that are unpacked at a time.
+_UNPACKED = 8192
+#: Arrays of an archive that name the columns of its matrix.
+_NAMES = ("columns", "feature_names")
+
+
+def require_parquet() -> Any:
+    """Import what reads and writes Parquet, or say how to get it."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "Parquet files need the package pyarrow: pip install 'baryflow[parquet]'"
+        ) from error
+    return pa
+
+
+def damaged_parquet(path: Any, error: Exception) -> InvalidInputError:
+    """Return the error for a file that cannot be read as Parquet, with the first line of the reason."""
+    reason = (str(error).splitlines() or [""])[0].strip().rstrip(".")
+    return InvalidInputError(
+        f"{path} cannot be read as Parquet, it is damaged or incomplete: write it again, or leave it "
+        f"out ({reason[:100]})"
+    )
+
+
+class ColumnReader(ABC):
+    """Reads blocks of a file that holds columns of values."""
+
+    def __init__(self, name: str, columns: list[str], total: int, selection: Selection) -> None:
+        twice = first_duplicates(columns)
+        if twice:
+            raise InvalidInputError(
+                f"{name} has {', '.join(map(repr, twice))} more than once; rename the columns"
+            )
+        self._name = name
+        self.columns = columns
+        self.chosen = selection.choose(columns, name)
+        self._texts = list(selection.texts)
+        self._total = total
+        self._position = 0
+
+    @abstractmethod
+    def _take(self, start: int, stop: int) -> dict[str, Any]:
+        """Return the values of the columns that are read; `start` is where the last call stopped."""
+
+    @abstractmethod
+    def _skip(self, position: int) -> None:
+        """Go to a row."""
+
+    def block(self, n: int, timeout: float | None) -> Block | None:  # noqa: ARG002 - nobody waits
+        """Return the next `n` rows."""
+        start, stop = self._position, min(self._position + n, self._total)
+        if start >= stop:
+            return None
+        values = self._take(start, stop)
+        self._position = stop
+        cursor = {"position": stop, "rows": self._total}
+        return as_block(values, self.chosen, self._texts, np.arange(start + 1, stop + 1), cursor)
+
+    def seek(self, cursor: dict[str, Any]) -> None:
+        """Go on after the block that `cursor` is from."""
+        if cursor["rows"] != self._total:
+            raise InvalidInputError(
+                f"{self._name} is not the file that was read before: it has {self._total} rows, that "
+                f"one had {cursor['rows']}; start anew, or name the file that was read"
+            )
+        self._position = int(cursor["position"])
+        self._skip(self._position)
+
+    def close(self) -> None:  # noqa: B027 - not every file stays open
+        """Let go of the input."""
+
+
+def as_block(
+    values: dict[str, Any],
+    chosen: Sequence[str],
+    texts: Sequence[str],
+    positions: Integers,
+    cursor: dict[str, Any],
+) -> Block:
+    """Return columns of values as a block.
+
+    Parameters
+    ----------
+    values : dict of str → sequence
+        What each column holds, a value for each row.
+    chosen, texts : sequence of str
+        Columns of numbers, and those that are kept as they are written.
+    positions : array of shape (n,)
+    cursor : dict
+
+    Returns
+    -------
+    Block
+    """
+    converted = [_convert(values[column]) for column in chosen]
+
+    def beginning(row: int) -> str:
+        cells = (str(values[column][row]) for column in (*texts, *chosen))
+        return valid_text(",".join(cells))[:RAW_LENGTH]
+
+    return Block(
+        numbers=stack([numbers for numbers, _ in converted], len(positions)),
+        strange=[strange for _, strange in converted],
+        texts=[[as_text(value) for value in values[column]] for column in texts],
+        positions=positions,
+        rejected=[],
+        beginning=beginning,
+        cursor=cursor,
+    )
+
+
+def _convert(values: Any) -> tuple[Floats, dict[int, str]]:
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
+        numbers = values.astype(np.float64)
+        huge = np.flatnonzero(np.abs(numbers) > LARGEST).tolist()
+        strange = {row: f"{numbers[row]:g}" for row in huge}
+        numbers[huge] = math.nan
+        return numbers, strange
+    return convert_values(values.tolist() if isinstance(values, np.ndarray) else values)
+
+
+def as_text(value: Any) -> str:
+    """Return a value as it is written; "" if there is none.
+
+    Parameters
+    ----------
+    value : object
+
+    Returns
+    -------
+    str
+    """
+    missing = value is None or (isinstance(value, float) and math.isnan(value))
+    return "" if missing else valid_text(str(value).strip())
+
+
+class ParquetReader(ColumnReader):
+    """Reads a Parquet file, in memory for some thousand rows."""
+
+    def __init__(self, path: Path, selection: Selection) -> None:
+        pyarrow = require_parquet()
+        try:
+            self._file = pyarrow.parquet.ParquetFile(path)
+        except (FileNotFoundError, PermissionError):
+            raise
+        except (pyarrow.ArrowException, OSError) as error:
+            raise damaged_parquet(path, error) from error
+        self._arrow = pyarrow
+        self._left: Any = None  # unpacked, not yet taken
+        try:
+            names = list(self._file.schema_arrow.names)
+            super().__init__(str(path), names, self._file.metadata.num_rows, selection)
+        except InvalidInputError:
+            self._file.close()
+            raise
+        self._unpacked = self._unpack(0)
+
+    def _unpack(self, group: int) -> Iterator[Any]:
+        groups = list(range(group, self._file.num_row_groups))
+        columns = list(dict.fromkeys([*self.chosen, *self._texts]))
+        batches = self._file.iter_batches(_UNPACKED, row_groups=groups, columns=columns)
+        return (self._arrow.Table.from_batches([batch]) for batch in batches)
+
+    def _take(self, start: int, stop: int) -> dict[str, Any]:
+        parts, missing = [], stop - start
+        while missing > 0:
+            if self._left is None or not self._left.num_rows:
+                try:
+                    self._left = next(self._unpacked)
+                except (self._arrow.ArrowException, OSError) as error:
+                    raise damaged_parquet(self._name, error) from error
+            part = self._left.slice(0, missing)
+            self._left = self._left.slice(part.num_rows)
+            missing -= part.num_rows
+            parts.append(part)
+        table = self._arrow.concat_tables(parts)
+        return {name: arrow_values(table[name]) for name in table.column_names}
+
+    def _skip(self, position: int) -> None:
+        group = 0
+        while group < self._file.num_row_groups:
+            count = self._file.metadata.row_group(group).num_rows
+            if position < count:
+                break
+            position -= count
+            group += 1
+        self._left, self._unpacked = None, self._unpack(group)
+        if position:
+            self._take(0, position)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def arrow_values(column: Any) -> Any:
+    """Return what a column of Parquet holds: an array of numbers, or a list of whatever it is.
+
+    Parameters
+    ----------
+    column : pyarrow.Array or pyarrow.ChunkedArray
+
+    Returns
+    -------
+    array or list
+    """
+    arrow = require_parquet()
+    kind = column.type
+    if arrow.types.is_decimal(kind):
+        column, kind = column.cast(arrow.float64()), arrow.float64()
+    if arrow.types.is_floating(kind) or (arrow.types.is_integer(kind) and not column.null_count):
+        # Arrays, other than those in chunks, refuse to be copied unless they are told to.
+        whole = isinstance(column, arrow.ChunkedArray)
+        return column.to_numpy() if whole else column.to_numpy(zero_copy_only=False)
+    return column.to_pylist()
+
+
+class NpzReader(ColumnReader):
+    """Reads an archive of NumPy.
+
+    Each array of one dimension is a column under its name; a matrix is as many as it has columns, named
+    by an array ``columns`` or ``feature_names``, or by its own name and a number from 0. All have the
+    same number of rows.
+    """
+
+    def __init__(self, path: Path, selection: Selection) -> None:
+        self._arrays = _load_columns(path)
+        counts = {len(array) for array in self._arrays.values()}
+        if len(counts) != 1:
+            raise InvalidInputError(
+                f"expected arrays with equally many rows in {path}, got {sorted(counts)}"
+            )
+        super().__init__(str(path), list(self._arrays), counts.pop(), selection)
+
+    def _take(self, start: int, stop: int) -> dict[str, Any]:
+        return {name: self._arrays[name][start:stop] for name in (*self.chosen, *self._texts)}
+
+    def _skip(self, position: int) -> None:
+        """Stand where it is: every row is at hand."""
+
+
+def _load_columns(path: Path) -> dict[str, Any]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        raise InvalidInputError(
+            f"{path} cannot be read as an archive of plain arrays (numpy.savez): {error}"
+        ) from error
+    names = next(([str(name) for name in arrays.pop(key)] for key in _NAMES if key in arrays), None)
+    columns: dict[str, Any] = {}
+    for own, array in arrays.items():
+        if array.ndim == 1:
+            columns[own] = array
+        elif array.ndim == 2:
+            fits = names is not None and len(names) == array.shape[1]
+            called = names if fits and names else [f"{own}{j}" for j in range(array.shape[1])]
+            columns.update(zip(called, array.T, strict=True))
+    return columns

@@ -1,0 +1,207 @@
+"""A small OPC UA server of our own: variables that others can read, subscribe to, and look up."""
+
+from __future__ import annotations
+
+import hmac
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from baryflow.exceptions import InvalidInputError, UnreachableError
+from baryflow.streams.opcua.connection import PORT, endpoint, is_loopback
+from baryflow.streams.opcua.loop import Loop
+from baryflow.streams.opcua.packages import asyncua, quieten, ua
+from baryflow.streams.opcua.values import to_datetime
+from baryflow.streams.urls import Address, Credentials
+
+_NAMESPACE = "urn:baryflow"
+#: Values of each variable that are kept for those who ask later.
+_KEPT = 100_000
+
+
+class _OneUser:
+    """Lets in one user, by password."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._name = credentials.username or ""
+        self._password = credentials.password or ""
+
+    def get_user(
+        self, _server: Any, username: Any = None, password: Any = None, certificate: Any = None
+    ) -> Any:
+        del certificate
+        from asyncua.crypto.permission_rules import User, UserRole
+
+        told = password.decode("utf-8", "replace") if isinstance(password, bytes) else str(password)
+        known = hmac.compare_digest(str(username).encode(), self._name.encode())
+        if known & hmac.compare_digest(told.encode(), self._password.encode()):
+            return User(role=UserRole.User)
+        return None
+
+
+class Host:
+    """A server with variables.
+
+    Parameters
+    ----------
+    address : Address
+        Where it listens.
+    credentials : Credentials
+        Who is let in. Without a user everybody is, and then it listens to this machine only. Beyond it,
+        a certificate and its key are needed too, and all that is said is encrypted.
+    keep : bool, default=False
+        Whether to keep a history.
+
+    Raises
+    ------
+    InvalidInputError
+        If it would listen to others without knowing them.
+    UnreachableError
+        If the port is taken.
+    """
+
+    def __init__(self, address: Address, credentials: Credentials, keep: bool = False) -> None:
+        encrypted = bool(credentials.cert_file and credentials.key_file)
+        if not is_loopback(address.host) and not (credentials.password and encrypted):
+            raise InvalidInputError(
+                f"others could reach {address}: a server there needs a username, a password, a "
+                "cert_file and a key_file; or let it listen to 127.0.0.1 only"
+            )
+        quieten()
+        self.address, self._credentials, self._encrypted = address, credentials, encrypted
+        self._nodes: dict[str, Any] = {}
+        self._history: Any = None
+        self._loop = Loop("baryflow-opcua-host")
+        try:
+            _check_port(address)
+            self._loop.call(self._start(keep))
+        except BaseException:
+            self._loop.close()
+            raise
+
+    async def _start(self, keep: bool) -> None:
+        from asyncua.server.history import HistoryDict
+
+        known = self._credentials.username is not None
+        self._server = asyncua.Server(user_manager=_OneUser(self._credentials) if known else None)
+        await self._server.init()
+        self._server.set_endpoint(endpoint(self.address))
+        self._server.set_server_name("baryflow")
+        self._server.allow_remote_admin(False)
+        policies = [ua.SecurityPolicyType.NoSecurity]
+        if self._encrypted:
+            policies = [ua.SecurityPolicyType.Basic256Sha256_SignAndEncrypt]
+            await self._server.load_certificate(self._credentials.cert_file)
+            await self._server.load_private_key(self._credentials.key_file)
+        self._server.set_security_policy(policies)
+        token = ua.UserNameIdentityToken if known else ua.AnonymousIdentityToken
+        self._server.set_identity_tokens([token])
+        if keep:
+            self._history = HistoryDict()
+            self._server.iserver.history_manager.set_storage(self._history)
+        self._space = await self._server.register_namespace(_NAMESPACE)
+        await self._server.start()
+
+    @property
+    def url(self) -> str:
+        """Where it is found."""
+        return endpoint(self.address)
+
+    def add(self, folder: str, names: dict[str, Any]) -> None:
+        """Add variables.
+
+        Parameters
+        ----------
+        folder : str
+            Names of the folders they are in, with slashes between them; made if they are not there.
+        names : dict of str → object
+            Their names, and a value of each one's type. Variable ``label`` in folder ``pump7`` has the
+            id ``ns=2;s=pump7.label``; one in no folder, ``ns=2;s=label``.
+        """
+        self._loop.call(self._add(folder, names))
+
+    async def _add(self, folder: str, names: dict[str, Any]) -> None:
+        where, path = self._server.nodes.objects, ""
+        for part in filter(None, folder.split("/")):
+            path = f"{path}.{part}" if path else part
+            if path not in self._nodes:
+                id_ = ua.NodeId(path, self._space)
+                self._nodes[path] = await where.add_folder(id_, f"{self._space}:{part}")
+            where = self._nodes[path]
+        for name, example in names.items():
+            full = f"{path}.{name}" if path else name
+            if full in self._nodes:
+                continue
+            node = await where.add_variable(
+                ua.NodeId(full, self._space), f"{self._space}:{name}", to_variant(example)
+            )
+            self._nodes[full] = node
+            waiting = ua.StatusCode(ua.StatusCodes.BadWaitingForInitialData)
+            await self._put(full, ua.DataValue(StatusCode=waiting))
+            if self._history is not None:
+                for level in (ua.AttributeIds.AccessLevel, ua.AttributeIds.UserAccessLevel):
+                    await node.set_attr_bit(level, ua.AccessLevel.HistoryRead)
+                await self._history.new_historized_node(node.nodeid, None, _KEPT)
+
+    def write(self, values: Sequence[tuple[str, Any]], time: float) -> None:
+        """Write variables.
+
+        Parameters
+        ----------
+        values : sequence of (str, object)
+            Names with their folders, ``pump7.label``, and values; None says that there is none.
+        time : float
+            Of all of them, in seconds since the epoch.
+        """
+        self._loop.call(self._write(values, time))
+
+    async def _write(self, values: Sequence[tuple[str, Any]], time: float) -> None:
+        moment = to_datetime(time)
+        for name, value in values:
+            found = ua.DataValue(to_variant(value), SourceTimestamp=moment)
+            if value is None:
+                status = ua.StatusCode(ua.StatusCodes.BadNoData)
+                found = ua.DataValue(StatusCode=status, SourceTimestamp=moment)
+            if self._history is not None:
+                await self._history.save_node_value(self._nodes[name].nodeid, found)
+            await self._put(name, found)
+
+    async def _put(self, name: str, value: Any) -> None:
+        space = self._server.iserver.aspace
+        await space.write_attribute_value(self._nodes[name].nodeid, ua.AttributeIds.Value, value)
+
+    def close(self) -> None:
+        """Stop listening."""
+        with suppress(Exception):
+            self._loop.call(self._server.stop(), 10.0)
+        self._loop.close()
+
+
+def to_variant(value: Any) -> Any:
+    """Return a value as OPC UA has it: text, a truth value, a whole number or a number."""
+    kind = ua.VariantType.String
+    if isinstance(value, bool):
+        kind = ua.VariantType.Boolean
+    elif isinstance(value, int):
+        kind = ua.VariantType.Int64
+    elif isinstance(value, float):
+        kind = ua.VariantType.Double
+    elif hasattr(value, "isoformat"):
+        kind = ua.VariantType.DateTime
+    else:
+        value = "" if value is None else str(value)
+    return ua.Variant(value, kind)
+
+
+def _check_port(address: Address) -> None:
+    """Find out whether we can listen, before a server is made."""
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(
+            address.host, address.port or PORT, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(where)
+    except OSError as error:
+        raise UnreachableError(f"cannot listen at {address}: {error.strerror}") from None
