@@ -288,7 +288,9 @@ def share(folder, kills, stall=0.0, session=6, seed=0):
         "sent": len(sent),
         "missing": len(sent - counted),
         "twice": sum(counted.values()) - len(counted),
-        "in_the_wrong_partition": sum(f"rows-{row[1].partition(chr(58))[0]}" != where for where, row in read),
+        "in_the_wrong_partition": sum(
+            f"rows-{row[1].partition(':')[0]}" != partition for partition, row in read
+        ),
         "miscounted": sum(
             [row[0] for one in log for row in one.get("rows", [])]
             != list(range(1, 1 + sum(len(one.get("rows", [])) for one in log)))

@@ -9,7 +9,7 @@ from tests.streams import kafka_trials as trials
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "plantfloor" / "results" / "kafka.json"
 NONE = ("missing", "invented", "both", "sent_again_but_different", "quarantined_twice")
-NONE_IN_A_GROUP = ("missing", "twice", "in_the_wrong_shard", "miscounted", "keys_with_two_at_once")
+NONE_IN_A_GROUP = ("missing", "twice", "in_the_wrong_partition", "miscounted", "keys_with_two_at_once")
 
 
 def check_run(found):

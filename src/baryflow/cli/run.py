@@ -159,7 +159,8 @@ def run(
         plan = Plan(
             SessionConfig(fitted, batch, drift), rows, (output, events, quarantine), known, checkpoint,
             batch if key is None else max(batch, _READ_BY_KEY),
-            _WAIT if wait is None and live else wait, in_memory, ConsoleReporter(line), stop, key is not None,
+            _WAIT if wait is None and live else wait, in_memory, ConsoleReporter(line), stop,
+            key is not None,
             {"batch": batch, "drift": drift, "time": time, "key": key, "every": every,
              "max-age": max_age},
         )  # fmt: skip
