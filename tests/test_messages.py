@@ -1,5 +1,6 @@
 """What the command line says about data, options and packages that are not right."""
 
+import importlib
 import re
 import socket
 import sys
@@ -267,7 +268,7 @@ def test_ports_that_do_not_exist_are_refused(model, port):
 
 def test_a_port_that_is_taken_is_an_error(model, monkeypatch):
     pytest.importorskip("starlette")
-    from baryflow.cli import demo as showing
+    showing = importlib.import_module("baryflow.cli.demo")
     from baryflow.datasets import load_tep
     from baryflow.live.replay import Replay
 
@@ -386,7 +387,7 @@ class Warns(OnlineDaDiL):
 
 
 def test_evaluate_tells_of_each_domain_and_warns_in_sentences(sources, monkeypatch):
-    from baryflow.cli import fit as labelled
+    labelled = importlib.import_module("baryflow.cli.fit")
 
     monkeypatch.setattr(labelled, "OnlineDaDiL", Warns)
     result = call("evaluate", *sources, *HOW)

@@ -68,7 +68,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_, sources_ : array and list
-    _session : TargetSession
+    _tracker : Tracker
         Follows the target, with what the sources taught.
     _kept : SourceRows or None
         The sources themselves.
@@ -135,13 +135,13 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     @property
     def atoms_(self) -> list[Mixture]:
         """The atoms as labelled mixtures, in the coordinates of the view."""
-        check_is_fitted(self, "_session")
+        check_is_fitted(self, "_tracker")
         return atoms_as_mixtures(self._dictionary)
 
     @property
     def source_mixtures_(self) -> dict[Any, Mixture]:
         """The labelled mixture of every source by its name, in the coordinates of the view."""
-        check_is_fitted(self, "_session")
+        check_is_fitted(self, "_tracker")
         model = self._tracker.knowledge.model
         return {
             name: _as_mixture(domain, model)
@@ -276,7 +276,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     @property
     def n_samples_seen_(self) -> int:
         """Target rows seen."""
-        check_is_fitted(self, "_session")
+        check_is_fitted(self, "_tracker")
         return self._tracker.n_rows
 
     def compare_columns(self) -> ColumnComparison:
@@ -368,7 +368,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         As the target shows it, or before its first row the sources on the whole; NaN for a class that
         no source has.
         """
-        check_is_fitted(self, "_session")
+        check_is_fitted(self, "_tracker")
         adaptation = self._tracker.adaptation
         shown = self.atoms_ if adaptation is None else [adaptation.believed.view.reconstruction]
         found = [_class_means(self.in_columns(mixture)) for mixture in shown]

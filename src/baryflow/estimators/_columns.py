@@ -60,7 +60,7 @@ def compare(tracker: Tracker, names: Any) -> ColumnComparison:
 
     Parameters
     ----------
-    session : TargetSession
+    tracker : Tracker
     names : array of shape (n_features,), optional
         Without it columns are numbered from 0.
     """

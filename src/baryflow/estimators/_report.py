@@ -22,13 +22,13 @@ _ABSENT = 0.0005
 
 
 def describe(tracker: Tracker, classes: Any, sources: list[Any], faults: Mapping[Any, str]) -> str:
-    """Return the report of a session, a line for each fact.
+    """Return the report of a target, a line for each fact.
 
     To add a line, add a function that returns lines to the list below.
 
     Parameters
     ----------
-    session : TargetSession
+    tracker : Tracker
     classes, sources : array and list
         Their names.
     faults : mapping of column → str

@@ -101,12 +101,12 @@ class Tracker:
         self.update()
 
     def rebind(self, fresh: Tracker, sources: list[int], classes: list[int]) -> Tracker:
-        """Let a session with other sources follow the target of this one; return it.
+        """Let a tracker with other sources follow the target of this one; return it.
 
         Parameters
         ----------
         sources, classes : lists of int
-            The number of each in this session, -1 if it is new.
+            The number of each in this tracker, -1 if it is new.
         """
         if self.target.mass > 0.0:
             fresh.target = self.target.rebind(fresh.knowledge, fresh.settings)
@@ -117,7 +117,7 @@ class Tracker:
         return fresh
 
     def forget(self, keep: float) -> Tracker:
-        """Return a session in which the rows seen count `keep` times as much, or with 0 not at all."""
+        """Return a tracker in which the rows seen count `keep` times as much, or with 0 not at all."""
         if keep == 0.0:
             fresh = Tracker(self.knowledge, self.settings, self.config)
             fresh.target.rows.n_rows = self.n_rows

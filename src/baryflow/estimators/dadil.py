@@ -268,7 +268,7 @@ class DaDiL(Adapter):
     @property
     def loss_curve_(self) -> Floats:
         """Loss of every domain before each step, the target last."""
-        check_is_fitted(self, "_session")
+        check_is_fitted(self, "_tracker")
         adaptation = self._tracker.adaptation
         return np.zeros((0, 0)) if adaptation is None else adaptation.believed.view.losses
 

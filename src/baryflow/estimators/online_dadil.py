@@ -314,7 +314,7 @@ class OnlineDaDiL(Adapter):
         InvalidInputError
             If rows or weights do not fit, or a parameter was changed that cannot be.
         """
-        if y is not None and not hasattr(self, "_session"):
+        if y is not None and not hasattr(self, "_tracker"):
             if sample_weight is not None:
                 raise InvalidInputError("sample_weight is for target rows: sources take none")
             return self.fit(X, y)
@@ -356,7 +356,7 @@ class OnlineDaDiL(Adapter):
         rows = self._rows(X)
         weights = as_weights(sample_weight, "sample_weight", length=len(rows))
         with self._unless_it_fails():
-            tracker = self._next_session()
+            tracker = self._next_tracker()
             tracker.absorb(rows, weights)
             self._tracker = tracker
             before, self.columns_ = self.columns_, self._find_faults()
@@ -389,8 +389,8 @@ class OnlineDaDiL(Adapter):
             self._follow(self._tracker.forget(keep))
         return self
 
-    def _next_session(self) -> Tracker:
-        """Return a copy of the session with the current parameters, as far as these may change."""
+    def _next_tracker(self) -> Tracker:
+        """Return a copy of the tracker with the current parameters, as far as these may change."""
         require_unchanged(self, self._learned_with)
         tracker = self._tracker.copy()
         now, before = self.get_params(deep=False), vars(self).get("_following_with", {})
@@ -402,7 +402,7 @@ class OnlineDaDiL(Adapter):
     @property
     def loss_curve_(self) -> Floats:
         """Loss of the target before and after the steps of each update."""
-        check_is_fitted(self, "_session")
+        check_is_fitted(self, "_tracker")
         return np.array(list(self._tracker.losses)).reshape(-1, 2)
 
     # -- looking ---------------------------------------------------------------------------------
@@ -544,7 +544,7 @@ class OnlineDaDiL(Adapter):
 
     @property
     def tracker(self) -> Tracker:
-        """The session that follows the target, for programs that summarise rows elsewhere."""
+        """The tracker that follows the target, for programs that summarise rows elsewhere."""
         check_is_fitted(self)
         return self._tracker
 
