@@ -226,7 +226,7 @@ def test_errors_of_the_library_speak_of_options():
 
 
 def test_shares_that_do_not_sum_up_are_refused_by_the_name_of_the_option(sources, tmp_path):
-    shares = ["--usual", "normal=0.9", "--usual", "worn=0.9"]
+    shares = ["--class-prior", "normal=0.9", "--class-prior", "worn=0.9"]
     result = call("fit", *sources, *HOW, *shares, "-o", tmp_path / "m.bary", code=1)
     assert "--usual must sum to" in result.stderr
     assert "class_prior" not in result.stderr
@@ -306,7 +306,7 @@ def test_a_damaged_parquet_file_is_one_sentence(model, tmp_path, damage):
 
 #: What imports packages that are not always there.
 IMPORTERS = ("client", "mqtt", "kafka", "opcua", "service", "live", "distributed")
-TAGS = ["--tags", "TAGS", "--every", "1s"]
+TAGS = ["--tags", "TAGS", "--sample-interval", "1s"]
 CLUSTER = ["--dask", "local", "-o", "OUT.bary"]
 
 

@@ -153,8 +153,8 @@ def test_evaluate_answers_whether_it_helps(tmp_path):
         (["fit", *LABELLED, "--label", "state", "--domain-from-file"], "state"),
         (["fit", *LABELLED, "--label", "condition"], "--domain COLUMN, or --domain-from-file"),
         (["fit", *LABELLED, *HOW, "--domain", "shift"], "--domain COLUMN, or --domain-from-file"),
-        (["fit", *LABELLED, *HOW, "--usual", "normal"], "CLASS=SHARE"),
-        (["fit", *LABELLED, *HOW, "--usual", "well=0.5"], "not a class; classes are: bearing wear"),
+        (["fit", *LABELLED, *HOW, "--class-prior", "normal"], "CLASS=SHARE"),
+        (["fit", *LABELLED, *HOW, "--class-prior", "well=0.5"], "not a class; classes are: bearing wear"),
         (["fit", *LABELLED, *HOW, "--ignore", "speeed"], "speeed"),
     ],
 )

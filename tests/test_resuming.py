@@ -78,8 +78,8 @@ def test_links_to_models_checkpoints_and_other_outputs_are_refused(files):
 @pytest.mark.parametrize(
     ("first", "then", "words"),
     [
-        (["--batch", 16], ["--batch", 8], "with --batch 8: {} was made with --batch 16;"),
-        ([], ["--drift", "off"], "with --drift off: {} was made with --drift tell;"),
+        (["--batch-size", 16], ["--batch-size", 8], "with --batch-size 8: {} was made with --batch-size 16;"),
+        ([], ["--drift", "off"], "with --drift off: {} was made with --drift report;"),
         ([], ["--time", "when"], "with --time when: {} was made without --time;"),
         (["--key", "machine"], [], "without --key: {} was made with --key machine;"),
     ],
@@ -93,7 +93,7 @@ def test_resuming_with_other_options_is_refused(files, first, then, words):
     found = call(*run, *then)
     assert found.exit_code == 1
     assert f"cannot resume {words.format(kept)}" in found.stderr
-    assert call(*run, *first, "--wait", "1s", "--in-memory", 3).exit_code == 0  # they shape no result
+    assert call(*run, *first, "--max-latency", "1s", "--in-memory", 3).exit_code == 0  # they shape no result
     assert (files / "out.ndjson").read_bytes() == before
 
 
@@ -106,7 +106,7 @@ def test_a_service_refuses_a_folder_that_was_made_with_other_options(model, tmp_
 
     start(batch_size=8)
     start(batch_size=8)
-    with pytest.raises(InvalidInputError, match="cannot resume with --batch 16"):
+    with pytest.raises(InvalidInputError, match="cannot resume with --batch-size 16"):
         start(batch_size=16)
     with pytest.raises(InvalidInputError, match="cannot resume with --drift off"):
         start(batch_size=8, drift="off")

@@ -47,7 +47,7 @@ def follow(folder, name):
                for option in (pair[0], out / pair[1])]  # fmt: skip
     arguments = [folder / "pumps.bary", folder / "rows.csv", "--time", "time", *outputs]
     return subprocess.Popen(
-        command("run", *arguments, "--checkpoint", out / "checkpoint", "--batch", 8),
+        command("run", *arguments, "--checkpoint", out / "checkpoint", "--batch-size", 8),
         env=ENVIRONMENT,
         stderr=subprocess.DEVNULL,
     )

@@ -88,7 +88,7 @@ def by_opc_ua(folder, fault, hours, n):
     publishing = ["tep", "publish", "--opc-ua", url, *how(fault, hours)]
     where = f"{url}?node=ns=2;s=Plant&clock=ns=2;s=Clock&since={START}"
     os.environ.pop("BARYFLOW_USERNAME", None)
-    return follow(folder, "opcua", n, publishing, [*run(folder, where), "--every", "3min"], 0)
+    return follow(folder, "opcua", n, publishing, [*run(folder, where), "--sample-interval", "3min"], 0)
 
 
 def by_mqtt(folder, fault, hours, n):

@@ -32,7 +32,7 @@ def main(quick):
         model, rows = prepare(folder, 3, 8)
         log = Path(folder) / "log"
         serve = stack.enter_context(
-            Serve(model, "--state", Path(folder) / "state", log=log, descriptors=descriptors)
+            Serve(model, "--checkpoint", Path(folder) / "state", log=log, descriptors=descriptors)
         )
 
         def note(after):

@@ -45,7 +45,7 @@ def main(quick):
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         model, rows = prepare(folder, 3, 8)
         state = Path(folder) / "state"
-        options = ("--state", state, "--in-memory", 20, "--batch", 8, "--snapshot-every", 12)
+        options = ("--checkpoint", state, "--in-memory", 20, "--batch-size", 8, "--snapshot-every", 12)
         serve = stack.enter_context(Serve(model, *options))
         names = [f"machine-{n:02d}" for n in range(n_targets)]
         senders = [Sender(serve.url, names[n::8], rows, n) for n in range(8)]

@@ -72,7 +72,7 @@ def make_bodies(rows, n_requests):
 
 def model_alone(path, rows, n_batches):
     """Return rows per second of the models themselves, one after the other, without a service."""
-    config = SessionConfig(load(path), N_ROWS, "tell")
+    config = SessionConfig(load(path), N_ROWS, "report")
     machines = [config.begin() for _ in range(N_TARGETS)]
     began = time.perf_counter()
     with threadpool_limits(limits=1):
@@ -91,7 +91,7 @@ def compare(n_requests, n_classes):
             measure(echo.url, [some[:5] for some in bodies])  # warm up
             found = {"echo": measure(echo.url, bodies)}
         found["model alone"] = model_alone(model, rows, 2 * n_requests)
-        with Serve(model, "--state", Path(folder) / "state") as serve:
+        with Serve(model, "--checkpoint", Path(folder) / "state") as serve:
             found["service"] = measure(serve.url, bodies)
             metrics = serve.metrics()
             serve.end()

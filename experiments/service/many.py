@@ -20,7 +20,7 @@ def main(quick):
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         model, rows = prepare(folder, 3, 8)
         state = Path(folder) / "state"
-        serve = stack.enter_context(Serve(model, "--state", state, "--in-memory", IN_MEMORY))
+        serve = stack.enter_context(Serve(model, "--checkpoint", state, "--in-memory", IN_MEMORY))
         names = [f"machine-{n:04d}" for n in range(n_targets)]
 
         def note(after, rate):

@@ -38,12 +38,12 @@ def do(client, folder, source, **how):
 
 @pytest.mark.parametrize("layout", [fleets.by_folder, fleets.mixed])
 def test_each_target_is_followed_as_if_it_were_alone(client, tmp_path, layout):
-    summary = do(client, tmp_path, layout(tmp_path / "in"), drift="tell")
+    summary = do(client, tmp_path, layout(tmp_path / "in"), drift="report")
     assert summary.targets == len(fleets.MACHINES)
     assert summary.rows == summary.predicted == sum(fleets.ROWS)
     assert not summary.failed
     for number, key in enumerate(fleets.MACHINES):
-        expected, _ = fleets.alone(MODEL, fleets.rows_of(number), tmp_path, batch_size=16, drift="tell")
+        expected, _ = fleets.alone(MODEL, fleets.rows_of(number), tmp_path, batch_size=16, drift="report")
         assert fleets.read(tmp_path / "out", key) == expected
     assert max(record["rows_seen"] for record in expected) == 48  # it did learn
 
@@ -196,7 +196,7 @@ def test_a_file_that_has_changed_is_refused(client, tmp_path):
         ({"model": fleets.fit(1)}, "begun with another model"),
         ({"batch_size": 8}, "begun with batch_size=16, got 8"),
         ({"time": None}, "begun with time='when', got None"),
-        ({"drift": "tell"}, "begun with drift='off'"),
+        ({"drift": "report"}, "begun with drift='off'"),
         ({"events": "elsewhere"}, "begun with events=None, got '.*elsewhere'"),
     ],
 )

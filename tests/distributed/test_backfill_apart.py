@@ -44,7 +44,7 @@ def test_a_caller_that_is_stopped_or_killed_can_be_called_again(client, model, t
 
     def do(folder, progress=None):
         return follow(
-            load(model), source, key="machine", time="when", drift="tell", output=folder / "out",
+            load(model), source, key="machine", time="when", drift="report", output=folder / "out",
             state=folder / "state", events=folder / "events", client=client, progress=progress,
         )  # fmt: skip
 

@@ -214,7 +214,7 @@ def test_a_caller_that_is_killed_goes_on_when_it_is_called_again(client, source,
     [
         (("--window", "5"), "--window is not for --dask: workers do not make features"),
         (("--keep-rows",), "--keep-rows is not for --dask: rows stay where they are"),
-        (("--usual", "nothing=0.5"), "--usual names 'nothing', which is not a class"),
+        (("--class-prior", "nothing=0.5"), "--usual names 'nothing', which is not a class"),
         (("--domain", "plnt"), "there is no column 'plnt'"),
     ],
 )

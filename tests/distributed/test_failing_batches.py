@@ -21,7 +21,7 @@ def context(tmp_path):
         P.X, P.y, P.domain
     )
     source, state, output, events = (place(tmp_path / name) for name in "abcd")
-    plan = Plan(source.url, output.url, "key", None, [*"wxyz"], 16, "tell", 40, events.url)
+    plan = Plan(source.url, output.url, "key", None, [*"wxyz"], 16, "report", 40, events.url)
     state.keep(plan, "plan.bary")
     state.write("model.bary", model.to_bytes())
     return JobContext(source, state, output, str(tmp_path), events)

@@ -15,7 +15,7 @@ from baryflow.exceptions import InvalidInputError
 from tests.distributed import fleets
 
 MODEL = fleets.fit()
-HOW = {"batch_size": 16, "drift": "tell"}
+HOW = {"batch_size": 16, "drift": "report"}
 
 
 def do(client, folder, **how):

@@ -105,7 +105,7 @@ def arguments(folder, *more):
     outputs = ["-o", "out.ndjson", "--quarantine", "bad.ndjson", "--events", "events.ndjson"]
     outputs += ["--checkpoint", "kept"]
     places = [one if one.startswith("-") else str(folder / one) for one in outputs]
-    return ["run", str(folder / "model.bary"), str(folder / "rows.csv"), "--batch", "16", *places, *more]
+    return ["run", str(folder / "model.bary"), str(folder / "rows.csv"), "--batch-size", "16", *places, *more]
 
 
 def run(folder, *more):

@@ -49,7 +49,7 @@ def run(folder, source, *, config=None, stop=None, **how):
     sinks = {kind: Lines(folder / kind) for kind in ("predictions", "events")}
     kept = Checkpoint(folder / "checkpoint")
     runner = Runner(
-        config or SessionConfig(MODEL, 16, "tell"),
+        config or SessionConfig(MODEL, 16, "report"),
         source,
         Outputs(**sinks),
         checkpoint=kept,
@@ -71,7 +71,7 @@ def records(raw):
 
 @pytest.fixture(scope="module")
 def alone():
-    machine = SessionConfig(MODEL, 16, "tell").begin()
+    machine = SessionConfig(MODEL, 16, "report").begin()
     return machine.take(some_rows(P.X_target[:N])).records
 
 
@@ -140,7 +140,7 @@ def test_a_folder_goes_on_with_the_model_it_began_with(tmp_path):
     )
     said = []
     runner, *_ = run(
-        tmp_path, Rows(P.X_target[:N]), config=SessionConfig(other, 16, "tell"), listen=said.append
+        tmp_path, Rows(P.X_target[:N]), config=SessionConfig(other, 16, "report"), listen=said.append
     )
     assert any("began with" in event.words for event in said)
     assert runner.config.model.to_bytes() == MODEL.to_bytes()
@@ -149,7 +149,7 @@ def test_a_folder_goes_on_with_the_model_it_began_with(tmp_path):
 @given(st.lists(st.integers(1, 40), max_size=12))
 @settings(max_examples=15, deadline=None)
 def test_how_rows_are_delivered_changes_nothing(alone, sizes):
-    machine, found, at = SessionConfig(MODEL, 16, "tell").begin(), [], 0
+    machine, found, at = SessionConfig(MODEL, 16, "report").begin(), [], 0
     for size in [*sizes, N]:
         rows = some_rows(P.X_target[at : min(at + size, N)], at + 1)
         at += len(rows)

@@ -40,7 +40,7 @@ def start(folder, *arguments):
 
 def call(folder, rows, output, checkpoint):
     """Run the command in this process."""
-    arguments = [folder / "model.bary", rows, "-o", output, "--checkpoint", checkpoint, "--batch", 16]
+    arguments = [folder / "model.bary", rows, "-o", output, "--checkpoint", checkpoint, "--batch-size", 16]
     return CliRunner().invoke(main, ["run", *map(str, arguments)])
 
 
@@ -53,7 +53,7 @@ def test_a_growing_file_is_followed_through_rotation_until_told_to_stop(folder):
     header = ",".join(COLUMNS)
     rows.write_text("\n".join([header, *LINES[:40], ""]))
     process = start(
-        folder, rows, "--tail", "-o", out, "--batch", 16, "--wait", 0.3,
+        folder, rows, "--tail", "-o", out, "--batch-size", 16, "--max-latency", 0.3,
         "--checkpoint", folder / "checkpoint",
     )  # fmt: skip
     wait_until(lambda: count(out) == 40)  # what was predicted is there to be read

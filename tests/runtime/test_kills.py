@@ -44,7 +44,7 @@ def arguments(folder, name):
     return [
         "run", str(folder / "model.bary"), str(folder / "rows.csv"), "-o", str(out / FILES[0]),
         "--events", str(out / FILES[1]), "--quarantine", str(out / FILES[2]),
-        "--checkpoint", str(out / "checkpoint"), "--batch", "8",
+        "--checkpoint", str(out / "checkpoint"), "--batch-size", "8",
     ]  # fmt: skip
 
 

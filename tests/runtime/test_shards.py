@@ -57,7 +57,7 @@ def follow(folder, script, said=None):
         stack.callback(kept.close)
         sink = Lines(folder / f"out-{partition}")
         stack.callback(sink.close)
-        return Runner(SessionConfig(MODEL, 16, "tell"), topic, Outputs(sink), checkpoint=kept, every=2)
+        return Runner(SessionConfig(MODEL, 16, "report"), topic, Outputs(sink), checkpoint=kept, every=2)
 
     topic = Topic(script)
     listen = None if said is None else said.append

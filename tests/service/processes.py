@@ -25,7 +25,7 @@ class Process:
     def __init__(self, model, state, *options):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._arguments = [str(model), "--state", str(state), "--port", str(self.port), *options]
+        self._arguments = [str(model), "--checkpoint", str(state), "--port", str(self.port), *options]
         self.restart()
 
     def restart(self):

@@ -121,7 +121,7 @@ def test_killed_under_load_no_acknowledged_row_is_lost_and_none_counts_twice(
     model_file, serving, rows, tmp_path
 ):
     """Many kills are an experiment: experiments/service."""
-    options = ("--batch", "8", "--in-memory", "2", "--snapshot-every", "6")  # the batches of `serving`
+    options = ("--batch-size", "8", "--in-memory", "2", "--snapshot-every", "6")  # the batches of `serving`
     process = Process(model_file, tmp_path, *options)
     stop, sent = threading.Event(), {f"t{n}": 0 for n in range(4)}
 
@@ -166,7 +166,7 @@ def test_interrupted_it_says_that_everything_is_on_disk(model_file, tmp_path, mo
             return signal.SIGINT
 
     monkeypatch.setattr("baryflow.service.run", serve_and_interrupt)
-    found = CliRunner().invoke(main, ["serve", str(model_file), "--state", str(tmp_path)])
+    found = CliRunner().invoke(main, ["serve", str(model_file), "--checkpoint", str(tmp_path)])
     assert (found.exit_code, "everything is on disk" in found.stderr) == (130, True)
 
 

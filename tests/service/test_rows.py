@@ -18,7 +18,7 @@ def service(model):
 
 def session(model, rows):
     """What a machine says that is followed without a service."""
-    machine = SessionConfig(model, 8, "tell").begin()
+    machine = SessionConfig(model, 8, "report").begin()
     raw = Raw(rows, np.arange(1, len(rows) + 1), ["then"] * len(rows), [""] * len(rows))
     return machine.take(raw).records
 

@@ -215,7 +215,7 @@ def test_two_runs_under_one_name_do_not_fight_for_ever(broker, monkeypatch):
         ("mqtt://h/a?topic=b", {}, "no option 'topic'"),
         ("mqtt://h/a", {"columns": None}, "name the columns"),
         ("mqtt://h/a", {"key": "@node"}, "@topic"),
-        ("mqtt://h/a", {"tags": "tags.csv"}, "--every"),
+        ("mqtt://h/a", {"tags": "tags.csv"}, "--sample-interval"),
         ("mqtt://h/a", {"every": 1.0}, "a list of tags"),
         ("mqtt://h/a/+", {"every": 1.0, "time": "t"}, "leave out time"),
     ],

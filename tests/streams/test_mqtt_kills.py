@@ -36,7 +36,7 @@ def model(tmp_path_factory):
 
 
 def follow(folder, url):
-    return Follower(folder, url, ENVIRONMENT, "--time", "n", "--batch", "8")
+    return Follower(folder, url, ENVIRONMENT, "--time", "n", "--batch-size", "8")
 
 
 def subscribe(url):

@@ -400,7 +400,7 @@ def test_nobody_there(monkeypatch):
 @pytest.mark.parametrize(
     ("url", "options", "words"),
     [
-        ("opc.tcp://h/x?node=i=1", {"every": None}, "--every"),
+        ("opc.tcp://h/x?node=i=1", {"every": None}, "--sample-interval"),
         ("opc.tcp://h/x", {}, "either with a list of tags, or with"),
         ("opc.tcp://h/x?nodes=i=1", {}, "has no option 'nodes'"),
         ("opc.tcp://h/x?node=i=1", {"time": "t"}, "plant's time"),

@@ -41,7 +41,7 @@ def plant():
 
 def run(folder, url):
     """Start ``baryflow run`` on a server."""
-    return Follower(folder, url, {}, "--every", "1s", "--batch", "8")
+    return Follower(folder, url, {}, "--sample-interval", "1s", "--batch-size", "8")
 
 
 class Telling:

@@ -1,147 +1,146 @@
-"""The command line. Data go to standard output, words to standard error."""
+"""The command line: data on standard output, messages on standard error.
+
+A command is a click command in the module of its name (``add-source`` is ``add_source`` in
+``add_source.py``) and an entry in :data:`COMMANDS`. Its module is imported when it is used.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
-from click.core import ParameterSource
-from threadpoolctl import threadpool_limits
 
-from baryflow import demo as demonstration
-from baryflow.cli import demo as showing
-from baryflow.cli import fit as labelled
-from baryflow.cli import inspect_commands as looking
-from baryflow.cli import run as running
-from baryflow.cli import serve as serving
-from baryflow.cli import tep
-from baryflow.cli.console import Line, OutputFile, WholeNumber, echo, spoken
-from baryflow.datasets.tennessee_eastman import Features
-from baryflow.exceptions import InvalidInputError
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="baryflow")
-def main() -> None:
-    """Adapt a classifier from many labelled histories to one live, unlabelled stream."""
-
-
-for command in (
-    labelled.fit,
-    labelled.evaluate,
-    running.run,
-    serving.serve,
-    looking.report,
-    looking.plot,
-    looking.inspect,
-    tep.group,
-):
-    main.add_command(command)
+#: Commands and their summaries, in the order of ``--help``, which imports none of them.
+COMMANDS = {
+    "fit": "Learn labelled sources from files and write a model.",
+    "evaluate": "Test by leave-one-domain-out whether adapting helps on your files.",
+    "add-source": "Add one labelled source to a model.",
+    "run": "Follow a stream with a model: predict each row, then learn from it.",
+    "predict": "Label the rows of a file with a model, without learning from them.",
+    "forward": "Send the rows of a stream to a service.",
+    "backfill": "Follow many targets in a folder of Parquet files, on Dask.",
+    "serve": "Serve a model over HTTP: many targets, each with its own copy.",
+    "report": "Print what a model has learned and decided.",
+    "plot": "Draw how a model has followed its target.",
+    "inspect": "Describe the contents of a .bary file.",
+    "demo": "Adapt to an unseen mode of the Tennessee Eastman plant.",
+    "tep": "Build the Tennessee Eastman benchmark from the simulated plant.",
+}
+#: Read from the working directory if it exists.
+CONFIG = Path("baryflow.toml")
+_HELP = ("-h", "--help")
 
 
-def _drawable(context: click.Context, option: click.Parameter, path: Path) -> Path | None:
-    """Find out before the run whether its figure can be drawn; none is, if nobody asked for it."""
-    if context.params.get("live"):  # the page is the figure
-        return None
+class LazyGroup(click.Group):
+    """The group of :data:`COMMANDS`, which also takes their options from a TOML file."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names of the commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"{__name__}.{name}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the summaries without importing the commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, and take its defaults from the configuration file."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None and command is not None and not set(rest) & set(_HELP):
+            ctx.default_map = {name: _read_config(ctx.params.get("config"), name, command, ctx)}
+        return name, command, rest
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={
+        "help_option_names": list(_HELP),
+        "auto_envvar_prefix": "BARYFLOW",
+        "show_default": True,
+    },
+)
+@click.version_option(package_name="baryflow", allow_from_autoenv=False)
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help=f"TOML file with options of the commands.  [default: {CONFIG}, if it exists]",
+)
+def main(config: Path | None) -> None:
+    """Adapt a classifier from many labelled sources to one live, unlabelled target.
+
+    Every option can also come from the environment (BARYFLOW_RUN_BATCH_SIZE=64) or from a TOML file
+    (batch-size = 64 under [run]). The command line wins over the environment, and that over the file.
+    """
+
+
+def _read_config(
+    config: Path | None, name: str, command: click.Command, ctx: click.Context
+) -> dict[str, Any]:
+    """Return the defaults of one command from the configuration file, by click's parameter names."""
+    path = config or CONFIG
+    if not path.is_file():
+        return {}
+    import tomllib
+
     try:
-        demonstration.check_figure(path)
-    except InvalidInputError as error:
-        raise click.BadParameter(str(error)) from error
-    except ModuleNotFoundError as error:
-        if context.get_parameter_source(option.name or "") is not ParameterSource.DEFAULT:
-            raise click.BadParameter(str(error)) from error
-        echo(f"no figure will be drawn: {error}", err=True)
-        return None
-    return path
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{path} is not valid TOML: {error}", ctx) from error
+    for section, values in content.items():
+        if section not in COMMANDS or not isinstance(values, dict):
+            raise click.UsageError(
+                f"{path}: unknown key {section!r}: write options in sections of their commands, "
+                f"[{name}] for example",
+                ctx,
+            )
+    return _to_defaults(content.get(name, {}), command, f"{path}, [{name}]", ctx)
 
 
-@main.command()
-@click.option(
-    "--seed",
-    type=WholeNumber(0),
-    default=0,
-    show_default=True,
-    help="Order in which the stream flows.",
-)
-@click.option(
-    "--figure",
-    type=OutputFile(),
-    callback=_drawable,
-    default="baryflow-demo.png",
-    show_default=True,
-    help="Write a picture of the run to this file (PNG, SVG or PDF).",
-)
-@click.option("--live", is_flag=True, is_eager=True, help="Show it on a page in the browser.")
-@click.option(
-    "--plant",
-    is_flag=True,
-    help="With --live: the simulated plant itself, its faults and modes by buttons on the page.",
-)
-@click.option(
-    "--speed",
-    type=click.FloatRange(0.0, min_open=True),
-    help="With --live: runs in a second, 20 without it; with --plant simulated hours, 5 without it.",
-)
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="With --live: of the page; 0: any free one."
-)
-@click.option("--browser/--no-browser", default=True, help="With --live: whether to open the page.")
-def demo(
-    seed: int,
-    figure: Path | None,
-    *,
-    live: bool,
-    plant: bool,
-    speed: float | None,
-    port: int,
-    browser: bool,
-) -> None:
-    """Five modes of the Tennessee Eastman plant are known; adapt to the sixth as its stream flows."""
-    with spoken():
-        if live:
-            showing.show(seed, speed, port, plant=plant, browser=browser)
-            return
-        if plant or speed is not None:
-            raise InvalidInputError("--plant and --speed are for the page: add --live")
-        outcome = _follow(demonstration.problem(), seed)
-        echo(_table(outcome))
-        if figure is not None:
-            demonstration.draw(outcome, str(figure))
-            echo(f"figure: {figure}", err=True)
+def _to_defaults(
+    values: dict[str, Any], command: click.Command, where: str, ctx: click.Context
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if isinstance(command, click.Group):
+        known: dict[str, Any] = dict(command.commands)
+    else:
+        options = [option for option in command.params if isinstance(option, click.Option)]
+        known = {name.removeprefix("--"): option for option in options for name in option.opts}
+        known = {name: option for name, option in known.items() if not name.startswith("-")}
+    for key, value in values.items():
+        if key not in known:
+            names = ", ".join(sorted(known))
+            raise click.UsageError(f"{where}: unknown key {key!r}; known keys: {names}", ctx)
+        if isinstance(known[key], click.Command):
+            if not isinstance(value, dict):
+                raise click.UsageError(f"{where}: {key!r} must be a section of options", ctx)
+            found[key] = _to_defaults(value, known[key], f"{where[:-1]}.{key}]", ctx)
+        else:
+            found[known[key].name] = _to_text(value, known[key], f"{where}: {key!r}", ctx)
+    return found
 
 
-def _follow(data: Features, seed: int) -> demonstration.Result:
-    """Run the demo and tell where it stands."""
-    n_known = int((~data.is_target).sum())
-    echo(f"learning modes 2 to 6 of the plant: {n_known} labelled runs, 29 classes ...", err=True)
-    # Matrices of this size are multiplied faster by one thread than by two that wait for each other.
-    with Line() as line, threadpool_limits(limits=1):
-
-        def learning(done: int, total: int, what: str) -> None:
-            line.show(f"{done}/{total} steps  {what}")
-
-        for event in demonstration.stream(data, seed, learning):
-            if isinstance(event, demonstration.Result):
-                return event
-            line.show(_standing(event))
-    raise click.ClickException("the stream was empty")
-
-
-def _standing(progress: demonstration.Progress) -> str:
-    nearest = sorted(progress.shares.items(), key=lambda item: -item[1])[:3]
-    words = ", ".join(f"{name} {share:.0%}" for name, share in nearest)
-    return (
-        f"{progress.n_rows:5d}/{progress.n_rows_total} rows  {progress.adapted:6.1%} right "
-        f"(source-only {progress.source_only:6.1%})  like modes {words}"
-    )
-
-
-def _table(outcome: demonstration.Result) -> str:
-    rows = [
-        ("source-only", outcome.source_only),
-        ("adapting, while the stream flows", outcome.history[-1].adapted),
-        ("adapted, after the stream", outcome.after_stream),
-        ("trained on the target's labels", outcome.target_trained),
-    ]
-    lines = ["accuracy on mode 1", *(f"  {name:<34}{value:7.1%}" for name, value in rows)]
-    return "\n".join([*lines, "", outcome.report])
+def _to_text(value: Any, option: click.Option, what: str, ctx: click.Context) -> Any:
+    """Return a value as it would stand on the command line; a flag stays true or false."""
+    if option.is_flag != isinstance(value, bool):
+        raise click.UsageError(
+            f"{what} must be {'true or false' if option.is_flag else 'a number or text'}, got {value!r}",
+            ctx,
+        )
+    if option.multiple:
+        values = value if isinstance(value, list) else [value]
+        return [str(one) for one in values]
+    if isinstance(value, dict | list):
+        raise click.UsageError(f"{what} must be one value, got {value!r}", ctx)
+    return value if option.is_flag else str(value)

@@ -1,172 +1,117 @@
-"""``run --dask``: a folder of Parquet files with the rows of many machines, on many workers."""
+"""``baryflow backfill``: follow many targets in a folder of Parquet files, on Dask."""
 
 from __future__ import annotations
 
-import time as clock
-from dataclasses import dataclass, field
-from typing import Any
+import logging
+from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
-from baryflow.cli.console import Interrupted, Line, bar, duration, spoken
-from baryflow.cli.run_stream import Stop, heed_signals
+from baryflow.cli import options
+from baryflow.cli.console import CommandError, Line, ProgressBar, report_errors, stop_on_signals
+from baryflow.cli.options import Command
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import count_of
 
-#: Options of ``run`` that are for one stream in one process, and what to say about them.
-ALONE = {
-    "quarantine": "rows that cannot be used are in the folder of predictions, under _quarantine",
-    "save_to": "there are many models: --checkpoint keeps them",
-    "normal": "it is what is normal on one machine",
-    "in_memory": "workers have one group of machines in memory at a time",
-    "wait": "files do not wait",
-    "every": "a file has rows",
-    "tags": "a file has rows",
-    "max_age": "a file has rows",
-    "credentials": "object stores take them from the environment",
-    "tail": "call it again when more files have come",
-}
-#: Seconds between two lines in a log.
+#: Seconds between two status lines in a log.
 _LOG_EVERY = 30.0
-#: Failed machines that are named.
+#: Failed targets that are named.
 _NAMED = 5
-#: How Ctrl-C ends it.
-_GO_ON = "interrupted; what is done is kept, call it again to go on"
+_INTERRUPTED = "interrupted; finished work is kept, run the same command again to resume"
+_LOGGER = "baryflow.cli.backfill"
+log = logging.getLogger(_LOGGER)
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What is to be done on a cluster.
+@click.command(
+    cls=Command,
+    example="baryflow backfill pumps.bary rows/ --key machine -o predictions/ --checkpoint state/",
+    docs="docs/distributed.md",
+)
+@options.model_argument
+@click.argument("source", metavar="FOLDER")
+@click.option("--key", required=True, metavar="COLUMN", help="Column that names the target of a row.")
+@click.option("-o", "--output", required=True, metavar="FOLDER", help="Write the predictions here.")
+@click.option(
+    "--checkpoint",
+    required=True,
+    metavar="FOLDER",
+    help="Save the state of each target here; the same command resumes, and takes files added since.",
+)
+@click.option("--events", metavar="FOLDER", help="Write the events of each target here, as NDJSON.")
+@click.option(
+    "--dask",
+    metavar="ADDRESS|local",
+    default="local",
+    help="Address of a Dask scheduler, or local for workers on this machine.",
+)
+@options.workers
+@options.time
+@options.batch_size
+@options.drift
+@options.log_format
+def backfill(
+    model: Path,
+    source: str,
+    *,
+    key: str,
+    output: str,
+    checkpoint: str,
+    events: str | None,
+    dask: str,
+    workers: int | None,
+    time: str | None,
+    batch_size: int,
+    drift: str,
+    log_format: str,
+) -> None:
+    """Follow every target in a FOLDER of Parquet files with its own copy of a fitted MODEL.
 
-    Attributes
-    ----------
-    address : str
-        Of a scheduler, or ``"local"``.
-    workers : int or None
-    source, output : str
-    state : str or None
-    key, time : str or None
-    batch : int
-    drift : str
-    events : str or None
+    Folders can be URLs such as s3://bucket/folder. Unusable rows are in _quarantine under the output.
     """
+    with report_errors(_INTERRUPTED, log_format):
+        for option, folder in (("-o", output), ("--checkpoint", checkpoint), ("--events", events)):
+            if folder == "-":
+                raise InvalidInputError(f"backfill writes folders: name one, {option} FOLDER")
+        fitted, _ = options.load_model(model, {"time": time, "key": key})
+        from baryflow.distributed.cluster import connect
+        from baryflow.distributed.fleet.backfill import follow
 
-    address: str
-    workers: int | None
-    source: str
-    output: str
-    state: str | None
-    key: str | None
-    time: str | None
-    batch: int
-    drift: str
-    events: str | None = None
-
-
-def refuse_options(context: click.Context, alone: dict[str, str]) -> None:
-    """Refuse options that were given and are for one process.
-
-    Parameters
-    ----------
-    context : click.Context
-        Of the command.
-    alone : dict of str → str
-        Their names, and what to say about them.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is one.
-    """
-    options = {option.name: option.opts[-1] for option in context.command.params}
-    for name, reason in alone.items():
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise InvalidInputError(f"{options[name]} is not for --dask: {reason}")
-
-
-def follow_on_cluster(model: Any, wish: Wish) -> None:
-    """Follow all machines in a folder, telling how far it is.
-
-    Parameters
-    ----------
-    model : OnlineDaDiL or SignalModel
-    wish : Wish
-
-    Raises
-    ------
-    InvalidInputError
-        If something is missing that a cluster needs.
-    """
-    if wish.key is None:
-        raise InvalidInputError("--dask is for many machines: --key COLUMN says whose a row is")
-    if wish.output == "-":
-        raise InvalidInputError("--dask writes a folder of Parquet files: name it, -o FOLDER")
-    if wish.events == "-":
-        raise InvalidInputError("--dask writes a folder of events: name it, --events FOLDER")
-    if wish.state is None:
-        raise InvalidInputError("--dask keeps the state of each machine: --checkpoint FOLDER says where")
-    from baryflow.distributed.cluster import connect
-    from baryflow.distributed.fleet.backfill import follow
-
-    with heed_signals() as stop, spoken(_GO_ON), Line(log_every=_LOG_EVERY) as line:
-        with connect(wish.address, wish.workers) as client:
-            found = follow(
-                model, wish.source, key=wish.key, output=wish.output, state=wish.state, client=client,
-                batch_size=wish.batch, drift=wish.drift, time=wish.time, events=wish.events,
-                progress=Bar(line, stop),
-            )  # fmt: skip
-        used = f"{found.predicted:,} predicted"
-        if found.predicted != found.used:
-            used = f"{found.used:,} in {count_of(found.predicted, 'window')} predicted"
-        drifts = (
-            f"; drift was seen in {count_of(found.drifts, 'batch', 'batches')}" if found.drifts else ""
-        )
-        line.say(
-            f"{count_of(found.rows, 'row')} of {count_of(found.targets, 'machine')} = {used} + "
-            f"{found.quarantined:,} quarantined{drifts}"
-        )
-        for key in list(found.failed)[:_NAMED]:
-            line.say(f"{key}: {found.failed[key]}")
-        if len(found.failed) > _NAMED:
-            line.say(f"... and {len(found.failed) - _NAMED:,} more")
-    if found.failed:
-        raise click.ClickException(
-            f"{len(found.failed):,} of {count_of(found.targets, 'machine')} not done: run the same "
-            "command again to continue"
-        )
-
-
-@dataclass
-class Bar:
-    """A bar that shows how far it is, how fast, and how long it takes.
-
-    Attributes
-    ----------
-    line : Line
-    stop : Stop
-        Asked whenever there is something to show: that is a moment at which it can be stopped in order.
-    unit : str
-        What is counted.
-    stopped : str
-        Said when it was stopped.
-    """
-
-    line: Line
-    stop: Stop
-    unit: str = "rows"
-    stopped: str = _GO_ON
-    _began: dict[str, tuple[float, int]] = field(default_factory=dict)
-
-    def __call__(self, done: int, total: int, what: str) -> None:
-        """Show it."""
-        if self.stop():
-            raise Interrupted(self.stopped)
-        now = clock.monotonic()
-        # What was done before this call says nothing about how fast it is.
-        start, before = self._began.setdefault(what, (now, done))
-        rate = (done - before) / max(now - start, 1e-9)
-        share = done / max(total, 1)
-        left = f", {duration((total - done) / rate)} left" if rate and done < total else ""
-        words = f"{what} {bar(share)}  {done:,} of {total:,} {self.unit}  {rate:,.0f}/s{left}"
-        self.line.show(words)
+        with stop_on_signals() as stop, Line(_LOG_EVERY, _LOGGER) as line:
+            with connect(dask, workers) as client:
+                found = follow(
+                    fitted,
+                    source,
+                    key=key,
+                    output=output,
+                    state=checkpoint,
+                    client=client,
+                    batch_size=batch_size,
+                    drift=drift,
+                    time=time,
+                    events=events,
+                    progress=ProgressBar(line, stop, "rows", _INTERRUPTED),
+                )
+            used = f"{found.predicted:,} predicted"
+            if found.predicted != found.used:
+                used = f"{found.used:,} in {count_of(found.predicted, 'window')} predicted"
+            drifts = f"; drift detected in {count_of(found.drifts, 'batch', 'batches')}" * bool(
+                found.drifts
+            )
+            targets = count_of(found.targets, "target")
+            log.info(
+                "%s of %s = %s + %s quarantined%s",
+                count_of(found.rows, "row"),
+                targets,
+                used,
+                f"{found.quarantined:,}",
+                drifts,
+            )
+            for name in list(found.failed)[:_NAMED]:
+                fields = {"event": "failed", "key": name}
+                log.error("%s: %s", name, found.failed[name], extra={"fields": fields})
+            if len(found.failed) > _NAMED:
+                log.error("... and %s more", f"{len(found.failed) - _NAMED:,}")
+        if found.failed:
+            raise CommandError(
+                f"{len(found.failed):,} of {targets} not finished: run the same command again to resume"
+            )

@@ -1,48 +1,53 @@
-"""What the command line prints: text, one line that overwrites itself, warnings and errors."""
+"""Print to the terminal: text, progress, warnings, errors and log records; and stop on signals."""
 
 from __future__ import annotations
 
-import contextlib
+import json
+import logging
 import math
 import os
 import re
 import shutil
-import stat
+import signal
 import sys
+import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from time import monotonic
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import IO, Any, Self
 
 import click
 
-from baryflow.exceptions import BaryflowError, InvalidInputError
+from baryflow.exceptions import BaryflowError
 
-#: Control characters but for line feeds and tabs, marks that reverse the order of letters, line
+#: Control characters other than line feed and tab, marks that reverse the text direction, line
 #: separators and halves of surrogate pairs. In names from a file they could rewrite a terminal.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-#: Letters of a bar.
+#: Characters of a progress bar.
 _WIDTH = 24
+#: Seconds between two checks for a signal.
+_POLL = 0.1
 #: Python parameters in messages of the library, and the options that set them.
 _OPTIONS = {
     "sample_domain": "--domain",
     "domain_from_file": "--domain-from-file",
-    "class_prior": "--usual",
-    "batch_size": "--batch",
+    "class_prior": "--class-prior",
+    "batch_size": "--batch-size",
     "n_jobs": "--jobs",
     "random_state": "--seed",
     "keep_sources=True": "--keep-rows",
     "keep_sources": "--keep-rows",
+    "add_source": "add-source",
     "in_memory": "--in-memory",
-    "state_dir": "--state",
+    "state_dir": "--checkpoint",
     "snapshot_every": "--snapshot-every",
 }
 _PARAMETERS = re.compile(rf"(?<![\w'\"-])(?:{'|'.join(map(re.escape, _OPTIONS))})(?![\w'\"])")
-#: Packages that are not always installed, and the extra that brings each.
+#: Optional packages, and the extra that installs each.
 _EXTRAS = {
     "asyncua": "opcua",
     "confluent_kafka": "kafka",
@@ -55,30 +60,37 @@ _EXTRAS = {
     "numba": "tep",
     "onnxruntime": "encode",
     "paho": "mqtt",
+    "prometheus_client": "serve",
     "pyarrow": "parquet",
     "starlette": "serve",
     "tep_studio": "tep",
     "uvicorn": "serve",
 }
+#: Logger of the messages that people see as plain text; each command has a child of it.
+LOGGER = "baryflow.cli"
+_WARNINGS = "baryflow.warnings"
+
+
+# -- text and progress -------------------------------------------------------------------------------
 
 
 def safe(text: str) -> str:
-    r"""Return text for a terminal: control characters are shown as escapes such as ``\x1b``."""
+    r"""Return text for a terminal, with control characters as escapes such as ``\x1b``."""
     return _UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
-def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print text, which may hold names from files, on standard output or standard error."""
-    click.echo(safe(text), err=err, nl=nl)
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Print text that may hold names from files, on standard output or standard error."""
+    click.echo(safe(text), err=err)
 
 
 def bar(share: float) -> str:
-    """Return a bar that is filled in part, and the share."""
+    """Return a progress bar and the share as a percentage."""
     return f"{'█' * int(share * _WIDTH):░<{_WIDTH}} {share:.0%}"
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in the unit that suits it."""
+    """Return a duration in a suitable unit."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -87,40 +99,40 @@ def duration(seconds: float) -> str:
 
 
 class Line:
-    """A line on the terminal that overwrites itself.
+    """A status line that overwrites itself on a terminal.
 
-    Where nobody watches (a log file), a line is written every `log_every` seconds, or none without it.
+    Without a terminal, the status is logged every `log_every` seconds, or never if that is None.
     """
 
-    def __init__(self, log_every: float | None = None) -> None:
-        self._watched = sys.stderr.isatty()
+    def __init__(self, log_every: float | None = None, logger: str = LOGGER) -> None:
+        self._watched = sys.stderr.isatty() and not _json_handlers()
         self._shown = False
         self._log_every = math.inf if log_every is None else log_every
-        self._logged = monotonic()
+        self._logged = time.monotonic()
+        self._log = logging.getLogger(logger)
 
-    def show(self, words: str) -> None:
-        """Replace the line."""
+    def show(self, text: str, **fields: Any) -> None:
+        """Replace the line; `fields` are added to a JSON log."""
         if self._watched:
             width = shutil.get_terminal_size().columns - 1
-            click.echo(f"\r{safe(words)[:width]:<{width}}", err=True, nl=False)
+            click.echo(f"\r{safe(text)[:width]:<{width}}", err=True, nl=False)
             self._shown = True
-        elif monotonic() - self._logged >= self._log_every:
-            echo(words, err=True)
-            self._logged = monotonic()
+        elif time.monotonic() - self._logged >= self._log_every:
+            self._logged = time.monotonic()
+            self._log.info("%s", text, extra={"fields": fields})
 
-    def step(self, words: str) -> None:
-        """Replace the line; where nobody watches, write every one."""
+    def step(self, text: str) -> None:
+        """Replace the line; without a terminal, log every call."""
         if self._watched:
-            self.show(words)
+            self.show(text)
         else:
-            echo(words, err=True)
+            self._log.info("%s", text)
 
-    def say(self, words: str) -> None:
-        """Write a line that stays."""
+    def end(self) -> None:
+        """Keep the line as it is and start another."""
         if self._shown:
             click.echo(err=True)
             self._shown = False
-        echo(words, err=True)
 
     def __enter__(self) -> Self:
         _open_lines.append(self)
@@ -128,169 +140,216 @@ class Line:
 
     def __exit__(self, *_: object) -> None:
         _open_lines.remove(self)
-        if self._shown:
-            click.echo(err=True)
-            self._shown = False
+        self.end()
 
 
-#: Lines on the terminal now; a warning must not be written into one.
+#: Status lines on the terminal now, which other output must not be written into.
 _open_lines: list[Line] = []
 
 
-@contextmanager
-def plain_warnings() -> Iterator[None]:
-    """Print warnings as sentences, without the place in the code that they come from."""
-    before = warnings.showwarning
+@dataclass
+class ProgressBar:
+    """Show how much is done, at what rate, and how long the rest takes.
 
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        words = f"warning: {in_options(str(message))}"
-        if _open_lines:
-            _open_lines[-1].say(words)
+    It is called with what is done, the total, and a description. If `stop` returns True, it raises
+    :class:`Interrupted` with the text `stopped`.
+    """
+
+    line: Line
+    stop: Stop
+    unit: str
+    stopped: str
+    _began: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        """Show the progress."""
+        if self.stop():
+            raise Interrupted(self.stopped)
+        now = time.monotonic()
+        # What an earlier call has done does not count towards the rate.
+        start, before = self._began.setdefault(what, (now, done))
+        rate = (done - before) / max(now - start, 1e-9)
+        left = f", {duration((total - done) / rate)} left" if rate and done < total else ""
+        share = bar(done / max(total, 1))
+        self.line.show(
+            f"{what} {share}  {done:,} of {total:,} {self.unit}  {rate:,.0f}/s{left}",
+            event="progress",
+            done=done,
+            total=total,
+        )
+
+
+# -- log records -------------------------------------------------------------------------------------
+
+
+class _TextHandler(logging.Handler):
+    """Print messages of the command line as plain text, and others with time and level."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record below the status line."""
+        if record.name == LOGGER or record.name.startswith(f"{LOGGER}."):
+            text = record.getMessage()
+        elif record.name == _WARNINGS:
+            text = f"warning: {record.getMessage()}"
         else:
-            echo(words, err=True)
+            text = self.format(record)
+        if _open_lines:
+            _open_lines[-1].end()
+        echo(text, err=True)
 
-    warnings.showwarning = show
+
+class _JsonHandler(logging.Handler):
+    """Print each record as one line of JSON."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record."""
+        fields = dict(getattr(record, "fields", {}))
+        if record.exc_info:
+            fields["exception"] = logging.Formatter().formatException(record.exc_info)
+        _print_json(record.created, record.levelname, record.name, record.getMessage(), fields)
+
+
+def _print_json(
+    created: float, level: str, logger: str, message: str, fields: dict[str, Any] | None = None
+) -> None:
+    stamp = datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds")
+    record = {"time": stamp, "level": level, "logger": logger, "message": message, **(fields or {})}
+    click.echo(json.dumps(record, default=str), err=True)  # ASCII only, so safe for a terminal
+
+
+def _json_handlers() -> list[logging.Handler]:
+    return [one for one in logging.getLogger().handlers if isinstance(one, _JsonHandler)]
+
+
+@contextmanager
+def _log_to_console(log_format: str) -> Iterator[None]:
+    """Send log records to standard error, and Python's warnings with them."""
+    handler: logging.Handler = _JsonHandler() if log_format == "json" else _TextHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    root, ours, shown = logging.getLogger(), logging.getLogger(LOGGER), warnings.showwarning
+    level = ours.level
+
+    def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+        logging.getLogger(_WARNINGS).warning("%s", in_options(str(message)))
+
+    root.addHandler(handler)
+    ours.setLevel(logging.INFO)
+    warnings.showwarning = show_warning
     try:
         yield
     finally:
-        warnings.showwarning = before
+        warnings.showwarning = shown
+        ours.setLevel(level)
+        root.removeHandler(handler)
+
+
+# -- errors and signals ------------------------------------------------------------------------------
 
 
 def in_options(message: str) -> str:
-    """Return a message of the library in which parameters of Python are options of the command line."""
+    """Return a message of the library with command-line options in place of Python parameters."""
     return _PARAMETERS.sub(lambda found: _OPTIONS[found[0]], message)
 
 
-class WholeNumber(click.ParamType[int]):
-    """A whole number that is not too small."""
+class CommandError(click.ClickException):
+    """An error for the user, printed as text or as a line of JSON."""
 
-    name = "number"
+    as_json = False
+    level = "ERROR"
 
-    def __init__(self, least: int) -> None:
-        self._least = least
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number."""
-        try:
-            number = int(value)
-        except ValueError:
-            number = self._least - 1
-        if number < self._least:
-            self.fail(f"expected a whole number, {self._least} or larger, got {value}.", param, ctx)
-        return number
-
-
-#: How the names of figures end.
-FIGURES = (".png", ".svg", ".pdf")
-
-
-class OutputFile(click.ParamType[Path]):
-    """A file that will be written at the end of a long run; whether it can be is found out before."""
-
-    name = "file"
-
-    def __init__(self, *endings: str) -> None:
-        self._endings = endings
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return the path of a file that can be written."""
-        path = Path(value)
-        if self._endings and path.suffix.lower() not in self._endings:
-            self.fail(
-                f"expected a file that ends with {', '.join(self._endings)}, got {path}.", param, ctx
-            )
-        if path.is_dir():
-            self.fail(f"{path} is a folder; name a file in it.", param, ctx)
-        if not path.parent.is_dir():
-            self.fail(f"there is no folder {path.parent} for {path.name}; make it first.", param, ctx)
-        is_new = not path.exists()
-        try:
-            # Only an attempt tells: permissions are silent about disks that are full or read-only.
-            with path.open("ab"):
-                pass
-            if is_new:
-                path.unlink()
-        except OSError as error:
-            self.fail(f"cannot write {path}: {error.strerror}; choose another file.", param, ctx)
-        return path
-
-
-def keep_inputs(inputs: Iterable[str | Path | None], outputs: Iterable[str | Path | None]) -> None:
-    """Refuse to write over what is read, or two things to one file, also under other names of a file.
-
-    Raises
-    ------
-    InvalidInputError
-        If one of the outputs is one of the inputs, or another output; a link is the file it leads to.
-    """
-    needed: dict[Path | tuple[int, int], str | Path] = {}
-    for one in inputs:
-        if one is not None and str(one) != "-" and "://" not in str(one):
-            needed |= dict.fromkeys(_identities(Path(one)), one)
-    taken: set[Path | tuple[int, int]] = set()
-    for one in outputs:
-        if one is None or str(one) == "-" or "://" in str(one):
-            continue
-        path = Path(one).resolve()
-        for identity in _identities(path):
-            if identity in needed:
-                other = needed[identity]
-                link = "" if Path(one).absolute() == Path(other).absolute() else f" (a link to {other})"
-                raise InvalidInputError(
-                    f"{one}{link} would be written over, but is needed: name another file"
-                )
-            if identity in taken:
-                raise InvalidInputError(f"outputs need files of their own: {one} is named twice")
-        if not path.parent.is_dir():
-            raise InvalidInputError(f"there is no folder {path.parent} for {path.name}; make it first")
-        taken |= _identities(path)
-
-
-def _identities(path: Path) -> set[Path | tuple[int, int]]:
-    """Return by what a file is known: its path without symbolic links, and its number on the disk."""
-    found: set[Path | tuple[int, int]] = {path.resolve()}
-    with contextlib.suppress(OSError):  # it is not there yet
-        status = path.stat()
-        if stat.S_ISREG(status.st_mode):  # not a device: /dev/null may take several outputs
-            found.add((status.st_dev, status.st_ino))
-    return found
-
-
-class Interrupted(click.ClickException):
-    """Ctrl-C: not an error, but the shell is told."""
-
-    exit_code = 130  # as of any program that SIGINT ended
+    def __init__(self, message: str) -> None:
+        super().__init__(safe(message))
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Say what was left, without calling it an error."""
-        click.echo(self.format_message(), file=file, err=True)
+        """Print the message."""
+        if self.as_json:
+            _print_json(time.time(), self.level, LOGGER, self.message, {"exit_code": self.exit_code})
+        else:
+            self.show_text(file)
+
+    def show_text(self, file: IO[Any] | None) -> None:
+        """Print the message as an error."""
+        super().show(file)
+
+
+class Interrupted(CommandError):  # noqa: N818 - Ctrl-C is no error
+    """Ctrl-C: not an error, but the exit code tells the shell."""
+
+    exit_code = 130  # the usual code of a program ended by SIGINT
+    level = "INFO"
+
+    def show_text(self, file: IO[Any] | None) -> None:
+        """Print the message without calling it an error."""
+        click.echo(self.message, file=file, err=True)
 
 
 @contextmanager
-def spoken(interrupted: str = "interrupted.") -> Iterator[None]:
-    """Print warnings as sentences; turn errors a user can act on into exit code 1, Ctrl-C into 130."""
+def report_errors(interrupted: str = "interrupted.", log_format: str = "text") -> Iterator[None]:
+    """Print log records and warnings; exit with 1 on errors a user can act on, with 130 on Ctrl-C."""
     try:
-        with plain_warnings():
+        with _log_to_console(log_format), _translate_errors(interrupted):
             yield
-    except BrokenPipeError:  # nobody reads on: that is how `| head` ends
-        # What is still to be flushed goes nowhere.
+    except CommandError as error:
+        error.as_json = log_format == "json"
+        raise
+
+
+@contextmanager
+def _translate_errors(interrupted: str) -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:  # the reader has closed its end, as in `| head`
+        # Whatever is still buffered has no reader either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
     except BaryflowError as error:
-        raise _failure(in_options(str(error))) from error
-    except OSError as error:  # its number means nothing to a reader
+        raise CommandError(in_options(str(error))) from error
+    except OSError as error:  # leave out its number
         known = error.strerror and error.filename
-        words = f"{error.filename}: {error.strerror}" if known else str(error)
-        raise _failure(words) from error
+        raise CommandError(f"{error.filename}: {error.strerror}" if known else str(error)) from error
     except ImportError as error:
-        extra = _EXTRAS.get((error.name or "").partition(".")[0])
-        if "pip install" in str(error) or extra is None:
-            raise _failure(str(error)) from error
-        package = str(error.name).partition(".")[0]
-        raise _failure(f"{package} is not installed: pip install 'baryflow[{extra}]'") from error
+        package = (error.name or "").partition(".")[0]
+        if "pip install" in str(error) or package not in _EXTRAS:
+            raise CommandError(str(error)) from error
+        raise CommandError(
+            f"{package} is not installed: pip install 'baryflow[{_EXTRAS[package]}]'"
+        ) from error
     except KeyboardInterrupt as error:
-        raise Interrupted(safe(interrupted)) from error
+        raise Interrupted(interrupted) from error
 
 
-def _failure(words: str) -> click.ClickException:
-    return click.ClickException(safe(words))
+class Stop:
+    """Whether a signal has asked the process to stop; `signal` is its number."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __call__(self) -> bool:
+        """Return whether to stop."""
+        return self.signal is not None
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for a signal, at most this long; return whether there was one."""
+        # Not a threading.Event: setting one in a signal handler can deadlock with its wait().
+        end = math.inf if seconds is None else time.monotonic() + seconds
+        while self.signal is None and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, _POLL))
+        return self.signal is not None
+
+    def receive(self, number: int, _: Any) -> None:
+        """Handle a signal; the second one interrupts at once."""
+        if self.signal is not None:
+            raise KeyboardInterrupt
+        self.signal = number
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Stop]:
+    """Note SIGINT and SIGTERM instead of ending: the command stops after the current batch."""
+    stop = Stop()
+    before = {number: signal.signal(number, stop.receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

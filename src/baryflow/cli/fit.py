@@ -1,78 +1,86 @@
-"""Commands that learn from labelled files: ``fit`` and ``evaluate``."""
+"""``baryflow fit``: learn labelled sources from files, in this process or on Dask."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import click
 import numpy as np
 
-from baryflow.cli.backfill import refuse_options
-from baryflow.cli.console import (
-    FIGURES,
-    Line,
-    OutputFile,
-    WholeNumber,
-    bar,
-    duration,
-    echo,
-    keep_inputs,
-    spoken,
-)
-from baryflow.cli.fit_dask import ALONE, Wish, fit_on_cluster
+from baryflow.cli import options
+from baryflow.cli.console import Line, ProgressBar, bar, echo, report_errors, stop_on_signals
 from baryflow.cli.labelled_files import (
-    Histories,
-    Signals,
-    as_shares,
-    check_rows,
-    describe_plan,
-    of_files,
+    LabelledFiles,
+    check_and_describe,
+    describe_counts,
+    labelled_files,
+    parse_class_prior,
 )
+from baryflow.cli.options import Command, OutputFile, protect_inputs, refuse_options
 from baryflow.estimators._classifiers import CLASSIFIERS
-from baryflow.estimators._plots import new_figure
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
-from baryflow.features.labelled import evaluate_signals, fit_signals
-from baryflow.model_selection import Evaluation
-from baryflow.model_selection import evaluate as leave_out
-from baryflow.streams import Table
+from baryflow.features.labelled import fit_signals
 from baryflow.validation import count_of
 
-#: Points by which two ways must differ for one to be called better.
-_WORTH_TELLING = 0.01
+#: Seconds between two status lines in a log.
+_LOG_EVERY = 30.0
+_NO_FEATURES = "workers make no features of raw signals; make them first"
+#: Options that do not apply with --dask, and the reasons.
+_LOCAL_ONLY = {
+    "window": _NO_FEATURES,
+    "step": _NO_FEATURES,
+    "normal_class": _NO_FEATURES,
+    "encoder": _NO_FEATURES,
+    "keep_rows": "rows stay where they are",
+    "jobs": "use --workers",
+}
 
-
-of_classifiers = click.option(
+classifier_option = click.option(
     "--classifier",
     multiple=True,
     type=click.Choice(list(CLASSIFIERS)),
-    help="Plain classifier to use; repeat for several. 'linear' alone is the fastest.  [default: all]",
+    help="Source classifier to use; repeatable. 'linear' alone is the fastest.  [default: all]",
 )
 
 
-@click.command()
-@of_files
-@of_classifiers
-@click.option("--usual", multiple=True, metavar="CLASS=SHARE", help="What you know of the target's mix.")
-@click.option("-o", "--output", required=True, type=OutputFile(".bary"), help="The model, a .bary file.")
-@click.option("--keep-rows", is_flag=True, help="Keep the rows in the file, to add sources later.")
-@click.option("--seed", type=WholeNumber(0), default=0, show_default=True)
-@click.option("--jobs", type=WholeNumber(1), default=2, show_default=True, help="Processes.")
+@click.command(
+    cls=Command,
+    example="baryflow fit pump_*.csv --label condition --domain-from-file --time time -o pumps.bary",
+    docs="docs/your-own-data.md",
+)
+@labelled_files
+@classifier_option
 @click.option(
-    "--dask", metavar="ADDRESS|local", is_eager=True,
-    help="FILES are folders of Parquet, or URLs such as s3://bucket/folder: learn on a cluster.",
-)  # fmt: skip
-@click.option("--workers", type=WholeNumber(1), help="Processes for --dask local.  [default: all cores]")
+    "--class-prior",
+    multiple=True,
+    metavar="CLASS=SHARE",
+    help="Expected share of a class in the target, 0 to 1; repeatable.  [default: learned]",
+)
 @click.option(
-    "--checkpoint", metavar="FOLDER", help="With --dask: call it again after a kill, it goes on."
+    "-o", "--output", required=True, type=OutputFile(".bary"), help="Write the model here (.bary)."
+)
+@click.option("--keep-rows", is_flag=True, help="Keep the rows in the model, for 'baryflow add-source'.")
+@options.seed
+@options.jobs
+@click.option(
+    "--dask",
+    metavar="ADDRESS|local",
+    is_eager=True,
+    help="Learn on Dask workers; FILES are folders of Parquet files, or URLs such as s3://bucket/folder.",
+)
+@options.workers
+@click.option(
+    "--checkpoint",
+    metavar="FOLDER",
+    help="With --dask: save progress here; after a kill the same command resumes.",
 )
 def fit(
-    histories: Histories,
+    labelled: LabelledFiles,
     *,
     classifier: tuple[str, ...],
-    usual: tuple[str, ...],
+    class_prior: tuple[str, ...],
     output: Path,
     keep_rows: bool,
     seed: int,
@@ -81,182 +89,118 @@ def fit(
     workers: int | None,
     checkpoint: str | None,
 ) -> None:
-    """Learn labelled histories from FILES (CSV, NDJSON, Parquet, NPZ) into one model.
+    """Learn labelled sources from FILES (CSV, NDJSON, Parquet, NPZ) and write one model.
 
-    The domains may be in a column (--domain) or in files of their own (--domain-from-file). Afterwards
-    'baryflow run' follows a new machine with the model. If rows are raw signals (--window), features
-    are made of them here as there.
+    'baryflow run' follows a new target with it. Each domain in the files is a source. With --window,
+    rows are raw signals, and features are made of them here and in 'run'.
     """
+    chosen = list(classifier) or None
     if dask is not None:
-        chosen = list(classifier) or None
-        wish = Wish(dask, workers, histories, chosen, usual, output, seed, checkpoint)
-        with spoken():
-            refuse_options(click.get_current_context(), ALONE)
-            fit_on_cluster(wish)
+        stopped = "interrupted"
+        if checkpoint is not None:
+            stopped += "; finished work is kept, run the same command again to resume"
+        with report_errors(stopped):
+            refuse_options(_LOCAL_ONLY, "with --dask")
+            labelled.check()
+            model = OnlineDaDiL(classifier=chosen, keep_sources=False, random_state=seed)
+            _fit_on_dask(model, labelled, class_prior, output, dask, workers, checkpoint, stopped)
         return
-    with spoken():
+    with report_errors():
         if workers is not None or checkpoint is not None:
-            raise InvalidInputError("--workers and --checkpoint are for --dask")
-        keep_inputs([*histories.files, histories.encoder], [output])
-        histories.check()
-        signals = None
-        if histories.window is None:
-            table = histories.read()
-        else:
-            table, signals = histories.read_windows()
-        prior = as_shares(usual, table.y)
-        _describe(table, signals, histories)
-        with Line(log_every=30.0) as line:
-            model = OnlineDaDiL(
-                classifier=list(classifier) or None,
-                class_prior=prior,
-                keep_sources=keep_rows,
-                n_jobs=jobs,
-                random_state=seed,
-                verbose=lambda done, total, what: line.show(
-                    f"fit {bar(done / total)}  {done} of {count_of(total, 'step')}: {what}"
-                ),
-            )
-            found: Any
-            if signals is None:
-                model.fit(table.X, table.y, sample_domain=table.domain)
-                names, found = np.array(table.columns, dtype=object), model
-            else:
-                line.show(f"features of {count_of(len(signals.cut), 'window')}")
-                how = {"step": signals.step, "normal": signals.normal}
-                found = fit_signals(signals.cut, signals.domain, signals.features, model, **how)
-                names = signals.features.get_feature_names_out()
-        model.set_params(verbose=False)
-        model.feature_names_in_ = names
-        found.save(output)
-        if signals is not None:
-            echo(found.describe())
-        echo(model.report())
-        echo(f"model: {output} ({output.stat().st_size / 1e6:.1f} MB)", err=True)
+            raise InvalidInputError("--workers and --checkpoint need --dask")
+        protect_inputs([*labelled.files, labelled.encoder], [output])
+        labelled.check()
+        model = OnlineDaDiL(classifier=chosen, keep_sources=keep_rows, n_jobs=jobs, random_state=seed)
+        _fit_here(model, labelled, class_prior, output)
 
 
-@click.command()
-@of_files
-@of_classifiers
-@click.option(
-    "--order",
-    type=click.Choice(["as_is", "shuffled", "runs", "by_class"]),
-    default="as_is",
-    show_default=True,
-    help="In which the rows of a domain flow: as they stand in the file, or otherwise.",
-)
-@click.option("--batch", type=WholeNumber(1), default=32, show_default=True, help="Rows at a time.")
-@click.option(
-    "--normal-rows",
-    type=WholeNumber(1),
-    metavar="ROWS",
-    help="With --normal: so many normal rows of the domain left out are known to be normal.",
-)
-@click.option("--figure", type=OutputFile(*FIGURES), help="Draw it (PNG, SVG or PDF).")
-@click.option("--seed", type=WholeNumber(0), default=0, show_default=True)
-@click.option("--jobs", type=WholeNumber(1), default=2, show_default=True, help="Processes.")
-def evaluate(
-    histories: Histories,
-    *,
-    classifier: tuple[str, ...],
-    order: str,
-    batch: int,
-    normal_rows: int | None,
-    figure: Path | None,
-    seed: int,
-    jobs: int,
+def _fit_here(
+    model: OnlineDaDiL, labelled: LabelledFiles, class_prior: tuple[str, ...], output: Path
 ) -> None:
-    """Would it help on your data? Each domain in FILES is left out in turn and flows past as a stream.
-
-    Beside it stand a classifier that does not adapt, and one that standardises each domain by itself.
-    """
-    with spoken():
-        histories.check()
-        if normal_rows is not None:
-            _check_normal_rows(normal_rows, histories)
-        if figure is not None:
-            keep_inputs([*histories.files, histories.encoder], [figure])
-            new_figure(1.0, 1.0)  # if matplotlib is missing, this says so before the work
-        model = OnlineDaDiL(classifier=list(classifier) or None, keep_sources=False, random_state=seed)
-        signals = None
-        if histories.window is None:
-            table = histories.read()
+    table, signals = labelled.read()
+    prior = parse_class_prior(class_prior, table.y)
+    check_and_describe(table, signals, labelled.label)
+    with Line(_LOG_EVERY) as line:
+        model.set_params(
+            class_prior=prior,
+            verbose=lambda done, total, what: line.show(
+                f"fit {bar(done / total)}  {done} of {count_of(total, 'step')}: {what}"
+            ),
+        )
+        found: Any = model
+        if signals is None:
+            model.fit(table.X, table.y, sample_domain=table.domain)
+            names = np.array(table.columns, dtype=object)
         else:
-            table, signals = histories.read_windows()
-        domains = np.unique(table.domain).tolist()
-        if len(domains) < 2:
-            raise InvalidInputError(
-                f"evaluate leaves out one domain at a time, so it needs two or more: all rows are of "
-                f"{domains[0]!r} (see --domain and --domain-from-file)"
+            line.show(f"features of {count_of(len(signals.cut), 'window')}")
+            found = fit_signals(
+                signals.cut,
+                signals.domain,
+                signals.features,
+                model,
+                step=signals.step,
+                normal=signals.normal,
             )
-        _describe(table, signals, histories)
-        with Line() as line:
-            progress = _Domains(line, len(domains), jobs)
-            how: dict[str, Any] = {
-                "order": order,
-                "batch_size": batch,
-                "n_jobs": jobs,
-                "verbose": progress,
-            }
-            if signals is None:
-                found = leave_out(model, table.X, table.y, table.domain, **how)
-            else:
-                n_normal = (normal_rows - signals.cut.shape[1]) // signals.step + 1 if normal_rows else 0
-                how |= {"normal": signals.normal, "n_normal": n_normal}
-                found = evaluate_signals(signals.cut, signals.domain, signals.features, model, **how)
-        echo(found.table())
-        echo(f"\n{give_verdict(found)}")
-        if figure is not None:
-            found.plot().get_figure().savefig(figure, dpi=150)
-            echo(f"figure: {figure}", err=True)
+            names = signals.features.get_feature_names_out()
+    model.set_params(verbose=False)
+    model.feature_names_in_ = names
+    found.save(output)
+    if signals is not None:
+        echo(found.describe())
+    _finish(model, output)
 
 
-def _describe(table: Table, signals: Signals | None, histories: Histories) -> None:
-    """Print what was read, and what is doubtful about it."""
-    doubts = check_rows(table, histories.label)
-    echo(describe_plan(table, signals), err=True)
-    for doubt in doubts:
-        echo(f"warning: {doubt}", err=True)
+def _finish(model: OnlineDaDiL, output: Path) -> None:
+    echo(model.report())
+    echo(f"model: {output} ({output.stat().st_size / 1e6:.1f} MB)", err=True)
 
 
-class _Domains:
-    """Shows how many domains are evaluated, and how long the others take at the pace measured so far."""
+def _fit_on_dask(
+    model: OnlineDaDiL,
+    labelled: LabelledFiles,
+    class_prior: tuple[str, ...],
+    output: Path,
+    address: str,
+    workers: int | None,
+    checkpoint: str | None,
+    stopped: str,
+) -> None:
+    from baryflow.distributed.cluster import connect
+    from baryflow.distributed.fitting.fit import Fit
+    from baryflow.distributed.fitting.partitions import read_parquet
 
-    def __init__(self, line: Line, total: int, jobs: int) -> None:
-        self._line, self._jobs, self._began = line, jobs, monotonic()
-        line.show(f"evaluate {bar(0.0)}  0 of {count_of(total, 'domain')}")
-
-    def __call__(self, done: int, total: int, what: str) -> None:
-        # Domains that are worked on at the same time end at about the same time.
-        rounds, ended = -(-total // self._jobs), -(-done // self._jobs)
-        left = (monotonic() - self._began) * (rounds - ended) / ended
-        ending = f", {duration(left)} left" if done < total else ""
-        self._line.step(
-            f"evaluate {bar(done / total)}  {done} of {count_of(total, 'domain')}: {what}{ending}"
-        )
-
-
-def _check_normal_rows(n_rows: int, histories: Histories) -> None:
-    if histories.normal is None:
-        raise InvalidInputError("--normal-rows needs --normal: say which class is normal operation")
-    if histories.window is not None and n_rows < histories.window:
-        raise InvalidInputError(
-            f"--normal-rows {n_rows} is less than one window of {histories.window} rows: take more"
-        )
+    parts = read_parquet(
+        [str(file) for file in labelled.files],
+        label=labelled.label,
+        domain=labelled.domain,
+        domain_from_file=labelled.domain_from_file,
+        ignore=[*labelled.ignore, *([] if labelled.time is None else [labelled.time])],
+    )
+    with stop_on_signals() as stop, Line(_LOG_EVERY) as line, connect(address, workers) as client:
+        progress = ProgressBar(line, stop, "steps", stopped)
+        fit = Fit(model, parts, checkpoint=checkpoint, client=client, progress=progress)
+        census, roll = fit.count()
+        line.end()
+        echo(_describe_parts(parts, census, roll), err=True)
+        model.set_params(class_prior=parse_class_prior(class_prior, roll.classes))
+        fit.learn()
+        model.save(output)
+        line.end()
+        _finish(model, output)
 
 
-def give_verdict(found: Evaluation) -> str:
-    """Say in a sentence whether adapting would help, also where something simpler does better."""
-    mean, domains = found.summary(), found.by_domain()
-    rivals = {"not adapting": "source", "standardising each domain by itself": "standardised_end"}
-    ours = mean.end
-    best = max(rivals, key=lambda name: getattr(mean, rivals[name]))
-    gain = ours - getattr(mean, rivals[best])
-    often = sum(one.end >= max(one.source, one.standardised_end) - _WORTH_TELLING for one in domains)
-    where = f"on {often} of {len(domains)} domains adapting is at least as good as both"
-    points = f"{100 * abs(gain):.1f} points"
-    if gain > _WORTH_TELLING:
-        return f"Verdict: adapting helps here, by {points} over {best} on the mean; {where}."
-    if gain < -_WORTH_TELLING:
-        return f"Verdict: {best} is better here than adapting, by {points} on the mean; {where}."
-    return f"Verdict: adapting and {best} are about as good here on the mean; {where}."
+def _describe_parts(parts: Any, census: Any, roll: Any) -> str:
+    counts = roll.table.counts
+    lines = describe_counts(
+        f"{count_of(int(counts.sum()), 'row')} in {count_of(len(parts.pieces), 'piece')}",
+        [str(name) for name in parts.columns or range(parts.n_features)],
+        _counted(roll.sources, counts.sum(axis=1)),
+        _counted(roll.classes.tolist(), counts.sum(axis=0)),
+    )
+    lines += [f"left out: {name}: {why}" for name, why in parts.left_out.items()]
+    lines += [f"not used: {number:,} rows that {what}" for what, number in census.unused.items()]
+    return "\n".join(lines)
+
+
+def _counted(names: list[Any], counts: Any) -> list[str]:
+    return [f"{name} ({int(n):,})" for name, n in zip(names, counts.tolist(), strict=True)]

@@ -1,9 +1,8 @@
-"""Labelled histories in files: the options that say what is what, reading, and the plan."""
+"""Labelled files: the options of ``fit`` and ``evaluate`` that describe them, reading and checks."""
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from baryflow.cli.console import WholeNumber
+from baryflow.cli.console import echo
+from baryflow.cli.options import collect, existing_file
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import OnnxEncoder, SignalFeatures, Windows, windows
 from baryflow.features.encoder import import_runtime
@@ -19,52 +19,40 @@ from baryflow.features.labelled import find_normal, read_encoder
 from baryflow.streams import Table, read_table
 from baryflow.validation import count_of
 
-#: Columns, left out or faulty, and names that are listed at most.
+#: Names that a list shows at most.
 _LISTED = 12
-#: Labels with more different fractions than this are a measurement.
+#: Labels with more distinct fractions than this are taken for a measurement ...
 _MANY_FRACTIONS = 50
-#: Labels with more different whole numbers than this are one, too, if there are few rows of each.
+#: ... and so are more distinct whole numbers than this with few rows each.
 _MANY_NUMBERS, _ROWS_EACH = 100, 10
-#: Labels with more different values than this are names of rows if most occur once.
+#: More distinct labels than this are taken for row identifiers if most occur once.
 _FEW = 10
 
 
-class HistoryFile(click.ParamType[Path | str]):
-    """A file that is there; workers of a cluster (--dask) also take folders, and what is elsewhere."""
+class LabelledFile(click.ParamType[Path | str]):
+    """A file that exists; with --dask also a folder or a URL."""
 
     name = "file"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Path | str:
-        """Return its path, or the URL as it is."""
+        """Return the path, or the URL as text."""
         if ctx is not None and isinstance(ctx.params.get("dask"), str):
             return str(value)
-        far = any(option.name == "dask" for option in (ctx.command.params if ctx else ()))
-        hint = ", or add --dask local" if far else ""
+        has_dask = any(option.name == "dask" for option in (ctx.command.params if ctx else ()))
+        hint = ", or add --dask local" if has_dask else ""
         if Path(value).is_dir():
             self.fail(f"{value} is a folder: name its files{hint}.", param, ctx)
         if "://" in str(value):
-            self.fail(f"{value} is not a file on this machine: name one{hint}.", param, ctx)
-        click.Path(exists=True, dir_okay=False).convert(value, param, ctx)
-        return Path(value)
+            self.fail(f"{value} is not a local file: name one{hint}.", param, ctx)
+        path: Path = existing_file.convert(value, param, ctx)
+        return path
 
 
 @dataclass(frozen=True)
-class Histories:
-    """What was said of labelled files on the command line.
-
-    Attributes
-    ----------
-    files, label, domain, domain_from_file, time, ignore
-        As in :func:`~baryflow.streams.read_table`.
-    window, step : int, optional
-        Rows of a window, and from one to the next; rows are taken as they are without them.
-    normal : str, optional
-        The class that is normal operation.
-    encoder : path, optional
-        Of a network.
-    """
+class LabelledFiles:
+    """What the command line says about labelled files."""
 
     files: tuple[Path | str, ...]
     label: str
@@ -74,54 +62,48 @@ class Histories:
     ignore: tuple[str, ...]
     window: int | None
     step: int | None
-    normal: str | None
+    normal_class: str | None
     encoder: Path | None
 
     def check(self) -> None:
-        """Say before any file is read what does not go together, or is not installed."""
+        """Refuse options that do not fit together, or need a missing package, before reading."""
         if (self.domain is None) != self.domain_from_file:
             raise InvalidInputError(
-                "say where the domains are: --domain COLUMN, or --domain-from-file if each file is one"
+                "name the domain of each row: --domain COLUMN, or --domain-from-file if each file is one"
             )
         if self.window is None:
-            for name in ("step", "normal", "encoder"):
+            for name in ("step", "normal_class", "encoder"):
                 if getattr(self, name) is not None:
-                    raise InvalidInputError(
-                        f"--{name} is about windows of raw signals: say how long one is, with --window"
-                    )
+                    option = f"--{name.replace('_', '-')}"
+                    raise InvalidInputError(f"{option} is for windows of raw signals: add --window ROWS")
         if self.encoder is not None:
-            if self.normal is not None:
-                raise InvalidInputError(
-                    "a network (--encoder) takes signals as they are: leave out --normal"
-                )
+            if self.normal_class is not None:
+                raise InvalidInputError("--encoder does not use a baseline: leave out --normal-class")
             import_runtime()
 
-    def read(self) -> Table:
-        """Return the rows of all files."""
-        return read_table(
-            self.files,
-            label=self.label,
-            domain=self.domain,
-            domain_from_file=self.domain_from_file,
-            time=self.time,
-            ignore=self.ignore,
-        )
-
-    def read_windows(self) -> tuple[Table, Signals]:
-        """Return the rows of all files, and the windows that they are cut into."""
-        if self.domain is None or len(self.files) == 1:
-            table = self.read()
-            return table, self._cut(table, table.domain)
-        # No window may begin in one file and end in another: so files are read as if they were the
-        # domains, and the column that names these as text beside them, in the place of the time.
-        out = [*self.ignore, *([] if self.time is None else [self.time])]
+    def read(self) -> tuple[Table, Signals | None]:
+        """Return the rows of all files, and the windows cut from them if there is --window."""
+        ignore = [*self.ignore]
+        if self.window is None or self.domain is None or len(self.files) == 1:
+            table = read_table(
+                self.files,
+                label=self.label,
+                domain=self.domain,
+                domain_from_file=self.domain_from_file,
+                time=self.time,
+                ignore=ignore,
+            )
+            return table, None if self.window is None else self._cut(table, table.domain)
+        # A window must not span two files. So read the files as if they were the domains, and the
+        # column of the domains as text in place of the time.
+        ignore += [] if self.time is None else [self.time]
         table = read_table(
-            self.files, label=self.label, domain_from_file=True, time=self.domain, ignore=out
+            self.files, label=self.label, domain_from_file=True, time=self.domain, ignore=ignore
         )
         named = np.array([bool(name) for name in table.times])
-        counts = {**table.counts, "nowhere": int((~named).sum())}
         if not named.any():
             raise InvalidInputError(f"no row has a domain in column {self.domain!r}")
+        counts = {**table.counts, "nowhere": int((~named).sum())}
         files, domain = table.domain[named], np.array(table.times)[named]
         table = replace(table, X=table.X[named], y=table.y[named], domain=domain, counts=counts)
         file_codes, codes = (np.unique(part, return_inverse=True)[1] for part in (files, domain))
@@ -134,14 +116,15 @@ class Histories:
             longest = int(np.unique(groups[table.domain == name], return_counts=True)[1].max())
             if longest < length:
                 raise InvalidInputError(
-                    f"--window {length} is longer than what there is of {name}: {longest:,} rows one "
-                    f"after the other; take {longest} or less, or leave {name} out"
+                    f"--window {length} is longer than domain {name}, which has {longest:,} consecutive "
+                    f"rows: use {longest} or less, or leave {name} out"
                 )
         cut = windows(table.X, length, step, by=groups, label=table.y)
         cut = replace(cut, channels=table.columns)
         domain = table.domain[cut.end]
-        normal = None if self.normal is None else _as_class(self.normal, table.y, "--normal")
-        if normal is not None:
+        normal = None
+        if self.normal_class is not None:
+            normal = _find_class(self.normal_class, table.y, "--normal-class")
             find_normal(cut, domain, normal)
         features = SignalFeatures() if self.encoder is None else read_encoder(self.encoder, cut)
         return Signals(cut, domain, step, normal, features)
@@ -149,7 +132,7 @@ class Histories:
 
 @dataclass(frozen=True, eq=False)
 class Signals:
-    """Windows of raw signals, and what is to make features of them."""
+    """Windows of raw signals, and what makes features of them."""
 
     cut: Windows
     domain: NDArray[Any]
@@ -158,108 +141,92 @@ class Signals:
     features: SignalFeatures | OnnxEncoder
 
     def describe(self) -> list[str]:
-        """Say how many windows there are, and what they count as."""
+        """Return the number of windows and how they are labelled."""
         n, length, _ = self.cut.shape
         mixed = float(np.mean(self.cut.mixed)) if self.cut.mixed is not None else 0.0
         lines = [f"{count_of(n, 'window')} of {count_of(length, 'row')}, one every {self.step:,}"]
         if mixed:
-            lines[0] += f"; in {mixed:.0%} the class changes: they count as what their last row is"
+            lines[0] += f"; in {mixed:.0%} the class changes: they are labelled by their last row"
         if self.normal is not None:
             lines.append(
-                f"features are deviations from {self.normal!r}; tell what is normal on the new machine "
-                "too (docs/features.md): without it they are worse than without --normal"
+                f"features are deviations from {self.normal!r}; pass the new target's normal operation "
+                "to 'baryflow run --baseline': without it, leave out --normal-class (docs/features.md)"
             )
         return lines
 
 
-def of_files(command: Any) -> Any:
-    """Add the options that say what is what in labelled files; the command gets them as one."""
-
-    @functools.wraps(command)
-    def taken(**given: Any) -> Any:
-        found = Histories(**{field.name: given.pop(field.name) for field in fields(Histories)})
-        return command(found, **given)
-
-    existing = click.Path(exists=True, dir_okay=False, path_type=Path)
-    options = [
-        click.argument("files", nargs=-1, required=True, type=HistoryFile()),
-        click.option("--label", required=True, metavar="COLUMN", help="Holds the classes."),
-        click.option("--domain", metavar="COLUMN", help="Holds the machine, plant or mode of a row."),
-        click.option("--domain-from-file", is_flag=True, help="Each file is a domain of its own."),
-        click.option("--time", metavar="COLUMN", help="Holds the time: not a feature."),
-        click.option(
-            "--ignore", multiple=True, metavar="COLUMN", help="Leave this column out; repeat it."
-        ),
-        click.option(
-            "--window",
-            type=WholeNumber(2),
-            metavar="ROWS",
-            help="Rows are raw signals, in order of time: learn from windows of so many of them.",
-        ),
-        click.option(
-            "--step",
-            type=WholeNumber(1),
-            metavar="ROWS",
-            help="From one window to the next.  [default: a quarter of a window]",
-        ),
-        click.option("--normal", metavar="CLASS", help="Normal operation, from which windows deviate."),
-        click.option(
-            "--encoder",
-            type=existing,
-            metavar="FILE",
-            help="ONNX network that makes features of windows, instead of statistics. It is executed as "
-            "trusted code, like a Python package.",
-        ),
-    ]
-    for option in reversed(options):
-        taken = option(taken)
-    return taken
+labelled_files = collect(
+    LabelledFiles,
+    "labelled",
+    click.argument("files", nargs=-1, required=True, type=LabelledFile()),
+    click.option("--label", required=True, metavar="COLUMN", help="Column of the classes."),
+    click.option("--domain", metavar="COLUMN", help="Column that names the domain of a row."),
+    click.option("--domain-from-file", is_flag=True, help="Treat each file as one domain."),
+    click.option("--time", metavar="COLUMN", help="Timestamp column; not a feature."),
+    click.option("--ignore", multiple=True, metavar="COLUMN", help="Leave out a column; repeatable."),
+    click.option(
+        "--window",
+        type=click.IntRange(2),
+        metavar="ROWS",
+        help="Rows are raw signals in order of time: learn from windows of this many rows.",
+    ),
+    click.option(
+        "--step",
+        type=click.IntRange(1),
+        metavar="ROWS",
+        help="Rows from one window to the next.  [default: a quarter of a window]",
+    ),
+    click.option(
+        "--normal-class",
+        metavar="CLASS",
+        help="Class of normal operation; features become deviations from it.",
+    ),
+    click.option(
+        "--encoder",
+        type=existing_file,
+        metavar="FILE",
+        help="ONNX network that makes the features of windows. It is executed: use trusted files only.",
+    ),
+)
 
 
-def as_shares(usual: tuple[str, ...], y: Any) -> dict[Any, float] | None:
-    """Return what is known of the mix: 'normal=0.5' for each class that is named."""
+def parse_class_prior(shares: tuple[str, ...], y: Any) -> dict[Any, float] | None:
+    """Return the expected class proportions from texts such as ``normal=0.5``."""
     found: dict[Any, float] = {}
-    for words in usual:
-        name, _, share = words.rpartition("=")
+    for text in shares:
+        name, _, share = text.rpartition("=")
         try:
             number = float(share)
         except ValueError:
             number = -1.0
         if not name or not 0.0 <= number <= 1.0:
-            raise InvalidInputError(f"--usual must be CLASS=SHARE with a share of 0 to 1, got {words!r}")
-        found[_as_class(name, y, "--usual")] = number
+            raise InvalidInputError(
+                f"--class-prior must be CLASS=SHARE, a share of 0 to 1, got {text!r}"
+            )
+        found[_find_class(name, y, "--class-prior")] = number
     return found or None
 
 
-def _as_class(name: str, y: Any, option: str) -> Any:
-    """Return the class that was named, a number if classes are."""
+def _find_class(name: str, y: Any, option: str) -> Any:
+    """Return the class of this name, which may be a number."""
     classes = {str(known): known for known in np.unique(y).tolist()}
     if name not in classes:
         known = ", ".join(classes)
-        raise InvalidInputError(f"{option} names {name!r}, which is not a class; classes are: {known}")
+        raise InvalidInputError(f"{option}: {name!r} is not a class; classes are: {known}")
     return classes[name]
 
 
-def check_rows(table: Table, label: str) -> list[str]:
-    """Refuse labels that cannot be classes; return what is doubtful about the others.
+def check_and_describe(table: Table, signals: Signals | None, label: str) -> None:
+    """Refuse labels that cannot be classes; print what was read, and warnings."""
+    warnings = check_labels(table, label)
+    refuse_empty_columns(table)
+    echo(describe(table, signals), err=True)
+    for text in warnings:
+        echo(f"warning: {text}", err=True)
 
-    Parameters
-    ----------
-    table : Table
-    label : str
-        The column of the labels.
 
-    Returns
-    -------
-    list of str
-        Warnings.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is one class only, labels look like a measurement or like names of rows, or a domain
-        has no value in a column.
-    """
+def check_labels(table: Table, label: str) -> list[str]:
+    """Refuse labels that look like a measurement or like row identifiers; return warnings."""
     classes, counts = np.unique(table.y, return_counts=True)
     n_rows, n_classes = len(table.y), len(classes)
     if n_classes < 2:
@@ -267,45 +234,49 @@ def check_rows(table: Table, label: str) -> list[str]:
             f"column {label!r} has only one class ({classes.tolist()[0]!r}); at least two are needed: "
             "add files with other classes, or name another column with --label"
         )
-    found = f"{n_classes:,} different values in {n_rows:,} rows"
+    found = f"{n_classes:,} distinct values in {n_rows:,} rows"
     examples = ", ".join(map(str, classes[:3].tolist()))
     whole = table.y.dtype.kind in "iu"
     fractions = not whole and _are_numbers(classes.tolist())
     many = n_classes > _MANY_NUMBERS and n_rows < _ROWS_EACH * n_classes
     if (fractions and n_classes > _MANY_FRACTIONS) or (whole and many):
         raise InvalidInputError(
-            f"column {label!r} looks like a measurement, not like classes: it has {found}, such as "
-            f"{examples}; name the column of the classes with --label, or sort the values into classes"
+            f"column {label!r} looks like a measurement, not like classes: it has {found} ({examples}, "
+            "...); name the column of the classes with --label, or bin the values"
         )
     if n_classes > _FEW and n_rows < 2 * n_classes:
         raise InvalidInputError(
-            f"column {label!r} does not look like classes: it has {found}, such as {examples}, so most "
+            f"column {label!r} does not look like classes: it has {found} ({examples}, ...), so most "
             "occur once; name the column of the classes with --label"
         )
-    for domain in np.unique(table.domain).tolist():
-        empty = np.isnan(table.X[table.domain == domain]).all(axis=0)
-        if empty.any():
-            column = table.columns[int(empty.argmax())]
-            raise InvalidInputError(
-                f"{domain} has no value in column {column!r}: leave out the column (--ignore {column}) "
-                "or the domain"
-            )
-    warned = []
+    warnings = []
     if whole and n_classes > _MANY_NUMBERS:
-        warned.append(
-            f"column {label!r} has {found}, such as {examples}: if it is a measurement, name the column "
+        warnings.append(
+            f"column {label!r} has {found} ({examples}, ...): if it is a measurement, name the column "
             "of the classes with --label"
         )
     alike: dict[str, list[str]] = {}
     for name, count in zip(classes.tolist(), counts.tolist(), strict=True):
         alike.setdefault(" ".join(str(name).split()).casefold(), []).append(f"{name!r} ({count:,})")
-    warned += [
-        f"{' and '.join(names)} differ only in case or blanks, and are different classes: correct the "
-        "files if they mean the same"
+    warnings += [
+        f"{' and '.join(names)} differ only in case or blanks and count as different classes: correct "
+        "the files if they mean the same"
         for names in alike.values()
         if len(names) > 1
     ]
-    return warned
+    return warnings
+
+
+def refuse_empty_columns(table: Table) -> None:
+    """Refuse a domain that has no value in a column."""
+    for domain in np.unique(table.domain).tolist():
+        empty = np.isnan(table.X[table.domain == domain]).all(axis=0)
+        if empty.any():
+            column = table.columns[int(empty.argmax())]
+            raise InvalidInputError(
+                f"{domain or 'the source'} has no value in column {column!r}: leave out the column "
+                f"(--ignore {column}) or the domain"
+            )
 
 
 def _are_numbers(names: list[Any]) -> bool:
@@ -315,15 +286,11 @@ def _are_numbers(names: list[Any]) -> bool:
         return False
 
 
-def describe_plan(table: Table, signals: Signals | None = None) -> str:
-    """Say what was read, and what is going to be done with it."""
-    domains, classes = _counted(table.domain), _counted(table.y)
-    n_rows, n_columns = count_of(len(table.X), "row"), count_of(len(table.columns), "column")
-    lines = [
-        f"{n_rows}, {n_columns}: {list_some(table.columns)}",
-        f"{count_of(len(domains), 'domain')}: {list_some(domains)}",
-        f"{count_of(len(classes), 'class', 'classes')}: {list_some(classes)}",
-    ]
+def describe(table: Table, signals: Signals | None = None) -> str:
+    """Return what was read and what is left out."""
+    lines = describe_counts(
+        count_of(len(table.X), "row"), table.columns, _counted(table.domain), _counted(table.y)
+    )
     lines += [f"left out: {name}: {why}" for name, why in list(table.left_out.items())[:_LISTED]]
     if table.counts.get("rejected"):
         file, first = table.rejected[0]
@@ -338,8 +305,17 @@ def describe_plan(table: Table, signals: Signals | None = None) -> str:
     if signals is not None:
         lines += signals.describe()
         if any(table.counts.get(name) for name in ("rejected", "unlabelled", "nowhere")):
-            lines.append("rows that are not used are skipped: windows continue across them")
+            lines.append("unused rows are skipped: windows continue across them")
     return "\n".join(lines)
+
+
+def describe_counts(rows: str, columns: list[str], domains: list[str], classes: list[str]) -> list[str]:
+    """Return three lines on the rows, the domains and the classes."""
+    return [
+        f"{rows}, {count_of(len(columns), 'column')}: {_list_some(columns)}",
+        f"{count_of(len(domains), 'domain')}: {_list_some(domains)}",
+        f"{count_of(len(classes), 'class', 'classes')}: {_list_some(classes)}",
+    ]
 
 
 def _counted(names: Any) -> list[str]:
@@ -347,7 +323,6 @@ def _counted(names: Any) -> list[str]:
     return [f"{n} ({k:,})" for n, k in zip(*np.unique(names, return_counts=True), strict=True)]
 
 
-def list_some(names: list[str]) -> str:
-    """Return some names, and how many more there are."""
+def _list_some(names: list[str]) -> str:
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return ", ".join(map(str, names[:_LISTED])) + more

@@ -1,212 +1,367 @@
-"""The command that follows a stream: ``run``."""
+"""``baryflow run``: follow a stream with a model."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import logging
 import signal
+import time as clock
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from baryflow.cli.backfill import ALONE, Wish, follow_on_cluster, refuse_options
-from baryflow.cli.console import Interrupted, Line, WholeNumber, keep_inputs, spoken
-from baryflow.cli.run_stream import ConsoleReporter, Plan, heed_signals
-from baryflow.estimators.online_dadil import OnlineDaDiL
-from baryflow.exceptions import InvalidInputError
+from baryflow.cli import options
+from baryflow.cli.console import Interrupted, Line, Stop, report_errors, stop_on_signals
+from baryflow.cli.metrics import RunMetrics
+from baryflow.cli.options import Command, StreamOptions, protect_inputs
+from baryflow.exceptions import InvalidInputError, StoppedError
 from baryflow.features import SignalModel
-from baryflow.persistence import load
-from baryflow.runtime import SessionConfig
+from baryflow.runtime import Checkpoint, Event, Outputs, PartitionRunner, Runner, SessionConfig, Totals
 from baryflow.runtime.checkpoint import is_checkpoint_file
-from baryflow.streams import open_source, read_credentials
-from baryflow.streams.sampling.clock import parse_duration
+from baryflow.streams import Credentials, open_sink, open_source, read_credentials
 from baryflow.streams.urls import is_url
+from baryflow.validation import count_of
 
-#: Seconds after which a run that waits for rows looks whether it is to stop.
-_LOOK_UP = 0.5
-#: Seconds for which a row of a live input waits for others, before it is predicted.
-_WAIT = 1.0
-#: Of many machines so many rows are read at a time: each model is looked up once for all of its own.
-_READ_BY_KEY = 1024
-
-
-class Duration(click.ParamType[float]):
-    """Seconds, written as people do: 3min, 500ms."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the seconds."""
-        try:
-            return parse_duration(value)
-        except InvalidInputError as error:
-            self.fail(str(error), param, ctx)
+#: Rows read at a time if rows have keys: each model is looked up once for all of its own.
+KEYED_READ_SIZE = 1024
+#: Events that are logged as they come.
+_LOGGED = {"column": logging.WARNING, "drift": logging.WARNING, "warning": logging.WARNING}
+#: Seconds to wait for another process to release a partition.
+_PATIENCE = 60.0
+#: Seconds between two status lines in a log.
+_LOG_EVERY = 60.0
+_LOGGER = "baryflow.cli.run"
+log = logging.getLogger(_LOGGER)
 
 
-@click.command()
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("source", metavar="INPUT")
+@click.command(
+    cls=Command,
+    example="baryflow run pumps.bary pump_e.csv --time time -o predictions.csv --checkpoint state",
+    docs="docs/your-own-data.md",
+)
+@options.model_argument
+@options.stream_options
 @click.option(
-    "-o", "--output", default="-", show_default=True, metavar="FILE",
-    help="Predictions: .ndjson, .csv or .parquet; - is standard output (NDJSON).",
-)  # fmt: skip
-@click.option("--events", metavar="FILE", help="Batches, drift, checkpoints and bad rows, as NDJSON.")
-@click.option("--quarantine", metavar="FILE", help="Rows that cannot be used, and why, as NDJSON.")
-@click.option("--checkpoint", metavar="FOLDER", help="Survive kill -9: call it again and it goes on.")
-@click.option("--save", "save_to", metavar="FILE", help="The adapted model, at the end.")
-@click.option("--time", metavar="COLUMN", help="Is repeated beside each prediction.")
+    "-o",
+    "--output",
+    default="-",
+    metavar="FILE",
+    help="Predictions: a .ndjson, .csv or .parquet file, a URL, or - for standard output (NDJSON).",
+)
 @click.option(
-    "--normal", metavar="FILE",
-    help="Raw rows of this machine in normal operation, for a model fitted with --window and --normal.",
-)  # fmt: skip
+    "--events", metavar="FILE", help="Write batches, drift, checkpoints and bad rows here, as NDJSON."
+)
+@options.quarantine
 @click.option(
-    "--key", metavar="COLUMN",
-    help="Many machines in one stream: each has a model of its own. @topic, @key: of the message.",
-)  # fmt: skip
+    "--checkpoint",
+    metavar="FOLDER",
+    help="Save progress here; after a crash or kill -9 the same command resumes.",
+)
+@click.option("--save", "save_to", metavar="FILE", help="Write the adapted model here at the end.")
 @click.option(
-    "--in-memory", type=WholeNumber(1), metavar="NUMBER",
-    help="Machines whose models are kept in memory; others are written out.  [default: 512 MB of them]",
-)  # fmt: skip
-@click.option("--batch", type=WholeNumber(1), default=32, show_default=True, help="Rows to learn from.")
+    "--baseline",
+    metavar="FILE",
+    help="Raw rows of this target in normal operation, for a model fitted with --normal-class.",
+)
 @click.option(
-    "--wait", type=Duration(), metavar="DURATION",
-    help="Predict what has come after so long; for slow inputs.  [default: 1s if the input is live]",
-)  # fmt: skip
+    "--in-memory",
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    help="With --key: models kept in memory; others are written to disk.  [default: 512 MB of them]",
+)
+@options.batch_size
+@options.drift
+@options.rotate
 @click.option(
-    "--drift", type=click.Choice(["tell", "forget", "restart", "off"]), default="tell",
-    show_default=True,
-    help="What to do if the target changes: tell, count what was before less, or start anew.",
-)  # fmt: skip
-@click.option("--every", type=Duration(), metavar="DURATION", help="Make a row of tags so often: 3min.")
-@click.option("--tags", metavar="FILE", help="List of tags that come one by one, for --every.")
-@click.option("--max-age", type=Duration(), metavar="DURATION", help="Older values are not believed.")
-@click.option(
-    "--credentials", metavar="FILE",
-    help="User, password and certificates, as JSON; or BARYFLOW_USERNAME and so on.",
-)  # fmt: skip
-@click.option("--tail", is_flag=True, help="The file grows: wait for more of it.")
-@click.option(
-    "--dask", metavar="ADDRESS|local",
-    help="INPUT is a folder of Parquet files, with --key: follow it on a cluster. -o, --events and "
-    "--checkpoint are folders, too, or URLs such as s3://bucket/folder.",
-)  # fmt: skip
-@click.option("--workers", type=WholeNumber(1), help="Processes for --dask local.  [default: all cores]")
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve /metrics (Prometheus) and /health on this port of 127.0.0.1; 0 picks a free one.",
+)
+@options.log_format
 def run(
     model: Path,
-    source: str,
+    stream: StreamOptions,
     *,
     output: str,
     events: str | None,
     quarantine: str | None,
     checkpoint: str | None,
     save_to: str | None,
-    time: str | None,
-    normal: str | None,
-    key: str | None,
+    baseline: str | None,
     in_memory: int | None,
-    batch: int,
-    wait: float | None,
+    batch_size: int,
     drift: str,
-    every: float | None,
-    tags: str | None,
-    max_age: float | None,
-    credentials: str | None,
-    tail: bool,
-    dask: str | None,
-    workers: int | None,
+    rotate: int | None,
+    metrics_port: int | None,
+    log_format: str,
 ) -> None:
-    """Follow the rows of INPUT with a fitted MODEL: predict each of them, then learn from it.
+    """Follow the rows of INPUT with a fitted MODEL: predict each row, then learn from it.
 
-    INPUT is a file (CSV, NDJSON, Parquet, NPZ), - for standard input, or mqtt://, mqtts://, kafka:// or
-    opc.tcp://. Outputs may be such URLs, too. With -o http://HOST:PORT/NAME rows go to a service
-    ('baryflow serve') instead, which predicts them.
+    INPUT is a file (CSV, NDJSON, Parquet, NPZ), - for standard input, or a URL that begins with
+    mqtt://, mqtts://, kafka:// or opc.tcp://. Outputs can be URLs, too.
     """
-    if dask is not None:
-        with spoken():
-            refuse_options(click.get_current_context(), ALONE)
-            wish = Wish(dask, workers, source, output, checkpoint, key, time, batch, drift, events)
-            follow_on_cluster(_load(model, time, key)[0], wish)
-        return
-    with spoken("interrupted."), contextlib.ExitStack() as stack:
-        if workers is not None:
-            raise InvalidInputError("--workers is for --dask local")
-        if save_to is not None and not save_to.endswith(".bary"):
-            raise InvalidInputError(f"--save writes a .bary file, got {save_to}")
-        inputs, outputs = [source, normal, tags, credentials], [output, events, quarantine, save_to]
-        outputs += [f"{name}.partial.ndjson" for name in outputs if str(name).endswith(".parquet")]
-        keep_inputs([model, *inputs], outputs)
+    with report_errors(log_format=log_format), contextlib.ExitStack() as stack:
+        outputs = [output, events, quarantine, save_to]
+        _check_outputs(outputs, save_to, stream.key)
+        inputs = [model, baseline, *stream.files]
+        partial = [f"{name}.partial.ndjson" for name in outputs if str(name).endswith(".parquet")]
+        protect_inputs(inputs, [*outputs, *partial])
         if checkpoint is not None:
-            _keep_apart(Path(checkpoint), inputs, save_to)
-        fitted, columns = _load(model, time, key)
-        if save_to is not None and key is not None:
-            raise InvalidInputError("with --key there are many models: --checkpoint keeps them")
-        if normal is not None:
-            _learn_normal(fitted, normal, columns)
-        known = read_credentials(credentials)
-        live = tail or source == "-" or is_url(source)
-        # Nobody knows when the next row comes: look up now and then whether to stop.
-        rows = open_source(
-            source, columns=columns, time=time, key=key, tail=tail, idle=_LOOK_UP if live else None,
-            credentials=known, every=every, tags=tags, max_age=max_age,
-        )  # fmt: skip
+            _protect_checkpoint(Path(checkpoint), inputs, save_to)
+        fitted, columns = options.load_model(model, {"time": stream.time, "key": stream.key})
+        if baseline is not None:
+            _learn_baseline(fitted, baseline, columns)
+        stop = stack.enter_context(stop_on_signals())
+        metrics = stack.enter_context(RunMetrics(metrics_port))
+        rows = metrics.observe(stream.open(columns))
         stack.callback(rows.close)
-        stop = stack.enter_context(heed_signals())
-        line = stack.enter_context(Line(log_every=60.0))
-        if is_url(source):
-            line.say(f"following {source.partition('?')[0]}; Ctrl-C ends it")
-        plan = Plan(
-            SessionConfig(fitted, batch, drift), rows, (output, events, quarantine), known, checkpoint,
-            batch if key is None else max(batch, _READ_BY_KEY),
-            _WAIT if wait is None and live else wait, in_memory, ConsoleReporter(line), stop,
-            key is not None,
-            {"batch": batch, "drift": drift, "time": time, "key": key, "every": every,
-             "max-age": max_age},
-        )  # fmt: skip
-        line.say(plan.follow(source, stack, save_to))
-    if stop.signal == signal.SIGINT:
-        raise Interrupted("interrupted" + ("; call it again to resume" if checkpoint else ""))
+        line = stack.enter_context(Line(_LOG_EVERY, _LOGGER))
+        if metrics.url:
+            log.info("metrics: %s/metrics", metrics.url)
+        if is_url(stream.source):
+            log.info("following %s; press Ctrl-C to stop", stream.source.partition("?")[0])
+        job = StreamRun(
+            config=SessionConfig(fitted, batch_size, drift),
+            rows=rows,
+            names=(output, events, quarantine),
+            credentials=read_credentials(stream.credentials),
+            checkpoint=checkpoint,
+            read_size=batch_size if stream.key is None else max(batch_size, KEYED_READ_SIZE),
+            timeout=stream.timeout,
+            in_memory=in_memory,
+            report=ConsoleReporter(line),
+            stop=stop,
+            metrics=metrics,
+            keyed=stream.key is not None,
+            rotate=rotate,
+            shaping={"batch-size": batch_size, "drift": drift, **stream.shaping()},
+        )
+        log.info("%s", job.follow(stack, save_to, resumes_pipe=stream.source == "-"))
+        if stop.signal == signal.SIGINT:
+            hint = "; run the same command again to resume" if checkpoint else ""
+            raise Interrupted(f"interrupted{hint}")
 
 
-def _keep_apart(checkpoint: Path, inputs: Sequence[str | None], save_to: str | None) -> None:
-    """Refuse inputs that are files of the checkpoint, and a model that would be one of them."""
+def _check_outputs(outputs: Sequence[str | None], save_to: str | None, key: str | None) -> None:
+    if str(outputs[0]).startswith(("http://", "https://")):
+        raise InvalidInputError(f"to send rows to a service: baryflow forward INPUT {outputs[0]}")
+    if save_to is not None and not save_to.endswith(".bary"):
+        raise InvalidInputError(f"--save writes a .bary file, got {save_to}")
+    if save_to is not None and key is not None:
+        raise InvalidInputError("--save is for one model, and --key has many: use --checkpoint")
+
+
+def _protect_checkpoint(checkpoint: Path, inputs: Sequence[Any], save_to: str | None) -> None:
+    """Refuse inputs that are files of the checkpoint, and a saved model that would be one."""
     if checkpoint.is_dir():
-        keep_inputs(inputs, [path for path in checkpoint.iterdir() if is_checkpoint_file(path)])
+        protect_inputs(inputs, [path for path in checkpoint.iterdir() if is_checkpoint_file(path)])
     path = Path(save_to or "")
     if path.resolve().parent == checkpoint.resolve() and is_checkpoint_file(path):
         raise InvalidInputError(f"{save_to} is a file of the checkpoint: name another file")
 
 
-def _load(
-    path: Path, time: str | None, key: str | None
-) -> tuple[OnlineDaDiL | SignalModel, list[str] | None]:
-    """Return a model that can follow, and the columns it wants."""
-    if path.suffix.lower() != ".bary":
-        raise InvalidInputError(f"expected a .bary file first, then the INPUT, got {path} as the model")
-    fitted = load(path)
-    if not isinstance(fitted, OnlineDaDiL | SignalModel):
-        raise InvalidInputError(
-            f"{path} holds a {getattr(type(fitted), 'kind', type(fitted).__name__)}: 'run' needs a "
-            "model that 'fit' has written"
-        )
-    names = getattr(fitted, "feature_names_in_", None)
-    columns = None if names is None else names.tolist()
-    for what, column in (("time", time), ("key", key)):
-        if column is not None and column in (columns or ()):
-            raise InvalidInputError(f"{column!r} is a feature of the model, not the {what}")
-    return fitted, columns
-
-
-def _learn_normal(fitted: OnlineDaDiL | SignalModel, path: str, columns: list[str] | None) -> None:
-    """Tell a model of raw signals what is normal on the machine that it will follow."""
+def _learn_baseline(fitted: Any, path: str, columns: list[str] | None) -> None:
+    """Show a model of raw signals the normal operation of its target."""
     if not isinstance(fitted, SignalModel):
-        raise InvalidInputError("--normal is for raw signals: fit the model with --window and --normal")
+        raise InvalidInputError(
+            "--baseline is for raw signals: fit the model with --window and --normal-class"
+        )
     source = open_source(path, columns=columns)
     try:
         found = []
-        while (batch := source.read(_READ_BY_KEY)) is not None:
+        while (batch := source.read(KEYED_READ_SIZE)) is not None:
             found.append(batch.rows)
     finally:
         source.close()
+    if not found:
+        raise InvalidInputError(f"--baseline {path} has no rows")
     fitted.learn_normal(np.concatenate(found))
+
+
+@dataclass
+class StreamRun:
+    """One run of a stream: what it opens, and how it ends."""
+
+    config: SessionConfig
+    rows: Any
+    names: tuple[str | None, ...]
+    credentials: Credentials
+    checkpoint: str | None
+    read_size: int
+    timeout: float | None
+    in_memory: int | None
+    report: ConsoleReporter
+    stop: Stop
+    metrics: RunMetrics
+    keyed: bool = False
+    rotate: int | None = None
+    #: Options that shape results; a checkpoint is resumed only with the same ones.
+    shaping: dict[str, Any] = field(default_factory=dict)
+
+    def follow(
+        self, stack: contextlib.ExitStack, save_to: str | None, *, resumes_pipe: bool = False
+    ) -> str:
+        """Follow the input to its end or until a signal; return the balance of rows as text."""
+        windows = isinstance(self.config.base, SignalModel)
+        try:
+            if getattr(self.rows, "shared", False):
+                if save_to is not None:
+                    raise InvalidInputError("--save is for one model, and a shared input has many")
+                check_shared(self.names, self.checkpoint)
+                partitions = PartitionRunner(
+                    self.rows, self.open_runner, self.read_size, self.timeout, self.report
+                )
+                return balance(partitions.run(self.stop), windows)
+            runner = self.open_runner("", stack)
+            if resumes_pipe and runner.checkpoint is not None and not runner.checkpoint.is_new:
+                log.info("resuming: standard input must begin after the last row that was read")
+            totals = runner.run(self.stop)
+        except StoppedError as error:  # no snapshot: the last batch is in the journal
+            if self.checkpoint:
+                return f"{error}: nothing is lost, run the same command again to resume"
+            return f"{error}: the last records may be lost"
+        except OSError as error:
+            if error.errno == errno.ENOSPC and self.checkpoint is not None:
+                raise InvalidInputError(
+                    f"no space left on the disk ({error.filename or 'while writing'}): nothing is lost; "
+                    "free disk space and run the same command again"
+                ) from error
+            raise
+        if save_to is not None:
+            _save(runner, save_to)
+        return balance(totals, windows)
+
+    def open_runner(self, partition: str, stack: contextlib.ExitStack) -> Runner:
+        """Open a runner, closed by `stack`; a partition of a shared input has its own files."""
+        checkpoint = None
+        if self.checkpoint is not None:
+            # The process that had the partition before may need a moment to release it.
+            checkpoint = Checkpoint(
+                Path(self.checkpoint) / partition, patience=_PATIENCE if partition else 0.0
+            )
+            stack.callback(checkpoint.close)
+            checkpoint.keep_options(self.shaping)
+        names = self.names
+        if partition and checkpoint is not None:
+            names = tuple(name if name is None else _for_partition(name, partition) for name in names)
+        outputs = Outputs(*open_sinks(names, checkpoint, self.credentials, self.rotate))
+        pass_stop(self.stop, self.rows, *outputs.named().values())
+        runner = Runner(
+            self.config,
+            self.rows,
+            outputs,
+            read_size=self.read_size,
+            timeout=self.timeout,
+            checkpoint=checkpoint,
+            listen=self.report,
+            in_memory=self.in_memory,
+            keyed=self.keyed,
+        )
+        stack.callback(runner.close)
+        stack.enter_context(self.metrics.count(partition, runner))
+
+        def close_outputs(error: Any, *_: object) -> None:
+            finished = error is None and not self.stop()
+            for sink in outputs.named().values():
+                # An earlier error matters more than one on closing.
+                with contextlib.nullcontext() if finished else contextlib.suppress(OSError):
+                    sink.close(finished=finished)
+
+        stack.push(close_outputs)
+        return runner
+
+
+class ConsoleReporter:
+    """Log events that people should see, and show batches on the status line."""
+
+    def __init__(self, line: Line) -> None:
+        self.line, self.began = line, clock.monotonic()
+
+    def __call__(self, event: Event) -> None:
+        """Report an event."""
+        fields = {"event": event.kind, "position": event.position, **event.details}
+        if event.kind in _LOGGED:
+            where = (
+                "" if event.kind == "drift" else f"row {event.position}: "
+            )  # drift names its own rows
+            log.log(_LOGGED[event.kind], "%s%s", where, event.words, extra={"fields": fields})
+        elif event.kind == "batch":
+            rate = event.position / max(clock.monotonic() - self.began, 1e-9)
+            self.line.show(f"{count_of(event.position, 'row')}  {rate:,.0f}/s  {event.words}", **fields)
+
+
+def pass_stop(stop: Stop, *ends: Any) -> None:
+    """Tell sources and sinks that may wait for a broker when to stop waiting."""
+    for end in ends:
+        if hasattr(end, "heed"):
+            end.heed(stop)
+
+
+def check_shared(names: Sequence[str | None], checkpoint: str | None) -> None:
+    """Check that partitions of a shared input can have their own files, which are resumed later."""
+    files = [name for name in names if name not in (None, "-") and not is_url(str(name))]
+    if files and checkpoint is None:
+        raise InvalidInputError(f"to write {files[0]}, a shared input needs --checkpoint FOLDER")
+    if any(str(name).lower().endswith(".parquet") for name in files):
+        raise InvalidInputError(
+            "a shared input never ends, and Parquet is written at the end: use .ndjson"
+        )
+
+
+def open_sinks(
+    names: Sequence[str | None],
+    checkpoint: Checkpoint | None,
+    credentials: Credentials,
+    rotate: int | None = None,
+) -> list[Any]:
+    """Open the outputs: predictions, events, quarantine; None where there is no name."""
+    given = [name for name in names if name is not None]
+    if len(set(given)) < len(given):
+        raise InvalidInputError("give predictions, events and quarantine a file each")
+    if checkpoint is not None and "-" in given:
+        raise InvalidInputError(
+            "standard output cannot be resumed: with --checkpoint, write to a file (-o FILE)"
+        )
+    if len(names) > 1 and str(names[1]).lower().endswith(".csv"):
+        raise InvalidInputError("events differ in their fields and do not fit CSV: use a .ndjson file")
+    resume = checkpoint is not None and not checkpoint.is_new
+    how: dict[str, Any] = {} if rotate is None else {"rotate": rotate}
+    return [
+        None if name is None else open_sink(name, resume=resume, credentials=credentials, **how)
+        for name in names
+    ]
+
+
+def _for_partition(name: str, partition: str) -> str:
+    """Return the file of one partition; a topic takes the records of all."""
+    if is_url(name) or name == "-":
+        return name
+    path = Path(name)
+    return str(path.with_name(f"{path.stem}-{partition}{path.suffix}"))
+
+
+def _save(runner: Runner, path: str) -> None:
+    """Save the adapted model, together with its features if it has them."""
+    base, model = runner.config.base, runner.session.model
+    if isinstance(base, SignalModel):
+        SignalModel(base.features, model, base.step).save(path)
+    else:
+        model.save(path)
+
+
+def balance(totals: Totals, windows: bool) -> str:
+    """Return what became of the rows that were read."""
+    used = f"{totals.predicted:,} predicted"
+    if windows:
+        used = f"{totals.used:,} in {count_of(totals.predicted, 'window')} predicted"
+    text = f"{count_of(totals.read, 'row')} = {used} + {totals.quarantined:,} quarantined"
+    if totals.unlearned:
+        text += f"; the model failed to learn from {totals.unlearned:,} of them"
+    times = "once" if totals.drifts == 1 else f"{totals.drifts} times"
+    return text + (f"; drift detected {times}" if totals.drifts else "")

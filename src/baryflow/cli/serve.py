@@ -1,4 +1,4 @@
-"""The command that serves many targets: ``serve``."""
+"""``baryflow serve``: serve a model over HTTP."""
 
 from __future__ import annotations
 
@@ -10,53 +10,87 @@ from pathlib import Path
 import click
 from threadpoolctl import threadpool_limits
 
-from baryflow.cli.console import Interrupted, WholeNumber, echo, spoken
+from baryflow.cli import options
+from baryflow.cli.console import Interrupted, report_errors
+from baryflow.cli.options import Command
 from baryflow.exceptions import InvalidInputError
 
+log = logging.getLogger("baryflow.cli.serve")
 
-@click.command()
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one."
+
+@click.command(
+    cls=Command,
+    example="baryflow serve pumps.bary --checkpoint state --port 8000",
+    docs="docs/service.md",
 )
-@click.option("--state", metavar="FOLDER", help="Keep targets here: they survive kill -9 and restarts.")
+@options.model_argument
+@click.option("--host", default="127.0.0.1", help="Address to listen on.")
 @click.option(
-    "--token-file", type=click.Path(dir_okay=False, path_type=Path),
-    help="Whoever does not send what is in it is refused; or BARYFLOW_TOKEN.",
-)  # fmt: skip
-@click.option("--batch", type=WholeNumber(1), default=32, show_default=True, help="Rows to learn from.")
+    "--port", type=click.IntRange(0, 65535), default=8000, help="Port to listen on; 0 picks a free one."
+)
 @click.option(
-    "--drift", type=click.Choice(["tell", "forget", "restart", "off"]), default="tell",
-    show_default=True,
-    help="What to do if a target changes: tell, count what was before less, or start anew.",
-)  # fmt: skip
+    "--checkpoint",
+    metavar="FOLDER",
+    help="Save the targets here; they survive restarts and kill -9.  [default: not saved]",
+)
 @click.option(
-    "--in-memory", type=WholeNumber(1), default=256, show_default=True, metavar="NUMBER",
-    help="Targets whose models are kept in memory; others are written out.",
-)  # fmt: skip
+    "--token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File holding the required bearer token (or set BARYFLOW_TOKEN).",
+)
+@options.batch_size
+@options.drift
 @click.option(
-    "--snapshot-every", type=WholeNumber(1), default=256, show_default=True, metavar="NUMBER",
-    help="Batches between two snapshots: so many are replayed after a kill, at most.",
-)  # fmt: skip
-@click.option("--max-targets", type=WholeNumber(1), default=10_000, show_default=True)
-@click.option("--max-rows", type=WholeNumber(1), default=4096, show_default=True, help="Of a request.")
+    "--in-memory",
+    type=click.IntRange(1),
+    default=256,
+    metavar="NUMBER",
+    help="Models kept in memory; others are written to disk.",
+)
 @click.option(
-    "--max-body", type=WholeNumber(1), default=8 * 2**20, show_default=True, metavar="BYTES",
-    help="Of a request.",
-)  # fmt: skip
+    "--snapshot-every",
+    type=click.IntRange(1),
+    default=256,
+    metavar="BATCHES",
+    help="Batches between two snapshots; after a kill, at most this many are replayed.",
+)
 @click.option(
-    "--target-metrics", type=WholeNumber(0), default=0, show_default=True, metavar="NUMBER",
-    help="Targets with lines of their own in /metrics.",
-)  # fmt: skip
+    "--max-targets",
+    type=click.IntRange(1),
+    default=10_000,
+    metavar="NUMBER",
+    help="Targets, at most; others are refused.",
+)
+@click.option(
+    "--max-rows",
+    type=click.IntRange(1),
+    default=4096,
+    metavar="ROWS",
+    help="Rows of a request, at most.",
+)
+@click.option(
+    "--max-body",
+    type=click.IntRange(1),
+    default=8 * 2**20,
+    metavar="BYTES",
+    help="Bytes of a request, at most.",
+)
+@click.option(
+    "--target-metrics",
+    type=click.IntRange(0),
+    default=0,
+    metavar="NUMBER",
+    help="Targets with their own series in /metrics, at most.",
+)
+@options.log_format
 def serve(
     model: Path,
     *,
     host: str,
     port: int,
-    state: str | None,
+    checkpoint: str | None,
     token_file: Path | None,
-    batch: int,
+    batch_size: int,
     drift: str,
     in_memory: int,
     snapshot_every: int,
@@ -64,38 +98,41 @@ def serve(
     max_rows: int,
     max_body: int,
     target_metrics: int,
+    log_format: str,
 ) -> None:
-    """Serve a fitted MODEL over HTTP: many targets, each followed by its own copy of it."""
-    with spoken():
-        try:
-            from baryflow import service
-            from baryflow.service.auth import check_reach
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                f"{error.name} is missing: pip install 'baryflow[serve]'"
-            ) from error
-        token = _token(token_file)
+    """Serve a fitted MODEL over HTTP: many targets, each followed with its own copy of it.
+
+    The live page is at /, the API is described in /openapi.json.
+    """
+    with report_errors(log_format=log_format):
+        from baryflow import service
+        from baryflow.service.auth import check_reach
+
+        token = _read_token(token_file)
         check_reach(host, token)
-        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
         limits = service.Limits(
-            body=max_body, buffered=max(8 * max_body, service.Limits.buffered), rows=max_rows,
-            targets=max_targets, in_memory=in_memory, snapshot_every=snapshot_every,
+            body=max_body,
+            buffered=max(8 * max_body, service.Limits.buffered),
+            rows=max_rows,
+            targets=max_targets,
+            in_memory=in_memory,
+            snapshot_every=snapshot_every,
             target_metrics=target_metrics,
-        )  # fmt: skip
-        app = service.create_app(
-            model, state_dir=state, token=token, limits=limits, batch_size=batch, drift=drift
         )
-        if state is None:
-            echo("targets are gone when this ends: --state FOLDER keeps them", err=True)
-        # Matrices of this size are multiplied faster by one thread than by two that wait for each other.
+        app = service.create_app(
+            model, state_dir=checkpoint, token=token, limits=limits, batch_size=batch_size, drift=drift
+        )
+        if checkpoint is None:
+            log.info("targets are lost when the service ends: add --checkpoint FOLDER to save them")
+        # One thread multiplies matrices of this size faster than two.
         with threadpool_limits(limits=1):
-            told = service.run(app, host, port, lambda url: echo(f"listening at {url}", err=True))
-    if told == signal.SIGINT:
-        raise Interrupted("interrupted" + ("; everything is on disk" if state is not None else ""))
+            received = service.run(app, host, port, lambda url: log.info("listening at %s", url))
+        if received == signal.SIGINT:
+            raise Interrupted("interrupted" + ("; all targets are saved" if checkpoint else ""))
 
 
-def _token(path: Path | None) -> str | None:
-    """Return the token; it never stands on a command line, where others can see it."""
+def _read_token(path: Path | None) -> str | None:
+    """Return the token; it is no option, since other users can see command lines."""
     if path is not None:
         token = path.read_text(encoding="utf-8").strip()
         if not token:
@@ -103,5 +140,5 @@ def _token(path: Path | None) -> str | None:
     else:
         token = os.environ.get("BARYFLOW_TOKEN", "").strip()
     if not token.isascii():
-        raise InvalidInputError("a token is letters, digits and signs of ASCII: it travels in a header")
+        raise InvalidInputError("a token may hold ASCII letters, digits and punctuation only")
     return token or None

@@ -1,32 +1,49 @@
-"""``baryflow tep``: build the Tennessee Eastman benchmark from the plant up."""
+"""``baryflow tep``: build the Tennessee Eastman benchmark from the simulated plant, or run it live."""
 
 from __future__ import annotations
 
+import csv
 import os
 import re
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from datetime import UTC, datetime
+from importlib.resources import files
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 
-from baryflow.cli import tep_publish as publishing
-from baryflow.cli.console import Line, OutputFile, WholeNumber, echo, keep_inputs, spoken
-from baryflow.streams import read_credentials
+from baryflow.cli.console import Line, Stop, duration, echo, report_errors, stop_on_signals
+from baryflow.cli.options import Command, OutputFile, existing_file, protect_inputs
+from baryflow.exceptions import InvalidInputError
+from baryflow.streams import Credentials, open_sink, read_credentials
+from baryflow.streams.sampling.clock import SECOND, instant_text
+from baryflow.streams.urls import parse_address
 from baryflow.tep.encoders import encoding
 from baryflow.tep.plant import simulation
 from baryflow.tep.plant.plan import Plan
 from baryflow.tep.plant.playing import play
-from baryflow.tep.tables import FAULTS, MAGNITUDES, MODES
+from baryflow.tep.tables import FAULTS, MAGNITUDES, MODES, VARIABLES
 from baryflow.validation import count_of
 
-_KEPT = "interrupted; what was finished is kept, and the same command goes on from there."
+#: Seconds of plant time from one row to the next.
+INTERVAL = 180
+#: Default address of the OPC UA server.
+SERVER = "opc.tcp://127.0.0.1:4840/tep"
+_FOLDER, _CLOCK = "Plant", "Clock"
+#: A model of the plant, fitted on modes 2 to 6, that is part of the package.
+_MODEL = files("baryflow.datasets") / "data" / "tep_plant.bary"
+_INTERRUPTED = "interrupted; finished work is kept, run the same command again to resume."
+_DOCS = "docs/tennessee-eastman.md"
 
 
 class Numbers(click.ParamType[tuple[int, ...]]):
-    """Numbers and ranges from `low` to `high`: ``1,3-5``."""
+    """Numbers and ranges from `low` to `high`, such as ``1,3-5``."""
 
     name = "numbers"
 
@@ -36,17 +53,17 @@ class Numbers(click.ParamType[tuple[int, ...]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
-        """Return the numbers in rising order."""
+        """Return the numbers in ascending order."""
         if isinstance(value, tuple):
             return value
         numbers: set[int] = set()
         for part in str(value).split(","):
             match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
             if match is None:
-                self.fail(f"{value!r} is not a list of numbers and ranges such as 1,3-5", param, ctx)
+                self.fail(f"expected numbers and ranges such as 1,3-5, got {value!r}", param, ctx)
             first, last = int(match[1]), int(match[2] or match[1])
             if last < first:
-                self.fail(f"the range {part.strip()!r} runs backwards", param, ctx)
+                self.fail(f"the range {part.strip()!r} is reversed", param, ctx)
             if first < self._low or last > self._high:
                 self.fail(f"expected {self._low} to {self._high}, got {part.strip()!r}", param, ctx)
             numbers |= set(range(first, last + 1))
@@ -64,87 +81,198 @@ class Magnitude(click.ParamType[tuple[tuple[int, int], float]]):
         """Return ((mode, fault), share)."""
         match = re.fullmatch(r"(\d+):(\d+)=(\d*\.?\d+)", str(value))
         if match is None:
-            self.fail(f"{value!r} is not of the form MODE:FAULT=SHARE, for instance 4:6=0.5", param, ctx)
+            self.fail(f"expected MODE:FAULT=SHARE, such as 4:6=0.5, got {value!r}", param, ctx)
         return (int(match[1]), int(match[2])), float(match[3])
 
 
 _modes = Numbers(1, max(MODES))
 _faults = Numbers(0, len(FAULTS) - 1)
+_folder = click.Path(file_okay=False, path_type=Path)
+_existing_folder = click.Path(file_okay=False, exists=True, path_type=Path)
+_jobs = click.option(
+    "--jobs", type=click.IntRange(1), default=os.cpu_count(), help="Number of processes."
+)
+_all_runs = click.option(
+    "--runs", type=click.IntRange(1), help="Runs of each mode and fault to use.  [default: all]"
+)
 
 
-@click.group("tep")
-def group() -> None:
-    """Build the Tennessee Eastman benchmark: simulate the plant, encode its signals, let it run live."""
+def _seed(default: int) -> Callable[[Any], Any]:
+    return click.option(
+        "--seed", type=click.IntRange(0), default=default, help="Seed of the random numbers."
+    )
 
 
-@group.command()
-@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--modes", type=_modes, default="1-6", show_default=True)
+@click.group()
+def tep() -> None:
+    """Build the Tennessee Eastman benchmark: simulate the plant, encode its signals, run it live."""
+
+
+# -- simulate ----------------------------------------------------------------------------------------
+
+
+@tep.command(cls=Command, example="baryflow tep simulate tep-data --faults 0-5 --runs 10", docs=_DOCS)
+@click.argument("folder", type=_folder)
+@click.option("--modes", type=_modes, default="1-6", help="Operating modes.")
 @click.option(
-    "--faults", type=_faults, default=f"0-{len(FAULTS) - 1}", show_default=True, help="0: no fault."
+    "--faults", type=_faults, default=f"0-{len(FAULTS) - 1}", help="Faults; 0 is normal operation."
 )
+@click.option("--runs", type=click.IntRange(1), default=50, help="Runs of each mode and fault.")
+@_seed(2024)
+@click.option("--lead", default=5.0, help="Hours of normal operation before the fault.")
+@click.option("--hours", default=30.0, help="Hours recorded from the fault on.")
 @click.option(
-    "--runs", type=WholeNumber(1), default=50, show_default=True, help="Of each mode and fault."
+    "--magnitude",
+    "magnitudes",
+    type=Magnitude(),
+    multiple=True,
+    help="Size of a fault in a mode, such as 4:6=0.5; repeatable.",
 )
-@click.option("--seed", type=WholeNumber(0), default=2024, show_default=True)
-@click.option(
-    "--lead", default=5.0, show_default=True, help="Hours of normal operation before the fault."
-)
-@click.option("--hours", default=30.0, show_default=True, help="Hours recorded from the fault on.")
-@click.option(
-    "--magnitude", "magnitudes", type=Magnitude(), multiple=True, help="Size of a fault, e.g. 4:6=0.5."
-)
-@click.option(
-    "--jobs", type=WholeNumber(1), default=os.cpu_count(), show_default=True, help="Processes."
-)
+@_jobs
 def simulate(folder: Path, jobs: int, magnitudes: tuple[Any, ...], **options: Any) -> None:
-    """Run the plant and keep its signals in FOLDER.
+    """Simulate the plant and write its signals to FOLDER.
 
-    An interrupted simulation is continued, a finished one can be extended by further runs and modes.
+    The same command resumes an interrupted simulation; other runs and modes extend a finished one.
     """
-    with spoken(interrupted=_KEPT):
+    with report_errors(_INTERRUPTED):
         plan = Plan(magnitudes={**MAGNITUDES, **dict(magnitudes)}, **options)
         with Line(log_every=60) as line:
-            done = simulation.simulate(folder, plan, jobs=jobs, progress=_teller(line))
+            done = simulation.simulate(folder, plan, jobs=jobs, progress=make_progress(line))
     echo(f"{count_of(done.total, 'file')} in {folder}, {done.total - done.found} of them new", err=True)
     for trip in done.redrawn:
         echo(
-            f"mode {trip.mode}, fault {trip.fault}, run {trip.run}: tripped {trip.hours:.1f} h after "
-            f"the fault ({trip.reason}); drawn again",
+            f"mode {trip.mode}, fault {trip.fault}, run {trip.run}: the plant tripped {trip.hours:.1f} "
+            f"h after the fault ({trip.reason}); the run was drawn again",
             err=True,
         )
 
 
-@group.command()
+def make_progress(line: Line) -> Callable[[simulation.Progress], None]:
+    """Return a callback that shows the files done and the time left."""
+    begin: float | None = None  # of the first file: settling the plant says nothing about the rate
+
+    def show(progress: simulation.Progress) -> None:
+        nonlocal begin
+        if begin is None and progress.settled:
+            begin = monotonic()
+        new = progress.done - progress.found
+        if begin is None:
+            left = "settling the plant in its modes"
+        elif not new:
+            left = "simulating the first files"
+        else:
+            left = f"{duration((progress.total - progress.done) * (monotonic() - begin) / new)} left"
+        line.show(f"{progress.done}/{progress.total} files  {len(progress.redrawn)} trips  {left}")
+
+    return show
+
+
+# -- encode and apply --------------------------------------------------------------------------------
+
+
+@tep.command(cls=Command, example="baryflow tep encode tep-data tep-features", docs=_DOCS)
+@click.argument("folder", type=_existing_folder)
+@click.argument("out", type=_folder)
+@click.option(
+    "--encoder", type=click.Choice(encoding.ENCODERS), default=encoding.DEFAULT, help="Network to train."
+)
+@click.option("--targets", type=_modes, default="1-6", help="Target modes.")
+@_all_runs
+@_seed(0)
+@_jobs
+@click.option(
+    "--validate", is_flag=True, help="Only print leave-one-source-out accuracy; write nothing."
+)
+def encode(
+    folder: Path, out: Path, seed: int, validate: bool, targets: tuple[int, ...], **options: Any
+) -> None:
+    """Train an encoder for every target mode on the other five and write its features to OUT.
+
+    FOLDER holds signals from 'baryflow tep simulate'. Training needs PyTorch; applying does not.
+    """
+    with report_errors("interrupted." if validate else _INTERRUPTED):
+        if validate:
+            options.pop("jobs")
+            echo("encoder,runs,target,left_out,accuracy")
+            for target, left_out, accuracy in encoding.leave_one_out(
+                folder, random_state=seed, **options
+            ):
+                how = f"{options['encoder']},{options['runs'] or 'all'}"
+                echo(f"{how},{target},{left_out},{accuracy:.5f}")
+            return
+        with Line(log_every=60) as line:
+            found = encoding.encode(
+                folder,
+                out,
+                targets=targets,
+                random_state=seed,
+                progress=lambda done, total: line.show(f"{done}/{total} encoders trained"),
+                **options,
+            )
+    for file in found:
+        echo(os.fspath(file))
+
+
+@tep.command(
+    cls=Command,
+    example="baryflow tep apply tep-features/target1.onnx tep-data features.bary --modes 1",
+    docs=_DOCS,
+)
+@click.argument("encoder", type=existing_file)
+@click.argument("folder", type=_existing_folder)
+@click.argument("out", type=OutputFile())
+@click.option("--modes", type=_modes, default="1-6", help="Operating modes.")
+@_all_runs
+def apply(encoder: Path, folder: Path, out: Path, modes: tuple[int, ...], runs: int | None) -> None:
+    """Encode the signals in FOLDER with a trained ENCODER (.onnx) and write OUT (.bary)."""
+    with report_errors():
+        protect_inputs([encoder], [out])
+        found = encoding.apply_encoder(encoder, folder, modes=modes, runs=runs)
+        found.save(out)
+    echo(f"{count_of(len(found), 'run')}, {count_of(found.X.shape[1], 'feature')} each: {out}", err=True)
+
+
+# -- publish -----------------------------------------------------------------------------------------
+
+
+@tep.command(
+    cls=Command,
+    example="baryflow tep publish --opc-ua --mode 1 --fault 4 --speed 600",
+    docs="docs/opcua.md",
+)
 @click.option(
     "--opc-ua",
     "server",
     metavar="[URL]",
     is_flag=False,
-    flag_value=publishing.SERVER,
-    help=f"Be an OPC UA server; without a URL, {publishing.SERVER}.",
+    flag_value=SERVER,
+    help=f"Run an OPC UA server; without a URL at {SERVER}.",
 )
 @click.option("--mqtt", "topic", metavar="URL", help="Send rows to a topic: mqtt://HOST/TOPIC.")
-@click.option("--per-tag", is_flag=True, help="With --mqtt: a topic under it for each variable.")
-@click.option("--csv", "table", type=OutputFile(".csv"), help="Write the rows to a file, at once.")
-@click.option("--mode", type=click.IntRange(1, max(MODES)), default=1, show_default=True)
+@click.option("--per-tag", is_flag=True, help="With --mqtt: use one topic for each variable.")
+@click.option("--csv", "table", type=OutputFile(".csv"), help="Write all rows to this file at once.")
+@click.option("--mode", type=click.IntRange(1, max(MODES)), default=1, help="Operating mode.")
 @click.option(
-    "--fault", type=click.IntRange(0, len(FAULTS) - 1), default=0, show_default=True, help="0: none."
+    "--fault",
+    type=click.IntRange(0, len(FAULTS) - 1),
+    default=0,
+    help="Fault, from the first row on; 0 is normal operation.",
 )
 @click.option(
     "--speed",
     type=click.FloatRange(0, min_open=True),
     default=600.0,
-    show_default=True,
-    help="Times faster than the plant, which gives a row every three minutes.",
+    help="Factor by which plant time runs faster; the plant makes a row every 3 minutes.",
 )
-@click.option("--hours", type=click.FloatRange(0, min_open=True), default=30.0, show_default=True)
-@click.option("--seed", type=WholeNumber(0), default=2024, show_default=True)
-@click.option("--start", metavar="TIME", help="The plant's time of the first row; now without it.")
+@click.option(
+    "--hours", type=click.FloatRange(0, min_open=True), default=30.0, help="Hours of plant time."
+)
+@_seed(2024)
+@click.option("--start", metavar="TIME", help="Plant time of the first row (ISO 8601).  [default: now]")
 @click.option(
     "--credentials",
     "credentials_file",
-    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    type=existing_file,
     help="JSON file with username, password, ca_file, cert_file, key_file.",
 )
 def publish(
@@ -157,117 +285,144 @@ def publish(
     credentials_file: Path | None,
     **options: Any,
 ) -> None:
-    """Let the simulated plant run live, as an OPC UA server or at an MQTT broker.
+    """Run the simulated plant live, as an OPC UA server or with an MQTT broker.
 
-    Its variables bear name and unit, "A feed (kscmh)", single topics their numbers, XMEAS1 to XMV12; all
-    have the plant's own time. A fault, if one is asked for, is there from the first row on. Ctrl-C ends
-    it.
+    Variables are called by name and unit, "A feed (kscmh)"; single topics by number, XMEAS1 to XMV12.
+    All values have plant time. Press Ctrl-C to stop.
     """
     if [server, topic, table].count(None) != 2:
-        raise click.UsageError("expected either --opc-ua or --mqtt URL or --csv FILE.")
+        raise click.UsageError("expected one of --opc-ua, --mqtt URL and --csv FILE.")
     if per_tag and topic is None:
-        raise click.UsageError("--per-tag is for --mqtt.")
-    first = publishing.parse_start(start)
-    if table is not None:
-        with spoken():
-            echo(publishing.write_table(play(**options), table, first), err=True)
-        return
-    with spoken(), publishing.stopped_by_signals() as stop, ExitStack() as stack:
-        kind = publishing.Server if server else publishing.Topics if per_tag else publishing.Rows
+        raise click.UsageError("--per-tag needs --mqtt.")
+    first = parse_start(start)
+    with report_errors(), stop_on_signals() as stop, ExitStack() as stack:
+        if table is not None:
+            write_table(play(**options), table, first)
+            return
+        kind = Server if server else Topics if per_tag else Rows
         publisher = kind(server or topic or "", read_credentials(credentials_file), stack)
         echo("simulating the plant ...", err=True)
         rows = play(**options)
         echo(publisher.example)
-        count = publishing.publish(rows, publisher, start=first, speed=speed, stop=stop)
+        count = publish_rows(rows, publisher, start=first, speed=speed, stop=stop)
         echo(f"{count} of {count_of(len(rows), 'row')} published", err=True)
-        if server and not stop.is_set():
-            echo("the server stays, with its history; Ctrl-C ends it", err=True)
+        if server and not stop():
+            echo("the server keeps running, with its history; press Ctrl-C to stop", err=True)
             stop.wait()
 
 
-@group.command()
-@click.argument("folder", type=click.Path(file_okay=False, exists=True, path_type=Path))
-@click.argument("out", type=click.Path(file_okay=False, path_type=Path))
-@click.option(
-    "--encoder", type=click.Choice(encoding.ENCODERS), default=encoding.DEFAULT, show_default=True
-)
-@click.option("--targets", type=_modes, default="1-6", show_default=True)
-@click.option("--runs", type=WholeNumber(1), help="Of each mode and fault; all without it.")
-@click.option("--seed", type=WholeNumber(0), default=0, show_default=True)
-@click.option(
-    "--jobs", type=WholeNumber(1), default=os.cpu_count(), show_default=True, help="Processes."
-)
-@click.option("--validate", is_flag=True, help="Only tell how well it does on sources left out.")
-def encode(
-    folder: Path, out: Path, seed: int, validate: bool, targets: tuple[int, ...], **options: Any
-) -> None:
-    """Train an encoder for every target mode on the other five and write its features to OUT.
+class Publisher(Protocol):
+    """Publishes rows; `example` is a command that follows them."""
 
-    FOLDER is what 'baryflow tep simulate' made. Training needs PyTorch; using what was trained does not.
-    """
-    with spoken(interrupted="interrupted." if validate else _KEPT):
-        if validate:
-            options.pop("jobs")
-            echo("encoder,runs,target,left_out,accuracy")
-            for target, left_out, accuracy in encoding.leave_one_out(
-                folder, random_state=seed, **options
-            ):
-                words = f"{options['encoder']},{options['runs'] or 'all'}"
-                echo(f"{words},{target},{left_out},{accuracy:.5f}")
-            return
-        with Line(log_every=60) as line:
-            files = encoding.encode(
-                folder,
-                out,
-                targets=targets,
-                random_state=seed,
-                progress=lambda done, total: line.show(f"{done}/{total} encoders trained"),
-                **options,
-            )
-    for file in files:
-        echo(os.fspath(file))
+    example: str
+
+    def publish(self, row: list[float], stamp: int) -> None:
+        """Publish a row; its time is in seconds since the epoch."""
+
+    def finish(self, stamp: int) -> None:
+        """Announce that everything before this time was published."""
 
 
-@group.command()
-@click.argument("encoder", type=click.Path(dir_okay=False, exists=True, path_type=Path))
-@click.argument("folder", type=click.Path(file_okay=False, exists=True, path_type=Path))
-@click.argument("out", type=OutputFile())
-@click.option("--modes", type=_modes, default="1-6", show_default=True)
-@click.option("--runs", type=WholeNumber(1), help="Of each mode and fault; all without it.")
-def apply(encoder: Path, folder: Path, out: Path, modes: tuple[int, ...], runs: int | None) -> None:
-    """Encode the signals in FOLDER with a trained ENCODER (.onnx) and write OUT (.bary); no PyTorch."""
-    with spoken():
-        keep_inputs([encoder], [out])
-        found = encoding.apply_encoder(encoder, folder, modes=modes, runs=runs)
-        found.save(out)
-    echo(f"{count_of(len(found), 'run')}, {count_of(found.X.shape[1], 'feature')} each: {out}", err=True)
+class Server:
+    """An OPC UA server with a variable for each tag, and their history."""
+
+    def __init__(self, url: str, credentials: Credentials, stack: ExitStack) -> None:
+        from baryflow.streams.opcua.server import Host
+
+        address = parse_address(url)
+        address.check_options()
+        if address.scheme != "opc.tcp":
+            raise InvalidInputError(f"expected a URL that begins with opc.tcp://, got {url}")
+        self._host = Host(address, credentials, keep=True)
+        stack.callback(self._host.close)
+        self._host.add(_FOLDER, {variable.label: 0.0 for variable in VARIABLES})
+        self._host.add("", {_CLOCK: datetime.now(UTC)})
+        where = f"{self._host.url}?node=ns=2;s={_FOLDER}&clock=ns=2;s={_CLOCK}"
+        self.example = f"baryflow run {_MODEL} '{where}' --sample-interval 3min"
+
+    def publish(self, row: list[float], stamp: int) -> None:
+        """Write all variables."""
+        names = [f"{_FOLDER}.{variable.label}" for variable in VARIABLES]
+        self._host.write(list(zip(names, row, strict=True)), stamp)
+        self.finish(stamp)
+
+    def finish(self, stamp: int) -> None:
+        """Advance the clock."""
+        self._host.write([(_CLOCK, datetime.fromtimestamp(stamp, UTC))], stamp)
 
 
-def _teller(line: Line) -> Callable[[simulation.Progress], None]:
-    begin: float | None = None  # of the first file; how long the plant took to settle says nothing of it
+class Rows:
+    """An MQTT topic with an object for each row."""
 
-    def tell(progress: simulation.Progress) -> None:
-        nonlocal begin
-        if begin is None and progress.settled:
-            begin = monotonic()
-        new = progress.done - progress.found
-        if begin is None:
-            time = "settling the plant in its modes"
-        elif not new:
-            time = "making the first of them"
-        else:
-            time = f"{_duration((progress.total - progress.done) * (monotonic() - begin) / new)} left"
-        line.show(f"{progress.done}/{progress.total} files  {len(progress.redrawn)} trips  {time}")
+    def __init__(self, url: str, credentials: Credentials, stack: ExitStack) -> None:
+        self._sink = open_sink(url, credentials=credentials)
+        stack.callback(self._sink.close)
+        self.example = f"baryflow run {_MODEL} '{url}' --time time"
 
-    return tell
+    def publish(self, row: list[float], stamp: int) -> None:
+        """Send one message."""
+        values = {variable.label: value for variable, value in zip(VARIABLES, row, strict=True)}
+        self._sink.write([{"time": instant_text(stamp * SECOND), **values}])
+
+    def finish(self, stamp: int) -> None:
+        """Wait until the broker has all messages."""
+        del stamp
+        self._sink.flush(sync=True)
 
 
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return (
-        f"{minutes // 60} h {minutes % 60:02d} min"
-        if minutes >= 60
-        else f"{minutes} min"
-        if minutes
-        else "< 1 min"
-    )
+class Topics:
+    """An MQTT topic for each tag, with an object for each value."""
+
+    def __init__(self, url: str, credentials: Credentials, stack: ExitStack) -> None:
+        self._sinks = []
+        base, _, options = url.partition("?")
+        for variable in VARIABLES:
+            topic = f"{base.rstrip('/')}/{variable.tag}{'?' * bool(options)}{options}"
+            self._sinks.append(open_sink(topic, credentials=credentials))
+            stack.callback(self._sinks[-1].close)
+        where = f"{base.rstrip('/')}/+"
+        self.example = f"baryflow run {_MODEL} '{where}' --tags TAGS.csv --sample-interval 3min"
+
+    def publish(self, row: list[float], stamp: int) -> None:
+        """Send a message for each tag."""
+        for sink, value in zip(self._sinks, row, strict=True):
+            sink.write([{"value": value, "time": instant_text(stamp * SECOND)}])
+
+    def finish(self, stamp: int) -> None:
+        """Wait until the broker has all messages."""
+        del stamp
+        for sink in self._sinks:
+            sink.flush(sync=True)
+
+
+def publish_rows(
+    rows: NDArray[np.floating[Any]], publisher: Publisher, *, start: int, speed: float, stop: Stop
+) -> int:
+    """Publish rows in plant time, `speed` times as fast; return how many."""
+    begin = time.monotonic()
+    for number, row in enumerate(rows.astype(np.float64).tolist()):
+        if stop.wait(max(0.0, begin + number * INTERVAL / speed - time.monotonic())):
+            return number
+        publisher.publish(row, start + number * INTERVAL)
+    publisher.finish(start + len(rows) * INTERVAL)
+    return len(rows)
+
+
+def write_table(rows: NDArray[np.floating[Any]], path: Path, start: int) -> None:
+    """Write rows with plant time to a CSV file."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["time", *(variable.label for variable in VARIABLES)])
+        for number, row in enumerate(rows.astype(np.float64).tolist()):
+            table.writerow([instant_text((start + number * INTERVAL) * SECOND), *row])
+    echo(f"{path}: {count_of(len(rows), 'row')}", err=True)
+
+
+def parse_start(text: str | None) -> int:
+    """Return the plant time of the first row, now by default, rounded down to three minutes."""
+    try:
+        moment = datetime.now(UTC) if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"expected a time such as 2026-01-31T12:00:00Z, got {text!r}") from None
+    seconds = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    return seconds - seconds % INTERVAL

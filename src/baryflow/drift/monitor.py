@@ -14,7 +14,7 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_choice, as_count, as_real, count_of
 
 #: What can be done about drift.
-ACTIONS = ("tell", "forget", "restart")
+ACTIONS = ("report", "forget", "restart")
 #: Rows between false alarms at least, on average.
 FALSE_ALARM_EVERY = 100_000.0
 #: The model learns from so many rows of each class, and from so many at least, before it is watched.
@@ -27,7 +27,7 @@ _WORDS = {
     "proportions": "classes come in other proportions",
 }
 _DONE = {
-    "tell": "the model goes on as it is",
+    "report": "the model continues unchanged",
     "forget": "what was seen before counts as little as what came since",
     "restart": "the target was forgotten and starts anew",
 }
@@ -52,7 +52,7 @@ class DriftReport:
         How many rows one would have to wait for as much evidence by chance, on average at least. With
         another detector than ours 0.
     action : str
-        What was done: "tell", "forget" or "restart"; empty without drift.
+        What was done: "report", "forget" or "restart"; empty without drift.
     measures : dict of str → float
         Mean likelihood, loss and likeness of the batch, and its share of novel rows.
     """
@@ -126,8 +126,8 @@ class DriftMonitor:
     ----------
     model : OnlineDaDiL
         Fitted on its sources.
-    action : {"tell", "forget", "restart"}
-        What to do about drift. "tell": report it, and learn anew what is usual. "forget": let all that
+    action : {"report", "forget", "restart"}
+        What to do about drift. "report": only report it, and learn again what is usual. "forget": let all that
         was seen count as little as what came since the change. "restart": forget the target, and keep
         the sources.
     signals : sequence of str
@@ -174,7 +174,7 @@ class DriftMonitor:
         self,
         model: Any,
         *,
-        action: str = "tell",
+        action: str = "report",
         signals: Sequence[str] = SIGNALS,
         detectors: Mapping[str, Detector] | None = None,
         false_alarm_every: float = FALSE_ALARM_EVERY,

@@ -149,7 +149,7 @@ class SignalModel(Persistable):
         if UNTOLD in self.features.normal_.names:
             raise InvalidInputError(
                 "the features were fitted without saying which windows of the sources are normal: fit "
-                "them with `normal` (baryflow fit --normal CLASS) first"
+                "them with `normal` (baryflow fit --normal-class CLASS) first"
             )
         self.features.learn_normal(windows(rows, self.length, self.step))
         return self

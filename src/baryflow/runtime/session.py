@@ -102,7 +102,7 @@ class SessionConfig:
         target already, a machine goes on from there.
     batch_size : int
         A machine's model learns once so many of its rows are waiting.
-    drift : {"off", "tell", "forget", "restart"}
+    drift : {"off", "report", "forget", "restart"}
         Whether drift is watched for, and what to do about it.
     """
 

@@ -43,7 +43,7 @@ def create_app(
     token: str | None = None,
     limits: Limits | None = None,
     batch_size: int = 32,
-    drift: str = "tell",
+    drift: str = "report",
     extra_routes: Sequence[BaseRoute] = (),
 ) -> Starlette:
     """Return the service as an ASGI application.
@@ -59,7 +59,7 @@ def create_app(
     limits : Limits, optional
     batch_size : int
         A target's model learns once so many of its rows are waiting.
-    drift : {"off", "tell", "forget", "restart"}
+    drift : {"off", "report", "forget", "restart"}
         Whether drift is watched for, and what to do about it.
     extra_routes : sequence of routes
         Tried before the service's own routes. They need the token, too.

@@ -53,7 +53,7 @@ class Machines:
         folder = None
         if checkpoint is not None:
             config, folder = _begun_with(config, checkpoint), checkpoint.machines
-            checkpoint.keep_options({"batch": config.batch_size, "drift": config.drift})
+            checkpoint.keep_options({"batch-size": config.batch_size, "drift": config.drift})
         self.config = config
         self.summaries: dict[str, Summary] = {}
         self._fleet = SessionStore(config, folder, most)
@@ -190,7 +190,7 @@ class Machines:
     def _go_back(self, snapshot: Snapshot) -> None:
         if snapshot.cursor is None or "targets" not in snapshot.cursor:
             raise InvalidInputError(
-                "the folder belongs to 'baryflow run', not to a service: use another one for --state"
+                "the folder belongs to 'baryflow run', not to a service: use another one for --checkpoint"
             )
         self._fleet.resume(snapshot.machines)
         lines = snapshot.cursor["targets"]

@@ -105,7 +105,7 @@ def follow(
     batch_size : int
         A target's model learns once so many of its rows are waiting. At the end they stay waiting: more
         may come.
-    drift : {"off", "tell", "forget", "restart"}
+    drift : {"off", "report", "forget", "restart"}
         Whether drift is watched for, and what to do about it.
     time : str, optional
         Column that is repeated beside each prediction.
@@ -162,7 +162,7 @@ def follow(
         return _Backfill(present, context, progress or (lambda *_: None), left_out).run(folder)
 
 
-_DRIFT = ("off", "tell", "forget", "restart")
+_DRIFT = ("off", "report", "forget", "restart")
 
 
 @dataclass

@@ -81,7 +81,7 @@ def _make_maker(address: Address, wanted: Wanted) -> Maker:
     if wanted.every is None:
         if wanted.tags is not None:
             raise InvalidInputError(
-                "tags come one by one: say how often a row is made of them, --every 3min"
+                "tags come one by one: set how often a row is made of them, --sample-interval 3min"
             )
         return RowMaker(columns, wanted.time, wanted.key)
     if wanted.time is not None or wanted.key is not None:

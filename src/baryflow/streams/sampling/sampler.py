@@ -330,7 +330,7 @@ class Sampler:
         """
         if state["every"] != self._every or state["columns"] != self.columns:
             raise InvalidInputError(
-                "what was kept is of other columns or another distance between rows (--every); go on as "
+                "what was kept is of other columns or another distance between rows (--sample-interval); go on as "
                 "you began, or start anew"
             )
         self._clock.resume(state["clock"])

@@ -1,4 +1,4 @@
-"""What is inside a ``.bary`` file, in words."""
+"""``baryflow inspect``: describe the contents of a ``.bary`` file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
 from baryflow import container
+from baryflow.cli.console import echo, report_errors
+from baryflow.cli.options import Command, expect_bary
 from baryflow.datasets import tennessee_eastman
 from baryflow.features import OnnxEncoder
 from baryflow.persistence import open_content
@@ -16,14 +20,14 @@ from baryflow.tep.plant import settling
 from baryflow.tep.tables import VARIABLES
 from baryflow.validation import count_of
 
-#: What is said of a file: words on the left, and on the right what it holds.
+#: Names on the left, values on the right.
 Lines = list[tuple[str, str]]
 
-WORDS = {
+KINDS = {
     "mixture": "a Gaussian mixture",
     "online_mixture": "a Gaussian mixture of a stream (OnlineGaussianMixture)",
     "mixture_classifier": "a classifier with a mixture for each class (MixtureClassifier)",
-    "dadil": "a classifier adapted to a target at hand (DaDiL)",
+    "dadil": "a classifier adapted to a fixed target (DaDiL)",
     "online_dadil": "a classifier that follows a stream (OnlineDaDiL)",
     "signal_features": "statistics of windows of signals (SignalFeatures)",
     "onnx_encoder": "a network that makes features of windows of signals (OnnxEncoder)",
@@ -34,29 +38,21 @@ WORDS = {
 }
 
 
+@click.command(cls=Command, example="baryflow inspect pumps.bary", docs="docs/your-own-data.md")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def inspect(file: Path) -> None:
+    """Describe the contents of a .bary FILE, and which release wrote it and when."""
+    with report_errors(), expect_bary(file):
+        text = describe(file)
+    echo(text)
+
+
 def describe(path: Path) -> str:
-    """Say what a file holds, who wrote it and when.
-
-    Parameters
-    ----------
-    path : path
-
-    Returns
-    -------
-    str
-        A line for each thing.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    FileFormatError
-        If it cannot be read, or holds something that this release does not know.
-    """
+    """Return a line for each property of a file."""
     content = container.read(path)
-    lines = _LOOKS.get(content.kind, _look_at_model)(path, content)
+    lines = _DESCRIBERS.get(content.kind, _describe_model)(path, content)
     lines = [
-        ("holds", WORDS.get(content.kind, content.kind)),
+        ("holds", KINDS.get(content.kind, content.kind)),
         ("kind", content.kind),
         ("release", f"baryflow {content.version}"),
         ("date", content.date.replace("T", " ") or "unknown"),
@@ -64,25 +60,25 @@ def describe(path: Path) -> str:
         ("size", _bytes(path.stat().st_size)),
     ]
     width = max(len(name) for name, _ in lines) + 2
-    return "\n".join(f"{name:<{width}}{words}" for name, words in lines)
+    return "\n".join(f"{name:<{width}}{value}" for name, value in lines)
 
 
-def _look_at_model(path: Path, content: container.Content) -> Lines:
-    """Look at a mixture or an estimator."""
+def _describe_model(path: Path, content: container.Content) -> Lines:
+    """Describe a mixture or an estimator."""
     model = open_content(content)
     if content.kind == "mixture":
-        return _of_mixture(model, None, None)
+        return _mixture_lines(model, None, None)
     columns = getattr(model, "feature_names_in_", None)
     if content.kind in ("online_mixture", "mixture_classifier"):
-        lines = _of_mixture(model.mixture_, columns, getattr(model, "classes_", None))
+        lines = _mixture_lines(model.mixture_, columns, getattr(model, "classes_", None))
         if content.kind == "online_mixture":
             lines.append(("rows seen", f"{model.n_samples_seen_:,}"))
         return lines
-    return _of_adapter(path, model, [("columns", _listed(columns, model.n_features_in_))])
+    return _adapter_lines(path, model, [("columns", _listed(columns, model.n_features_in_))])
 
 
-def _of_adapter(path: Path, model: Any, columns: Lines, rows: str = "rows") -> Lines:
-    """Say the little that tells one model from another; the rest is the report's."""
+def _adapter_lines(path: Path, model: Any, columns: Lines, rows: str = "rows") -> Lines:
+    """Return what tells one model from another; 'baryflow report' has the rest."""
     lines = [
         ("classes", _listed(model.classes_)),
         *columns,
@@ -91,21 +87,21 @@ def _of_adapter(path: Path, model: Any, columns: Lines, rows: str = "rows") -> L
         ("decision", "adapt" if model.committee_.adapts else "do not adapt"),
     ]
     if getattr(model, "keep_sources", False):
-        lines.append(("inside", "the labelled rows of the sources, needed to add a source"))
-    return [*lines, ("more", f"'baryflow report {path}' says what was learned, decided and seen")]
+        lines.append(("inside", "the labelled rows of the sources, for 'baryflow add-source'"))
+    return [*lines, ("more", f"'baryflow report {path}' prints what was learned and decided")]
 
 
-def _of_mixture(mixture: Any, columns: Any, classes: Any) -> Lines:
+def _mixture_lines(mixture: Any, columns: Any, classes: Any) -> Lines:
     labelled = "unlabelled" if mixture.labels is None else _listed(classes, mixture.n_classes)
     return [
         ("components", str(mixture.n_components)),
         ("classes", labelled),
         ("columns", _listed(columns, mixture.n_features)),
-        ("stands for", f"{mixture.mass:,g} {'row' if mixture.mass == 1 else 'rows'}"),
+        ("mass", f"{mixture.mass:,g} {'row' if mixture.mass == 1 else 'rows'}"),
     ]
 
 
-def _look_at_windows(_: Path, content: container.Content) -> Lines:
+def _describe_windows(_: Path, content: container.Content) -> Lines:
     model = open_content(content)
     return [
         ("channels", _listed(model.channels_)),
@@ -114,7 +110,7 @@ def _look_at_windows(_: Path, content: container.Content) -> Lines:
     ]
 
 
-def _look_at_signal_model(path: Path, content: container.Content) -> Lines:
+def _describe_signal_model(path: Path, content: container.Content) -> Lines:
     pair = open_content(content)
     made = "a network" if isinstance(pair.features, OnnxEncoder) else "statistics"
     columns = [
@@ -122,14 +118,14 @@ def _look_at_signal_model(path: Path, content: container.Content) -> Lines:
         ("windows", f"of {count_of(pair.length, 'row')}, one every {pair.step:,}"),
         ("features", f"{pair.model.n_features_in_:,} of each window, by {made}"),
     ]
-    return _of_adapter(path, pair.model, columns, "windows")
+    return _adapter_lines(path, pair.model, columns, "windows")
 
 
-def _look_at_features(path: Path, _: container.Content) -> Lines:
+def _describe_features(path: Path, _: container.Content) -> Lines:
     held = tennessee_eastman.read_features(path)
     about = ", ".join(f"{name} {value}" for name, value in held.about.items() if _is_short(value))
     return [
-        ("target", f"mode {held.target}, which the encoder has not seen"),
+        ("target", f"mode {held.target}, unseen by the encoder"),
         ("encoder", about or "unknown"),
         ("classes", _listed(sorted(set(held.y.tolist())))),
         ("columns", _listed(None, held.X.shape[1])),
@@ -138,7 +134,7 @@ def _look_at_features(path: Path, _: container.Content) -> Lines:
     ]
 
 
-def _look_at_signals(path: Path, content: container.Content) -> Lines:
+def _describe_signals(path: Path, content: container.Content) -> Lines:
     X, cases = signals.read_shard(path)
     return [
         ("classes", _listed(sorted({fault for fault, _ in cases}))),
@@ -148,24 +144,24 @@ def _look_at_signals(path: Path, content: container.Content) -> Lines:
     ]
 
 
-def _look_at_settled(_: Path, content: container.Content) -> Lines:
+def _describe_settled(_: Path, content: container.Content) -> Lines:
     # Each array is named after a part of the plant's state and its mode.
     modes = {int(match[0]) for name in content.arrays if (match := re.search(r"\d+$", name))}
     return [("modes", _listed(sorted(modes)))]
 
 
-_LOOKS: dict[str, Callable[[Path, container.Content], Lines]] = {
-    "signal_features": _look_at_windows,
-    "onnx_encoder": _look_at_windows,
-    "signal_model": _look_at_signal_model,
-    tennessee_eastman.KIND: _look_at_features,
-    signals.KIND: _look_at_signals,
-    settling.KIND: _look_at_settled,
+_DESCRIBERS: dict[str, Callable[[Path, container.Content], Lines]] = {
+    "signal_features": _describe_windows,
+    "onnx_encoder": _describe_windows,
+    "signal_model": _describe_signal_model,
+    tennessee_eastman.KIND: _describe_features,
+    signals.KIND: _describe_signals,
+    settling.KIND: _describe_settled,
 }
 
 
 def _listed(names: Sequence[Any] | None, n: int = 0) -> str:
-    """Return how many there are, and all their names."""
+    """Return the number of names, and all of them."""
     if names is None:
         return f"{n}, without names"
     return f"{len(names)}: {', '.join(map(str, names))}"

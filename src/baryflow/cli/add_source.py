@@ -1,0 +1,102 @@
+"""``baryflow add-source``: add one labelled source to a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from baryflow.cli import options
+from baryflow.cli.console import Line, bar, echo, report_errors
+from baryflow.cli.labelled_files import describe, refuse_empty_columns
+from baryflow.cli.options import Command, OutputFile, protect_inputs
+from baryflow.exceptions import InvalidInputError
+from baryflow.features import SignalModel
+from baryflow.streams import Table, read_table
+from baryflow.validation import count_of
+
+
+@click.command(
+    cls=Command,
+    example="baryflow add-source pumps.bary pump_f.csv --label condition --time time -o pumps6.bary",
+    docs="docs/your-own-data.md",
+)
+@options.model_argument
+@click.argument("files", nargs=-1, required=True, type=options.existing_file)
+@click.option("--label", required=True, metavar="COLUMN", help="Column of the classes.")
+@click.option("--name", metavar="NAME", help="Name of the source.  [default: that of the only file]")
+@click.option("--time", metavar="COLUMN", help="Timestamp column; not a feature.")
+@click.option(
+    "-o", "--output", required=True, type=OutputFile(".bary"), help="Write the new model here (.bary)."
+)
+@options.jobs
+def add_source(
+    model: Path,
+    files: tuple[Path, ...],
+    *,
+    label: str,
+    name: str | None,
+    time: str | None,
+    output: Path,
+    jobs: int,
+) -> None:
+    """Add the rows of FILES to MODEL as one more labelled source, which may have new classes.
+
+    MODEL must hold the rows of its sources ('baryflow fit --keep-rows'). A target that it has followed
+    is kept.
+    """
+    with report_errors():
+        protect_inputs([model, *files], [output])
+        if name is None and len(files) > 1:
+            raise InvalidInputError("several files are one source: name it, --name NAME")
+        fitted, columns = options.load_model(model, {"time": time, "label": label})
+        if isinstance(fitted, SignalModel):
+            raise InvalidInputError(
+                f"{model} makes features of raw signals, which all sources shape: fit it again with the "
+                "files of all sources"
+            )
+        table = read_table(files, label=label, time=time)
+        rows, labels = _match(table, columns, fitted)
+        refuse_empty_columns(table)
+        echo(describe(table), err=True)
+        with Line(log_every=30.0) as line:
+            fitted.set_params(
+                n_jobs=jobs,
+                verbose=lambda done, total, what: line.show(
+                    f"fit {bar(done / total)}  {done} of {count_of(total, 'step')}: {what}"
+                ),
+            )
+            fitted.add_source(rows, labels, _source_name(name or files[0].stem, fitted))
+        fitted.set_params(verbose=False)
+        fitted.save(output)
+        echo(fitted.report())
+        echo(f"model: {output} ({output.stat().st_size / 1e6:.1f} MB)", err=True)
+
+
+def _match(table: Table, columns: list[str] | None, fitted: Any) -> tuple[Any, Any]:
+    """Return the rows with the columns of the model, and the labels in the type of its classes."""
+    rows = table.X
+    if columns is not None:
+        missing = [column for column in columns if column not in table.columns]
+        if missing:
+            raise InvalidInputError(
+                f"the files have no numeric column {missing[0]!r}, a feature of the model"
+            )
+        rows = table.X[:, [table.columns.index(column) for column in columns]]
+    numbered, given = fitted.classes_.dtype.kind in "iu", table.y.dtype.kind in "iu"
+    if numbered and not given:
+        raise InvalidInputError(
+            f"the classes of the model are numbers, but the files have labels such as {table.y[0]!r}"
+        )
+    return rows, table.y if numbered else np.array([str(label) for label in table.y.tolist()])
+
+
+def _source_name(name: str, fitted: Any) -> str | int:
+    """Return the name as the sources of the model have theirs: text or a number."""
+    if isinstance(fitted.sources_[0], str):
+        return name
+    if not name.isdecimal():
+        raise InvalidInputError(f"the sources of the model are numbered: --name NUMBER, got {name!r}")
+    return int(name)

@@ -1,0 +1,148 @@
+"""``baryflow evaluate``: test by leave-one-domain-out whether adapting helps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import click
+import numpy as np
+
+from baryflow.cli import options
+from baryflow.cli.console import Line, bar, duration, echo, report_errors
+from baryflow.cli.fit import classifier_option
+from baryflow.cli.labelled_files import LabelledFiles, check_and_describe, labelled_files
+from baryflow.cli.options import FIGURES, Command, OutputFile, protect_inputs
+from baryflow.estimators._plots import new_figure
+from baryflow.estimators.online_dadil import OnlineDaDiL
+from baryflow.exceptions import InvalidInputError
+from baryflow.features.labelled import evaluate_signals
+from baryflow.model_selection import Evaluation
+from baryflow.model_selection import evaluate as leave_out
+from baryflow.validation import count_of
+
+#: Difference in accuracy below which two methods count as equal.
+_NOTICEABLE = 0.01
+
+
+@click.command(
+    cls=Command,
+    example="baryflow evaluate pump_*.csv --label condition --domain-from-file --time time",
+    docs="docs/your-own-data.md",
+)
+@labelled_files
+@classifier_option
+@click.option(
+    "--order",
+    type=click.Choice(["as_is", "shuffled", "runs", "by_class"]),
+    default="as_is",
+    help="Order in which the rows of the left-out domain arrive; as_is is that of the file.",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1),
+    default=32,
+    metavar="ROWS",
+    help="Rows the model learns from at a time.",
+)
+@click.option(
+    "--normal-rows",
+    type=click.IntRange(1),
+    metavar="ROWS",
+    help="With --normal-class: rows of normal operation known of the left-out domain.  [default: none]",
+)
+@click.option("--figure", type=OutputFile(*FIGURES), help="Draw the result here (PNG, SVG or PDF).")
+@options.seed
+@options.jobs
+def evaluate(
+    labelled: LabelledFiles,
+    *,
+    classifier: tuple[str, ...],
+    order: str,
+    batch_size: int,
+    normal_rows: int | None,
+    figure: Path | None,
+    seed: int,
+    jobs: int,
+) -> None:
+    """Test on FILES whether adapting helps: leave out each domain in turn and stream its rows.
+
+    Adapting is compared with the source classifier, and with standardising each domain separately.
+    """
+    with report_errors():
+        labelled.check()
+        if normal_rows is not None:
+            _check_normal_rows(normal_rows, labelled)
+        if figure is not None:
+            protect_inputs([*labelled.files, labelled.encoder], [figure])
+            new_figure(1.0, 1.0)  # raises if matplotlib is missing, before the work
+        model = OnlineDaDiL(classifier=list(classifier) or None, keep_sources=False, random_state=seed)
+        table, signals = labelled.read()
+        domains = np.unique(table.domain).tolist()
+        if len(domains) < 2:
+            raise InvalidInputError(
+                f"evaluate leaves out one domain at a time and needs two or more; all rows are of "
+                f"{domains[0]!r} (see --domain and --domain-from-file)"
+            )
+        check_and_describe(table, signals, labelled.label)
+        with Line() as line:
+            how: dict[str, Any] = {
+                "order": order,
+                "batch_size": batch_size,
+                "n_jobs": jobs,
+                "verbose": _Progress(line, len(domains), jobs),
+            }
+            if signals is None:
+                found = leave_out(model, table.X, table.y, table.domain, **how)
+            else:
+                n_normal = (normal_rows - signals.cut.shape[1]) // signals.step + 1 if normal_rows else 0
+                how |= {"normal": signals.normal, "n_normal": n_normal}
+                found = evaluate_signals(signals.cut, signals.domain, signals.features, model, **how)
+        echo(found.table())
+        echo(f"\n{give_verdict(found)}")
+        if figure is not None:
+            found.plot().get_figure().savefig(figure, dpi=150)
+            echo(f"figure: {figure}", err=True)
+
+
+class _Progress:
+    """Show how many domains are done, and how long the others take at this rate."""
+
+    def __init__(self, line: Line, total: int, jobs: int) -> None:
+        self._line, self._jobs, self._began = line, jobs, monotonic()
+        line.show(f"evaluate {bar(0.0)}  0 of {count_of(total, 'domain')}")
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        # Domains that are processed in parallel finish at about the same time.
+        rounds, ended = -(-total // self._jobs), -(-done // self._jobs)
+        left = (monotonic() - self._began) * (rounds - ended) / ended
+        ending = f", {duration(left)} left" if done < total else ""
+        self._line.step(
+            f"evaluate {bar(done / total)}  {done} of {count_of(total, 'domain')}: {what}{ending}"
+        )
+
+
+def _check_normal_rows(n_rows: int, labelled: LabelledFiles) -> None:
+    if labelled.normal_class is None:
+        raise InvalidInputError("--normal-rows needs --normal-class")
+    if labelled.window is not None and n_rows < labelled.window:
+        raise InvalidInputError(
+            f"--normal-rows {n_rows} is less than one window of {labelled.window} rows: use more"
+        )
+
+
+def give_verdict(found: Evaluation) -> str:
+    """Return a sentence on whether adapting helps, also if a simpler method is better."""
+    mean, domains = found.summary(), found.by_domain()
+    rivals = {"not adapting": "source", "standardising each domain separately": "standardised_end"}
+    best = max(rivals, key=lambda name: getattr(mean, rivals[name]))
+    gain = mean.end - getattr(mean, rivals[best])
+    often = sum(one.end >= max(one.source, one.standardised_end) - _NOTICEABLE for one in domains)
+    where = f"on {often} of {len(domains)} domains adapting is at least as good as both"
+    points = f"{100 * abs(gain):.1f} points"
+    if gain > _NOTICEABLE:
+        return f"Verdict: adapting helps, by {points} over {best} on average; {where}."
+    if gain < -_NOTICEABLE:
+        return f"Verdict: {best} is better than adapting, by {points} on average; {where}."
+    return f"Verdict: adapting and {best} are about equally good on average; {where}."

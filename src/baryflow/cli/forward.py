@@ -1,0 +1,139 @@
+"""``baryflow forward``: send the rows of a stream to a service."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+from pathlib import Path
+from typing import Any
+
+import click
+
+from baryflow.cli import options
+from baryflow.cli.console import Interrupted, report_errors, stop_on_signals
+from baryflow.cli.options import Command, StreamOptions, protect_inputs
+from baryflow.cli.run import KEYED_READ_SIZE, open_sinks, pass_stop
+from baryflow.exceptions import InvalidInputError
+from baryflow.runtime import Checkpoint
+from baryflow.streams import Batch, read_credentials
+from baryflow.streams.urls import is_url
+from baryflow.validation import count_of
+
+#: Reasons for quarantine that are logged, each once.
+_REASONS = 100
+log = logging.getLogger("baryflow.cli.forward")
+
+
+@click.command(
+    cls=Command,
+    example="baryflow forward rows.csv http://127.0.0.1:8000/pump-7 --checkpoint sent",
+    docs="docs/service.md",
+)
+@options.stream_options
+@click.argument("url")
+@click.option(
+    "--model",
+    type=options.existing_file,
+    help="Send the columns of this model.  [default: all but --time and --key]",
+)
+@options.quarantine
+@click.option(
+    "--checkpoint",
+    metavar="FOLDER",
+    help="Save progress here; after a crash or kill -9 the same command resumes.",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1),
+    default=32,
+    metavar="ROWS",
+    help="Rows of a request, at most; with --key, of all targets together, at least 1024.",
+)
+@options.log_format
+def forward(
+    stream: StreamOptions,
+    url: str,
+    *,
+    model: Path | None,
+    quarantine: str | None,
+    checkpoint: str | None,
+    batch_size: int,
+    log_format: str,
+) -> None:
+    """Send the rows of INPUT to the target at URL of a service ('baryflow serve'), which predicts them.
+
+    URL is http://HOST:PORT/NAME, with the name of the target. With --key, rows go to the targets that
+    their keys name, and NAME can be left out. The service counts a row once, however often it is sent.
+    A token comes from BARYFLOW_TOKEN.
+    """
+    with report_errors(log_format=log_format), contextlib.ExitStack() as stack:
+        from baryflow.client.forward import feed, open_feed
+
+        protect_inputs([model, *stream.files], [quarantine])
+        columns = None
+        if model is not None:
+            columns = options.load_model(model, {"time": stream.time, "key": stream.key})[1]
+        elif is_url(stream.source):
+            raise InvalidInputError(
+                f"{stream.source.partition('?')[0]} has no header: add --model MODEL"
+            )
+        stop = stack.enter_context(stop_on_signals())
+        rows = stream.open(columns)
+        stack.callback(rows.close)
+        if getattr(rows, "shared", False):
+            raise InvalidInputError("forward cannot share an input: leave 'group' out of the URL")
+        client, name = open_feed(url, stop)
+        stack.callback(client.close)
+        kept = (
+            None
+            if checkpoint is None
+            else stack.enter_context(contextlib.closing(Checkpoint(checkpoint)))
+        )
+        if kept is not None:
+            kept.keep_options(stream.shaping())
+        (aside,) = open_sinks([quarantine], kept, read_credentials(stream.credentials))
+        if aside is not None:
+            stack.callback(aside.close)
+        pass_stop(stop, rows, aside)
+        sent = feed(
+            rows,
+            client,
+            name,
+            keyed=stream.key is not None,
+            columns=columns or rows.wanted,
+            checkpoint=kept,
+            read_size=batch_size if stream.key is None else max(batch_size, KEYED_READ_SIZE),
+            timeout=stream.timeout,
+            stop=stop,
+            heard=_Reporter(),
+            aside=aside,
+        )
+        total = count_of(sent.rows + sent.rejected, "row")
+        text = f"{total} = {sent.rows:,} sent + {sent.rejected:,} quarantined"
+        if sent.stopped:
+            text += "; stopped before the service had answered for all rows that were read"
+            text += ": the rest is in the checkpoint" if kept is not None else ""
+        log.info("%s", text)
+        if stop.signal == signal.SIGINT:
+            hint = "; run the same command again to resume" if checkpoint else ""
+            raise Interrupted(f"interrupted{hint}")
+
+
+class _Reporter:
+    """Log notices of the input, and each reason for quarantine once."""
+
+    def __init__(self) -> None:
+        self._reasons: set[str] = set()
+
+    def __call__(self, batch: Batch, _: list[dict[str, Any]]) -> None:
+        for notice in batch.notices:
+            self._warn(int(max(batch.positions, default=0)), notice)
+        for row in batch.rejected[:1]:
+            if row.reason not in self._reasons and len(self._reasons) < _REASONS:
+                self._reasons.add(row.reason)
+                self._warn(row.position, f"quarantined: {row.reason}")
+
+    def _warn(self, position: int, text: str) -> None:
+        fields = {"event": "warning", "position": position}
+        log.warning("row %d: %s", position, text, extra={"fields": fields})

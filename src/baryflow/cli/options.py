@@ -1,0 +1,355 @@
+"""Options and parameter types that several commands share, and what they resolve to."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from baryflow.estimators.online_dadil import OnlineDaDiL
+from baryflow.exceptions import FileFormatError, InvalidInputError
+from baryflow.features import SignalModel
+from baryflow.persistence import load
+from baryflow.streams import Source, open_source, read_credentials
+from baryflow.streams.sampling.clock import parse_duration
+from baryflow.streams.urls import is_url
+
+#: Suffixes of figures.
+FIGURES = (".png", ".svg", ".pdf")
+#: Seconds after which a command that waits for rows checks whether to stop.
+_IDLE = 0.5
+#: Seconds for which a row of a live input waits for a full batch, by default.
+_MAX_LATENCY = 1.0
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+
+
+class Command(click.Command):
+    """A command whose help ends with an example and its page of the documentation."""
+
+    def __init__(self, *args: Any, example: str, docs: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.example, self.docs = example, docs
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the example and the page."""
+        with formatter.section("Example"):
+            for line in self.example.splitlines():
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+        with formatter.section("Documentation"):
+            formatter.write(f"{'':>{formatter.current_indent}}{self.docs}\n")
+
+
+# -- parameter types ---------------------------------------------------------------------------------
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, written with a unit: 3min, 500ms."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds."""
+        try:
+            return parse_duration(str(value))
+        except InvalidInputError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Size(click.ParamType[int]):
+    """Bytes, written with a unit: 500MB, 2GiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the bytes."""
+        match = re.fullmatch(r"\s*(\d+)\s*([kmg]i?)?b?\s*", str(value).lower())
+        if match is None or int(match[1]) == 0:
+            self.fail(f"expected a size such as 500MB or 2GiB, got {value!r}.", param, ctx)
+        return int(match[1]) * _UNITS[match[2] or ""]
+
+
+class OutputFile(click.ParamType[Path]):
+    """A file to be written at the end of a long run, checked for being writable at the beginning."""
+
+    name = "file"
+
+    def __init__(self, *suffixes: str) -> None:
+        self._suffixes = suffixes
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the path of a file that can be written."""
+        path = Path(value)
+        if self._suffixes and path.suffix.lower() not in self._suffixes:
+            self.fail(f"expected a file named *{', *'.join(self._suffixes)}, got {path}.", param, ctx)
+        if path.is_dir():
+            self.fail(f"{path} is a folder; name a file in it.", param, ctx)
+        if not path.parent.is_dir():
+            self.fail(f"folder {path.parent} does not exist; create it first.", param, ctx)
+        is_new = not path.exists()
+        try:
+            # Permissions do not show a full or read-only disk: try.
+            with path.open("ab"):
+                pass
+            if is_new:
+                path.unlink()
+        except OSError as error:
+            self.fail(f"cannot write {path}: {error.strerror}; choose another file.", param, ctx)
+        return path
+
+
+# -- options -----------------------------------------------------------------------------------------
+
+existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+model_argument = click.argument("model", type=existing_file)
+batch_size = click.option(
+    "--batch-size",
+    type=click.IntRange(1),
+    default=32,
+    metavar="ROWS",
+    help="Rows the model learns from at a time.",
+)
+drift = click.option(
+    "--drift",
+    type=click.Choice(["report", "forget", "restart", "off"]),
+    default="report",
+    help="When a target changes: report it, also discount older rows (forget), or also start over "
+    "(restart); off does not watch for it.",
+)
+time = click.option("--time", metavar="COLUMN", help="Timestamp column; copied to each prediction.")
+seed = click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the random numbers.")
+jobs = click.option("--jobs", type=click.IntRange(1), default=2, help="Number of processes.")
+quarantine = click.option(
+    "--quarantine", metavar="FILE", help="Write unusable rows and the reasons here, as NDJSON."
+)
+workers = click.option(
+    "--workers",
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    help="Worker processes of '--dask local'.  [default: one per core]",
+)
+log_format = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="Messages on standard error: text, or one JSON object per line.",
+)
+rotate = click.option(
+    "--rotate",
+    type=Size(),
+    metavar="SIZE",
+    help="Start another output file after this many bytes, such as 500MB.  [default: never]",
+)
+
+
+def collect(kind: Any, name: str, *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a decorator that adds options to a command, which gets them as one `kind` called `name`."""
+
+    def decorate(command: Any) -> Any:
+        @functools.wraps(command)
+        def collected(**given: Any) -> Any:
+            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+            return command(**given)
+
+        for option in reversed(options):
+            collected = option(collected)
+        return collected
+
+    return decorate
+
+
+def refuse_options(reasons: dict[str, str], unless: str) -> None:
+    """Refuse options of the current command that were given but do not apply, each with a reason."""
+    context = click.get_current_context()
+    names = {option.name: option.opts[-1] for option in context.command.params}
+    for name, reason in reasons.items():
+        source = context.get_parameter_source(name)
+        if source is not None and source.name not in ("DEFAULT", "PROMPT"):
+            raise InvalidInputError(f"{names[name]} does not apply {unless}: {reason}")
+
+
+# -- streams of rows ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """The input of ``run`` and ``forward``."""
+
+    source: str
+    time: str | None
+    key: str | None
+    max_latency: float | None
+    sample_interval: float | None
+    tags: str | None
+    max_age: float | None
+    credentials: str | None
+    tail: bool
+
+    @property
+    def live(self) -> bool:
+        """Whether more rows may arrive at any time."""
+        return self.tail or self.source == "-" or is_url(self.source)
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds after which a partial batch is processed."""
+        return _MAX_LATENCY if self.max_latency is None and self.live else self.max_latency
+
+    @property
+    def files(self) -> list[str | None]:
+        """Files that are read."""
+        return [self.source, self.tags, self.credentials]
+
+    def shaping(self) -> dict[str, Any]:
+        """Return the options that shape results; a checkpoint is resumed only with the same ones."""
+        return {
+            "time": self.time,
+            "key": self.key,
+            "sample-interval": self.sample_interval,
+            "max-age": self.max_age,
+        }
+
+    def open(self, columns: list[str] | None) -> Source:
+        """Open the input for some of its columns; None reads all of them."""
+        if not is_url(self.source):
+            for option in ("sample_interval", "tags", "max_age"):
+                if getattr(self, option) is not None:
+                    raise InvalidInputError(
+                        f"--{option.replace('_', '-')} is for inputs that send one value at a time; "
+                        f"{self.source} has rows"
+                    )
+        if self.tail and self.source == "-":
+            raise InvalidInputError("--tail needs a file; standard input is followed without it")
+        return open_source(
+            self.source,
+            columns=columns,
+            time=self.time,
+            key=self.key,
+            tail=self.tail,
+            idle=_IDLE if self.live else None,
+            credentials=read_credentials(self.credentials),
+            every=self.sample_interval,
+            tags=self.tags,
+            max_age=self.max_age,
+        )
+
+
+stream_options = collect(
+    StreamOptions,
+    "stream",
+    click.argument("source", metavar="INPUT"),
+    time,
+    click.option(
+        "--key",
+        metavar="COLUMN",
+        help="Column that names the target of a row, each with its own model; @topic and @key take it "
+        "from the message.",
+    ),
+    click.option(
+        "--max-latency",
+        type=Duration(),
+        metavar="DURATION",
+        help="Process a partial batch after this long.  [default: 1s for live inputs]",
+    ),
+    click.option(
+        "--sample-interval",
+        type=Duration(),
+        metavar="DURATION",
+        help="Make a row of the latest tag values at this interval, such as 3min.",
+    ),
+    click.option("--tags", metavar="FILE", help="CSV file of the tags to sample, with their columns."),
+    click.option(
+        "--max-age",
+        type=Duration(),
+        metavar="DURATION",
+        help="Treat tag values older than this as missing.  [default: never]",
+    ),
+    click.option(
+        "--credentials",
+        metavar="FILE",
+        help="JSON file with user, password and certificates (or set BARYFLOW_USERNAME and so on).",
+    ),
+    click.option("--tail", is_flag=True, help="Wait for more rows at the end of a growing file."),
+)
+
+
+# -- models ------------------------------------------------------------------------------------------
+
+
+def load_model(path: Path, stream_columns: dict[str, str | None]) -> tuple[Any, list[str] | None]:
+    """Return a model that can follow a target, and the columns it needs.
+
+    `stream_columns` are columns of the input with another role, by option; they cannot be features.
+    """
+    if path.suffix.lower() != ".bary":
+        raise InvalidInputError(f"expected a .bary file first, then the input, got {path} as the model")
+    model = load(path)
+    if not isinstance(model, OnlineDaDiL | SignalModel):
+        kind = getattr(type(model), "kind", type(model).__name__)
+        raise InvalidInputError(f"{path} holds a {kind}; expected a model written by 'baryflow fit'")
+    names = getattr(model, "feature_names_in_", None)
+    columns = None if names is None else names.tolist()
+    for option, column in stream_columns.items():
+        if column is not None and column in (columns or ()):
+            raise InvalidInputError(f"--{option} {column}: the column is a feature of the model")
+    return model, columns
+
+
+@contextlib.contextmanager
+def expect_bary(path: Path) -> Iterator[None]:
+    """Say that a .bary file was expected if a file of another kind cannot be read."""
+    try:
+        yield
+    except FileFormatError as error:
+        if path.suffix == ".bary":
+            raise
+        raise InvalidInputError(
+            f"expected a .bary file, got {path}; 'baryflow fit' writes one"
+        ) from error
+
+
+# -- files -------------------------------------------------------------------------------------------
+
+
+def protect_inputs(inputs: Iterable[str | Path | None], outputs: Iterable[str | Path | None]) -> None:
+    """Refuse outputs that would overwrite an input or each other, also through links."""
+    needed: dict[Path | tuple[int, int], str | Path] = {}
+    for one in _local(inputs):
+        needed |= dict.fromkeys(_identities(Path(one)), one)
+    taken: set[Path | tuple[int, int]] = set()
+    for one in _local(outputs):
+        path = Path(one).resolve()
+        for identity in _identities(path):
+            if identity in needed:
+                other = needed[identity]
+                link = "" if Path(one).absolute() == Path(other).absolute() else f" (a link to {other})"
+                raise InvalidInputError(
+                    f"{one}{link} is an input and would be overwritten: name another file"
+                )
+            if identity in taken:
+                raise InvalidInputError(f"{one} is named for two outputs: give each its own file")
+        if not path.parent.is_dir():
+            raise InvalidInputError(f"folder {path.parent} does not exist; create it first")
+        taken |= _identities(path)
+
+
+def _local(names: Iterable[str | Path | None]) -> Iterator[str | Path]:
+    for name in names:
+        if name is not None and str(name) != "-" and "://" not in str(name):
+            yield name
+
+
+def _identities(path: Path) -> set[Path | tuple[int, int]]:
+    """Return what identifies a file: its path without symbolic links, and its number on the disk."""
+    found: set[Path | tuple[int, int]] = {path.resolve()}
+    with contextlib.suppress(OSError):  # it does not exist yet
+        status = path.stat()
+        if stat.S_ISREG(status.st_mode):  # not a device: several outputs may go to /dev/null
+            found.add((status.st_dev, status.st_ino))
+    return found

@@ -1,0 +1,69 @@
+"""``baryflow report``: what a model has learned and decided, as text or as a page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from baryflow.cli.console import echo, report_errors
+from baryflow.cli.options import Command, OutputFile, existing_file, expect_bary, protect_inputs
+from baryflow.estimators._adapter import Adapter
+from baryflow.exceptions import InvalidInputError
+from baryflow.features import SignalModel
+from baryflow.page import html_report
+from baryflow.persistence import load
+
+model_argument = click.argument("model", type=click.Path(dir_okay=False, path_type=Path))
+
+
+@click.command(
+    cls=Command,
+    example="baryflow report pump_e.bary --html pump_e.html --events events.ndjson",
+    docs="docs/your-own-data.md",
+)
+@model_argument
+@click.option("--html", type=OutputFile(), help="Write a self-contained HTML page here instead.")
+@click.option(
+    "--events",
+    type=existing_file,
+    help="With --html: events that 'baryflow run --events' wrote; the page shows drift.",
+)
+def report(model: Path, html: Path | None, events: Path | None) -> None:
+    """Print what a MODEL has learned and decided, and what its target looks like."""
+    with report_errors():
+        found, about = load_adapter(model)
+        if html is None:
+            echo("\n".join([*([about] if about else []), found.report()]))
+            return
+        protect_inputs([model, events], [html])
+        drifts = None if events is None else _read_drifts(events)
+        page = html_report(found, title=model.stem, events=drifts, about=about)
+        html.write_text(page, encoding="utf-8")
+        echo(f"page: {html}", err=True)
+
+
+def load_adapter(path: Path) -> tuple[Any, str]:
+    """Return the model in a file, and a sentence on its features if its rows are raw signals."""
+    with expect_bary(path):
+        found = load(path)
+    if isinstance(found, SignalModel):
+        return found.model, found.describe()
+    if not isinstance(found, Adapter):
+        raise InvalidInputError(f"{path} holds a {found.kind}, which does not adapt")
+    return found, ""
+
+
+def _read_drifts(path: Path) -> list[dict[str, Any]]:
+    """Return the drift events of a file of events."""
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            event = json.loads(line)
+        except ValueError as error:
+            raise InvalidInputError(f"{path}, line {number}: not an event: {error}") from error
+        if isinstance(event, dict) and event.get("event") == "drift" and "words" in event:
+            found.append({"event": "drift", "position": event.get("position"), "text": event["words"]})
+    return found
