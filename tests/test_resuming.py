@@ -62,7 +62,7 @@ def test_links_to_models_checkpoints_and_other_outputs_are_refused(files):
     (files / "one.ndjson").touch()
     os.link(files / "one.ndjson", files / "two.ndjson")
     found = call(*run, "-o", files / "one.ndjson", "--events", files / "two.ndjson")
-    assert "files of their own" in found.stderr
+    assert "two outputs" in found.stderr
     (files / "kept").mkdir()
     os.link(files / "rows.csv", files / "kept/journal-00000000.log")
     kept = ["-o", files / "out.ndjson", "--checkpoint", files / "kept"]

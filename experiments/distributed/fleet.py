@@ -193,7 +193,7 @@ def measure_shared(source, folder, n_rows, n_targets):
 def command(model, source, folder):
     where = ["-o", str(folder / "out"), "--checkpoint", str(folder / "state")]
     how = ["--dask", "local", "--workers", "2", "--key", "machine", "--drift", "off"]
-    return [sys.executable, "-m", "baryflow", "run", str(model), str(source), *how, *where]
+    return [sys.executable, "-m", "baryflow", "backfill", str(model), str(source), *how, *where]
 
 
 def content(folder):

@@ -43,7 +43,7 @@ def offline(folder, fault, hours):
 
 
 def run(folder, source):
-    return ["run", MODEL, source, "--normal", folder / "normal.csv"]
+    return ["run", MODEL, source, "--baseline", folder / "normal.csv"]
 
 
 def write(path, signals):

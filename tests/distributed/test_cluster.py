@@ -212,9 +212,9 @@ def test_a_caller_that_is_killed_goes_on_when_it_is_called_again(client, source,
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("--window", "5"), "--window is not for --dask: workers do not make features"),
-        (("--keep-rows",), "--keep-rows is not for --dask: rows stay where they are"),
-        (("--class-prior", "nothing=0.5"), "--usual names 'nothing', which is not a class"),
+        (("--window", "5"), "--window does not apply"),
+        (("--keep-rows",), "--keep-rows does not apply"),
+        (("--class-prior", "nothing=0.5"), "'nothing'"),
         (("--domain", "plnt"), "there is no column 'plnt'"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from baryflow.cli import main
-from baryflow.cli.console import Line, plain_warnings
+from baryflow.cli.console import Line, report_errors
 from baryflow.distributed import follow
 from baryflow.distributed.fleet.manifest import Arrival
 from baryflow.distributed.parquet import Folder
@@ -87,7 +87,7 @@ def test_the_command_line_says_it_in_one_line(client, done):
     model = done / "model.bary"
     MODEL.save(model)
     arguments = [
-        "run", str(model), str(done / "in"), "--dask", client.scheduler.address, "--key", "machine",
+        "backfill", str(model), str(done / "in"), "--dask", client.scheduler.address, "--key", "machine",
         "--drift", "off", "-o", str(done / "out"), "--checkpoint", str(done / "state"),
     ]  # fmt: skip
     reverse(done / "in/part-0.parquet")
@@ -97,14 +97,14 @@ def test_the_command_line_says_it_in_one_line(client, done):
     assert found.exit_code == 0
     first, last = found.stderr.splitlines()
     assert first.startswith(f"warning: {done}/in/part-0.parquet was written again")
-    assert last == "103 rows of 2 machines = 103 predicted + 0 quarantined"
+    assert last == "103 rows of 2 targets = 103 predicted + 0 quarantined"
 
 
 def test_a_warning_does_not_go_into_the_bar(capsys):
     before = warnings.showwarning
     line = Line()
     line._watched = True
-    with warnings.catch_warnings(), plain_warnings(), line:
+    with warnings.catch_warnings(), report_errors(), line:
         warnings.simplefilter("always")
         line.show("following ███")
         warnings.warn("files have changed", UserWarning, stacklevel=1)

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from baryflow.cli import main
-from baryflow.cli import tep_publish as publishing
+from baryflow.cli import tep as publishing
 from baryflow.streams import Credentials, open_source
 from baryflow.tep import VARIABLES
 from baryflow.tep.plant import playing, settling
@@ -45,7 +45,7 @@ def collect(source, count, seconds=300):
 def publish(signal_, publisher, speed=36_000.0):
     stop = threading.Event()
     thread = threading.Thread(
-        target=publishing.publish, args=(signal_, publisher),
+        target=publishing.publish_rows, args=(signal_, publisher),
         kwargs={"start": START, "speed": speed, "stop": stop},
     )  # fmt: skip
     thread.start()
@@ -162,9 +162,9 @@ def test_it_ends_in_order():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "either --opc-ua or --mqtt URL or --csv"),
-        (["--opc-ua", "opc.tcp://127.0.0.1:1/x", "--mqtt", "mqtt://h/t"], "either --opc-ua or --mqtt"),
-        (["--opc-ua", "opc.tcp://127.0.0.1:1/x", "--per-tag"], "--per-tag is for --mqtt"),
+        ([], "--opc-ua, --mqtt URL and --csv"),
+        (["--opc-ua", "opc.tcp://127.0.0.1:1/x", "--mqtt", "mqtt://h/t"], "--opc-ua, --mqtt"),
+        (["--opc-ua", "opc.tcp://127.0.0.1:1/x", "--per-tag"], "--per-tag"),
         (["--opc-ua", "opc.tcp://127.0.0.1:1/x", "--start", "noon"], "expected a time such as"),
         (["--opc-ua", "opc.tcp://0.0.0.0:4840/x"], "others could reach"),
         (["--opc-ua", "http://127.0.0.1/x"], "begins with opc.tcp://"),
@@ -176,9 +176,9 @@ def test_what_makes_no_sense_is_refused(arguments, words):
     assert words in found.output
 
 
-def test_rows_can_be_written_to_a_file(signal_, tmp_path):
-    words = publishing.write_table(signal_, tmp_path / "rows.csv", START)
-    assert "20 rows" in words
+def test_rows_can_be_written_to_a_file(signal_, tmp_path, capsys):
+    publishing.write_table(signal_, tmp_path / "rows.csv", START)
+    assert "20 rows" in capsys.readouterr().err
     source = open_source(tmp_path / "rows.csv", columns=LABELS, time="time")
     batch = source.read(100)
     source.close()

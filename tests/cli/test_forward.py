@@ -1,4 +1,4 @@
-"""``baryflow run -o http://``: rows go to a service, which has the models."""
+"""``baryflow forward``: rows go to a service, which has the models."""
 
 import contextlib
 import json
@@ -45,20 +45,22 @@ def files(model, tmp_path):
     return tmp_path
 
 
-def run(*arguments):
-    return CliRunner().invoke(main, ["run", *map(str, arguments)])
+def send(files, url, *more):
+    """Forward the rows of a file, with the columns of a model."""
+    arguments = ["forward", files / "rows.csv", url, "--model", files / "model.bary", *more]
+    return CliRunner().invoke(main, list(map(str, arguments)))
 
 
 def test_rows_go_to_the_targets_of_a_service_and_count_once(model, files):
     with background(create_app(model)) as url, Client(url) as client:
-        how = [files / "model.bary", files / "rows.csv", "-o", url, "--key", "machine"]
+        how = ["--key", "machine"]
         how += ["--quarantine", files / "bad.ndjson", "--checkpoint", files / "kept"]
         for _ in range(2):  # the second has nothing left to send
-            found = run(*how)
+            found = send(files, url, *how)
             assert found.exit_code == 0, found.output
             assert "80 rows = 79 sent + 1 quarantined" in found.stderr
         seen = [client.target(f"pump-{i}")["rows_seen"] for i in range(2)]
-        one = run(files / "model.bary", files / "rows.csv", "-o", f"{url}/alone")
+        one = send(files, f"{url}/alone")
         assert one.exit_code == 0, one.output
         assert client.target("alone")["rows_seen"] == 79
     assert seen == [39, 40]
@@ -66,11 +68,25 @@ def test_rows_go_to_the_targets_of_a_service_and_count_once(model, files):
     assert [(row["position"], "three" in row["reason"]) for row in aside] == [(7, True)]
 
 
-@pytest.mark.parametrize("more", [["--save", "m.bary"], ["--events", "e.ndjson"]])
-def test_what_the_service_keeps_itself_is_refused(files, more):
-    found = run(files / "model.bary", files / "rows.csv", "-o", "http://127.0.0.1:1/x", *more)
+def test_without_a_model_all_columns_are_sent(model, files):
+    with background(create_app(model)) as url, Client(url) as client:
+        arguments = ["forward", str(files / "rows.csv"), url, "--key", "machine"]
+        found = CliRunner().invoke(main, arguments)
+        assert found.exit_code == 0, found.output
+        assert sum(line["rows_seen"] for line in client.targets()) == 79
+
+
+def test_a_topic_needs_a_model_for_its_columns(files):
+    found = CliRunner().invoke(main, ["forward", "mqtt://127.0.0.1/topic", "http://127.0.0.1:1/x"])
     assert found.exit_code == 1
-    assert "a service keeps models and events itself" in found.stderr
+    assert "--model" in found.stderr
+
+
+def test_run_names_the_command_that_sends_rows(files):
+    arguments = ["run", files / "model.bary", files / "rows.csv", "-o", "http://127.0.0.1:1/x"]
+    found = CliRunner().invoke(main, list(map(str, arguments)))
+    assert found.exit_code == 1
+    assert "baryflow forward" in found.stderr
 
 
 def lines_of(path):
@@ -82,10 +98,10 @@ def test_rows_whose_key_the_service_refuses_are_quarantined_and_the_others_sent(
     rows = [f"{keys[i % 5]}," + ",".join(map(str, row)) for i, row in enumerate(P.X_target[:80])]
     (files / "rows.csv").write_text("\n".join(["machine,a,b,c,d", *rows]) + "\n")
     with background(create_app(model)) as url, Client(url) as client:
-        how = [files / "model.bary", files / "rows.csv", "-o", url, "--key", "machine"]
+        how = ["--key", "machine"]
         how += ["--quarantine", files / "bad.ndjson", "--checkpoint", files / "kept"]
         for _ in range(2):  # the second has nothing left to send
-            found = run(*how)
+            found = send(files, url, *how)
             assert found.exit_code == 0, found.output
             assert "80 rows = 32 sent + 48 quarantined" in found.stderr
         assert {line["name"]: line["rows_seen"] for line in client.targets()} == {
@@ -104,7 +120,7 @@ def test_columns_are_matched_with_those_of_the_service_by_name(model, files):
     flipped.feature_names_in_ = np.array(["d", "c", "b", "a"], dtype=object)
     good = np.delete(P.X_target[:80], 6, axis=0)
     with background(create_app(flipped)) as url, Client(url) as client:
-        assert run(files / "model.bary", files / "rows.csv", "-o", f"{url}/fed").exit_code == 0
+        assert send(files, f"{url}/fed").exit_code == 0
         client.send("sent", good[:, ::-1])
         fed, sent = client.target("fed"), client.target("sent")
         assert fed["rows_seen"] == sent["rows_seen"] == 79
@@ -112,7 +128,7 @@ def test_columns_are_matched_with_those_of_the_service_by_name(model, files):
     strange = model.spawn()
     strange.feature_names_in_ = np.array(["a", "b", "c", "heat"], dtype=object)
     with background(create_app(strange)) as url, Client(url) as client:
-        found = run(files / "model.bary", files / "rows.csv", "-o", f"{url}/x")
+        found = send(files, f"{url}/x")
         assert found.exit_code == 1
         assert "'heat'" in found.stderr
         assert client.targets() == []
@@ -152,11 +168,11 @@ BUSY = b"HTTP/1.1 503 away\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n"
 def test_sigterm_ends_a_feed_while_the_service_is_away_and_nothing_is_lost(model, files, answer):
     how = ["--key", "machine", "--quarantine", files / "bad.ndjson", "--checkpoint", files / "kept"]
     with absent(answer) as url:
-        found = run(files / "model.bary", files / "rows.csv", "-o", url, *how)
+        found = send(files, url, *how)
     assert found.exit_code == 0, found.output
     assert "0 rows = 0 sent + 0 quarantined; stopped" in found.stderr
     with background(create_app(model)) as url, Client(url) as client:
-        found = run(files / "model.bary", files / "rows.csv", "-o", url, *how)
+        found = send(files, url, *how)
         assert "80 rows = 79 sent + 1 quarantined" in found.stderr
         assert sum(line["rows_seen"] for line in client.targets()) == 79
 

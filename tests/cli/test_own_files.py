@@ -1,4 +1,4 @@
-"""From somebody's files to predictions, on the command line."""
+"""From a user's files to predictions, on the command line."""
 
 import csv
 import json
@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import baryflow
 from baryflow.cli import main
 
-PUMPS = Path(__file__).parent.parent / "examples" / "pumps"
+PUMPS = Path(__file__).parents[2] / "examples" / "pumps"
 LABELLED = [str(PUMPS / f"pump_{name}.csv") for name in "abcd"]
 TARGET = str(PUMPS / "pump_e.csv")
 HOW = ["--label", "condition", "--domain-from-file", "--time", "time"]
@@ -37,13 +37,13 @@ def truth():
         return np.array([row["condition"] for row in csv.DictReader(file)])
 
 
-def test_fit_says_what_it_reads_what_it_leaves_out_and_what_it_learned(fitted):
+def test_fit_prints_what_it_reads_leaves_out_and_learns(fitted):
     path, result = fitted
     for words in (
         "3,600 rows, 12 columns: speed_rpm",
         "4 domains: pump_a (900)",
         "6 classes: bearing wear (366)",
-        "left out: shift: holds words",
+        "left out: shift",
     ):
         assert words in result.stderr
     assert "Decision: " in result.stdout
@@ -69,7 +69,7 @@ def test_run_is_better_than_not_adapting_and_than_standardising(fitted, truth, t
 
 
 @pytest.mark.parametrize("kind", ["csv", "ndjson", "parquet"])
-def test_every_kind_of_output_says_the_same(fitted, kind, tmp_path):
+def test_every_output_format_has_the_same_records(fitted, kind, tmp_path):
     with Path(TARGET).open(newline="", encoding="utf-8") as file:
         rows = [line for _, line in zip(range(41), file, strict=False)]
     (tmp_path / "rows.csv").write_text("".join(rows), encoding="utf-8")
@@ -87,7 +87,7 @@ def test_every_kind_of_output_says_the_same(fitted, kind, tmp_path):
     assert set(labels) <= set(baryflow.load(fitted[0]).classes_)
 
 
-def test_bad_rows_are_put_aside_and_counted(fitted, tmp_path):
+def test_bad_rows_are_quarantined_and_counted(fitted, tmp_path):
     lines = Path(TARGET).read_text(encoding="utf-8").splitlines()[:61]
     lines[5] = lines[5].replace(",", ";")  # one cell
     lines[9] += ",more"  # one cell too many
@@ -107,7 +107,7 @@ def test_bad_rows_are_put_aside_and_counted(fitted, tmp_path):
     assert kinds.count("batch") == 2
 
 
-def test_a_page_of_a_target_that_changes(fitted, tmp_path):
+def test_the_report_page_shows_drift(fitted, tmp_path):
     other = Path(LABELLED[1]).read_text(encoding="utf-8").splitlines()[1:]
     rows = Path(TARGET).read_text(encoding="utf-8").splitlines()
     rows += [line.rsplit(",", 1)[0] for line in other[:300]]  # another pump, all of a sudden
@@ -139,7 +139,7 @@ def test_rows_from_standard_input(fitted):
     assert b"10 rows = 10 predicted + 0 quarantined" in found.stderr
 
 
-def test_evaluate_answers_whether_it_helps(tmp_path):
+def test_evaluate_compares_the_domains(tmp_path):
     figure = tmp_path / "figure.png"
     result = call("evaluate", *LABELLED[:3], *HOW, "--jobs", 1, "--figure", figure)
     for name in ("pump_a", "pump_c", "mean"):
@@ -151,54 +151,54 @@ def test_evaluate_answers_whether_it_helps(tmp_path):
     ("arguments", "words"),
     [
         (["fit", *LABELLED, "--label", "state", "--domain-from-file"], "state"),
-        (["fit", *LABELLED, "--label", "condition"], "--domain COLUMN, or --domain-from-file"),
-        (["fit", *LABELLED, *HOW, "--domain", "shift"], "--domain COLUMN, or --domain-from-file"),
+        (["fit", *LABELLED, "--label", "condition"], "--domain-from-file"),
+        (["fit", *LABELLED, *HOW, "--domain", "shift"], "--domain-from-file"),
         (["fit", *LABELLED, *HOW, "--class-prior", "normal"], "CLASS=SHARE"),
-        (["fit", *LABELLED, *HOW, "--class-prior", "well=0.5"], "not a class; classes are: bearing wear"),
+        (["fit", *LABELLED, *HOW, "--class-prior", "well=0.5"], "bearing wear"),
         (["fit", *LABELLED, *HOW, "--ignore", "speeed"], "speeed"),
     ],
 )
-def test_what_cannot_be_learned_is_told_at_once(arguments, words, tmp_path):
+def test_fit_refuses_wrong_options_before_it_learns(arguments, words, tmp_path):
     result = call(*arguments, "-o", tmp_path / "m.bary", code=1)
     assert words in result.stderr
     assert not (tmp_path / "m.bary").exists()
 
 
-def test_what_cannot_be_followed_is_told_at_once(fitted, tmp_path):
+def test_run_refuses_wrong_inputs_before_it_follows(fitted, tmp_path):
     (tmp_path / "rows.csv").write_text("speed_rpm,flow_m3_h\n1,2\n")
     assert "seal_temp_C" in call("run", fitted[0], tmp_path / "rows.csv", code=1).stderr
     same = ["-o", tmp_path / "x.ndjson", "--events", tmp_path / "x.ndjson"]
-    assert "files of their own" in call("run", fitted[0], TARGET, *same, code=1).stderr
+    assert "two outputs" in call("run", fitted[0], TARGET, *same, code=1).stderr
     kept = ["--checkpoint", tmp_path / "kept"]
-    assert "standard output cannot be taken back" in call("run", fitted[0], TARGET, *kept, code=1).stderr
+    assert "standard output" in call("run", fitted[0], TARGET, *kept, code=1).stderr
     baryflow.Mixture([1.0], [[0.0]], [[1.0]]).save(tmp_path / "mixture.bary")
-    assert "'fit' has written" in call("run", tmp_path / "mixture.bary", TARGET, code=1).stderr
-    assert "not a model that adapts" in call("report", tmp_path / "mixture.bary", code=1).stderr
-    assert "has followed no target" in call("plot", fitted[0], "-o", tmp_path / "p.png", code=1).stderr
+    assert "baryflow fit" in call("run", tmp_path / "mixture.bary", TARGET, code=1).stderr
+    assert "does not adapt" in call("report", tmp_path / "mixture.bary", code=1).stderr
+    assert "not followed" in call("plot", fitted[0], "-o", tmp_path / "p.png", code=1).stderr
 
 
 @pytest.mark.parametrize("option", ["-o", "--quarantine", "--events", "--save"])
-def test_run_never_writes_over_what_it_reads(fitted, tmp_path, option):
+def test_run_never_overwrites_its_inputs(fitted, tmp_path, option):
     rows = tmp_path / ("rows.bary" if option == "--save" else "rows.ndjson")
     rows.write_text("nothing to lose\n")
     more = [] if option == "-o" else ["-o", tmp_path / "out.ndjson"]
     result = CliRunner().invoke(main, ["run", *map(str, [fitted[0], rows, *more, option, rows])])
     assert result.exit_code == 1
-    assert "would be written over" in result.stderr
+    assert "overwritten" in result.stderr
     assert rows.read_text() == "nothing to lose\n"
     saved = fitted[0].read_bytes()
     same = CliRunner().invoke(main, ["run", str(fitted[0]), TARGET, "--save", str(fitted[0])])
-    assert "would be written over" in same.stderr
+    assert "overwritten" in same.stderr
     assert fitted[0].read_bytes() == saved
 
 
 def test_fit_writes_a_bary_file_and_nothing_else(tmp_path):
     result = CliRunner().invoke(main, ["fit", TARGET, "--label", "x", "--domain", "y", "-o", TARGET])
     assert result.exit_code == 2
-    assert "expected a file that ends with .bary" in result.stderr
+    assert ".bary" in result.stderr
 
 
-def test_model_and_input_the_wrong_way_round(fitted):
+def test_model_and_input_in_the_wrong_order(fitted):
     result = CliRunner().invoke(main, ["run", TARGET, str(fitted[0])])
     assert result.exit_code == 1
-    assert "expected a .bary file first, then the INPUT" in result.stderr
+    assert ".bary" in result.stderr
