@@ -73,7 +73,9 @@ def test_every_example_is_understood(monkeypatch):
 
 def test_the_list_has_every_command_once():
     text = call("--help").stdout
-    assert [re.search(rf"^  {name} ", text, re.M) is not None for name in COMMANDS] == [True] * len(COMMANDS)
+    assert [re.search(rf"^  {name} ", text, re.M) is not None for name in COMMANDS] == [True] * len(
+        COMMANDS
+    )
 
 
 # -- where options come from -------------------------------------------------------------------------

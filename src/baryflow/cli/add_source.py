@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from baryflow.cli import options
 from baryflow.cli.console import Line, bar, echo, report_errors
 from baryflow.cli.labelled_files import describe, refuse_empty_columns
 from baryflow.cli.options import Command, OutputFile, protect_inputs
+from baryflow.estimators._input import InOrder
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
 from baryflow.streams import Table, read_table
@@ -58,6 +60,8 @@ def add_source(
                 "files of all sources"
             )
         table = read_table(files, label=label, time=time)
+        source = _source_name(name or files[0].stem, fitted)
+        table = replace(table, domain=np.full(len(table.X), str(source)))
         rows, labels = _match(table, columns, fitted)
         refuse_empty_columns(table)
         echo(describe(table), err=True)
@@ -68,7 +72,7 @@ def add_source(
                     f"fit {bar(done / total)}  {done} of {count_of(total, 'step')}: {what}"
                 ),
             )
-            fitted.add_source(rows, labels, _source_name(name or files[0].stem, fitted))
+            fitted.add_source(InOrder(rows), labels, source)
         fitted.set_params(verbose=False)
         fitted.save(output)
         echo(fitted.report())

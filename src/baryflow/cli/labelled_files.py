@@ -274,7 +274,7 @@ def refuse_empty_columns(table: Table) -> None:
         if empty.any():
             column = table.columns[int(empty.argmax())]
             raise InvalidInputError(
-                f"{domain or 'the source'} has no value in column {column!r}: leave out the column "
+                f"{domain} has no value in column {column!r}: leave out the column "
                 f"(--ignore {column}) or the domain"
             )
 
