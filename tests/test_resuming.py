@@ -10,7 +10,7 @@ from baryflow import OnlineDaDiL
 from baryflow.cli import main
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError
-from baryflow.service import create_app
+from baryflow.service import background, create_app
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=40, random_state=0)
 
@@ -78,7 +78,11 @@ def test_links_to_models_checkpoints_and_other_outputs_are_refused(files):
 @pytest.mark.parametrize(
     ("first", "then", "words"),
     [
-        (["--batch-size", 16], ["--batch-size", 8], "with --batch-size 8: {} was made with --batch-size 16;"),
+        (
+            ["--batch-size", 16],
+            ["--batch-size", 8],
+            "with --batch-size 8: {} was made with --batch-size 16;",
+        ),
         ([], ["--drift", "off"], "with --drift off: {} was made with --drift report;"),
         ([], ["--time", "when"], "with --time when: {} was made without --time;"),
         (["--key", "machine"], [], "without --key: {} was made with --key machine;"),
@@ -93,16 +97,16 @@ def test_resuming_with_other_options_is_refused(files, first, then, words):
     found = call(*run, *then)
     assert found.exit_code == 1
     assert f"cannot resume {words.format(kept)}" in found.stderr
-    assert call(*run, *first, "--max-latency", "1s", "--in-memory", 3).exit_code == 0  # they shape no result
+    assert (
+        call(*run, *first, "--max-latency", "1s", "--in-memory", 3).exit_code == 0
+    )  # they shape no result
     assert (files / "out.ndjson").read_bytes() == before
 
 
 def test_a_service_refuses_a_folder_that_was_made_with_other_options(model, tmp_path):
     def start(**options):
-        app = create_app(model, state_dir=tmp_path / "state", **options)
-        machines = app.state.desk.targets
-        machines._checkpoint.save(machines.machines.snapshot({}))
-        machines._checkpoint.close()
+        with background(create_app(model, state_dir=tmp_path / "state", **options)):
+            pass
 
     start(batch_size=8)
     start(batch_size=8)

@@ -65,7 +65,7 @@ def test_every_option_has_a_help_text_and_no_python_name():
 
 def test_every_example_is_understood(monkeypatch):
     """Parse the options of each example; files need not exist."""
-    monkeypatch.setattr(click.Path, "convert", lambda self, value, *_: Path(value))
+    monkeypatch.setattr(click.Path, "convert", lambda _, value, *__: Path(value))
     for path, command in commands():
         arguments = command.example.split()[1 + len(path) :]
         command.make_context(path[-1], arguments).close()

@@ -43,7 +43,9 @@ def test_each_target_is_followed_as_if_it_were_alone(client, tmp_path, layout):
     assert summary.rows == summary.predicted == sum(fleets.ROWS)
     assert not summary.failed
     for number, key in enumerate(fleets.MACHINES):
-        expected, _ = fleets.alone(MODEL, fleets.rows_of(number), tmp_path, batch_size=16, drift="report")
+        expected, _ = fleets.alone(
+            MODEL, fleets.rows_of(number), tmp_path, batch_size=16, drift="report"
+        )
         assert fleets.read(tmp_path / "out", key) == expected
     assert max(record["rows_seen"] for record in expected) == 48  # it did learn
 

@@ -40,7 +40,16 @@ def start(folder, *arguments):
 
 def call(folder, rows, output, checkpoint):
     """Run the command in this process."""
-    arguments = [folder / "model.bary", rows, "-o", output, "--checkpoint", checkpoint, "--batch-size", 16]
+    arguments = [
+        folder / "model.bary",
+        rows,
+        "-o",
+        output,
+        "--checkpoint",
+        checkpoint,
+        "--batch-size",
+        16,
+    ]
     return CliRunner().invoke(main, ["run", *map(str, arguments)])
 
 

@@ -46,7 +46,13 @@ class Follower:
         self._before = self.journalled()
         outputs = zip(("-o", "--events", "--quarantine"), FILES.values(), strict=True)
         arguments = [one for option, name in outputs for one in (option, str(self.folder / name))]
-        arguments += ["--checkpoint", str(self.folder / "checkpoint"), "--max-latency", "200ms", *options]
+        arguments += [
+            "--checkpoint",
+            str(self.folder / "checkpoint"),
+            "--max-latency",
+            "200ms",
+            *options,
+        ]
         one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         model = str(self.folder.parent / "model.bary")
         with (self.folder / "words.txt").open("ab") as words:

@@ -213,8 +213,9 @@ def _print_json(
     created: float, level: str, logger: str, message: str, fields: dict[str, Any] | None = None
 ) -> None:
     stamp = datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds")
-    record = {"time": stamp, "level": level, "logger": logger, "message": message, **(fields or {})}
-    click.echo(json.dumps(record, default=str), err=True)  # ASCII only, so safe for a terminal
+    record = {"time": stamp, "level": level, "logger": logger, "message": message}
+    # The second `record` keeps its own fields from being replaced. ASCII only is safe for a terminal.
+    click.echo(json.dumps(record | (fields or {}) | record, default=str), err=True)
 
 
 def _json_handlers() -> list[logging.Handler]:

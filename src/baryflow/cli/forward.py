@@ -68,7 +68,8 @@ def forward(
     A token comes from BARYFLOW_TOKEN.
     """
     with report_errors(log_format=log_format), contextlib.ExitStack() as stack:
-        from baryflow.client.forward import feed, open_feed
+        from baryflow.client import forward as send
+        from baryflow.client import open_target
 
         protect_inputs([model, *stream.files], [quarantine])
         columns = None
@@ -83,7 +84,7 @@ def forward(
         stack.callback(rows.close)
         if getattr(rows, "shared", False):
             raise InvalidInputError("forward cannot share an input: leave 'group' out of the URL")
-        client, name = open_feed(url, stop)
+        client, name = open_target(url, stop)
         stack.callback(client.close)
         kept = (
             None
@@ -96,7 +97,7 @@ def forward(
         if aside is not None:
             stack.callback(aside.close)
         pass_stop(stop, rows, aside)
-        sent = feed(
+        sent = send(
             rows,
             client,
             name,
@@ -106,8 +107,8 @@ def forward(
             read_size=batch_size if stream.key is None else max(batch_size, KEYED_READ_SIZE),
             timeout=stream.timeout,
             stop=stop,
-            heard=_Reporter(),
-            aside=aside,
+            listen=_Reporter(),
+            quarantine=aside,
         )
         total = count_of(sent.rows + sent.rejected, "row")
         text = f"{total} = {sent.rows:,} sent + {sent.rejected:,} quarantined"

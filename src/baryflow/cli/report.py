@@ -64,6 +64,6 @@ def _read_drifts(path: Path) -> list[dict[str, Any]]:
             event = json.loads(line)
         except ValueError as error:
             raise InvalidInputError(f"{path}, line {number}: not an event: {error}") from error
-        if isinstance(event, dict) and event.get("event") == "drift" and "words" in event:
-            found.append({"event": "drift", "position": event.get("position"), "text": event["words"]})
+        if isinstance(event, dict) and event.get("event") == "drift" and "message" in event:
+            found.append({"event": "drift", "position": event.get("position"), "text": event["message"]})
     return found

@@ -290,10 +290,12 @@ class ConsoleReporter:
             where = (
                 "" if event.kind == "drift" else f"row {event.position}: "
             )  # drift names its own rows
-            log.log(_LOGGED[event.kind], "%s%s", where, event.words, extra={"fields": fields})
+            log.log(_LOGGED[event.kind], "%s%s", where, event.message, extra={"fields": fields})
         elif event.kind == "batch":
             rate = event.position / max(clock.monotonic() - self.began, 1e-9)
-            self.line.show(f"{count_of(event.position, 'row')}  {rate:,.0f}/s  {event.words}", **fields)
+            self.line.show(
+                f"{count_of(event.position, 'row')}  {rate:,.0f}/s  {event.message}", **fields
+            )
 
 
 def pass_stop(stop: Stop, *ends: Any) -> None:

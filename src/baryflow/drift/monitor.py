@@ -28,8 +28,8 @@ _WORDS = {
 }
 _DONE = {
     "report": "the model continues unchanged",
-    "forget": "what was seen before counts as little as what came since",
-    "restart": "the target was forgotten and starts anew",
+    "forget": "earlier rows count as little as those since",
+    "restart": "the target was forgotten and starts over",
 }
 
 
@@ -127,8 +127,8 @@ class DriftMonitor:
     model : OnlineDaDiL
         Fitted on its sources.
     action : {"report", "forget", "restart"}
-        What to do about drift. "report": only report it, and learn again what is usual. "forget": let all that
-        was seen count as little as what came since the change. "restart": forget the target, and keep
+        What to do about drift. "report": only report it, and learn again what is usual. "forget": let
+        all rows seen count as little as those since the change. "restart": forget the target, and keep
         the sources.
     signals : sequence of str
         What to watch: "likelihood", "loss" (of the reconstruction; novel rows have a large one),

@@ -132,7 +132,8 @@ def open_source(address: Address, credentials: Credentials, wanted: Wanted) -> O
     address.check_options(*OPTIONS)
     if wanted.every is None:
         raise InvalidInputError(
-            "the values of OPC UA come one by one: set how often a row is made of them, --sample-interval 10s"
+            "the values of OPC UA come one by one: set how often a row is made of them, "
+            "--sample-interval 10s"
         )
     if wanted.time is not None:
         raise InvalidInputError("rows of OPC UA are stamped with the plant's time; no column holds it")

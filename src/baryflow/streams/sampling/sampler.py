@@ -330,8 +330,8 @@ class Sampler:
         """
         if state["every"] != self._every or state["columns"] != self.columns:
             raise InvalidInputError(
-                "what was kept is of other columns or another distance between rows (--sample-interval); go on as "
-                "you began, or start anew"
+                "cannot resume: the checkpoint has other columns or another --sample-interval; use the "
+                "same ones, or another folder"
             )
         self._clock.resume(state["clock"])
         self._doubted = [
