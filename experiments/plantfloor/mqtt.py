@@ -51,7 +51,9 @@ def subscribe(url, **options):
 def count(folder, sent):
     """Return what became of the messages 0 to `sent`."""
     found = Counter(int(record["time"]) for record in read_records(folder / "run", "predictions"))
-    words = [one["words"] for one in read_records(folder / "run", "events") if one["event"] == "warning"]
+    words = [
+        one["message"] for one in read_records(folder / "run", "events") if one["event"] == "warning"
+    ]
     again = [int(one.split()[0]) for one in words if "delivered a second time" in one]
     return {
         "sent": sent,
@@ -156,7 +158,9 @@ def cut(folder, rows):
             sending.thread.join()
             one.wait_for(sending.sent, seconds=300)
             one.end()
-    words = [one["words"] for one in read_records(folder / "run", "events") if one["event"] == "warning"]
+    words = [
+        one["message"] for one in read_records(folder / "run", "events") if one["event"] == "warning"
+    ]
     away = [one.rsplit("after ", 1)[1] for one in words if "connected again after" in one]
     return {"seconds_cut": 60, "said_to_be_away": away} | count(folder, sending.sent)
 

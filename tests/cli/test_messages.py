@@ -307,7 +307,7 @@ def test_a_damaged_parquet_file_is_one_sentence(model, tmp_path, damage):
 #: What imports packages that are not always there.
 IMPORTERS = ("client", "mqtt", "kafka", "opcua", "service", "live", "distributed")
 TAGS = ["--tags", "TAGS", "--sample-interval", "1s"]
-OUT = ["-o", "OUT.bary"]
+OUT, KEY = ["-o", "OUT.bary"], ["--key", "k", "--checkpoint", "S"]
 
 
 @contextmanager
@@ -357,8 +357,8 @@ def without(package):
         ("pyarrow", ["run", "MODEL", "rows.parquet"], "parquet"),
         ("pyarrow", ["run", "MODEL", "ROWS", "-o", "OUT.parquet"], "parquet"),
         ("dask", ["fit", "FOLDER", "--label", "y", "--domain", "d", "--dask", "local", *OUT], "dask"),
-        ("distributed", ["backfill", "MODEL", "FOLDER", "--key", "k", "--checkpoint", "S", *OUT], "dask"),
-        ("prometheus_client", ["run", "MODEL", "ROWS", "--metrics-port", "0"], "serve"),
+        ("distributed", ["backfill", "MODEL", "FOLDER", *KEY, *OUT], "dask"),
+        ("prometheus_client", ["run", "MODEL", "ROWS", "--metrics-port", 0], "serve"),
         ("matplotlib", ["plot", "MODEL", "-o", "OUT.png"], "plot"),
     ],
 )  # fmt: skip

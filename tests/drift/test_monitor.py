@@ -67,7 +67,7 @@ def test_a_target_that_turns_into_another_domain_is_found_and_told_in_words(plan
     assert found[0].strength >= 100_000
     words = found[0].describe()
     assert f"since row {found[0].since}" in words
-    assert "goes on as it is" in words
+    assert "unchanged" in words
     assert found[0].measures["novelty"] > reports[10].measures["novelty"]
     assert "learning" in reports[0].describe()
     assert "no drift" in reports[10].describe()
