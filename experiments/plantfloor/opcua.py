@@ -81,7 +81,7 @@ def kills_without_history(folder):
     times = [record["time"] for record in read_records(out, "predictions")]
     expected = test_opcua_kills.expected_times(plant, count)
     expected = expected[expected.index(times[0]) : expected.index(times[-1]) + 1]
-    events = [record["words"] for record in read_records(out, "events")]
+    events = [record["message"] for record in read_records(out, "events")]
     gaps = [re.search(r"(\d+) instants? from .* missing", words) for words in events]
     told = sum(int(gap[1]) for gap in gaps if gap)
     return {

@@ -1,7 +1,7 @@
-"""The main job: five modes of a plant are known, a sixth flows in, the classifier follows it.
+"""The demo: learn five modes of a plant, and adapt to the sixth from its stream.
 
-The data are signals of the Tennessee Eastman plant, encoded by a network that has never seen the sixth
-mode (:func:`~baryflow.datasets.load_tep`).
+The data are signals of the Tennessee Eastman plant, encoded by a network that was trained without the
+sixth mode (:func:`~baryflow.datasets.load_tep`).
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers
 
 BATCH = 32
-#: Labelled runs of every mode and fault.
+#: Labelled runs of each mode and fault.
 KNOWN_RUNS = 25
 _FOLDS = 5
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where the demo stands after a batch."""
+    """The state of the demo after a batch."""
 
     n_rows: int
     n_rows_total: int
-    adapted: float  # share of correct predictions so far, each made before the row was learned from
+    adapted: float  # prequential accuracy so far: each row is predicted before it is learned from
     source_only: float
     reliability: float  # of the predictions for the batch
-    shares: dict[int, float]  # which sources the target resembles
+    shares: dict[int, float]  # resemblance of the target to each source
 
 
 @dataclass(frozen=True)
 class Result:
-    """What the demo found."""
+    """The result of the demo: accuracies and the report of the model."""
 
     history: tuple[Progress, ...]
     source_only: float
@@ -51,9 +51,9 @@ class Result:
 
 
 def problem() -> Features:
-    """Return the demo's data: modes 2 to 6 known, mode 1 flowing in.
+    """Return the data: modes 2 to 6 are sources, mode 1 is the target.
 
-    Half of the runs that are known are left out, to be quick.
+    Half of the labelled runs are left out to save time.
     """
     whole = load_tep(target=1)
     keep = whole.is_target | (whole.run < KNOWN_RUNS)
@@ -64,33 +64,27 @@ def problem() -> Features:
 def stream(
     data: Features, seed: int = 0, learning: Callable[[int, int, str], None] | None = None
 ) -> Iterator[Progress | Result]:
-    """Run the demo; yield the progress after every batch and the outcome at the end.
+    """Run the demo; yield the progress after every batch and the result at the end.
 
-    Parameters
-    ----------
-    data : Features
-    seed : int, default=0
-        Order in which the stream flows.
-    learning : callable, optional
-        Called while the known modes are learned, with what is done, of how much, and what.
+    `seed` shuffles the stream. `learning` is called while the sources are learned, with the steps done,
+    all steps, and a description.
     """
-    known, flows = ~data.is_target, np.flatnonzero(data.is_target)
-    flows = np.random.default_rng(seed).permutation(flows)
-    X_target, y_target = data.X[flows].astype(np.float64), data.y[flows]
+    known = ~data.is_target
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(data.is_target))
+    X_target, y_target = data.X[order].astype(np.float64), data.y[order]
     model = OnlineDaDiL(verbose=learning or False, random_state=0)
     model.fit(data.X[known], data.y[known], sample_domain=data.domain[known])
-    before = model.predict(X_target)  # no target row was seen yet
-    right = []
-    history = []
+    before = model.predict(X_target)  # source-only: no target row was seen yet
+    correct, history = [], []
     for start in range(0, len(X_target), BATCH):
         X, y = X_target[start : start + BATCH], y_target[start : start + BATCH]
-        right.append(model.predict(X) == y)  # test ...
+        correct.append(model.predict(X) == y)  # test ...
         model.partial_fit(X)  # ... then train
         n = start + len(X)
         progress = Progress(
             n_rows=n,
             n_rows_total=len(X_target),
-            adapted=float(np.concatenate(right).mean()),
+            adapted=float(np.concatenate(correct).mean()),
             source_only=float((before[:n] == y_target[:n]).mean()),
             reliability=model.reliability_,
             shares=model.resemblance_,
@@ -107,37 +101,22 @@ def stream(
 
 
 def _target_trained(X: Floats, y: Integers) -> float:
-    """Return the accuracy of a classifier trained on labels of the target, on rows kept back."""
+    """Return the cross-validated accuracy of a classifier trained on labels of the target."""
     fold = np.arange(len(X)) % _FOLDS
-    right = []
+    correct = []
     for number in range(_FOLDS):
-        known, kept = fold != number, fold == number
+        known, held_out = fold != number, fold == number
         Z = (X - X[known].mean(axis=0)) / np.maximum(X[known].std(axis=0), 1e-12)
         trained = fit_linear(Z[known], y[known], int(y.max()) + 1, None, 0).classifier
-        right.append(trained.proba(Z[kept]).argmax(axis=1) == y[kept])
-    return float(np.concatenate(right).mean())
+        correct.append(trained.proba(Z[held_out]).argmax(axis=1) == y[held_out])
+    return float(np.concatenate(correct).mean())
 
 
 def check_figure(path: str | os.PathLike[str]) -> None:
-    """Find out whether :func:`draw` can make a figure of this name, before there is one to draw.
-
-    Parameters
-    ----------
-    path : path
-        Where the figure shall be written; the ending of its name says what kind it is.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        Without Matplotlib.
-    InvalidInputError
-        If Matplotlib does not know the kind of figure.
-    """
+    """Raise if :func:`draw` could not write this file: no Matplotlib, or an unknown format."""
     kinds = _figure_class()().canvas.get_supported_filetypes()
     if Path(path).suffix.removeprefix(".").lower() not in kinds:
-        raise InvalidInputError(
-            f"expected a name that ends in .png, .svg or .pdf, got {os.fspath(path)!r}"
-        )
+        raise InvalidInputError(f"expected a file named *.png, *.svg or *.pdf, got {os.fspath(path)!r}")
 
 
 def _figure_class() -> Any:
@@ -150,27 +129,34 @@ def _figure_class() -> Any:
     return Figure
 
 
-def draw(outcome: Result, path: str) -> None:
-    """Write one figure: accuracy along the stream, and which sources the target resembles."""
-    rows = [progress.n_rows for progress in outcome.history]
+def draw(result: Result, path: str) -> None:
+    """Draw the accuracy along the stream, and the resemblance of the target to each source."""
+    rows = [progress.n_rows for progress in result.history]
     figure = _figure_class()(figsize=(9.5, 3.8), layout="constrained", dpi=150)
     left, right = figure.subplots(1, 2)
-    left.plot(rows, [100 * p.adapted for p in outcome.history], color="#0b6e99", lw=2, label="adapting")
+    left.plot(rows, [100 * p.adapted for p in result.history], color="#0b6e99", lw=2, label="adapting")
     left.plot(
-        rows, [100 * p.source_only for p in outcome.history], color="#b3541e", lw=2, label="source-only"
+        rows, [100 * p.source_only for p in result.history], color="#b3541e", lw=2, label="source-only"
     )
     left.plot(
-        rows[-1], 100 * outcome.after_stream, "*", color="#0b6e99", ms=14, mec="white", clip_on=False,
-        zorder=5, label="adapted, after the stream",
-    )  # fmt: skip
-    left.axhline(100 * outcome.target_trained, color="0.4", ls=":", label="trained on target labels")
-    left.set(xlabel="runs of mode 1 seen", ylabel="% right so far (predict, then learn)")
-    lowest = min(min(p.adapted, p.source_only) for p in outcome.history[len(rows) // 10 :])
-    left.set_ylim(100 * lowest - 2, 100 * max(outcome.target_trained, outcome.after_stream) + 2)
+        rows[-1],
+        100 * result.after_stream,
+        "*",
+        color="#0b6e99",
+        ms=14,
+        mec="white",
+        clip_on=False,
+        zorder=5,
+        label="adapted, after the stream",
+    )
+    left.axhline(100 * result.target_trained, color="0.4", ls=":", label="trained on target labels")
+    left.set(xlabel="runs of mode 1 seen", ylabel="% correct so far (predict, then learn)")
+    lowest = min(min(p.adapted, p.source_only) for p in result.history[len(rows) // 10 :])
+    left.set_ylim(100 * lowest - 2, 100 * max(result.target_trained, result.after_stream) + 2)
     left.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=8)
     colors = ("#0b6e99", "#b3541e", "#4d8a3d", "#7a4b94", "#c9a227")
-    for color, name in zip(colors, sorted(outcome.history[-1].shares), strict=False):
-        shares = [p.shares[name] for p in outcome.history]
+    for color, name in zip(colors, sorted(result.history[-1].shares), strict=False):
+        shares = [p.shares[name] for p in result.history]
         right.plot(rows, shares, color=color, lw=2, label=f"mode {name}")
     right.set(xlabel="runs of mode 1 seen", ylabel="resemblance to each source", ylim=(0, None))
     right.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5, fontsize=8)

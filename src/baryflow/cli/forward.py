@@ -79,9 +79,9 @@ def forward(
             raise InvalidInputError(
                 f"{stream.source.partition('?')[0]} has no header: add --model MODEL"
             )
-        stop = stack.enter_context(stop_on_signals())
         rows = stream.open(columns)
         stack.callback(rows.close)
+        stop = stack.enter_context(stop_on_signals())  # not before: Ctrl-C interrupts a slow connection
         if getattr(rows, "shared", False):
             raise InvalidInputError("forward cannot share an input: leave 'group' out of the URL")
         client, name = open_target(url, stop)

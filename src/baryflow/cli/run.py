@@ -117,10 +117,10 @@ def run(
         fitted, columns = options.load_model(model, {"time": stream.time, "key": stream.key})
         if baseline is not None:
             _learn_baseline(fitted, baseline, columns)
-        stop = stack.enter_context(stop_on_signals())
         metrics = stack.enter_context(RunMetrics(metrics_port))
         rows = metrics.observe(stream.open(columns))
         stack.callback(rows.close)
+        stop = stack.enter_context(stop_on_signals())  # not before: Ctrl-C interrupts a slow connection
         line = stack.enter_context(Line(_LOG_EVERY, _LOGGER))
         if metrics.url:
             log.info("metrics: %s/metrics", metrics.url)
