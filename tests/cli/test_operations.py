@@ -1,5 +1,6 @@
 """Metrics, health and structured logs of ``run``, and commands that use a model without following."""
 
+import inspect
 import json
 import logging
 import subprocess
@@ -20,6 +21,7 @@ from baryflow.cli.console import Stop, report_errors
 from baryflow.cli.metrics import RunMetrics
 from baryflow.datasets import make_domains
 from baryflow.runtime import Runner, SessionConfig
+from baryflow.streams import open_sink
 from tests.runtime.ends import Rows
 from tests.waiting import PATIENCE, ask_to_end
 
@@ -181,6 +183,17 @@ def test_the_second_signal_interrupts_at_once():
         stop.receive(2, None)
 
 
+@pytest.mark.skipif(
+    "rotate" not in inspect.signature(open_sink).parameters, reason="sinks do not rotate yet"
+)
+def test_outputs_rotate(files):
+    how = ["run", files / "model.bary", files / "rows.csv", "-o", files / "out.ndjson"]
+    call(*how, "--rotate", "4kB", "--checkpoint", files / "kept")
+    parts = sorted(files.glob("out*.ndjson*"))
+    assert len(parts) > 1
+    assert sum(len(part.read_text().splitlines()) for part in parts) == 99
+
+
 # -- predict -----------------------------------------------------------------------------------------
 
 
@@ -297,3 +310,15 @@ def test_sources_that_cannot_be_added_are_refused(model, files):
     found = call("add-source", files / "bare.bary", path, "--name", "9", *how[3:], code=1)
     assert "--keep-rows" in found.stderr
     assert not (files / "more.bary").exists()
+
+
+def test_packages_that_print_their_own_records_are_left_out(capsys):
+    chatty = logging.getLogger("chatty")
+    chatty.setLevel(logging.INFO)
+    with report_errors(log_format="json"):
+        logging.getLogger("chatty.part").info("hello")
+        chatty.addHandler(logging.NullHandler())
+        logging.getLogger("chatty.part").error("handled elsewhere")
+        chatty.handlers.clear()
+        logging.getLogger("chatty.part").warning("once")
+    assert [one["message"] for one in records(capsys.readouterr().err)] == ["once"]

@@ -218,6 +218,18 @@ def _print_json(
     click.echo(json.dumps(record | (fields or {}) | record, default=str), err=True)
 
 
+def _is_for_console(record: logging.LogRecord) -> bool:
+    """Return whether to print a record: our own, and warnings of packages that print none themselves."""
+    if record.name.partition(".")[0] == "baryflow":
+        return True
+    logger: logging.Logger | None = logging.getLogger(record.name)
+    while logger is not None and logger.parent is not None:
+        if logger.handlers:
+            return False
+        logger = logger.parent
+    return record.levelno >= logging.WARNING
+
+
 def _json_handlers() -> list[logging.Handler]:
     return [one for one in logging.getLogger().handlers if isinstance(one, _JsonHandler)]
 
@@ -226,6 +238,7 @@ def _json_handlers() -> list[logging.Handler]:
 def _log_to_console(log_format: str) -> Iterator[None]:
     """Send log records to standard error, and Python's warnings with them."""
     handler: logging.Handler = _JsonHandler() if log_format == "json" else _TextHandler()
+    handler.addFilter(_is_for_console)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     root, ours, shown = logging.getLogger(), logging.getLogger(LOGGER), warnings.showwarning
     level = ours.level
