@@ -62,7 +62,7 @@ def never(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", ["-1", "x", "1.5"])
-def test_the_demo_says_what_a_seed_is(run, never, seed):
+def test_the_demo_refuses_a_wrong_seed(run, never, seed):
     done = run("demo", "--seed", seed)
     assert done.exit_code == 2
     assert "--seed" in done.stderr
@@ -77,18 +77,18 @@ def test_the_demo_says_what_a_seed_is(run, never, seed):
         ("demo", ".svg"),
     ],
 )
-def test_a_figure_that_cannot_be_written_is_told_before_the_run(run, never, tmp_path, name, message):
+def test_a_figure_that_cannot_be_written_is_refused_before_the_run(run, never, tmp_path, name, message):
     done = run("demo", "--figure", tmp_path / name)
     assert done.exit_code == 2
     assert message.format(folder=tmp_path) in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_figure_that_must_not_be_written_is_told_before_the_run(run, never, tmp_path, monkeypatch):
+def test_a_figure_without_write_permission_is_refused_before_the_run(run, never, tmp_path, monkeypatch):
     def refuse(path, mode):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "open", refuse)  # whoever runs the tests might be allowed everything
+    monkeypatch.setattr(Path, "open", refuse)  # root may write everywhere
     done = run("demo", "--figure", tmp_path / "demo.png")
     assert done.exit_code == 2
     assert "Permission denied" in done.stderr
@@ -105,9 +105,7 @@ def test_without_matplotlib_a_figure_that_was_asked_for_is_refused_before_the_ru
     assert (tmp_path / "demo.png").read_bytes() == b"of before"
 
 
-def test_without_matplotlib_the_demo_runs_without_a_figure_and_says_so_first(
-    run, small, tmp_path, monkeypatch
-):
+def test_without_matplotlib_the_demo_warns_and_draws_no_figure(run, small, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.chdir(tmp_path)
     done = run("demo")
@@ -131,9 +129,7 @@ def test_the_demo_shows_how_far_it_is_while_it_learns_and_while_it_flows(run, sm
     assert len(shown) > len(learning)
 
 
-def test_a_disk_that_fills_up_during_the_run_is_told_after_the_results(
-    run, small, tmp_path, monkeypatch
-):
+def test_a_full_disk_is_reported_after_the_results(run, small, tmp_path, monkeypatch):
     def fail(outcome, path):
         raise OSError(28, "No space left on device", path)
 
@@ -144,7 +140,7 @@ def test_a_disk_that_fills_up_during_the_run_is_told_after_the_results(
     assert done.stdout.startswith("accuracy on mode 1")
 
 
-def test_ctrl_c_in_the_demo_is_no_error_but_the_shell_is_told(run, tmp_path, monkeypatch):
+def test_ctrl_c_in_the_demo_exits_with_130(run, tmp_path, monkeypatch):
     def interrupt():
         raise KeyboardInterrupt
 
@@ -162,8 +158,8 @@ def test_the_package_is_a_program():
 
 
 @pytest.fixture
-def told(run, tmp_path):
-    """Save something and return what inspect says of it, line by line."""
+def described(run, tmp_path):
+    """Save an object and return the description that inspect prints, by name."""
 
     def inspect(save):
         save(tmp_path / "it.bary")
@@ -187,9 +183,9 @@ def rows():
     return X, np.array(["good", "bad"])[p.y], np.array(["", "A", "B", "C"])[p.domain]
 
 
-def test_inspect_says_what_is_in_a_mixture(told):
+def test_inspect_describes_a_mixture(described):
     one = Mixture([1.0], [[0.0, 1.0]], [[1.0, 1.0]], [[1.0, 0.0, 0.0]], mass=1042)
-    assert told(one.save) == {
+    assert described(one.save) == {
         "holds": "a Gaussian mixture",
         "kind": "mixture",
         "components": "1",
@@ -197,14 +193,14 @@ def test_inspect_says_what_is_in_a_mixture(told):
         "columns": "2, without names",
         "mass": "1,042 rows",
     }
-    assert told(one.with_labels(None).save)["classes"] == "unlabelled"
+    assert described(one.with_labels(None).save)["classes"] == "unlabelled"
 
 
-def test_inspect_says_what_is_in_estimators_of_mixtures(told, rows):
+def test_inspect_describes_estimators_of_mixtures(described, rows):
     X, y, _ = rows
     shown = {"columns": "3: pressure, level, flow", "mass": "120 rows"}
     assert (
-        told(OnlineGaussianMixture(5).fit(X).save)
+        described(OnlineGaussianMixture(5).fit(X).save)
         == {
             "holds": "a Gaussian mixture of a stream (OnlineGaussianMixture)",
             "kind": "online_mixture",
@@ -215,7 +211,7 @@ def test_inspect_says_what_is_in_estimators_of_mixtures(told, rows):
         | shown
     )
     assert (
-        told(MixtureClassifier().fit(X, y).save)
+        described(MixtureClassifier().fit(X, y).save)
         == {
             "holds": "a classifier with a mixture for each class (MixtureClassifier)",
             "kind": "mixture_classifier",
@@ -226,7 +222,7 @@ def test_inspect_says_what_is_in_estimators_of_mixtures(told, rows):
     )
 
 
-def test_inspect_says_what_is_in_classifiers_that_adapt(told, rows, tmp_path):
+def test_inspect_describes_classifiers_that_adapt(described, rows, tmp_path):
     X, y, source = rows
     shown = {
         "classes": "2: bad, good",
@@ -236,7 +232,7 @@ def test_inspect_says_what_is_in_classifiers_that_adapt(told, rows, tmp_path):
     }
     offline = DaDiL(classifier="linear", validate=False, random_state=0).fit(X, y, source, target="B")
     assert (
-        told(offline.save)
+        described(offline.save)
         == {
             "holds": "a classifier adapted to a fixed target (DaDiL)",
             "kind": "dadil",
@@ -251,7 +247,7 @@ def test_inspect_says_what_is_in_classifiers_that_adapt(told, rows, tmp_path):
         .partial_fit(X[:20])
     )
     assert (
-        told(online.save)
+        described(online.save)
         == {
             "holds": "a classifier that follows a stream (OnlineDaDiL)",
             "kind": "online_dadil",
@@ -264,11 +260,11 @@ def test_inspect_says_what_is_in_classifiers_that_adapt(told, rows, tmp_path):
     alone = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
         X, y, source
     )
-    assert "inside" not in told(alone.save)
+    assert "inside" not in described(alone.save)
 
 
-def test_inspect_says_what_is_in_files_of_the_plant(told):
-    lines = told(load_tep(runs=2, faults=[0, 3]).save)
+def test_inspect_describes_files_of_the_plant(described):
+    lines = described(load_tep(runs=2, faults=[0, 3]).save)
     assert lines.pop("encoder").startswith("encoder fcn, random_state 0")
     assert lines == {
         "holds": "encoded signals of the Tennessee Eastman plant",
@@ -281,7 +277,7 @@ def test_inspect_says_what_is_in_files_of_the_plant(told):
     }
     signals = {"signals": np.zeros((2, 5, 34), dtype=np.float32)}
     values = {"mode": 4, "cases": [[0, 7], [12, 7]]}
-    lines = told(lambda path: container.write(path, "tep-signals", values, signals))
+    lines = described(lambda path: container.write(path, "tep-signals", values, signals))
     assert lines.pop("columns").startswith("34: XMEAS1 A feed, XMEAS2 D feed, ")
     assert lines == {
         "holds": "simulated signals of the Tennessee Eastman plant",
@@ -291,7 +287,7 @@ def test_inspect_says_what_is_in_files_of_the_plant(told):
         "runs": "2, of 5 points in time each",
     }
     arrays = {f"state{mode}": np.zeros(3) for mode in (0, 1, 5)}
-    assert told(lambda path: container.write(path, "tep-settled", {"seed": 1.0}, arrays)) == {
+    assert described(lambda path: container.write(path, "tep-settled", {"seed": 1.0}, arrays)) == {
         "holds": "the Tennessee Eastman plant at rest in its modes",
         "kind": "tep-settled",
         "modes": "3: 0, 1, 5",
@@ -347,7 +343,7 @@ def test_tep_simulate_refuses_what_makes_no_sense(run, tmp_path, option, message
     assert message in done.stderr
 
 
-def test_tep_simulate_says_which_folder_cannot_be_made(run, tmp_path):
+def test_tep_simulate_names_a_folder_that_cannot_be_created(run, tmp_path):
     (tmp_path / "file").touch()
     done = run("tep", "simulate", tmp_path / "file" / "plant")
     assert done.exit_code == 1
@@ -370,12 +366,12 @@ def test_the_time_left_does_not_count_the_settling_of_the_plant(monkeypatch):
     monkeypatch.setattr(tep, "monotonic", lambda: now[0])
     tell = tep.make_progress(line)
 
-    def told(time, done, *, is_settled=True):
+    def described(time, done, *, is_settled=True):
         now[0] = time
         tell(Progress(done, 12, 2, (), settled=is_settled))
         return line.words.split("  ")[-1]
 
-    assert told(0, 2, is_settled=False) == "settling the plant in its modes"
-    assert told(100_000, 2) == "simulating the first files"
-    assert told(100_060, 3) == "9 min left"  # a minute a file; what was found took no time
-    assert told(100_240, 6) == "6 min left"
+    assert described(0, 2, is_settled=False) == "settling the plant in its modes"
+    assert described(100_000, 2) == "simulating the first files"
+    assert described(100_060, 3) == "9 min left"  # a minute a file; what was found took no time
+    assert described(100_240, 6) == "6 min left"

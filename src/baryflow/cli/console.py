@@ -129,7 +129,7 @@ class Line:
             self._log.info("%s", text)
 
     def end(self) -> None:
-        """Keep the line as it is and start another."""
+        """Keep the line and start another."""
         if self._shown:
             click.echo(err=True)
             self._shown = False

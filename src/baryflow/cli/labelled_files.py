@@ -52,7 +52,7 @@ class LabelledFile(click.ParamType[Path | str]):
 
 @dataclass(frozen=True)
 class LabelledFiles:
-    """What the command line says about labelled files."""
+    """The labelled files named on the command line, and the roles of their columns."""
 
     files: tuple[Path | str, ...]
     label: str

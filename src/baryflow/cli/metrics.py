@@ -55,7 +55,7 @@ class RunMetrics:
     def __enter__(self) -> Self:
         if self._port is None:
             return self
-        import prometheus_client  # says which extra is missing before the run begins
+        import prometheus_client  # raises if the extra is missing, before the run begins
 
         registry = prometheus_client.CollectorRegistry()
         registry.register(self)

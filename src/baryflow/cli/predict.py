@@ -53,7 +53,7 @@ def predict(
 ) -> None:
     """Label the rows of INPUT, a file or - for standard input, with a fitted or adapted MODEL.
 
-    The model stays as it is. Use 'baryflow run' to adapt it to the rows.
+    The model does not change. Use 'baryflow run' to adapt it to the rows.
     """
     with report_errors(), contextlib.ExitStack() as stack:
         if is_url(source) or is_url(output):

@@ -333,11 +333,14 @@ def open_sinks(
     if len(names) > 1 and str(names[1]).lower().endswith(".csv"):
         raise InvalidInputError("events differ in their fields and do not fit CSV: use a .ndjson file")
     resume = checkpoint is not None and not checkpoint.is_new
-    how: dict[str, Any] = {} if rotate is None else {"rotate": rotate}
-    return [
-        None if name is None else open_sink(name, resume=resume, credentials=credentials, **how)
-        for name in names
-    ]
+    sinks: list[Any] = []
+    for name in names:
+        is_file = name is not None and name != "-" and not is_url(name)
+        how: dict[str, Any] = {"rotate": rotate} if rotate is not None and is_file else {}
+        sinks.append(
+            None if name is None else open_sink(name, resume=resume, credentials=credentials, **how)
+        )
+    return sinks
 
 
 def _for_partition(name: str, partition: str) -> str:

@@ -149,7 +149,7 @@ def simulate(folder: Path, jobs: int, magnitudes: tuple[Any, ...], **options: An
 
 def make_progress(line: Line) -> Callable[[simulation.Progress], None]:
     """Return a callback that shows the files done and the time left."""
-    begin: float | None = None  # of the first file: settling the plant says nothing about the rate
+    begin: float | None = None  # of the first file: the time for settling the plant does not count
 
     def show(progress: simulation.Progress) -> None:
         nonlocal begin
