@@ -1,4 +1,4 @@
-"""The demo: fit five operating modes of a plant, then adapt to a stream of the sixth.
+"""The main job: five modes of a plant are known, a sixth flows in, the classifier follows it.
 
 The data are signals of the Tennessee Eastman plant, encoded by a network that has never seen the sixth
 mode (:func:`~baryflow.datasets.load_tep`).
@@ -22,26 +22,26 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers
 
 BATCH = 32
-#: Labelled runs per mode and fault.
+#: Labelled runs of every mode and fault.
 KNOWN_RUNS = 25
 _FOLDS = 5
 
 
 @dataclass(frozen=True)
 class Progress:
-    """State of the demo after a batch."""
+    """Where the demo stands after a batch."""
 
     n_rows: int
     n_rows_total: int
-    adapted: float  # prequential accuracy so far: each row is predicted before the model learns from it
+    adapted: float  # share of correct predictions so far, each made before the row was learned from
     source_only: float
-    reliability: float  # of the predictions for this batch
-    shares: dict[int, float]  # resemblance of the target to each source
+    reliability: float  # of the predictions for the batch
+    shares: dict[int, float]  # which sources the target resembles
 
 
 @dataclass(frozen=True)
 class Result:
-    """Accuracies and report at the end of the demo."""
+    """What the demo found."""
 
     history: tuple[Progress, ...]
     source_only: float
@@ -51,9 +51,9 @@ class Result:
 
 
 def problem() -> Features:
-    """Return the demo's data: labelled runs of modes 2 to 6, and mode 1 as the target.
+    """Return the demo's data: modes 2 to 6 known, mode 1 flowing in.
 
-    Use half of the labelled runs, to save time.
+    Half of the runs that are known are left out, to be quick.
     """
     whole = load_tep(target=1)
     keep = whole.is_target | (whole.run < KNOWN_RUNS)
@@ -64,17 +64,22 @@ def problem() -> Features:
 def stream(
     data: Features, seed: int = 0, learning: Callable[[int, int, str], None] | None = None
 ) -> Iterator[Progress | Result]:
-    """Run the demo; yield the progress after every batch and the result at the end.
+    """Run the demo; yield the progress after every batch and the outcome at the end.
 
-    `seed` sets the order of the stream. `learning` is called while the sources are fitted, with the
-    steps done, their number, and what the current one is.
+    Parameters
+    ----------
+    data : Features
+    seed : int, default=0
+        Order in which the stream flows.
+    learning : callable, optional
+        Called while the known modes are learned, with what is done, of how much, and what.
     """
     known, flows = ~data.is_target, np.flatnonzero(data.is_target)
     flows = np.random.default_rng(seed).permutation(flows)
     X_target, y_target = data.X[flows].astype(np.float64), data.y[flows]
     model = OnlineDaDiL(verbose=learning or False, random_state=0)
     model.fit(data.X[known], data.y[known], sample_domain=data.domain[known])
-    before = model.predict(X_target)  # the model has not seen a target row yet
+    before = model.predict(X_target)  # no target row was seen yet
     right = []
     history = []
     for start in range(0, len(X_target), BATCH):
@@ -102,7 +107,7 @@ def stream(
 
 
 def _target_trained(X: Floats, y: Integers) -> float:
-    """Return the cross-validated accuracy of a classifier trained on the labels of the target."""
+    """Return the accuracy of a classifier trained on labels of the target, on rows kept back."""
     fold = np.arange(len(X)) % _FOLDS
     right = []
     for number in range(_FOLDS):
@@ -114,10 +119,19 @@ def _target_trained(X: Floats, y: Integers) -> float:
 
 
 def check_figure(path: str | os.PathLike[str]) -> None:
-    """Raise an error unless :func:`draw` can write a figure of this name.
+    """Find out whether :func:`draw` can make a figure of this name, before there is one to draw.
 
-    It is a ModuleNotFoundError without Matplotlib, and an InvalidInputError if Matplotlib does not
-    support the file type.
+    Parameters
+    ----------
+    path : path
+        Where the figure shall be written; the ending of its name says what kind it is.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        Without Matplotlib.
+    InvalidInputError
+        If Matplotlib does not know the kind of figure.
     """
     kinds = _figure_class()().canvas.get_supported_filetypes()
     if Path(path).suffix.removeprefix(".").lower() not in kinds:
@@ -137,7 +151,7 @@ def _figure_class() -> Any:
 
 
 def draw(outcome: Result, path: str) -> None:
-    """Write a figure of the accuracy and of the resemblance to each source along the stream."""
+    """Write one figure: accuracy along the stream, and which sources the target resembles."""
     rows = [progress.n_rows for progress in outcome.history]
     figure = _figure_class()(figsize=(9.5, 3.8), layout="constrained", dpi=150)
     left, right = figure.subplots(1, 2)
@@ -145,10 +159,12 @@ def draw(outcome: Result, path: str) -> None:
     left.plot(
         rows, [100 * p.source_only for p in outcome.history], color="#b3541e", lw=2, label="source-only"
     )
-    star = {"color": "#0b6e99", "ms": 14, "mec": "white", "clip_on": False, "zorder": 5}
-    left.plot(rows[-1], 100 * outcome.after_stream, "*", label="adapted, after the stream", **star)
+    left.plot(
+        rows[-1], 100 * outcome.after_stream, "*", color="#0b6e99", ms=14, mec="white", clip_on=False,
+        zorder=5, label="adapted, after the stream",
+    )  # fmt: skip
     left.axhline(100 * outcome.target_trained, color="0.4", ls=":", label="trained on target labels")
-    left.set(xlabel="runs of mode 1 seen", ylabel="% correct so far (predict, then learn)")
+    left.set(xlabel="runs of mode 1 seen", ylabel="% right so far (predict, then learn)")
     lowest = min(min(p.adapted, p.source_only) for p in outcome.history[len(rows) // 10 :])
     left.set_ylim(100 * lowest - 2, 100 * max(outcome.target_trained, outcome.after_stream) + 2)
     left.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=8)
