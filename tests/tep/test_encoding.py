@@ -253,7 +253,7 @@ def test_every_pair_of_sources_is_left_out(simulated):
 def test_without_pytorch_training_says_what_to_install(simulated, tmp_path):
     program = (
         "import sys\n"
-        "from baryflow.cli import main\n"
+        "from baryflow.cli import main, tep\n"
         "sys.modules['torch'] = None\n"
         f"main(['tep', 'encode', {str(simulated)!r}, {str(tmp_path)!r}])"
     )

@@ -128,23 +128,18 @@ def _format_table(result: demonstration.Result) -> str:
 
 
 def _show_live(seed: int, speed: float | None, port: int, *, plant: bool, browser: bool) -> None:
-    from baryflow.live import runner
+    from baryflow.live.controller import PlantController, serve_plant
+    from baryflow.live.plant import load_plant_model
+    from baryflow.live.replay import serve_replay
 
     with threadpool_limits(limits=1):
         if plant:
-            _watch(runner.show_plant(_drive_plant(speed or PLANT_SPEED), port), browser)
+            from baryflow.tep.plant import model  # noqa: F401 - fail early if an extra is missing
+
+            controller = PlantController(load_plant_model(), speed or PLANT_SPEED)
+            _watch(serve_plant(controller, port), browser)
         else:
-            _watch(runner.show_replay(_replay(seed), speed or REPLAY_SPEED, port), browser)
-
-
-def _drive_plant(speed: float) -> Any:
-    from baryflow.live import controller
-    from baryflow.live.plant import embedded_pair
-    from baryflow.tep.plant import model  # noqa: F401 - raises if a package is missing, before the work
-
-    if problem := controller.check_speed(speed):
-        raise InvalidInputError(problem)
-    return controller.Driver(embedded_pair(), speed)
+            _watch(serve_replay(_replay(seed), speed or REPLAY_SPEED, port), browser)
 
 
 def _replay(seed: int) -> Any:
@@ -153,7 +148,7 @@ def _replay(seed: int) -> Any:
     data = demonstration.problem()
     _announce(data)
     with Line() as line:
-        return Replay.of(data, seed, lambda done, n, what: line.show(f"{done}/{n} steps  {what}"))
+        return Replay.fit(data, seed, lambda done, n, what: line.show(f"{done}/{n} steps  {what}"))
 
 
 def _watch(page: Any, browser: bool) -> None:
