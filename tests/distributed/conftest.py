@@ -6,9 +6,9 @@ import pytest
 
 @pytest.fixture(scope="module")
 def client():
-    """A cluster whose one worker is a thread of this process: starting a process takes seconds of CPU.
+    """A cluster with a worker thread in this process, since starting a process takes seconds of CPU.
 
-    Others reach it at ``client.scheduler.address``. It is not the default client.
+    Other processes reach it at ``client.scheduler.address``. It is not the default client.
     """
     with (
         distributed.LocalCluster(

@@ -1,4 +1,4 @@
-"""Labelled rows of some plants, and the folders they may lie in."""
+"""Labelled rows of some plants, in Parquet files."""
 
 from itertools import pairwise
 
@@ -11,12 +11,12 @@ from baryflow.datasets import make_domains
 P = make_domains(n_sources=3, n_classes=4, n_features=5, n_per_class=300, random_state=1)
 COLUMNS = [f"s{j}" for j in range(5)]
 _ORDER = np.random.default_rng(0).permutation(len(P.X))
-#: In no particular order: every piece has rows of all.
+#: Shuffled: every partition has rows of all classes and domains.
 X, Y, DOMAIN = P.X[_ORDER], P.y[_ORDER], P.domain[_ORDER]
 
 
 def table(X=X, y=Y, domain=DOMAIN):
-    """Return rows as a table; a column of words is no feature."""
+    """Return rows as a table; the text column is not a feature."""
     columns = dict(zip(COLUMNS, X.T, strict=True))
     names = [f"plant {d}" for d in domain]
     return pa.table(
@@ -30,6 +30,6 @@ def folder(root, rows=None, n_files=4, group=150):
     root.mkdir(parents=True, exist_ok=True)
     cuts = np.linspace(0, rows.num_rows, n_files + 1).astype(int)
     for n, (start, end) in enumerate(pairwise(cuts)):
-        file = root / f"part.{n + 5}.parquet"  # not 007: numbers in names count as such
+        file = root / f"part.{n + 5}.parquet"  # not padded: numbers in names are compared as numbers
         pq.write_table(rows.slice(start, end - start), file, row_group_size=group)
     return root
