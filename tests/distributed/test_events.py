@@ -70,7 +70,7 @@ def test_quarantined_rows_have_events_at_their_positions(client, tmp_path):
     # A runner reports them while it reads, without the target.
     alone = [json.loads(line) for line in fleets.events_alone(MODEL, table, tmp_path, "7", **HOW)]
     bad = [event for event in alone if event["event"] == "quarantine"]
-    named = [event | {"key": "7", "words": f"7: {event['words']}"} for event in bad]
+    named = [event | {"key": "7", "message": f"7: {event['message']}"} for event in bad]
     assert [event for event in found if event["event"] == "quarantine"] == named
     assert [event for event in found if event not in named] == [e for e in alone if e not in bad]
 

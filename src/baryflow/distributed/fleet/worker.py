@@ -24,7 +24,6 @@ from baryflow.distributed.store import Store, numbered
 from baryflow.estimators._unknown import list_answers
 from baryflow.exceptions import FileFormatError
 from baryflow.runtime import Event, Rows, Session
-from baryflow.runtime.events import tell_rejected
 from baryflow.streams.base import Rejected
 from baryflow.streams.blocks import reject_strange
 from baryflow.streams.columnar import arrow_values, as_block
@@ -186,9 +185,9 @@ class Target:
 
     def _events(self, events: list[Event], rejected: list[Rejected]) -> list[Event]:
         """Return all events of an epoch in the order of the rows, with the name of the target."""
-        unreadable = [tell_rejected(row, row.position) for row in rejected]
+        unreadable = [Event.rejected(row, row.position) for row in rejected]
         ordered = sorted([*unreadable, *events], key=lambda event: event.position)
-        return [event.named(self.name) for event in ordered]
+        return [event.of_target(self.name) for event in ordered]
 
     def _stores(self) -> tuple[Store, Store, Store, Store | None]:
         """Return the folders of the target's states, predictions, quarantine and events."""
