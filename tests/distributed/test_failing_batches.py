@@ -9,6 +9,7 @@ import pytest
 
 from baryflow import OnlineDaDiL
 from baryflow.distributed import backfill, open_target
+from baryflow.runtime import Session
 from tests.distributed import fleets
 
 MODEL = fleets.fit()
@@ -114,3 +115,29 @@ def test_batches_from_which_the_model_cannot_learn_are_reported(client, tmp_path
     assert "injected failure" in json.dumps(warning)
     assert warning["rows"] == 16
     assert open_target(tmp_path / "state", "7").n_samples_seen_ == 64
+
+
+def test_epochs_on_which_the_session_raises_are_quarantined(client, tmp_path, monkeypatch):
+    """An error outside of the model would repeat in every call, so its whole epoch is quarantined."""
+    take = Session.take
+
+    def broken(self, rows):
+        result = take(self, rows)  # the session has changed when it fails
+        if (rows.values == FATAL).any():
+            raise ArithmeticError("injected failure")
+        return result
+
+    monkeypatch.setattr(Session, "take", broken)
+    table = fleets.rows_of(2, 120)
+    fleets.mixed(tmp_path / "in", tables={"7": with_fatal_rows(table, [50]), "8": fleets.rows_of(1)})
+    summary = run(client, tmp_path)
+    assert (summary.rows, summary.used, summary.quarantined, summary.failed) == (153, 113, 40, {})
+    assert_balance(tmp_path, summary)
+    rows = quarantined(tmp_path, "7")
+    assert [row["position"] for row in rows] == list(range(41, 81))
+    assert all("injected failure" in row["reason"] for row in rows)
+    kept = table.take(np.r_[0:40, 80:120])
+    expected, _ = fleets.alone(MODEL, kept, tmp_path, batch_size=16)
+    found = fleets.read(tmp_path / "output", "7")
+    assert [row | {"position": 0} for row in found] == [row | {"position": 0} for row in expected]
+    assert run(client, tmp_path) == summary

@@ -55,32 +55,20 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of Parquet files, or a single file.
-
-    Attributes
-    ----------
-    url : str
-    options : dict
-        Options of the file system, such as credentials.
-    partitions : list of Partition
-        Ordered by file name; numbers in names are compared as numbers.
-    types : dict of str → str
-        Kind of each column that all files share: "number", "text", "other", or "nothing" if it is empty
-        in every file. Columns from folder names are "text".
-    versions : dict of str → str
-        Per file, what changes when the file is rewritten: its checksum or modification time, and size.
-    mismatches : dict of str → Mismatch
-        Columns that differ between files. They matter only if they are used.
-    unreadable : list of (Partition, str)
-        Files that cannot be read, as empty partitions, with the reason.
-    """
+    """A folder of Parquet files, or a single file."""
 
     url: str
     options: dict[str, Any] = field(repr=False)  # keep credentials out of logs
+    #: Ordered by file name; numbers in names are compared as numbers.
     partitions: list[Partition]
+    #: Kind of each column that all files share: "number", "text" (also of folder names), "other", or
+    #: "nothing" if it is empty in every file.
     types: dict[str, str]
+    #: What changes when a file is rewritten: its checksum or modification time, and size.
     versions: dict[str, str] = field(default_factory=dict, repr=False)
+    #: Columns that differ between files. They matter only if they are used.
     mismatches: dict[str, Mismatch] = field(default_factory=dict, repr=False)
+    #: Files that cannot be read, as empty partitions, with the reason.
     unreadable: list[tuple[Partition, str]] = field(default_factory=list, repr=False)
 
     @classmethod

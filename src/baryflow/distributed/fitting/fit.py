@@ -155,7 +155,7 @@ class Fit:
     def count(self) -> tuple[CellStatistics, SourceCatalog]:
         """Run the first pass; return the statistics, and classes and sources in order."""
         parts, runner = self.parts, self._runner()
-        task = partial(_measure_partition, parts.reader, parts.n_features)
+        task = partial(measure_partition, parts.reader, n_features=parts.n_features)
         merged = runner.reduce("statistics", CellStatistics, parts.partitions, task, merge_statistics)
         statistics = runner.compute(merged, "counting rows")
         self._catalog = SourceCatalog.of(statistics, parts.columns)
@@ -204,7 +204,7 @@ def _exact(value: Any) -> Any:
     return _exact(np.asarray(value).tolist()) if hasattr(value, "__array__") else value
 
 
-# -- tasks: they use one thread, because the bits of a sum depend on the number of threads -----------
+# -- tasks -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,18 +230,15 @@ def _learn_sources(runner: TaskRunner, parts: Parts, plan: FitPlan) -> Any:
     improves the mixtures, the classifiers and folds learn from the sample.
     """
     shared = delayed(plan, traverse=False)  # one node of the graph, however many tasks use it
-    sample_task, sum_task = (
-        partial(_sample_partition, parts.reader),
-        partial(_sum_partition, parts.reader),
-    )
-    merged = runner.reduce(
-        "sample", ScatterAndSample, parts.partitions, sample_task, merge_samples, shared
-    )
+    catalog, partitions = delayed(plan.catalog, traverse=False), parts.partitions
+    sample = partial(sample_partition, parts.reader, n_rows=plan.sample_rows, seed=plan.options.seed)
+    merged = runner.reduce("sample", ScatterAndSample, partitions, sample, merge_samples, catalog)
     second = runner.persist(merged, "sampling rows")
     outlook = delayed(_outlook)(second, shared)
-    rows, proportional = delayed(_all_rows)(second, shared), delayed(_proportional_rows)(second, shared)
+    rows, proportional = (delayed(_labelled)(second, shared, which) for which in (False, True))
     start = delayed(_start)(rows, outlook, shared)
-    sums = runner.reduce("em", EMSums, parts.partitions, sum_task, merge_sums, outlook, start, shared)
+    add_up = partial(sum_partition, parts.reader)
+    sums = runner.reduce("em", EMSums, partitions, add_up, merge_sums, catalog, outlook, start)
     model = delayed(_build)(delayed(_mix)(rows, outlook, start, sums, shared), outlook, shared)
     knowledge = delayed(_know)(model, delayed(_fit_plain)(proportional, outlook, shared), shared)
     return delayed(_finish)(knowledge, _run_folds(proportional, plan, shared), proportional, shared)
@@ -261,24 +258,6 @@ def _run_folds(rows: Any, plan: FitPlan, shared: Any) -> Any:
 
 
 @one_thread
-def _measure_partition(reader: Any, n_features: int, partition: Any) -> CellStatistics:
-    return measure_partition(reader, partition, n_features)
-
-
-@one_thread
-def _sample_partition(reader: Any, partition: Any, plan: FitPlan) -> ScatterAndSample:
-    seed, n_rows = plan.options.seed, plan.sample_rows
-    return sample_partition(reader, partition, plan.catalog, n_rows=n_rows, seed=seed)
-
-
-@one_thread
-def _sum_partition(
-    reader: Any, partition: Any, outlook: Outlook, start: CellMixtures, plan: FitPlan
-) -> EMSums:
-    return sum_partition(reader, partition, plan.catalog, outlook, start)
-
-
-@one_thread
 def _outlook(second: ScatterAndSample, plan: FitPlan) -> Outlook:
     scatter = None
     if needs_scatter(len(plan.table.centre), plan.options):
@@ -286,12 +265,8 @@ def _outlook(second: ScatterAndSample, plan: FitPlan) -> Outlook:
     return Outlook.of(plan.table, scatter, paper=plan.options.paper)
 
 
-def _all_rows(second: ScatterAndSample, plan: FitPlan) -> LabelledRows:
-    return second.sample.labelled(plan.table)
-
-
-def _proportional_rows(second: ScatterAndSample, plan: FitPlan) -> LabelledRows:
-    return second.sample.labelled(plan.table, proportional=True)
+def _labelled(second: ScatterAndSample, plan: FitPlan, proportional: bool) -> LabelledRows:
+    return second.sample.labelled(plan.table, proportional=proportional)
 
 
 @one_thread

@@ -1,7 +1,7 @@
 """The three passes of a fit over all rows: statistics, then scatter and a sample, then a step of EM.
 
 Each pass computes a small summary of every partition, and merges the summaries in a tree. A *cell* is a
-class of a domain.
+class of a domain. Tasks use one thread, because the bits of a sum depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from baryflow.distributed.fitting.partitions import OUT_OF_RANGE, Block, Reader
 from baryflow.estimators._domains import name_sources
 from baryflow.estimators._source_table import SourceTable
 from baryflow.estimators._sources import LabelledRows, Outlook
+from baryflow.estimators._threads import one_thread
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers
 
@@ -48,32 +49,18 @@ _MIX_FACTOR = np.uint64(0xA54FF53A5F1D36F1)
 
 @dataclass(frozen=True, eq=False)
 class CellStatistics:
-    """Counts and moments of every cell, of some rows or of all.
+    """Counts and moments of every cell, of some rows or of all."""
 
-    Attributes
-    ----------
-    domains, labels : list
-        Domain and class of each cell.
-    counts : array of shape (n_cells,)
-        Number of rows.
-    values, means, deviations, repeats : array of shape (n_cells, d)
-        Number of values that are not missing, their mean, the sum of their squared deviations, and how
-        many equal the value in the previous row of the cell.
-    lowest, highest : array of shape (d,)
-    without_label, without_domain, out_of_range : int
-        Number of rows that are not used.
-    """
-
-    domains: list[Any]
+    domains: list[Any]  # of each cell
     labels: list[Any]
-    counts: Floats
-    values: Floats
-    means: Floats
-    deviations: Floats
-    repeats: Floats
-    lowest: Floats
+    counts: Floats  # rows of each cell
+    values: Floats  # (n_cells, d): number of values that are not missing, ...
+    means: Floats  # ... their mean, ...
+    deviations: Floats  # ... the sum of their squared deviations, ...
+    repeats: Floats  # ... and how many equal the value in the previous row of the cell
+    lowest: Floats  # of each column
     highest: Floats
-    without_label: int = 0
+    without_label: int = 0  # numbers of rows that are not used
     without_domain: int = 0
     out_of_range: int = 0
 
@@ -178,6 +165,7 @@ class CellStatistics:
         return found
 
 
+@one_thread
 def measure_partition(reader: Reader, partition: Any, n_features: int) -> CellStatistics:
     """Return the statistics of a partition."""
     blocks = (CellStatistics.of(block) for block in reader.blocks(partition))
@@ -191,22 +179,12 @@ def merge_statistics(parts: Iterable[CellStatistics]) -> CellStatistics:
 
 @dataclass(frozen=True, eq=False)
 class SourceCatalog:
-    """All classes and sources in order, with the statistics of each source.
-
-    Attributes
-    ----------
-    classes : array
-    sources : list
-    fill_values : array of shape (n_sources, d)
-        Column means of each source, which replace missing values.
-    table : SourceTable
-        Statistics with missing values replaced.
-    """
+    """All classes and sources in order, with the statistics of each source."""
 
     classes: Any
     sources: list[Any]
-    fill_values: Floats
-    table: SourceTable
+    fill_values: Floats  # (n_sources, d): column means, which replace missing values
+    table: SourceTable  # with missing values replaced
 
     @classmethod
     def of(cls, statistics: CellStatistics, columns: list[Any] | None = None) -> SourceCatalog:
@@ -420,6 +398,7 @@ class ScatterAndSample:
     sample: Sample
 
 
+@one_thread
 def sample_partition(
     reader: Reader, partition: Any, catalog: SourceCatalog, *, n_rows: int, seed: int
 ) -> ScatterAndSample:
@@ -509,6 +488,7 @@ class EMSums:
         return found
 
 
+@one_thread
 def sum_partition(
     reader: Reader, partition: Any, catalog: SourceCatalog, outlook: Outlook, start: CellMixtures
 ) -> EMSums:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import distributed
 
 from baryflow.distributed.fleet.job import BackfillPlan, Counts, JobContext
-from baryflow.distributed.fleet.manifest import Manifest, cut_epochs, load_manifest, read_counts
+from baryflow.distributed.fleet.manifest import Manifest, cut_epochs, load_manifests, read_counts
 from baryflow.distributed.fleet.worker import Target, read_slices
 from baryflow.distributed.parquet import Folder, Partition
 from baryflow.exceptions import FileFormatError
@@ -100,7 +100,9 @@ def count_epochs(group: Group) -> int:
 
 def run_group(group: Group) -> GroupResult:
     """Follow the targets of a group to their ends, from their last states on."""
-    manifests = [load_manifest(group.context, number) for number in range(group.n_manifests)]
+    manifests = load_manifests(group.context)[: group.n_manifests]
+    if len(manifests) < group.n_manifests:
+        raise FileFormatError(f"cannot resume: manifests are missing in {group.context.state.url}")
     run = _GroupRun(group, _open_targets(group, manifests))
     run.report()
     if any(target.has_work for target in run.targets.values()):

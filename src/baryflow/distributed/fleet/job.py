@@ -60,30 +60,13 @@ class TargetSnapshot:
 
 @dataclass(frozen=True)
 class BackfillPlan:
-    """Settings of the first call; later calls with the same state folder must use the same.
+    """Settings of the first call; later calls with the same state folder must use the same."""
 
-    Attributes
-    ----------
-    source, output : str
-        Where rows come from, and where predictions go.
-    key : str
-        Column that names the target.
-    time : str or None
-        Timestamp column; copied to each prediction.
-    columns : list of str
-        Columns of the model.
-    batch_size : int
-    drift : str
-    epoch_rows : int
-    events : str or None
-        Where events go, if they are wanted.
-    """
-
-    source: str
+    source: str  # URLs of folders, as for output and events
     output: str
-    key: str
-    time: str | None
-    columns: list[str]
+    key: str  # column that names the target
+    time: str | None  # timestamp column
+    columns: list[str]  # of the model
     batch_size: int
     drift: str
     epoch_rows: int

@@ -32,29 +32,14 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
-    """Files that one call saw for the first time.
-
-    Attributes
-    ----------
-    partitions : list of Partition
-    targets : list of str
-        Targets with rows in them.
-    rows : array of shape (n_targets,)
-        Number of rows of each target.
-    first : array of shape (n_targets,)
-        The first partition with rows of each target.
-    without_target : int
-        Number of rows that name no target.
-    versions : dict of str → str
-        Version of each file, as in :class:`Folder`.
-    """
+    """Files that one call saw for the first time."""
 
     partitions: list[Partition]
     targets: list[str]
-    rows: Integers
-    first: Integers
-    without_target: int
-    versions: dict[str, str] = field(default_factory=dict)
+    rows: Integers  # of each target
+    first: Integers  # first partition with rows of each target
+    without_target: int  # number of rows that name no target
+    versions: dict[str, str] = field(default_factory=dict)  # of each file, as in Folder
 
     def identify(self, partition: Partition) -> str:
         """Return the identifier of one of the partitions."""
@@ -111,16 +96,6 @@ def load_manifests(context: JobContext) -> list[Manifest]:
         known.append(found)
 
 
-def load_manifest(context: JobContext, number: int) -> Manifest:
-    """Return one manifest, which must exist."""
-    found = context.state.load(Manifest, _manifest_name(number))
-    if found is None:
-        raise FileFormatError(
-            f"cannot resume: {context.state.url}/{_manifest_name(number)} is missing or damaged"
-        )
-    return found  # type: ignore[no-any-return]
-
-
 def check_files(manifests: Sequence[Manifest], folder: Folder) -> str:
     """Raise an error if a file has more or fewer rows now; return a warning if files were rewritten.
 
@@ -164,7 +139,7 @@ def add_manifest(
         # A call that was killed while it counted may have left temporary files.
         for store in (context.state, context.state / "manifests", index, context.unassigned):
             store.delete_unfinished()
-        manifest = _count_rows(TaskRunner(client), context, folder, new, index, progress)
+        manifest = _count_rows(client, context, folder, new, index, progress)
         context.state.save(manifest, _manifest_name(number))
         manifests.append(manifest)
     if manifests:
@@ -181,7 +156,7 @@ def _index(context: JobContext, number: int) -> Store:
 
 
 def _count_rows(
-    runner: TaskRunner,
+    client: Any,
     context: JobContext,
     folder: Folder,
     partitions: Sequence[Partition],
@@ -208,9 +183,9 @@ def _count_rows(
         def report(done: int, total: int, what: str) -> None:  # in rows instead of tasks
             progress(n_rows * done // total, n_rows, what)
 
-        counting = TaskRunner(runner.client, progress=report)
-        tree = counting.reduce("count-rows", MergedCounts, jobs, count_partition, merge_counts)
-        merged.append(counting.compute(tree, "counting rows"))
+        runner = TaskRunner(client, progress=report)
+        tree = runner.reduce("count-rows", MergedCounts, jobs, count_partition, merge_counts)
+        merged.append(runner.compute(tree, "counting rows"))
     together = merge_counts(merged)
     targets = sorted(together.found, key=natural_key)
     return Manifest(

@@ -22,8 +22,9 @@ from baryflow.distributed.fleet.manifest import encode_targets
 from baryflow.distributed.parquet import Folder, Partition
 from baryflow.distributed.store import Store, numbered
 from baryflow.estimators._unknown import list_answers
-from baryflow.exceptions import FileFormatError
+from baryflow.exceptions import BaryflowError, FileFormatError
 from baryflow.runtime import Event, Rows, Session
+from baryflow.runtime.session import Result, describe_error
 from baryflow.streams.base import Rejected
 from baryflow.streams.blocks import reject_strange
 from baryflow.streams.columnar import arrow_values, as_block
@@ -70,31 +71,15 @@ class Slice:
 
 @dataclass
 class Target:
-    """A target while a worker follows it.
-
-    Attributes
-    ----------
-    context : JobContext
-    name : str
-    epochs : list of (start, stop)
-        In rows of the target.
-    counts : Counts
-        As of the last finished epoch.
-    epochs_done : int
-        Number of finished epochs.
-    buffered : list of Slice
-        Rows that are read but do not complete an epoch yet.
-    failure : str
-        Why the target cannot be followed further; "" if it can.
-    """
+    """A target while a worker follows it."""
 
     context: JobContext
     name: str
-    epochs: list[tuple[int, int]]
-    counts: Counts = field(default_factory=Counts)
+    epochs: list[tuple[int, int]]  # start and stop, in rows of the target
+    counts: Counts = field(default_factory=Counts)  # as of the last finished epoch
     epochs_done: int = 0
-    buffered: list[Slice] = field(default_factory=list)
-    failure: str = ""
+    buffered: list[Slice] = field(default_factory=list)  # read, but not a complete epoch yet
+    failure: str = ""  # why the target cannot be followed further
 
     def load_progress(self) -> None:
         """Find out which epochs are finished: those with a readable state."""
@@ -141,7 +126,7 @@ class Target:
         _, rest = rest.split(min(max(rest.start, self.counts.rows), rest.stop))
         while self.epochs_done < len(self.epochs) and self.epochs[self.epochs_done][1] <= rest.stop:
             epoch, rest = rest.split(self.epochs[self.epochs_done][1])
-            self._process(session, epoch)
+            session = self._process(session, epoch)
             yield self.epochs_done - 1
         # Copy the rest: a view would keep all processed rows in memory.
         self.buffered = [Slice.join([rest])] if len(rest) else []
@@ -154,12 +139,23 @@ class Target:
         self.failure = message
         self.buffered.clear()
 
-    def _process(self, session: Session, epoch: Slice) -> None:
-        """Predict and learn from the rows of an epoch, and write what comes of it.
+    def _process(self, session: Session, epoch: Slice) -> Session:
+        """Predict and learn from the rows of an epoch, write the results, and return the session.
 
-        Rows on which the model fails are quarantined like rows that cannot be read.
+        Rows on which the model fails are quarantined like rows that cannot be read. If the session fails
+        as a whole, it would fail again in every later call. The epoch is quarantined then, and the session
+        continues from the state before it.
         """
-        result, name = session.take(epoch.rows), numbered(self.epochs_done)
+        try:
+            result = session.take(epoch.rows)
+        except (BaryflowError, OSError, MemoryError):  # not the fault of the rows
+            raise
+        except Exception as error:
+            number, session, result = self.epochs_done, self._resume(), Result()
+            if self.epochs_done != number:  # another worker is ahead
+                raise
+            result.reject(epoch.rows, f"processing its epoch failed: {describe_error(error)}")
+        name = numbered(self.epochs_done)
         rejected = sorted([*epoch.rejected, *result.rejected], key=lambda row: row.position)
         counts = self.counts + Counts(
             rows=len(epoch),
@@ -182,6 +178,7 @@ class Target:
         if self.epochs_done >= _STATES_KEPT:
             states.delete(f"{numbered(self.epochs_done - _STATES_KEPT)}.bary")
         self.epochs_done, self.counts = self.epochs_done + 1, counts
+        return session
 
     def _events(self, events: list[Event], rejected: list[Rejected]) -> list[Event]:
         """Return all events of an epoch in the order of the rows, with the name of the target."""
