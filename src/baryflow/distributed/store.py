@@ -52,24 +52,21 @@ class Store:
 
     def names(self) -> list[str]:
         """Return the sorted names of the files in the folder, without hidden files and subfolders."""
-        system, folder = self._open()
-        system.invalidate_cache()
-        try:
-            with filesystem_errors(self.url):
-                found = system.ls(folder, detail=True)
-        except FileNotFoundError:
-            return []
-        files = (entry["name"].rsplit("/", 1)[-1] for entry in found if entry["type"] == "file")
+        files = (one["name"].rsplit("/", 1)[-1] for one in self._list() if one["type"] == "file")
         return sorted(name for name in files if name and not name.startswith("."))
 
     def is_empty(self) -> bool:
         """Return whether the folder is empty or does not exist."""
+        return not self._list()
+
+    def _list(self) -> list[dict[str, Any]]:
         system, folder = self._open()
         system.invalidate_cache()
         try:
-            return not system.ls(folder, detail=False)
+            with filesystem_errors(self.url):
+                return list(system.ls(folder, detail=True))
         except FileNotFoundError:
-            return True
+            return []
 
     def delete(self, name: str) -> None:
         """Delete a file, if it exists."""

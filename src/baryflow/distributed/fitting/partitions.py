@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from importlib.metadata import version
 from pathlib import PurePosixPath
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -131,10 +132,10 @@ def read_parquet(
         names = _name_files([path for folder in folders for path in folder.versions])
         partitions = [replace(p, folders={**p.folders, _FILE: names[p.path]}) for p in partitions]
     reader = ParquetReader(
-        replace(folders[0], partitions=[], types={}, versions={}, mismatches={}),
         chosen,
         label,
         _FILE if domain_from_file else domain,
+        folder=Folder(folders[0].url, folders[0].options, [], {}),
         integer_labels=_are_integers(partitions, label),
     )
     identity = _digest(
@@ -371,29 +372,29 @@ class Block:
         )
 
 
-class Reader(Protocol):
-    """Reads the rows of a partition."""
+@dataclass(frozen=True)
+class Reader(ABC):
+    """Reads these columns of a partition, and label and domain if they are named."""
 
+    columns: Any
+    label: Any = None
+    domain: Any = None
+
+    @abstractmethod
     def blocks(self, partition: Any) -> Iterator[Block]:
         """Yield the rows of a partition in blocks of moderate size."""
 
     def features_only(self, columns: list[Any] | None = None) -> Reader:
-        """Return a reader that ignores labels and domains, and reads these columns only."""
+        """Return a reader of these columns that ignores labels and domains."""
+        return replace(self, columns=columns or self.columns, label=None, domain=None)
 
 
 @dataclass(frozen=True)
-class ParquetReader:
-    """Reads partitions of Parquet files.
+class ParquetReader(Reader):
+    """Reads partitions of Parquet files. `folder` is without them: they are sent one by one."""
 
-    `folder` is without its partitions, which are sent to workers one by one. `integer_labels` says
-    whether labels from folder names are integers.
-    """
-
-    folder: Folder
-    columns: list[str]
-    label: str | None = None
-    domain: str | None = None
-    integer_labels: bool = False
+    folder: Folder = field(kw_only=True)
+    integer_labels: bool = field(kw_only=True)  # whether labels from folder names are integers
 
     def blocks(self, partition: Partition) -> Iterator[Block]:
         """Yield the rows of a partition in blocks of moderate size."""
@@ -404,10 +405,6 @@ class ParquetReader:
                 X[:, number] = batch.column(name).to_numpy(zero_copy_only=False)
             label = self._encode(self.label, batch, partition, _as_label)
             yield Block.of(X, label, self._encode(self.domain, batch, partition, _as_domain))
-
-    def features_only(self, columns: list[Any] | None = None) -> ParquetReader:
-        """Return a reader that ignores labels and domains, and reads these columns only."""
-        return ParquetReader(self.folder, columns or self.columns)
 
     def _encode(
         self, column: str | None, batch: Any, partition: Partition, convert: Callable[[Any], Any]
@@ -427,12 +424,8 @@ class ParquetReader:
 
 
 @dataclass(frozen=True)
-class FrameReader:
+class FrameReader(Reader):
     """Reads partitions of a Dask data frame, which are pandas data frames."""
-
-    columns: list[Any]
-    label: Any = None
-    domain: Any = None
 
     def blocks(self, partition: Any) -> Iterator[Block]:
         """Yield the rows of a partition in blocks of moderate size."""
@@ -444,30 +437,24 @@ class FrameReader:
                 None if self.domain is None else _encode(part[self.domain]),
             )
 
-    def features_only(self, columns: list[Any] | None = None) -> FrameReader:
-        """Return a reader that ignores labels and domains, and reads these columns only."""
-        return FrameReader(columns or self.columns)
-
 
 @dataclass(frozen=True)
-class ArrayReader:
+class ArrayReader(Reader):
     """Reads blocks of Dask arrays: tuples of rows, labels or None, and domains or None."""
 
-    with_names: bool = True
+    columns: Any = None  # all of them
+    label: Any = "y"
+    domain: Any = "sample_domain"
 
     def blocks(self, partition: Any) -> Iterator[Block]:
         """Yield the rows of a partition in blocks of moderate size."""
-        X, y, domain = partition if self.with_names else (partition[0], None, None)
+        X, y, domain = partition
         for rows in _slices(len(X), X.shape[1]):
             yield Block.of(
                 np.asarray(X[rows], dtype=np.float64),
-                None if y is None else _encode(y[rows]),
-                None if domain is None else _encode(domain[rows]),
+                None if self.label is None or y is None else _encode(y[rows]),
+                None if self.domain is None or domain is None else _encode(domain[rows]),
             )
-
-    def features_only(self, columns: list[Any] | None = None) -> ArrayReader:  # noqa: ARG002 - no names
-        """Return a reader that ignores labels and domains."""
-        return ArrayReader(with_names=False)
 
 
 def _slices(n_rows: int, n_columns: int) -> Iterator[slice]:

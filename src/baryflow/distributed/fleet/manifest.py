@@ -48,10 +48,9 @@ class Manifest:
 
 @dataclass(frozen=True, eq=False)
 class PartitionCount:
-    """Content of an index file: the targets in one partition and their numbers of rows."""
+    """Content of an index file: the numbers of rows of the targets in one partition."""
 
-    targets: list[str]
-    rows: Integers
+    rows: dict[str, int]
     without_target: int
 
 
@@ -230,14 +229,12 @@ def count_partition(job: CountJob) -> MergedCounts:
     name = f"{identify(job.partition, job.version)}.bary"
     found = job.index.load(PartitionCount, name)
     if found is None:
-        counts, without_target = _count_targets(job.folder, job.partition, job.key)
-        if without_target:
+        found = _count_targets(job.folder, job.partition, job.key)
+        if found.without_target:
             _quarantine_unassigned(job)
-        rows = np.array(list(counts.values()), dtype=np.int64)
-        found = PartitionCount(list(counts), rows, without_target)
         job.index.save(found, name)
-    pairs = zip(found.targets, found.rows.tolist(), strict=True)
-    return MergedCounts({target: (job.number, n) for target, n in pairs}, found.without_target)
+    rows = {target: (job.number, n) for target, n in found.rows.items()}
+    return MergedCounts(rows, found.without_target)
 
 
 def merge_counts(parts: Sequence[MergedCounts]) -> MergedCounts:
@@ -260,8 +257,8 @@ def read_counts(
         return {partition.folders[key]: partition.n_rows}
     found = _index(context, number).load(PartitionCount, f"{manifest.identify(partition)}.bary")
     if found is None:  # lost or damaged: count again
-        return _count_targets(folder, partition, key)[0]
-    return dict(zip(found.targets, found.rows.tolist(), strict=True))
+        found = _count_targets(folder, partition, key)
+    return dict(found.rows)
 
 
 def is_named_by_folder(partition: Partition, key: str) -> bool:
@@ -295,10 +292,9 @@ def identify(partition: Partition, version: str) -> str:
     return sha256(repr(content).encode()).hexdigest()[:32]
 
 
-def _count_targets(folder: Folder, partition: Partition, key: str) -> tuple[dict[str, int], int]:
-    """Return the rows of each target in a partition, and the number of rows that name none."""
+def _count_targets(folder: Folder, partition: Partition, key: str) -> PartitionCount:
     if key in partition.folders:
-        return {}, partition.n_rows
+        return PartitionCount({}, partition.n_rows)
     counts: dict[str, int] = {}
     for batch in folder.batches(partition, [key]):
         names, codes = encode_targets(batch.column(0))
@@ -306,7 +302,7 @@ def _count_targets(folder: Folder, partition: Partition, key: str) -> tuple[dict
             if n:
                 counts[name] = counts.get(name, 0) + n
     without_target = counts.pop("", 0)
-    return counts, without_target
+    return PartitionCount(counts, without_target)
 
 
 def _quarantine_unassigned(job: CountJob) -> None:

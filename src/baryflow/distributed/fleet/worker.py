@@ -143,8 +143,8 @@ class Target:
         """Predict and learn from the rows of an epoch, write the results, and return the session.
 
         Rows on which the model fails are quarantined like rows that cannot be read. If the session fails
-        as a whole, it would fail again in every later call. The epoch is quarantined then, and the session
-        continues from the state before it.
+        as a whole, it would fail again in every later call. The epoch is quarantined then, and the
+        session continues from the state before it.
         """
         try:
             result = session.take(epoch.rows)
