@@ -3,6 +3,8 @@ import logging
 import distributed
 import pytest
 
+from tests.distributed import histories
+
 
 @pytest.fixture(scope="module")
 def client():
@@ -23,3 +25,12 @@ def client():
         distributed.Client(cluster, set_as_default=False) as present,
     ):
         yield present
+
+
+@pytest.fixture(scope="session")
+def in_memory():
+    """A model with a stacked space, in which a target has a second summary."""
+    few = slice(0, 1200)
+    return histories.new(classifier=["linear", "trees"]).fit(
+        histories.X[few], histories.Y[few], sample_domain=histories.DOMAIN[few]
+    )

@@ -170,9 +170,9 @@ def test_lost_scheduler_raises_unreachable_error():
 
 
 def test_task_names_say_what_they_do():
-    graph = TaskRunner().reduce("census", int, range(20), abs, sum).__dask_graph__()
-    assert {name.split("-")[0] for name in graph} == {"census", "merge"}
-    assert sum(name.startswith("merge-census-") for name in graph) == 4
+    graph = TaskRunner().reduce("count", int, range(20), abs, sum).__dask_graph__()
+    assert {name.split("-")[0] for name in graph} == {"count", "merge"}
+    assert sum(name.startswith("merge-count-") for name in graph) == 4
 
 
 # -- the command line ------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
-"""Fit, absorb and predict over partitions compared with memory, on Dask's threads."""
+"""A fit over partitions compared with a fit in memory, on Dask's threads."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import dask.array as da
@@ -9,47 +7,18 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.exceptions import NotFittedError
 from sklearn.naive_bayes import GaussianNB
 
 from baryflow import OnlineDaDiL, distributed
 from baryflow.distributed.fitting.passes import CellStatistics, measure_partition, merge_statistics
-from baryflow.distributed.prediction import pack, unpack
 from baryflow.distributed.tasks import TaskRunner
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from tests.distributed import histories
-from tests.distributed.histories import COLUMNS, DOMAIN, P, X, Y
-
-
-def new(**parameters):
-    quick = {"keep_sources": False, "classifier": "linear", "validate": False}
-    return OnlineDaDiL(random_state=0, **quick | parameters)
-
-
-def arrays(chunk=500, X=X, y=Y, domain=DOMAIN):
-    return distributed.from_arrays(
-        da.from_array(X, chunks=(chunk, -1)),
-        da.from_array(y, chunks=chunk),
-        da.from_array(domain, chunks=chunk),
-    )
+from tests.distributed.histories import COLUMNS, DOMAIN, P, X, Y, after, arrays, new
 
 
 def frame(names, last):
     return dd.from_pandas(pd.DataFrame({0: [1.0, 2.0], 1: list(last)}).set_axis(names, axis=1))
-
-
-def after(model):
-    T = P.X_target[:400]
-    if hasattr(model, "feature_names_in_"):
-        T = pd.DataFrame(T, columns=COLUMNS)
-    return model.spawn().partial_fit(T).predict_proba(T)
-
-
-@pytest.fixture(scope="module")
-def in_memory():
-    """A model with a stacked space, in which a target has a second summary."""
-    few = slice(0, 1200)
-    return new(classifier=["linear", "trees"]).fit(X[few], Y[few], sample_domain=DOMAIN[few])
 
 
 def test_small_data_give_the_model_of_a_fit_in_memory():
@@ -268,175 +237,3 @@ def test_failed_fit_does_not_change_the_model(in_memory):
     with pytest.raises(InvalidInputError):
         distributed.fit(model.set_params(n_atoms=9), arrays())
     assert model.set_params(n_atoms=None).to_bytes() == before
-
-
-# -- a target --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("chunk", [100, 1200])
-def test_absorb_is_as_good_as_a_stream(in_memory, chunk):
-    T, y = P.X_target, P.y_target
-    parts = distributed.from_arrays(da.from_array(T, chunks=(chunk, -1)))
-    found = distributed.absorb(in_memory, parts)
-    stream = in_memory.spawn()
-    for start in range(0, len(T), 100):
-        stream.partial_fit(T[start : start + 100])
-    assert found.n_samples_seen_ == stream.n_samples_seen_ == len(T)
-    assert found.score(T, y) > stream.score(T, y) - 0.02
-    assert found.reliability_ == pytest.approx(stream.reliability_, abs=0.1)
-    ours, theirs = (m.compare_columns() for m in (found, stream))
-    np.testing.assert_allclose(ours.target_means, theirs.target_means, rtol=1e-9)
-    assert in_memory.n_samples_seen_ == 0
-    again = distributed.absorb(in_memory, parts)
-    assert again.to_bytes() == found.to_bytes()
-
-
-def test_absorb_continues_an_adapted_model(in_memory):
-    T = P.X_target
-    begun = in_memory.spawn().partial_fit(T[:300])
-    rest = distributed.from_arrays(da.from_array(T[300:], chunks=(250, -1)))
-    assert distributed.absorb(begun, rest).n_samples_seen_ == len(T)
-
-
-def test_absorb_reports_bad_sensors(in_memory):
-    T = P.X_target.copy()
-    T[:, 1] = np.nan
-    T[5, 0] = 1e9
-    with pytest.warns(UserWarning, match="column 0: 1 of .* far outside.*column 1: no value at all"):
-        found = distributed.absorb(
-            in_memory, distributed.from_arrays(da.from_array(T, chunks=(300, -1)))
-        )
-    assert list(found.columns_) == [0, 1]
-
-
-def test_absorb_reports_a_sensor_stuck_across_partitions(in_memory):
-    fitted = distributed.fit(new(), arrays())
-    T = P.X_target[:500].copy()
-    T[380:, 2] = T[380, 2]
-    for model in (in_memory, fitted):
-        begun = model.spawn().partial_fit(T[:200])
-        for chunk in (90, 300):  # the run is longer than a partition, or within one
-            rest = distributed.from_arrays(da.from_array(T[200:], chunks=(chunk, -1)))
-            with pytest.warns(UserWarning, match="column 2: has stopped varying"):
-                found = distributed.absorb(begun, rest)
-            assert list(found.columns_) == [2]
-        more = distributed.from_arrays(da.from_array(P.X_target[500:600], chunks=(50, -1)))
-        assert distributed.absorb(found, more).columns_ == {}
-
-
-def test_absorb_refuses_invalid_input(in_memory):
-    parts = distributed.from_arrays(da.zeros((9, 2)))
-    with pytest.raises(InvalidInputError, match="5 unnamed columns, got 2"):
-        distributed.absorb(in_memory, parts)
-    forgetful = new(half_life=100.0).fit(X[:600], Y[:600], sample_domain=DOMAIN[:600])
-    with pytest.raises(InvalidInputError, match="half_life"):
-        distributed.absorb(forgetful, parts)
-
-
-def test_numbers_out_of_range_exclude_their_rows_only():
-    rows, odd = X[:600].copy(), 5
-    rows[odd, 1] = 1e155
-    names = Y[:600], DOMAIN[:600]
-    with pytest.warns(UserWarning, match=r"1 rows contain infinity or numbers beyond ±1e\+150"):
-        found = distributed.fit(new(), arrays(200, rows, *names))
-    others, y, domain = (np.delete(one, odd, axis=0) for one in (rows, *names))
-    expected = new().fit(others, y, sample_domain=domain)
-    np.testing.assert_allclose(after(found), after(expected), atol=1e-9)
-
-
-def test_absorb_ignores_labels_and_reports_unused_rows(in_memory):
-    T, known = P.X_target.copy(), np.full(len(P.X_target), np.nan)
-    T[:3, 0] = np.inf, 1e155, -1e308
-    parts = distributed.from_arrays(da.from_array(T, chunks=(300, -1)), da.from_array(known, chunks=300))
-    with pytest.warns(UserWarning, match=r"3 rows contain infinity or numbers beyond ±1e\+150"):
-        found = distributed.absorb(in_memory, parts)
-    assert found.n_samples_seen_ == len(T) - 3
-
-
-def test_absorb_ignores_columns_that_the_model_does_not_need():
-    few = pd.DataFrame(X[:600], columns=COLUMNS)
-    model = new().fit(few, Y[:600], sample_domain=DOMAIN[:600])
-    frame = pd.DataFrame(P.X_target, columns=COLUMNS).assign(spare=np.inf)[["spare", *COLUMNS[::-1]]]
-    found = distributed.absorb(model, distributed.from_frame(dd.from_pandas(frame, npartitions=3)))
-    assert found.n_samples_seen_ == len(frame)
-    np.testing.assert_allclose(found.compare_columns().target_means, P.X_target.mean(axis=0))
-
-
-def test_checkpoints_of_different_models_are_separate(in_memory, tmp_path):
-    parts = distributed.from_arrays(da.from_array(P.X_target, chunks=(400, -1)))
-    distributed.absorb(in_memory, parts, checkpoint=str(tmp_path))
-    other = new(n_atoms=1).fit(X[:600], Y[:600], sample_domain=DOMAIN[:600])
-    found = distributed.absorb(other, parts, checkpoint=str(tmp_path))
-    assert found.to_bytes() == distributed.absorb(other, parts).to_bytes()
-
-
-# -- predictions -----------------------------------------------------------------------------------
-
-
-def test_predictions_are_made_block_by_block(in_memory):
-    model = in_memory.spawn().partial_fit(P.X_target)
-    T = P.X_target[:500]
-    blocks = da.from_array(T, chunks=(200, 2))
-    np.testing.assert_array_equal(distributed.predict(model, blocks).compute(), model.predict(T))
-    found = distributed.predict_proba(model, blocks)
-    assert found.chunks == ((200, 200, 100), (4,))
-    np.testing.assert_array_equal(found.compute(), model.predict_proba(T))
-    np.testing.assert_array_equal(distributed.novelty(model, blocks).compute(), model.novelty(T))
-
-
-def test_array_blocks_do_not_cause_warnings_about_names(recwarn):
-    few = pd.DataFrame(X[:600], columns=COLUMNS)
-    model = new().fit(few, Y[:600], sample_domain=DOMAIN[:600])
-    blocks = da.from_array(P.X_target[:90], chunks=(30, -1))
-    expected = model.predict(pd.DataFrame(P.X_target[:90], columns=COLUMNS))
-    np.testing.assert_array_equal(distributed.predict(model, blocks).compute(), expected)
-    assert not recwarn
-
-
-@pytest.mark.parametrize("ask", [distributed.predict, distributed.predict_proba, distributed.novelty])
-def test_unfitted_model_is_refused(ask):
-    with pytest.raises(NotFittedError):
-        ask(new(), da.zeros((3, 5)))
-
-
-def test_predictions_of_a_frame_keep_its_index(tmp_path):
-    parts = distributed.read_parquet(str(histories.folder(tmp_path)), label="fault", domain="plant")
-    model = distributed.fit(new(), parts)
-    frame = pd.DataFrame(P.X_target[:90], columns=COLUMNS, index=np.arange(90) * 10)
-    turned = dd.from_pandas(frame[COLUMNS[::-1]].assign(note="-"), npartitions=3)
-    labels = distributed.predict(model, turned).compute()
-    assert labels.name == "label"
-    assert labels.to_dict() == dict(zip(frame.index, model.predict(frame).tolist(), strict=True))
-    shares = distributed.predict_proba(model, turned).compute()
-    assert shares.columns.tolist() == model.classes_.tolist()
-    np.testing.assert_array_equal(shares, model.predict_proba(frame))
-    np.testing.assert_array_equal(distributed.novelty(model, turned).compute(), model.novelty(frame))
-    with pytest.raises(InvalidInputError, match="'s0'"):
-        distributed.predict(model, turned.drop(columns="s0"))
-    with pytest.raises(InvalidInputError, match="Dask array"):
-        distributed.predict(model, P.X_target)
-
-
-@pytest.mark.parametrize(
-    ("labels", "unknown"),
-    [(Y, "new"), (Y, None), (Y > 1, None), (np.array(list("abcd"))[Y], "new kind")],
-)
-def test_predictions_have_the_announced_dtype(labels, unknown):
-    model = new(unknown=0.9, unknown_label=unknown)
-    model.fit(X[:600], labels[:600], sample_domain=DOMAIN[:600])
-    rows = np.concatenate([X[:100], X[:100] + 1e3])
-    found = distributed.predict(model, da.from_array(rows, chunks=(100, -1)))
-    assert found.dtype == found.compute().dtype == model.predict(rows).dtype
-    assert len(set(found.compute().tolist()) - set(model.classes_.tolist())) == 1
-
-
-def test_threads_share_one_model(in_memory):
-    packed, n = pack(in_memory.spawn().partial_fit(P.X_target[:32])), 8
-    together = threading.Barrier(n)
-
-    def ask(_):
-        together.wait()
-        return unpack(packed)
-
-    with ThreadPoolExecutor(n) as threads:
-        assert len({id(model) for model in threads.map(ask, range(n))}) == 1

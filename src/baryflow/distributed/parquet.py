@@ -92,7 +92,7 @@ class Folder:
         if not found:
             reason = "contains no Parquet files" if system.exists(root) else "does not exist"
             raise InvalidInputError(
-                f"{url} {reason}: expected a .parquet file, or a folder of such files"
+                f"{url} {reason}: expected a .parquet file, or a folder of .parquet files"
             )
         with ThreadPoolExecutor(min(_READERS, len(found))) as pool:
             footers = dict(

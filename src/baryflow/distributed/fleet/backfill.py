@@ -24,7 +24,6 @@ from baryflow.distributed.fleet.groups import (
 from baryflow.distributed.fleet.job import BackfillPlan, Counts, JobContext
 from baryflow.distributed.fleet.manifest import (
     Manifest,
-    Progress,
     add_manifest,
     check_files,
     encode_targets,
@@ -35,6 +34,7 @@ from baryflow.distributed.parquet import Folder, refuse_mismatches
 from baryflow.distributed.store import Store, open_store
 from baryflow.distributed.tasks import complete
 from baryflow.drift.monitor import ACTIONS
+from baryflow.estimators._leave_one_out import Progress
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel

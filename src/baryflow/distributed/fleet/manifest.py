@@ -6,7 +6,7 @@ epochs, which are cut by them, are the same for every worker and every later cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -18,6 +18,7 @@ from baryflow.distributed.fleet.job import JobContext, write_quarantine
 from baryflow.distributed.parquet import NO_VALUE, Folder, Partition, natural_key
 from baryflow.distributed.store import Store, numbered
 from baryflow.distributed.tasks import TaskRunner
+from baryflow.estimators._leave_one_out import Progress
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.streams.base import RAW_LENGTH, Rejected
 from baryflow.streams.columnar import as_text
@@ -26,8 +27,6 @@ from baryflow.validation import Integers
 
 #: Rows per file of the quarantine: as Python objects they take more than a kilobyte each.
 _QUARANTINE_ROWS = 8192
-
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, eq=False)
