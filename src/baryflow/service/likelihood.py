@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import numpy as np
 
+from baryflow.estimators._input import InOrder
 from baryflow.runtime import Session
-from baryflow.service.nameless import NAMELESS
 
 
 def note_likelihood(session: Session) -> None:
@@ -26,9 +25,7 @@ def note_likelihood(session: Session) -> None:
     if not rows or not model.resemblance_ or (noted and noted[-1][0] == learned):
         return
     values = np.array(rows, dtype=np.float64)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=NAMELESS)
-        found = model.measure(values).summary()["likelihood"]
+    found = model.measure(InOrder(values)).summary()["likelihood"]
     kept = set(model.history_.n_rows.tolist())
     point = [learned, float(f"{found:.5g}")] if math.isfinite(found) else None
     notes["likelihood"] = [one for one in [*noted, point] if one is not None and one[0] in kept]

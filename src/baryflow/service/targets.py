@@ -21,9 +21,8 @@ from baryflow.runtime import Checkpoint, Session, SessionConfig
 from baryflow.runtime.store import sync
 from baryflow.service.errors import RequestError, busy
 from baryflow.service.group_commit import Log
-from baryflow.service.limits import Limits
 from baryflow.service.machines import Machines, batch_of, deletion_of
-from baryflow.service.parsing import Posted
+from baryflow.service.parsing import Limits, Posted
 
 _log = logging.getLogger("baryflow.service")
 Value = TypeVar("Value")
