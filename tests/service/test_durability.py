@@ -21,7 +21,7 @@ from baryflow.service import background, create_app
 from baryflow.service.state import ServiceState
 from tests.service.conftest import post
 from tests.service.processes import Process
-from tests.service.test_rows import session
+from tests.service.test_routes import session
 from tests.waiting import wait_until
 
 

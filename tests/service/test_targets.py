@@ -4,7 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.service.conftest import post
-from tests.service.test_rows import session
+from tests.service.test_routes import session
 
 
 def test_targets_that_are_written_out_go_on_as_if_they_had_stayed(serving, model, rows, tmp_path):

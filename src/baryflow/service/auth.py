@@ -109,16 +109,17 @@ class AuthMiddleware:
             )
         if self._token is None:
             return _check_same_site(headers)
-        return None if is_open else self._check_token(headers, scope.get("method"))
+        reads = scope["type"] == "http" and scope["method"] in _READ_METHODS
+        return None if is_open else self._check_token(headers, reads)
 
-    def _check_token(self, headers: dict[bytes, bytes], method: str | None) -> RequestError | None:
+    def _check_token(self, headers: dict[bytes, bytes], reads: bool) -> RequestError | None:
         scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
         given = credentials.strip() if scheme.lower() == b"bearer" else b""
         # Both comparisons always run, in constant time: how long they take reveals nothing. An empty
         # token matches nothing.
         is_full = hmac.compare_digest(given, self._token or b"") and bool(given)
         is_reader = hmac.compare_digest(given, self._read_token or b"") and bool(given)
-        if is_full or (is_reader and method in _READ_METHODS):
+        if is_full or (is_reader and reads):
             return None
         if is_reader:
             return RequestError(

@@ -263,14 +263,15 @@ class _Protocol(H11Protocol):
             self._handshake = self.loop.create_task(self._start_tls(transport, self._all.tls))
 
     async def _start_tls(self, transport: Any, context: ssl.SSLContext) -> None:
+        encrypted, failure = None, None
         try:
             encrypted = await self.loop.start_tls(transport, self, context, server_side=True)
-        except OSError as error:  # also a failed or interrupted handshake
+        except OSError as error:  # ssl.SSLError, too
+            failure = error
             transport.abort()
-            if not self._lost:
-                self.connection_lost(error)
-            return
-        if self._lost or encrypted is None:
+        if encrypted is None and not self._lost:  # failed, or closed during the handshake
+            self.connection_lost(failure)
+        if encrypted is None or self._lost:
             return
         super().connection_made(encrypted)
         self._handshake = None
