@@ -161,7 +161,7 @@ def test_killed_under_load_no_acknowledged_row_is_lost_and_none_counts_twice(
 
 
 def test_interrupted_it_says_that_everything_is_on_disk(model_file, tmp_path, monkeypatch):
-    def serve_and_interrupt(app, *_):
+    def serve_and_interrupt(app, *_, **__):
         with background(app):
             return signal.SIGINT
 

@@ -102,7 +102,7 @@ def test_https_is_refused_by_clients_that_do_not_trust_the_certificate(
         url = str(http.base_url).rstrip("/")
         with (
             Client(url, patience=0.01) as client,
-            pytest.raises(UnreachableError, match="(?i)certificate"),
+            pytest.raises(UnreachableError, match=r"(?i)certificate"),
         ):
             client.targets()
         plain = url.replace("https", "http")
