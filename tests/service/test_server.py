@@ -7,7 +7,9 @@ import ssl
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
+from baryflow.cli import main
 from baryflow.client import Client
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.service import background, create_app, server
@@ -179,3 +181,27 @@ def test_unusable_certificates_are_refused(model, certificate, tmp_path):
     for wrong in ("missing.pem", "no.pem"):
         with pytest.raises(InvalidInputError, match="cannot read certificates"):
             Client("https://localhost", ca=tmp_path / wrong)
+
+
+def test_the_command_serves_https_with_both_tokens(model_file, certificate, tmp_path, monkeypatch):
+    cert, key, ca = certificate
+    statuses = []
+
+    def serve_and_return(app, *_, **tls):
+        with (
+            background(app, **tls) as url,
+            httpx.Client(base_url=url, verify=ssl.create_default_context(cafile=ca)) as http,
+        ):
+            for token in ("f" * 16, "r" * 16, "x" * 16):
+                headers = {"Authorization": f"Bearer {token}"}
+                statuses.append(http.get("/v1/targets", headers=headers).status_code)
+                statuses.append(http.delete("/v1/targets/a", headers=headers).status_code)
+
+    monkeypatch.setattr("baryflow.service.run", serve_and_return)
+    (tmp_path / "token").write_text("f" * 16 + "\n")
+    options = ["--token-file", tmp_path / "token", "--tls-cert", cert, "--tls-key", key]
+    done = CliRunner().invoke(
+        main, ["serve", *map(str, [model_file, *options])], env={"BARYFLOW_READ_TOKEN": "r" * 16}
+    )
+    assert done.exit_code == 0, done.output
+    assert statuses == [200, 404, 200, 403, 401, 401]
