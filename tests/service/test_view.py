@@ -8,7 +8,7 @@ import pytest
 
 from baryflow import Mixture, OnlineDaDiL
 from baryflow.runtime import Rows, SessionConfig
-from baryflow.service.likelihood import note_likelihood
+from baryflow.service.target_record import record_likelihood
 from baryflow.service.view import Projection, explain, picture
 
 
@@ -20,8 +20,8 @@ def follow(model, rows, batch=16):
         n = len(rows[some])
         records = session.take(Rows(rows[some], positions[some], [""] * n, [""] * n)).records
         new = [one | {"values": row.tolist()} for one, row in zip(records, rows[some], strict=True)]
-        session.notes["recent"] = [*session.notes.get("recent", []), *new][-50:]
-        note_likelihood(session)
+        session.metadata["recent"] = [*session.metadata.get("recent", []), *new][-50:]
+        record_likelihood(session)
     return session
 
 
@@ -45,7 +45,7 @@ def test_the_picture_is_complete_and_json(model, rows):
     assert sizes == sorted(sizes, reverse=True)
     after = session.state()
     np.testing.assert_array_equal(before.waiting, after.waiting)
-    assert before.notes is after.notes
+    assert before.metadata is after.metadata
 
 
 def test_before_the_first_row_only_the_sources_are_drawn(model):
@@ -79,7 +79,7 @@ def test_a_component_is_drawn_where_rows_of_its_class_lie(model, rows, problem):
 def test_explanations_have_the_nearest_components_and_columns_in_their_units(model, rows):
     session = follow(model, rows[:64])
     found = json.loads(json.dumps(explain(session, 60), allow_nan=False))
-    record = next(one for one in session.notes["recent"] if one["position"] == 60)
+    record = next(one for one in session.metadata["recent"] if one["position"] == 60)
     assert found["label"] == record["label"]
     assert found["probabilities"][0]["class"] == str(record["label"])
     assert found["components"][0]["class"] == str(record["label"])
@@ -100,7 +100,7 @@ def test_only_recent_rows_can_be_explained(model, rows):
 def test_likelihood_is_kept_for_the_points_of_the_history(model, rows, monkeypatch):
     monkeypatch.setattr("baryflow.estimators._history.LONGEST", 8)
     session = follow(model, rows[:80], batch=4)
-    kept = [n for n, _ in session.notes["likelihood"]]
+    kept = [n for n, _ in session.metadata["likelihood"]]
     assert kept == session.model.history_.n_rows.tolist()
     assert len(kept) <= 8
 

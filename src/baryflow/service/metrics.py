@@ -94,13 +94,14 @@ class StateCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of the service, then those of individual targets if they are enabled."""
-        state, targets, log = self._state, self._state.targets, self._state.targets.log
-        summaries = targets.machines.summaries.copy()
+        state, targets, journal = self._state, self._state.targets, self._state.targets.journal
+        summaries = targets.store.summaries.copy()
+        commits, batches = (journal.commits, journal.batches) if journal else (0, 0)
         for name, description, value in (
             ("baryflow_ready", "1 if the service accepts requests, else 0.", targets.state == "ready"),
             ("baryflow_targets", "Targets in memory and on disk.", len(summaries)),
-            ("baryflow_targets_in_memory", "Targets in memory.", targets.machines.n_in_memory),
-            ("baryflow_requests_waiting", "Batches of rows in progress or queued.", targets.n_inside),
+            ("baryflow_targets_in_memory", "Targets in memory.", targets.store.sessions.n_in_memory),
+            ("baryflow_requests_waiting", "Batches of rows in progress or queued.", targets.n_waiting),
             ("baryflow_received_bytes", "Bytes of request bodies in memory.", state.inbox.held),
             ("baryflow_listeners", "Clients connected to live updates.", len(state.hub)),
             ("baryflow_replayed_batches", "Batches replayed at startup.", targets.n_replayed),
@@ -108,8 +109,16 @@ class StateCollector(Collector):
             yield GaugeMetricFamily(name, description, float(value))
         for name, description, count in (
             ("baryflow_snapshots", "Snapshots written.", targets.snapshots),
-            ("baryflow_log_commits", "Times the journal was synced to disk.", log.commits if log else 0),
-            ("baryflow_log_batches", "Batches written to the journal.", log.batches if log else 0),
+            (
+                "baryflow_log_commits",
+                "Times the journal was synced to disk.",
+                commits,
+            ),
+            (
+                "baryflow_log_batches",
+                "Batches written to the journal.",
+                batches,
+            ),
         ):
             yield CounterMetricFamily(name, description, count)
         chosen = sorted(summaries)[: state.limits.target_metrics]

@@ -177,7 +177,7 @@ def _prediction() -> Schema:
 
 
 def _answer() -> Schema:
-    event = object_schema({"event": _TEXT, "position": _POSITION, "words": _TEXT})
+    event = object_schema({"event": _TEXT, "position": _POSITION, "message": _TEXT})
     quarantined = "Rows quarantined because the model failed on them; events give the reasons."
     repeated = "The batch was accepted before; the answer holds what is still known of it."
     return object_schema(

@@ -13,7 +13,7 @@ from baryflow.service.errors import RequestError, to_json
 from baryflow.service.metrics import Metrics
 from baryflow.service.parsing import Inbox, Limits, Parser
 from baryflow.service.sse import Hub
-from baryflow.service.summaries import detail
+from baryflow.service.target_record import detail
 from baryflow.service.targets import Targets
 
 #: Seconds over which rows per second are averaged.
@@ -43,7 +43,7 @@ class ServiceState:
     def __init__(self, config: SessionConfig, checkpoint: Checkpoint | None, limits: Limits) -> None:
         self.limits, self.metrics, self.hub = limits, Metrics(), Hub(limits.listeners)
         self.targets = Targets(config, checkpoint, limits, self._heard)
-        config = self.targets.machines.config  # that of the folder, perhaps
+        config = self.targets.store.config  # that of the folder, perhaps
         names = getattr(config.base, "feature_names_in_", None)
         columns = None if names is None else [str(name) for name in names]
         n_columns = config.model.n_features_in_ if columns is None else len(columns)
@@ -81,10 +81,10 @@ class ServiceState:
         -------
         dict or None
         """
-        summary = self.targets.machines.summaries.get(name)
+        summary = self.targets.store.summaries.get(name)
         if summary is None:
             return None
-        here = self.targets.machines.has_in_memory(name)
+        here = self.targets.store.sessions.has_in_memory(name)
         return {
             "name": name,
             **summary,
@@ -99,7 +99,7 @@ class ServiceState:
         -------
         list of dict
         """
-        found = map(self.line, sorted(self.targets.machines.summaries.copy()))
+        found = map(self.line, sorted(self.targets.store.summaries.copy()))
         return [line for line in found if line is not None]
 
     async def describe(self, name: str, report: bool = False) -> dict[str, Any] | None:
@@ -139,7 +139,7 @@ class ServiceState:
         -------
         bytes
         """
-        summary = self.targets.machines.summaries.get(name, {})
+        summary = self.targets.store.summaries.get(name, {})
         rows = summary.get("rows_seen", -1)
         known = self._pictures.get(name)
         if known is not None and known[0] == rows:

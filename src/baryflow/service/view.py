@@ -26,10 +26,10 @@ _MAX_STDS = 6.0
 def picture(session: Session) -> dict[str, Any]:
     """Return everything that the page draws of a target, ready for JSON.
 
-    The notes of the session may hold ``recent`` (the last predictions), ``likelihood`` (pairs of rows
+    The metadata of the session may hold ``recent`` (the last predictions), ``likelihood`` (pairs of rows
     seen and mean log-density of a batch) and ``drifts``. The session is not changed.
     """
-    model, notes = session.model, session.notes
+    model, metadata = session.model, session.metadata
     classes, sources = [str(name) for name in model.classes_.tolist()], [str(s) for s in model.sources_]
     projection = Projection.fit(list(model.source_mixtures_.values()), len(classes))
     return {
@@ -37,10 +37,10 @@ def picture(session: Session) -> dict[str, Any]:
         "sources": sources,
         "rows_seen": model.n_samples_seen_,
         "ellipses": _ellipses(model, projection, classes),
-        "history": _history(model, sources, notes.get("likelihood", [])),
-        "drifts": [dict(drift) for drift in notes.get("drifts", [])],
+        "history": _history(model, sources, metadata.get("likelihood", [])),
+        "drifts": [dict(drift) for drift in metadata.get("drifts", [])],
         "proportions": _proportions(model, classes),
-        "recent": _recent(model, projection, notes.get("recent", [])),
+        "recent": _recent(model, projection, metadata.get("recent", [])),
         "columns": _columns(model),
     }
 
@@ -48,12 +48,12 @@ def picture(session: Session) -> dict[str, Any]:
 def explain(session: Session, position: int) -> dict[str, Any] | None:
     """Explain the prediction for a recent row with the model in its present state.
 
-    Returns None if the row is not among ``notes["recent"]``. Otherwise the result is the row's record,
-    with the ``probabilities`` of the likeliest classes; the nearest ``components``, with their class,
-    source and distance in standard deviations; and the ``columns`` that speak for the prediction or
-    against it compared with the ``rival``, the likeliest other class, in the units of the rows.
+    Return None if the row is not among ``metadata["recent"]``. Otherwise return the row's record with the
+    ``probabilities`` of the likeliest classes; the nearest ``components``, with their class, source and
+    distance in standard deviations; and the ``columns`` that are evidence for the prediction or against
+    it compared with the ``rival``, the likeliest other class, in the units of the rows.
     """
-    records = session.notes.get("recent", [])
+    records = session.metadata.get("recent", [])
     record = next((one for one in records if one.get("position") == position), None)
     model = session.model
     if record is None or len(_values(record)) != model.n_features_in_:
