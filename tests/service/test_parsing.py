@@ -83,7 +83,7 @@ def test_a_body_whose_length_is_ambiguous_is_refused_and_the_connection_closed(s
 def test_bodies_with_too_many_brackets_are_refused_before_parsing(service, monkeypatch):
     body = b'{"rows": [' + b"[],{}," * 100_000 + b"[]]}"
     many = {"Content-Type": "application/json"}
-    parser = service.app.state.desk.parser
+    parser = service.app.state.service.parser
     assert parser.max_brackets >= 4096 * 2  # valid rows can have this many
     monkeypatch.setattr(parser, "max_brackets", 1000)
     refused = service.post("/v1/targets/a/rows", content=body, headers=many)
@@ -95,7 +95,7 @@ def test_clients_that_disconnect_leave_nothing_behind(service):
     for _ in range(20):
         with socket.create_connection((url.host, url.port)) as sock:
             sock.sendall(head(50_000) + b"[" * 20_000)
-    wait_until(lambda: not service.app.state.desk.inbox.held)
+    wait_until(lambda: not service.app.state.service.inbox.held)
     assert service.get("/v1/targets").json() == {"targets": []}
 
 
@@ -198,7 +198,7 @@ def mutated(rng, rows):
 
 def test_2000_mutated_bodies_are_parsed_or_refused(service, rows):
     rng, found = random.Random(0), {"parsed": 0}
-    parser = service.app.state.desk.parser
+    parser = service.app.state.service.parser
     for _ in range(2000):
         try:
             posted = parser.parse(*mutated(rng, rows), None)

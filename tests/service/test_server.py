@@ -38,7 +38,7 @@ def is_closed(sock):
 
 
 def shed(client):
-    return client.app.state.desk.metrics.registry.get_sample_value("baryflow_shed_connections_total")
+    return client.app.state.service.metrics.registry.get_sample_value("baryflow_shed_connections_total")
 
 
 def test_half_sent_requests_do_not_lock_out_others(model, rows, monkeypatch, caplog):

@@ -79,14 +79,14 @@ def test_idle_streams_have_a_heartbeat_and_clients_are_limited(serving, monkeypa
             refused = client.get("/v1/live")
             assert refused.status_code == 429
             assert refused.headers["retry-after"]
-        wait_until(lambda: not len(client.app.state.desk.hub))  # the service notices the disconnect
+        wait_until(lambda: not len(client.app.state.service.hub))  # the service notices the disconnect
         with listening(client, "/v1/live"):
             pass
 
 
 def test_open_streams_do_not_delay_shutdown(serving, rows):
     with serving() as client, listening(client, "/v1/live") as received:
-        client.app.state.desk.hub.close()
+        client.app.state.service.hub.close()
         assert all(content["targets"] == [] for _, content in received)
 
 

@@ -111,7 +111,7 @@ def create_app(
         lifespan=_lifespan,
     )
     app.router.redirect_slashes = False
-    app.state.desk = state
+    app.state.service = state
     app.state.on_failure = None
     return app
 
@@ -127,7 +127,7 @@ def _load(path: Path) -> Any:
 
 @contextlib.asynccontextmanager
 async def _lifespan(app: Starlette) -> AsyncIterator[None]:
-    state: ServiceState = app.state.desk
+    state: ServiceState = app.state.service
     # The journal is replayed in the background, so that /readyz answers "not ready" meanwhile.
     start = asyncio.create_task(_start(app))
     snapshots = asyncio.create_task(_check_snapshots(state))
@@ -142,7 +142,7 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
 
 async def _start(app: Starlette) -> None:
     try:
-        await app.state.desk.targets.start()
+        await app.state.service.targets.start()
     except Exception as error:
         if app.state.on_failure is None:
             raise

@@ -25,7 +25,7 @@ _DIGITS = 15
 
 
 def _state(request: Request) -> ServiceState:
-    state: ServiceState = request.app.state.desk
+    state: ServiceState = request.app.state.service
     return state
 
 

@@ -129,7 +129,7 @@ def background(
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([sock])))
         thread.start()
         try:
-            while thread.is_alive() and app.state.desk.targets.state == "starting":
+            while thread.is_alive() and app.state.service.targets.state == "starting":
                 time.sleep(0.01)
             yield _url(sock, context)
         finally:
@@ -190,7 +190,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Shut down."""
-        self._app.state.desk.hub.close()
+        self._app.state.service.hub.close()
         await super().shutdown(sockets)
 
 
@@ -216,7 +216,7 @@ class _Connections:
             oldest = next(iter(self._incomplete))
             self.remove(oldest)
             oldest.transport.abort()  # without waiting for the client to read
-            self._app.state.desk.metrics.shed.inc()
+            self._app.state.service.metrics.shed.inc()
             self._n_closed += 1
         if self._n_closed and time.monotonic() - self._logged >= _LOG_INTERVAL:
             _log.warning(
@@ -306,7 +306,7 @@ class _Protocol(H11Protocol):
     def _start_timer(self) -> None:
         if self._timeout is None:
             app: Any = self.config.app
-            self._timeout = self.loop.call_later(app.state.desk.limits.seconds, self._time_out)
+            self._timeout = self.loop.call_later(app.state.service.limits.seconds, self._time_out)
 
     def _time_out(self) -> None:
         self.transport.close()  # not bound earlier: the handshake replaces the transport

@@ -48,7 +48,7 @@ def picture(session: Session) -> dict[str, Any]:
 def explain(session: Session, position: int) -> dict[str, Any] | None:
     """Explain the prediction for a recent row with the model in its present state.
 
-    Return None if the row is not among ``metadata["recent"]``. Otherwise return the row's record with the
+    Return None if the row is not among ``metadata["recent"]``, otherwise its record with the
     ``probabilities`` of the likeliest classes; the nearest ``components``, with their class, source and
     distance in standard deviations; and the ``columns`` that are evidence for the prediction or against
     it compared with the ``rival``, the likeliest other class, in the units of the rows.
