@@ -166,6 +166,16 @@ def test_unfinished_handshakes_time_out_and_do_not_delay_shutdown(model, certifi
     assert "timeout" not in caplog.text  # that of the graceful shutdown
 
 
+def test_idle_https_connections_do_not_delay_shutdown(model, certificate, caplog, monkeypatch):
+    monkeypatch.setattr(server, "_GRACE", 20)  # asyncio's own limit is 30 s
+    cert, key, ca = certificate
+    with httpx.Client(verify=ssl.create_default_context(cafile=ca)) as http:
+        with background(create_app(model), tls_cert=cert, tls_key=key) as url:
+            assert http.get(f"{url}/healthz").status_code == 200
+        # The connection is still open: it does not answer the server's close_notify.
+    assert "timeout" not in caplog.text
+
+
 def test_unusable_certificates_are_refused(model, certificate, tmp_path):
     cert, key, ca = certificate
     app = create_app(model)

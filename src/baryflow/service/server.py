@@ -39,6 +39,8 @@ _ACCEPTED = 16
 _BACKLOG = 1024
 #: Seconds between two log lines about connections closed at the limit.
 _LOG_INTERVAL = 60.0
+#: Seconds for a client to confirm the end of a TLS connection; idle clients never do.
+_TLS_CLOSE = 1.0
 #: Seconds for running requests to finish during shutdown.
 _GRACE = 30
 
@@ -265,7 +267,9 @@ class _Protocol(H11Protocol):
     async def _start_tls(self, transport: Any, context: ssl.SSLContext) -> None:
         encrypted, failure = None, None
         try:
-            encrypted = await self.loop.start_tls(transport, self, context, server_side=True)
+            encrypted = await self.loop.start_tls(
+                transport, self, context, server_side=True, ssl_shutdown_timeout=_TLS_CLOSE
+            )
         except OSError as error:  # ssl.SSLError, too
             failure = error
             transport.abort()
