@@ -169,10 +169,12 @@ def test_unfinished_handshakes_time_out_and_do_not_delay_shutdown(model, certifi
 def test_idle_https_connections_do_not_delay_shutdown(model, certificate, caplog, monkeypatch):
     monkeypatch.setattr(server, "_GRACE", 20)  # asyncio's own limit is 30 s
     cert, key, ca = certificate
-    with httpx.Client(verify=ssl.create_default_context(cafile=ca)) as http:
-        with background(create_app(model), tls_cert=cert, tls_key=key) as url:
-            assert http.get(f"{url}/healthz").status_code == 200
-        # The connection is still open: it does not answer the server's close_notify.
+    with (
+        httpx.Client(verify=ssl.create_default_context(cafile=ca)) as http,
+        background(create_app(model), tls_cert=cert, tls_key=key) as url,
+    ):
+        assert http.get(f"{url}/healthz").status_code == 200
+    # The service stopped first: the open connection did not answer its close_notify.
     assert "timeout" not in caplog.text
 
 
