@@ -24,7 +24,7 @@ log = logging.getLogger(_LOGGER)
 
 @click.command(
     cls=Command,
-    example="baryflow backfill pumps.bary rows/ --key machine -o predictions/ --checkpoint state/",
+    example="baryflow backfill pumps.bary rows/ --key pump -o predictions/ --checkpoint state/",
     docs="docs/distributed.md",
 )
 @options.model_argument
@@ -74,11 +74,11 @@ def backfill(
                 raise InvalidInputError(f"backfill writes folders: name one, {option} FOLDER")
         fitted, _ = options.load_model(model, {"time": time, "key": key})
         from baryflow.distributed.cluster import connect
-        from baryflow.distributed.fleet.backfill import follow
+        from baryflow.distributed.fleet.backfill import backfill as run_backfill
 
         with stop_on_signals() as stop, Line(_LOG_EVERY, _LOGGER) as line:
             with connect(dask, workers) as client:
-                found = follow(
+                found = run_backfill(
                     fitted,
                     source,
                     key=key,
@@ -97,6 +97,8 @@ def backfill(
             drifts = f"; drift detected in {count_of(found.drifts, 'batch', 'batches')}" * bool(
                 found.drifts
             )
+            if found.unlearned:
+                drifts += f"; the model failed to learn from {found.unlearned:,} of them"
             targets = count_of(found.targets, "target")
             log.info(
                 "%s of %s = %s + %s quarantined%s",

@@ -192,7 +192,7 @@ def _fit_on_dask(
 def _describe_parts(parts: Any, census: Any, roll: Any) -> str:
     counts = roll.table.counts
     lines = describe_counts(
-        f"{count_of(int(counts.sum()), 'row')} in {count_of(len(parts.pieces), 'piece')}",
+        f"{count_of(int(counts.sum()), 'row')} in {count_of(len(parts.partitions), 'partition')}",
         [str(name) for name in parts.columns or range(parts.n_features)],
         _counted(roll.sources, counts.sum(axis=1)),
         _counted(roll.classes.tolist(), counts.sum(axis=0)),

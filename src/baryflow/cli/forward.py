@@ -37,6 +37,11 @@ log = logging.getLogger("baryflow.cli.forward")
     type=options.existing_file,
     help="Send the columns of this model.  [default: all but --time and --key]",
 )
+@click.option(
+    "--ca",
+    type=options.existing_file,
+    help="PEM file with certificates to trust for https:// (or set BARYFLOW_CA).",
+)
 @options.quarantine
 @click.option(
     "--checkpoint",
@@ -56,6 +61,7 @@ def forward(
     url: str,
     *,
     model: Path | None,
+    ca: Path | None,
     quarantine: str | None,
     checkpoint: str | None,
     batch_size: int,
@@ -71,7 +77,7 @@ def forward(
         from baryflow.client import forward as send
         from baryflow.client import open_target
 
-        protect_inputs([model, *stream.files], [quarantine])
+        protect_inputs([model, ca, *stream.files], [quarantine])
         columns = None
         if model is not None:
             columns = options.load_model(model, {"time": stream.time, "key": stream.key})[1]
@@ -84,7 +90,7 @@ def forward(
         stop = stack.enter_context(stop_on_signals())  # not before: Ctrl-C interrupts a slow connection
         if getattr(rows, "shared", False):
             raise InvalidInputError("forward cannot share an input: leave 'group' out of the URL")
-        client, name = open_target(url, stop)
+        client, name = open_target(url, stop, ca=ca)
         stack.callback(client.close)
         kept = (
             None

@@ -38,6 +38,21 @@ log = logging.getLogger("baryflow.cli.serve")
     type=click.Path(dir_okay=False, path_type=Path),
     help="File holding the required bearer token (or set BARYFLOW_TOKEN).",
 )
+@click.option(
+    "--read-token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File holding a second token that may only read (or set BARYFLOW_READ_TOKEN).",
+)
+@click.option(
+    "--tls-cert",
+    type=options.existing_file,
+    help="PEM file with the certificate chain; serve HTTPS instead of HTTP.",
+)
+@click.option(
+    "--tls-key",
+    type=options.existing_file,
+    help="PEM file with the unencrypted private key.  [default: in the file of --tls-cert]",
+)
 @options.batch_size
 @options.drift
 @click.option(
@@ -90,6 +105,9 @@ def serve(
     port: int,
     checkpoint: str | None,
     token_file: Path | None,
+    read_token_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
     batch_size: int,
     drift: str,
     in_memory: int,
@@ -106,10 +124,11 @@ def serve(
     """
     with report_errors(log_format=log_format):
         from baryflow import service
-        from baryflow.service.auth import check_reach
+        from baryflow.service.auth import check_exposure
 
-        token = _read_token(token_file)
-        check_reach(host, token)
+        token = _read_token(token_file, "BARYFLOW_TOKEN")
+        read_token = _read_token(read_token_file, "BARYFLOW_READ_TOKEN")
+        check_exposure(host, token, read_token)
         limits = service.Limits(
             body=max_body,
             buffered=max(8 * max_body, service.Limits.buffered),
@@ -120,25 +139,38 @@ def serve(
             target_metrics=target_metrics,
         )
         app = service.create_app(
-            model, state_dir=checkpoint, token=token, limits=limits, batch_size=batch_size, drift=drift
+            model,
+            state_dir=checkpoint,
+            token=token,
+            read_token=read_token,
+            limits=limits,
+            batch_size=batch_size,
+            drift=drift,
         )
         if checkpoint is None:
             log.info("targets are lost when the service ends: add --checkpoint FOLDER to save them")
         # One thread multiplies matrices of this size faster than two.
         with threadpool_limits(limits=1):
-            received = service.run(app, host, port, lambda url: log.info("listening at %s", url))
+            received = service.run(
+                app,
+                host,
+                port,
+                lambda url: log.info("listening at %s", url),
+                tls_cert=tls_cert,
+                tls_key=tls_key,
+            )
         if received == signal.SIGINT:
             raise Interrupted("interrupted" + ("; all targets are saved" if checkpoint else ""))
 
 
-def _read_token(path: Path | None) -> str | None:
+def _read_token(path: Path | None, variable: str) -> str | None:
     """Return the token; it is no option, since other users can see command lines."""
     if path is not None:
         token = path.read_text(encoding="utf-8").strip()
         if not token:
             raise InvalidInputError(f"{path} is empty: write a token into it")
     else:
-        token = os.environ.get("BARYFLOW_TOKEN", "").strip()
+        token = os.environ.get(variable, "").strip()
     if not token.isascii():
-        raise InvalidInputError("a token may hold ASCII letters, digits and punctuation only")
+        raise InvalidInputError("a token must be ASCII: it is sent in a header")
     return token or None
