@@ -169,7 +169,7 @@ def changes(_, rate=10, seconds=60):
 
 def listen(url, told):
     """Count what comes, and the share of a core that it takes, rows included."""
-    source = open_source(url + NODE, columns=TAGS, every=1, idle=0.1)
+    source = open_source(url + NODE, columns=TAGS, sample_interval=1, idle=0.1)
     heard = {name: [] for name in TAGS}
     update = source._sampler.update
 
@@ -202,7 +202,7 @@ def listen(url, told):
 def nonsense(_, count=5000):
     plant = make_plant(["a", "b"])
     test_opcua.tell(plant, 0, 1)
-    source = open_source(plant.url + NODE, columns=["a", "b"], every=10, idle=0.05)
+    source = open_source(plant.url + NODE, columns=["a", "b"], sample_interval=10, idle=0.05)
     try:
         source.read(1, 0.1)
         rows, notices = test_opcua.fuzz(plant, source, count, seed=1)

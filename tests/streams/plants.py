@@ -9,8 +9,7 @@ from datetime import UTC, datetime, timedelta
 from asyncua import Server, ua
 from asyncua.server.history import HistoryDict
 
-from baryflow.streams.opcua.loop import Loop
-from baryflow.streams.opcua.packages import quieten
+from baryflow.streams.opcua.connection import EventLoopThread, silence_logging
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -24,12 +23,12 @@ def free_port():
 class Plant:
     """Variables under ``ns=2;s=Plant``; `history` keeps what was written, and outlives a restart."""
 
-    def __init__(self, names, *, history=True, port=None, prepare=None, machines=()):
-        quieten()
+    def __init__(self, names, *, history=True, port=None, prepare=None, targets=()):
+        silence_logging()
         self.names, self.port = list(names), port or free_port()
         self.history = HistoryDict() if history else None
-        self.prepare, self.machines = prepare, machines
-        self.loop = Loop("plant")
+        self.prepare, self.targets = prepare, targets
+        self.loop = EventLoopThread("plant")
         self.start()
 
     @property
@@ -53,9 +52,9 @@ class Plant:
         assert await self.server.register_namespace("urn:plant") == 2
         folder = await self.server.nodes.objects.add_folder(ua.NodeId("Plant", 2), "2:Plant")
         self.nodes = {}
-        if not self.machines:
+        if not self.targets:
             await self._fill(folder, "")
-        for name in self.machines:
+        for name in self.targets:
             await self._fill(await folder.add_object(ua.NodeId(name, 2), f"2:{name}"), f"{name}.")
         await self.server.start()
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from baryflow.streams import open_source
-from baryflow.streams.lines import LONGEST_LINE
+from baryflow.streams.bytesource import LONGEST_LINE
 from tests.streams.files import read_all, rejected_of, rows_of, write
 
 NAMES = ["a", "b", "c"]
@@ -185,7 +185,7 @@ def test_a_name_that_no_object_has_is_told_once(tmp_path):
     told = notices_of(read_all(path, ["heat", "flw"], n=20, time="wen"))
     assert told == [
         "none of the first 20 rows has a column 'flw' (did you mean 'flow'?).",
-        "none of the first 20 rows has a time in the column that was named for it.",
+        "none of the first 20 rows has a value in the time column.",
     ]
     assert notices_of(read_all(path, ["heat", "flow"], n=20, time="when")) == []
 

@@ -39,25 +39,25 @@ def bits(numbers):
     ],
 )
 def test_words_for_missing_values_are_nan(cell):
-    numbers, strange = parse_column(["1", cell])
+    numbers, invalid = parse_column(["1", cell])
     assert numbers[0] == 1
     assert math.isnan(numbers[1])
-    assert strange == {}
+    assert invalid == {}
 
 
 @pytest.mark.parametrize(
     "cell", ["abc", "1_000", "1,5", "0x10", "1.2.3", "1e", "5 bar", "--5", "1\x002"]
 )
-def test_what_is_no_number_is_strange(cell):
-    numbers, strange = parse_column(["1", cell, "2"])
-    assert strange == {1: cell}
+def test_what_is_no_number_is_invalid(cell):
+    numbers, invalid = parse_column(["1", cell, "2"])
+    assert invalid == {1: cell}
     assert numbers[[0, 2]].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("cell", ["inf", "-Infinity", "1e151", "-1e400"])
-def test_infinity_and_huge_numbers_are_strange(cell):
-    numbers, strange = parse_column(["1", cell])
-    assert strange == {1: cell}
+def test_infinity_and_huge_numbers_are_invalid(cell):
+    numbers, invalid = parse_column(["1", cell])
+    assert invalid == {1: cell}
     assert math.isnan(numbers[1])
 
 
@@ -84,12 +84,12 @@ def test_the_quick_way_gives_the_same_bits(rows, delimiter):
 
 
 @given(st.lists(st.text("019+-.eEnaNd/b_ ,", max_size=6), min_size=3, max_size=3))
-def test_the_quick_way_leaves_what_is_strange_to_the_other(cells):
+def test_the_quick_way_leaves_what_is_invalid_to_the_other(cells):
     line = ";".join(cells)
     quick = parse_matrix([line], 3, ";")
     columns = [parse_column([cell], decimal_comma=True) for cell in cells]
     if quick is not None:
-        assert not any(strange for _, strange in columns)
+        assert not any(invalid for _, invalid in columns)
         assert bits(quick[0]) == bits(numbers[0] for numbers, _ in columns)
 
 
@@ -99,11 +99,11 @@ def test_the_last_cell_is_checked_too():
 
 
 def test_values_of_json():
-    numbers, strange = convert_values(
+    numbers, invalid = convert_values(
         [1, 2.5, None, True, "3.5", "Bad", [1], {}, 10**400, "word", "\ud800"]
     )
     assert numbers[[0, 1, 3, 4]].tolist() == [1, 2.5, 1, 3.5]
     assert math.isnan(numbers[2])
     assert math.isnan(numbers[5])
-    assert strange.keys() == {6, 7, 8, 9, 10}
-    "".join(strange.values()).encode()  # always valid text
+    assert invalid.keys() == {6, 7, 8, 9, 10}
+    "".join(invalid.values()).encode()  # always valid text

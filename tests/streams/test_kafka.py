@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from baryflow.exceptions import InvalidInputError, StoppedError, UnreachableError
-from baryflow.streams import open_sink, open_source, stopping
+from baryflow.streams import brokers, open_sink, open_source
 from baryflow.streams.kafka import sink as sinks
 from baryflow.streams.kafka import source as sources
 from baryflow.streams.urls import parse_address
@@ -174,9 +174,9 @@ def test_messages_that_were_deleted_before_they_were_read_are_told(cluster, topi
 @pytest.mark.parametrize(
     ("cursor", "words"),
     [
-        ({"offsets": {"elsewhere-0": 1}, "position": 1}, "what was read before"),
-        ({"offset": 3}, "must be offsets"),
-        ({"offsets": {"x-0": -3}}, "must be offsets"),
+        ({"offsets": {"elsewhere-0": 1}, "position": 1}, "the checkpoint is of elsewhere-0"),
+        ({"offset": 3}, "no Kafka offsets"),
+        ({"offsets": {"x-0": -3}}, "no Kafka offsets"),
     ],
 )
 def test_a_cursor_of_something_else_is_refused(cluster, topic, cursor, words):
@@ -199,7 +199,7 @@ def test_a_topic_that_was_made_anew_is_refused(cluster, topic):
 def test_a_recreated_topic_is_noticed_though_no_broker_says_that_offsets_are_out_of_range(
     cluster, topic, monkeypatch
 ):
-    monkeypatch.setattr(sources.KafkaSource, "_trouble", lambda *_: None)
+    monkeypatch.setattr(sources.KafkaSource, "_handle_error", lambda *_: None)
     cluster.send(topic, rows(3), partition=1)
     source = open_topic(cluster, topic)
     source.seek({"offsets": {f"{topic}-1": 900}, "position": 900})
@@ -403,7 +403,7 @@ def test_sharing_needs_a_group_and_comes_first(cluster, topic):
     source.close()
     source = open_topic(cluster, topic, "?group=g")
     source.read(1)
-    with pytest.raises(InvalidInputError, match="before it is read"):
+    with pytest.raises(InvalidInputError, match="before the first read"):
         source.attach(nothing, nothing)
     source.close()
 
@@ -441,11 +441,11 @@ def test_what_cannot_be_delivered_is_an_error(topic):
 
 
 def test_a_sink_that_is_to_stop_does_not_wait_for_a_broker_that_is_away(topic, monkeypatch):
-    monkeypatch.setattr(stopping, "GRACE", 0.3)
+    monkeypatch.setattr(brokers, "GRACE", 0.3)
     with Cluster() as cluster:
         cluster.send(topic, rows(1))
         sink = open_sink(cluster.url(topic))
-        sink.heed(lambda: True)
+        sink.stop_when(lambda: True)
         sink.write([{"n": 1}])
         sink.flush(sync=True)  # the broker is there
         cluster.order("down")
@@ -480,12 +480,12 @@ def test_what_kafka_cannot_do_is_refused():
         open_source("kafka://nowhere.invalid/", columns=["a"])
     with pytest.raises(InvalidInputError, match="name the columns"):
         open_source("kafka://nowhere.invalid/rows", columns=None)
-    with pytest.raises(InvalidInputError, match="each message of Kafka is a row"):
-        open_source("kafka://nowhere.invalid/rows", columns=["a"], every=60.0)
+    with pytest.raises(InvalidInputError, match="each Kafka message is a row"):
+        open_source("kafka://nowhere.invalid/rows", columns=["a"], sample_interval=60.0)
 
 
 def test_a_topic_that_is_not_there_is_said(cluster):
-    with pytest.raises(InvalidInputError, match="there is no topic 'nonesuch'"):
+    with pytest.raises(InvalidInputError, match="has no topic 'nonesuch'"):
         open_source(cluster.url("nonesuch"), columns=["a"])
 
 

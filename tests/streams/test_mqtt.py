@@ -14,12 +14,11 @@ from baryflow import OnlineDaDiL
 from baryflow.cli import main
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams import open_sink, open_source, stopping
+from baryflow.streams import brokers, open_sink, open_source
 from baryflow.streams.mqtt import connection
 from baryflow.streams.mqtt import sink as sink_module
-from baryflow.streams.mqtt.acks import Debts
-from baryflow.streams.mqtt.dedup import Taken, Window
-from baryflow.streams.mqtt.tags import read_reading
+from baryflow.streams.mqtt.delivery import Acknowledger, Deduplicator, Taken
+from baryflow.streams.mqtt.source import read_reading
 from baryflow.streams.urls import Credentials, parse_address
 from tests.streams.files import require
 from tests.streams.mosquitto import CONFIGURATION, PASSWORD, USER, Broker, Publisher
@@ -140,7 +139,9 @@ def test_no_more_is_taken_than_could_be_recognised_after_any_number_of_kills(
         publisher.send_all("slow", [{"n": i} for i in range(20)])
         kept = take(source, 8, acknowledge=False)[-1]
     with monkeypatch.context() as patch, subscribe(broker, path) as source:
-        patch.setattr(Debts, "pay", lambda *_: None)  # the broker has not come to read what is sent
+        patch.setattr(
+            Acknowledger, "send", lambda *_: None
+        )  # the broker has not come to read what is sent
         source.seek(kept.cursor)
         assert len(source.read(8, 1.0).rows) == 0
     with subscribe(broker, path) as source:
@@ -165,7 +166,7 @@ def test_a_broker_that_has_forgotten_us_is_told_of(tmp_path):
             take(source, 1)
         broker.restart()
         notices, until = "", time.monotonic() + PATIENCE
-        while "has forgotten the session" not in notices:
+        while "has lost the session" not in notices:
             assert time.monotonic() < until
             notices += notices_of([source.read(8, 0.1)])
         assert "connected again after" in notices
@@ -187,12 +188,12 @@ def test_another_topic_or_session_is_not_gone_on_with(broker):
     with subscribe(broker, "here?client=one") as source:
         cursor = source.read(1, 0.1).cursor
     for path in ("there?client=one", "here?client=two"):
-        with subscribe(broker, path) as source, pytest.raises(InvalidInputError, match="start anew"):
+        with subscribe(broker, path) as source, pytest.raises(InvalidInputError, match="cannot resume"):
             source.seek(cursor)
 
 
 def test_two_runs_under_one_name_do_not_fight_for_ever(broker, monkeypatch):
-    monkeypatch.setattr(connection, "_FIGHTS", 5)
+    monkeypatch.setattr(connection, "_TAKEOVERS", 5)
     with subscribe(broker, "two") as first, subscribe(broker, "two") as second:
 
         def read_both():
@@ -200,7 +201,7 @@ def test_two_runs_under_one_name_do_not_fight_for_ever(broker, monkeypatch):
                 first.read(1, 0.1)
                 second.read(1, 0.1)
 
-        with pytest.raises(UnreachableError, match="two runs need two names"):
+        with pytest.raises(UnreachableError, match="another process uses the client id"):
             read_both()
 
 
@@ -208,16 +209,16 @@ def test_two_runs_under_one_name_do_not_fight_for_ever(broker, monkeypatch):
     ("url", "options", "words"),
     [
         ("mqtt://h/", {}, "must name a topic"),
-        ("mqtt://h/a/#/b", {}, "# can only stand alone"),
+        ("mqtt://h/a/#/b", {}, "# can only be the last level"),
         ("mqtt://h/a+/b", {}, "a whole level"),
         ("mqtt://h/a?qos=2", {}, "qos must be"),
         ("mqtt://h/a?inflight=0", {}, "inflight must be"),
         ("mqtt://h/a?topic=b", {}, "no option 'topic'"),
         ("mqtt://h/a", {"columns": None}, "name the columns"),
         ("mqtt://h/a", {"key": "@node"}, "@topic"),
-        ("mqtt://h/a", {"tags": "tags.csv"}, "--every"),
-        ("mqtt://h/a", {"every": 1.0}, "a list of tags"),
-        ("mqtt://h/a/+", {"every": 1.0, "time": "t"}, "leave out time"),
+        ("mqtt://h/a", {"tags": "tags.csv"}, "--sample-interval"),
+        ("mqtt://h/a", {"sample_interval": 1.0}, "a tag list"),
+        ("mqtt://h/a/+", {"sample_interval": 1.0, "time": "t"}, "leave out time"),
     ],
 )
 def test_what_makes_no_sense_is_said(url, options, words):
@@ -262,7 +263,7 @@ def test_a_sink_waits_for_a_broker_that_is_away_and_sends_again(tmp_path):
 
 
 def test_sigterm_ends_a_run_while_the_broker_of_its_output_is_away(tmp_path, monkeypatch):
-    monkeypatch.setattr(stopping, "GRACE", 0.3)
+    monkeypatch.setattr(brokers, "GRACE", 0.3)
     P = make_domains(n_sources=2, n_classes=2, n_features=3, n_per_class=40, random_state=0)
     model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
         P.X, P.y, P.domain
@@ -344,7 +345,7 @@ def reading(value, moment):
 
 
 def test_rows_are_made_of_tags_and_go_on_after_a_kill(broker, publisher):
-    options = {"columns": ["flow", "speed"], "every": 10.0}
+    options = {"columns": ["flow", "speed"], "sample_interval": 10.0}
     with subscribe(broker, "tags/+", **options) as source:
         publisher.send_all("tags/flow", [reading(0.5, 1), reading(1.5, 8)])
         publisher.send_all("tags/speed", [reading(900, 2), b"off"])
@@ -365,7 +366,7 @@ def test_rows_are_made_of_tags_and_go_on_after_a_kill(broker, publisher):
 
 
 def test_more_tags_come_than_may_wait_for_their_row(broker, publisher):
-    with subscribe(broker, "busy/+?inflight=16", columns=["a"], every=1000.0) as source:
+    with subscribe(broker, "busy/+?inflight=16", columns=["a"], sample_interval=1000.0) as source:
         publisher.send_all("busy/a", [reading(i, i + 1) for i in range(200)])
         publisher.send_all("busy/a", [reading(-1, 1200)])
         assert take(source, 1)[-1].rows.tolist() == [[199.0]]
@@ -375,17 +376,17 @@ def test_more_tags_come_than_may_wait_for_their_row(broker, publisher):
 
 
 def test_a_window_knows_the_last_messages_and_no_others():
-    window = Window(3)
+    dedup = Deduplicator(3)
     for number in range(1, 6):
-        window.add(Taken(number, f"{number:012x}", named=number == 4, number=number))
-    assert window.find(5, f"{5:012x}", named=False, again=True).number == 5
-    assert window.find(5, f"{5:012x}", named=False, again=False) is None
-    assert window.find(5, f"{6:012x}", named=False, again=True) is None
-    assert window.find(2, f"{2:012x}", named=False, again=True) is None
-    assert window.find(99, f"{4:012x}", named=True, again=False).number == 4
-    again = Window(3)
-    again.read(window.write())
-    assert again.write() == window.write()
-    again.forget_identifiers()
-    assert again.find(5, f"{5:012x}", named=False, again=True) is None
-    assert again.find(99, f"{4:012x}", named=True, again=False) is not None
+        dedup.add(Taken(number, f"{number:012x}", has_id=number == 4, number=number))
+    assert dedup.find(5, f"{5:012x}", has_id=False, duplicate=True).number == 5
+    assert dedup.find(5, f"{5:012x}", has_id=False, duplicate=False) is None
+    assert dedup.find(5, f"{6:012x}", has_id=False, duplicate=True) is None
+    assert dedup.find(2, f"{2:012x}", has_id=False, duplicate=True) is None
+    assert dedup.find(99, f"{4:012x}", has_id=True, duplicate=False).number == 4
+    again = Deduplicator(3)
+    again.add_text(dedup.to_text())
+    assert again.to_text() == dedup.to_text()
+    again.forget_mids()
+    assert again.find(5, f"{5:012x}", has_id=False, duplicate=True) is None
+    assert again.find(99, f"{4:012x}", has_id=True, duplicate=False) is not None

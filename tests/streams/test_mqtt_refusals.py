@@ -65,8 +65,8 @@ def refuse(url, credentials, words, sink=False):
 
 @pytest.mark.parametrize("sink", [False, True])
 def test_wrong_and_missing_passwords(broker, sink):
-    refuse(broker.url("a"), Credentials(USER, "secret"), "does not let in 'plant'", sink)
-    refuse(broker.url("a"), Credentials("nobody", "secret"), "does not let in 'nobody'", sink)
+    refuse(broker.url("a"), Credentials(USER, "secret"), "access denied for 'plant'", sink)
+    refuse(broker.url("a"), Credentials("nobody", "secret"), "access denied for 'nobody'", sink)
     refuse(broker.url("a"), Credentials(), "BARYFLOW_USERNAME and BARYFLOW_PASSWORD", sink)
 
 
@@ -94,12 +94,12 @@ def test_a_certificate_for_another_host(tmp_path, certificates):
 
 def test_tls_and_plain_ports_mixed_up(broker, certificates):
     trusted = Credentials(USER, PASSWORD, ca_file=str(certificates / "ca.pem"))
-    refuse(broker.url("a", broker.port, "mqtts"), trusted, "does not speak TLS|hears TLS")
+    refuse(broker.url("a", broker.port, "mqtts"), trusted, "does not use TLS|closes TLS")
     refuse(broker.url("a", broker.tls_port), US, "mqtts://")
 
 
 def test_nothing_listens_there():
-    refuse(f"mqtt://127.0.0.1:{free_port()}/a", US, "nothing listens there")
+    refuse(f"mqtt://127.0.0.1:{free_port()}/a", US, "connection is refused")
     refuse("mqtt://no-such-host.invalid/a", US, "no host 'no-such-host.invalid'")
 
 
@@ -108,12 +108,14 @@ def test_something_else_listens_there():
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             refuse(
-                f"mqtt://127.0.0.1:{server.server_port}/a", US, "speak MQTT|without a word|says nothing"
+                f"mqtt://127.0.0.1:{server.server_port}/a",
+                US,
+                "not MQTT|closed the connection|does not answer",
             )
         finally:
             server.shutdown()
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        refuse(f"mqtt://127.0.0.1:{silent.getsockname()[1]}/a", US, "says nothing")
+        refuse(f"mqtt://127.0.0.1:{silent.getsockname()[1]}/a", US, "does not answer")
 
 
 def test_a_banner_is_no_broker():
@@ -128,7 +130,11 @@ def test_a_banner_is_no_broker():
 
         thread = threading.Thread(target=greet, daemon=True)
         thread.start()
-        refuse(f"mqtt://127.0.0.1:{server.getsockname()[1]}/a", US, "MQTT|without a word|says nothing")
+        refuse(
+            f"mqtt://127.0.0.1:{server.getsockname()[1]}/a",
+            US,
+            "MQTT|closed the connection|does not answer",
+        )
         server.shutdown(socket.SHUT_RDWR)
         thread.join(5)
 

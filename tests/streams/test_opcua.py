@@ -62,7 +62,7 @@ def gather(source, count, seconds=300):
 
 
 def follow(url, **options):
-    options = {"columns": ["a", "b"], "every": 10, "idle": 0.2} | options
+    options = {"columns": ["a", "b"], "sample_interval": 10, "idle": 0.2} | options
     return open_source(url, **options)
 
 
@@ -128,7 +128,7 @@ def test_what_was_missed_is_read_from_the_history(plant):
         source.close()
     assert [row[0] for row in first + second] == list(range(39))
     assert len(notices) == 1
-    assert f"reading what {plant.url} has kept since 20" in notices[0]
+    assert f"reading the history of {plant.url} since 20" in notices[0]
 
 
 def test_the_history_can_be_where_rows_begin(plant):
@@ -183,7 +183,7 @@ def test_without_a_history_the_gap_is_told():
 
 
 def test_machines_are_told_apart_by_their_node():
-    plant = Plant(["a"], machines=["pump7", "pump8"], history=False)
+    plant = Plant(["a"], targets=["pump7", "pump8"], history=False)
     try:
         plant.write(("pump7.a", 7.0, BEGIN), ("pump8.a", 8.0, BEGIN))
         source = follow(plant.url + NODE, columns=["a"], key="@node")
@@ -338,8 +338,8 @@ def test_a_wrong_password_is_said_in_one_sentence(guarded, capfd, caplog):
     plant = guarded[0]
     with caplog.at_level(logging.DEBUG, "asyncua"):
         wrong = Credentials("operator", "s3cret-wrong")
-        assert "does not let in the user 'operator' with this" in refused(plant.url + NODE, wrong)
-        assert "does not let in anybody without a user" in refused(plant.url + NODE, Credentials())
+        assert "denies access for 'operator' with this" in refused(plant.url + NODE, wrong)
+        assert "denies anonymous access" in refused(plant.url + NODE, Credentials())
     assert "s3cret" not in caplog.text
     assert capfd.readouterr() == ("", "")
 
@@ -360,20 +360,23 @@ def test_a_certificate_that_is_not_trusted_is_refused(guarded):
     plant, _, ours, strange = guarded
     url = f"{plant.url}{NODE}&security=Basic256Sha256"
     known = Credentials("operator", "s3cret-word", strange[2], ours[0], ours[1])
-    assert "is not to be trusted: neither it nor who signed it is in ca_file" in refused(url, known)
+    assert "is not trusted: neither the certificate nor its issuer is in ca_file" in refused(url, known)
 
 
 def test_whom_to_trust(guarded, tmp_path):
-    from baryflow.streams.opcua.connection import _distrust, _read_certificates
+    from baryflow.streams.opcua.connection import find_certificate_fault, read_certificates
 
     _, theirs, ours, _ = guarded
-    (certificate,), authority = _read_certificates(theirs[0]), _read_certificates(theirs[2])
-    assert _distrust(certificate, authority, "127.0.0.1") == ""
-    assert _distrust(certificate, authority, "10.0.0.1") == "it is for 127.0.0.1, not for 10.0.0.1"
-    assert "neither it" in _distrust(certificate, _read_certificates(ours[2]), "127.0.0.1")
+    (certificate,), authority = read_certificates(theirs[0]), read_certificates(theirs[2])
+    assert find_certificate_fault(certificate, authority, "127.0.0.1") == ""
+    assert (
+        find_certificate_fault(certificate, authority, "10.0.0.1")
+        == "it is for 127.0.0.1, not for 10.0.0.1"
+    )
+    assert "neither" in find_certificate_fault(certificate, read_certificates(ours[2]), "127.0.0.1")
     (tmp_path / "x.pem").write_text("nothing")
     with pytest.raises(InvalidInputError, match="must hold a certificate"):
-        _read_certificates(str(tmp_path / "x.pem"))
+        read_certificates(str(tmp_path / "x.pem"))
 
 
 def test_security_that_is_not_offered(guarded):
@@ -400,16 +403,16 @@ def test_nobody_there(monkeypatch):
 @pytest.mark.parametrize(
     ("url", "options", "words"),
     [
-        ("opc.tcp://h/x?node=i=1", {"every": None}, "--every"),
-        ("opc.tcp://h/x", {}, "either with a list of tags, or with"),
+        ("opc.tcp://h/x?node=i=1", {"sample_interval": None}, "--sample-interval"),
+        ("opc.tcp://h/x", {}, "either with a tag list, or with"),
         ("opc.tcp://h/x?nodes=i=1", {}, "has no option 'nodes'"),
         ("opc.tcp://h/x?node=i=1", {"time": "t"}, "plant's time"),
-        ("opc.tcp://h/x?node=i=1", {"key": "k"}, "not by 'k'"),
+        ("opc.tcp://h/x?node=i=1", {"key": "k"}, "got 'k'"),
         ("opc.tcp://h/x?node=i=1&uncertain=maybe", {}, "uncertain must be"),
         ("opc.tcp://h/x?node=i=1&since=noon", {}, "since must be a time"),
         ("opc.tcp://h/x?node=i=1&security=Basic128", {}, "security must be one of"),
-        ("opc.tcp://h/x?node=i=1&security=Basic256Sha256", {}, "certificate of our own"),
-        ("opc.tcp://h/x?node=i=1", {"credentials": Credentials("u", "s3cret")}, "unprotected"),
+        ("opc.tcp://h/x?node=i=1&security=Basic256Sha256", {}, "client certificate"),
+        ("opc.tcp://h/x?node=i=1", {"credentials": Credentials("u", "s3cret")}, "unencrypted"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_sent(url, options, words):
@@ -461,16 +464,16 @@ def test_a_server_of_our_own_lets_in_only_whom_it_knows(guarded):
             credentials=Credentials("operator", "s3cret-word", theirs[2], ours[0], ours[1]),
         ).close()
         wrong = Credentials("operator", "s3cret", theirs[2], ours[0], ours[1])
-        assert "does not let in the user 'operator'" in refused(url + node, wrong)
+        assert "denies access for 'operator'" in refused(url + node, wrong)
         plain = "?node=ns=2;s=baryflow.p7"
-        assert "does not offer a connection without security" in refused(url + plain, Credentials())
+        assert "does not offer connections without security" in refused(url + plain, Credentials())
     finally:
         sink.close()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "plant.example"])  # noqa: S104
 def test_a_server_does_not_listen_to_strangers(host):
-    with pytest.raises(InvalidInputError, match="others could reach"):
+    with pytest.raises(InvalidInputError, match="reachable from other computers"):
         open_sink(f"opc.tcp://{host}:4841/baryflow?serve", credentials=Credentials("u", "p"))
 
 
@@ -503,5 +506,5 @@ def test_records_are_written_into_variables_that_are_there():
 
 
 def test_a_sink_must_know_where_to():
-    with pytest.raises(InvalidInputError, match="say where records go to"):
+    with pytest.raises(InvalidInputError, match="choose where to write records"):
         open_sink("opc.tcp://127.0.0.1/x")

@@ -117,7 +117,7 @@ def gather(source, count, seconds=300):
 def disturbed(plant, rows, count, rate, url, disturb):
     """Let something happen to a source; return times and rows found, those expected, and notices."""
     telling = Telling(plant, rows, count, rate)
-    source = open_source(url, columns=COLUMNS, every=1, idle=0.1)
+    source = open_source(url, columns=COLUMNS, sample_interval=1, idle=0.1)
     try:
         source.read(1, 0.1)
         thread = threading.Thread(target=disturb)
@@ -178,7 +178,7 @@ def count_changes(names, rate, seconds):
     plant = Plant(names, history=False)
     heard, stop = {name: [] for name in names}, threading.Event()
     plant.write(*((name, 0.0, BEGIN) for name in names))
-    source = open_source(plant.url + NODE, columns=names, every=1, idle=0.1)
+    source = open_source(plant.url + NODE, columns=names, sample_interval=1, idle=0.1)
     update = source._sampler.update
 
     def note(address, value, *rest):

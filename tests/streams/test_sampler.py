@@ -18,7 +18,7 @@ TWO = [Tag("A", "a"), Tag("B", "b")]
 
 
 def sampled(updates, tags=TWO, columns=("a", "b"), **options):
-    sampler = Sampler(columns, tags, **({"every": 10, "lateness": 0} | options))
+    sampler = Sampler(columns, tags, **({"interval": 10, "lateness": 0} | options))
     for update in updates:
         sampler.update(*update)
     return sampler
@@ -96,7 +96,7 @@ def test_a_value_without_a_time_is_passed_over_and_told(time):
     sampler = sampled([("A", 1, 5), ("B", 2, 5), ("A", 9, time), ("B", 2, 11)])
     batch = sampler.batch()
     same(batch.rows, [[1.0, 2.0]])
-    assert batch.notices == ["values without a time that can be used, passed over: 1 so far"]
+    assert batch.notices == ["values without a valid time, skipped: 1 so far"]
 
 
 def test_text_and_truth_and_scale():
@@ -122,8 +122,8 @@ def test_a_week_of_silence_makes_few_rows_and_is_told():
     assert len(batch.rows) == 20 + 1
     assert sampler.counts["late"] == 0
     assert batch.notices[1:] == [
-        "the plant is silent since 1970-01-12T13:46:49Z: no rows until it speaks",
-        "the plant speaks again; 59980 instants from 1970-01-12T13:50:10Z to 1970-01-19T12:26:40Z are missing",  # noqa: E501
+        "no values from the plant since 1970-01-12T13:46:49Z: no rows until some arrive",
+        "values from the plant arrive again; 59980 instants from 1970-01-12T13:50:10Z to 1970-01-19T12:26:40Z are missing",  # noqa: E501
     ]
 
 
@@ -198,7 +198,7 @@ def test_a_gap_is_skipped_and_told():
 
 
 def test_fractions_of_a_second_are_exact():
-    sampler = Sampler(["a"], [Tag("A", "a")], every=0.1, lateness=0)
+    sampler = Sampler(["a"], [Tag("A", "a")], interval=0.1, lateness=0)
     begin = 1_700_000_000
     for step in range(500):
         sampler.update("A", step, begin + step / 10)
@@ -242,7 +242,7 @@ events = st.lists(st.tuples(st.sampled_from(["pa", "pb", "qa", "qb", ""]), value
                   max_size=40)  # fmt: skip
 
 
-def machines(**options):
+def two_targets(**options):
     tags = [Tag(f"{key}{column}", column, key=key) for key in ("p", "q") for column in "ab"]
     return Sampler(["a", "b"], tags, 10, **options)
 
@@ -261,14 +261,14 @@ def written(batch):
 
 @given(events, st.sets(st.integers(0, 40)), st.sampled_from([None, 15.0]), st.sampled_from([None, 1, 3]))
 def test_resume_equals_uninterrupted(events, kills, max_age, n):
-    whole, broken, time = machines(max_age=max_age), machines(max_age=max_age), 1e9
+    whole, broken, time = two_targets(max_age=max_age), two_targets(max_age=max_age), 1e9
     for number, event in enumerate(events):
         feed(whole, time, event)
         feed(broken, time, event)
         time = min(time + event[2], 2e11)
         if number in kills:
             state = json.loads(json.dumps(broken.state(), allow_nan=False))
-            broken = machines(max_age=max_age)
+            broken = two_targets(max_age=max_age)
             broken.resume(state)
         if number % 3 == 0:
             assert written(whole.batch(n)) == written(broken.batch(n))
@@ -277,7 +277,7 @@ def test_resume_equals_uninterrupted(events, kills, max_age, n):
 
 @given(events, st.lists(st.integers(1, 40)))
 def test_rows_do_not_depend_on_when_they_are_taken(events, moments):
-    eager, lazy, time = machines(), machines(), 1e9
+    eager, lazy, time = two_targets(), two_targets(), 1e9
     taken = []
     for event in events:
         feed(eager, time, event)

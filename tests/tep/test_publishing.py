@@ -79,7 +79,7 @@ def test_opc_ua_brings_the_signals(signal_):
         where = publisher.example.split("'")[1]
         thread = publish(signal_, publisher)
         since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START))
-        source = open_source(f"{where}&since={since}", columns=LABELS, every=180, idle=0.1)
+        source = open_source(f"{where}&since={since}", columns=LABELS, sample_interval=180, idle=0.1)
         stack.callback(source.close)
         rows, times = collect(source, len(signal_))
         thread.join()

@@ -12,7 +12,7 @@ from baryflow.distributed.fleet.manifest import split_keys
 from baryflow.distributed.fleet.worker import Plan, Slice, Target
 from baryflow.distributed.parquet import Folder, Piece
 from baryflow.runtime import Rows
-from baryflow.streams.blocks import reject_strange
+from baryflow.streams.blocks import reject_invalid
 from baryflow.streams.columnar import arrow_values, as_block
 from baryflow.validation import Integers
 
@@ -76,7 +76,7 @@ def _cut(
     named = {name: [piece.folders[name]] * rows.num_rows for name in texts if name in piece.folders}
     values = {name: arrow_values(rows.column(name)) for name in rows.schema.names} | named
     block = as_block(values, plan.columns, texts, np.arange(rows.num_rows), {})
-    good, rejected = reject_strange(block, plan.columns)
+    good, rejected = reject_invalid(block, plan.columns)
     times = block.texts[0] if texts else [""] * rows.num_rows
     start, first_bad = 0, 0
     for target, before, which in picked:
