@@ -58,7 +58,7 @@ def test_csv_reads_back(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["ndjson", "csv", "parquet"])
-def test_what_was_cut_and_written_again_is_as_if_written_once(tmp_path, suffix):
+def test_truncated_and_rewritten_files_equal_those_written_once(tmp_path, suffix):
     if suffix == "parquet":
         require("pyarrow")
     path = tmp_path / f"a.{suffix}"
@@ -97,7 +97,7 @@ def test_parquet(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
 
 
-def test_parquet_of_many_records_that_are_empty_at_first(tmp_path, monkeypatch):
+def test_parquet_columns_that_are_null_at_first(tmp_path, monkeypatch):
     require("pyarrow")
     import pyarrow.parquet as pq
 
@@ -111,7 +111,7 @@ def test_parquet_of_many_records_that_are_empty_at_first(tmp_path, monkeypatch):
     assert pq.read_table(tmp_path / "a.parquet").to_pylist() == records
 
 
-def test_parquet_of_nothing(tmp_path):
+def test_parquet_without_records(tmp_path):
     require("pyarrow")
     open_sink(tmp_path / "a.parquet").close()
     assert (tmp_path / "a.parquet").is_file()

@@ -11,7 +11,7 @@ from tests.streams.files import require, write
 
 @pytest.fixture
 def plant(tmp_path):
-    """Four files of the same columns, in four ways."""
+    """Four files with the same columns in four formats."""
     write(
         tmp_path / "A.csv",
         "\ufefftime;T;p;comment;state\r\n;°C;bar;;\r\n1.1.24;1,5;2;new;ok\r\n2.1.24;Bad;3;;worn\r\n",
@@ -48,7 +48,7 @@ def test_files_of_all_kinds_are_one_table(plant):
     assert seen == [2, 4, 6, 26]
 
 
-def test_columns_that_are_left_out_are_named(tmp_path):
+def test_columns_left_out_are_named(tmp_path):
     path = write(
         tmp_path / "a.csv", ",unit,T,empty,note,when\n0,A,1,,x,2024-01-01\n1,B,2,NA,,2024-01-02\n"
     )
@@ -73,7 +73,7 @@ def test_columns_that_are_left_out_are_named(tmp_path):
         (["none", "bad", "1"], ["none", "bad", "1"]),
     ],
 )
-def test_labels_are_numbers_if_all_are(tmp_path, labels, expected):
+def test_labels_are_integers_if_all_are(tmp_path, labels, expected):
     path = write(tmp_path / "a.csv", "y,x\n" + "".join(f"{label},1\n" for label in labels))
     assert read_table([path], label="y").y.tolist() == expected
 
@@ -95,7 +95,7 @@ def test_rows_are_balanced(tmp_path):
     assert [one.position for _, one in table.rejected] == [3, 4]
 
 
-def test_files_of_the_same_name_are_told_apart(tmp_path):
+def test_files_with_the_same_name_are_distinguished_by_folder(tmp_path):
     paths = []
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()

@@ -71,7 +71,7 @@ def test_settling_leads_to_the_states_that_are_shipped(plant, settled):
 
 def test_opc_ua_brings_the_signals(signal_):
     require("asyncua")
-    from tests.streams.plants import free_port
+    from tests.streams.opcua_plant import free_port
 
     with ExitStack() as stack:
         url = f"opc.tcp://127.0.0.1:{free_port()}/tep"
@@ -141,7 +141,7 @@ main()
 
 def test_it_ends_in_order():
     require("asyncua")
-    from tests.streams.plants import free_port
+    from tests.streams.opcua_plant import free_port
 
     url = f"opc.tcp://127.0.0.1:{free_port()}/tep"
     process = subprocess.Popen(

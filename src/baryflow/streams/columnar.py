@@ -40,7 +40,7 @@ def damaged_parquet(path: Any, error: Exception) -> InvalidInputError:
     """Return the error for a file that is not readable Parquet, with the first line of the reason."""
     reason = (str(error).splitlines() or [""])[0].strip().rstrip(".")
     return InvalidInputError(
-        f"{path} cannot be read as Parquet; it is damaged or incomplete: write it again, or leave it "
+        f"{path} cannot be read as Parquet, it is damaged or incomplete: write it again, or leave it "
         f"out ({reason[:100]})"
     )
 

@@ -1,4 +1,4 @@
-"""A small plant behind an OPC UA server, in a thread of this process."""
+"""A small plant with an OPC UA server, in a thread of this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def free_port():
 
 
 class Plant:
-    """Variables under ``ns=2;s=Plant``; `history` keeps what was written, and outlives a restart."""
+    """Variables under ``ns=2;s=Plant``; `history` keeps written values over restarts."""
 
     def __init__(self, names, *, history=True, port=None, prepare=None, targets=()):
         silence_logging()
@@ -43,7 +43,7 @@ class Plant:
         await self.server.init()
         self.server.set_endpoint(self.url)
         self.server.set_security_policy([ua.SecurityPolicyType.NoSecurity])
-        # A real one may say anything: this one refuses to change the type of a variable.
+        # Real servers can send anything; this one checks the type of a variable by default.
         self.server.iserver.aspace._is_expected_variant_type = lambda *_: True
         if self.prepare is not None:
             await self.prepare(self.server)
