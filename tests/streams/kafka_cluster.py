@@ -1,8 +1,8 @@
 """librdkafka's mock cluster in a process of its own, behind a front that can stall and refuse.
 
 The mock serves plain Kafka from memory. Clients get the ports of the front instead of the mock's, so all
-traffic passes through it: a stalled front is a network that drops everything for a while, and a front that
-is down is a broker that restarts without losing data.
+traffic passes through it: a stalled front is a network that drops everything for a while, and a front
+that is down is a broker that restarts without losing data.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """A group member that logs what it reads in a folder for each partition: ``URL FOLDER``.
 
-Only one process may own a partition at a time: it waits for a lock that another one holds, and logs that.
+Only one process may own a partition at a time: it waits for a lock that another one holds, and logs it.
 ``log.ndjson`` of the partition has what it does: taken, each batch with its rows, given back.
 """
 

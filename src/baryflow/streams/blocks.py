@@ -57,30 +57,14 @@ class Selection:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows as they were read.
+    """Rows as they were read."""
 
-    Attributes
-    ----------
-    numbers : array of shape (n, d)
-        NaN where a cell is empty or invalid.
-    invalid : list of dict
-        For each column of `numbers`, row → cell text, where the cell is not a usable number.
-    texts : list of list of str
-        For each text column, one value per row.
-    positions : array of shape (n,)
-    rejected : list of Rejected
-        Rows that could not be split into cells.
-    excerpt : callable
-        Returns the beginning of a row as text.
-    cursor : dict
-    """
-
-    numbers: Floats
-    invalid: list[dict[int, str]]
-    texts: list[list[str]]
+    numbers: Floats  # of shape (n, d); NaN where a cell is empty or invalid
+    invalid: list[dict[int, str]]  # for each column, row → cell that is not a usable number
+    texts: list[list[str]]  # for each text column, one value per row
     positions: Integers
-    rejected: list[Rejected]
-    excerpt: Callable[[int], str]
+    rejected: list[Rejected]  # rows that could not be split into cells
+    excerpt: Callable[[int], str]  # row → its beginning as text
     cursor: dict[str, Any]
 
 

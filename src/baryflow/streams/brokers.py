@@ -21,24 +21,12 @@ GRACE = 5.0
 
 @dataclass(frozen=True)
 class Message:
-    """A message that a broker delivered.
+    """A message that a broker delivered."""
 
-    Attributes
-    ----------
-    payload : bytes
-        A JSON object: name → number, null for a missing value.
-    offset : str
-        The broker's identifier for it.
-    time : str
-        When it was sent, if known; used if no column holds the time.
-    properties : dict of str → str
-        What can serve as the key: ``{"@topic": "plant/pump7"}``.
-    """
-
-    payload: bytes
-    offset: str = ""
-    time: str = ""
-    properties: dict[str, str] = field(default_factory=dict)
+    payload: bytes  # a JSON object: name → number, null for a missing value
+    offset: str = ""  # the broker's identifier for it
+    time: str = ""  # when it was sent, if known; used if no column holds the time
+    properties: dict[str, str] = field(default_factory=dict)  # possible keys, "@topic" → "plant/pump7"
 
 
 class MessageDecoder:

@@ -60,27 +60,15 @@ Revoked = Callable[[str], None]
 
 @dataclass
 class _Buffer:
-    """Messages of partitions that are counted together: of a whole topic, or of one partition.
+    """Messages of partitions that are counted together: of a whole topic, or of one partition."""
 
-    Attributes
-    ----------
-    name : str
-        The partition; ``""`` for the whole topic.
-    decoder : MessageDecoder
-    offsets : dict of str → int
-        Partition → the next message after the batches that were taken.
-    held : bool
-        Whether the offsets hold more than could be found out again.
-    resumed : bool
-        Whether the offsets are from the cursor of an earlier process, and so are complete.
-    topic_id : str or None
-        The id of the topic of the offsets, if known.
-    """
-
-    name: str
+    name: str  # of the partition; "" for the whole topic
     decoder: MessageDecoder
+    #: Partition → the next message after the batches that were taken.
     offsets: dict[str, int] = field(default_factory=dict)
+    #: Whether the offsets hold more than could be found out again.
     held: bool = False
+    #: Whether the offsets are from the cursor of an earlier process, and so are complete.
     resumed: bool = field(default=False, init=False)
     topic_id: str | None = field(default=None, init=False)
     since: float = field(default=0.0, init=False)

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams.urls import PREFIX, Address, Credentials
@@ -48,23 +48,12 @@ _SILENT = "it accepts connections but does not answer: check the port, or use mq
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """How to register with the broker.
-
-    Attributes
-    ----------
-    client_id : str
-    persistent : bool
-        Whether the broker keeps messages while we are away.
-    inflight : int
-        Messages that it may send before the first is acknowledged.
-    keepalive : int
-        Seconds of silence after which each end checks the connection.
-    """
+    """How to register with the broker."""
 
     client_id: str = ""
-    persistent: bool = False
-    inflight: int = 256
-    keepalive: int = 30
+    persistent: bool = False  # whether the broker keeps messages while we are away
+    inflight: int = 256  # messages that it may send before the first is acknowledged
+    keepalive: int = 30  # seconds of silence after which each end checks the connection
 
 
 def _make_client(config: ClientConfig, credentials: Credentials, tls: ssl.SSLContext | None) -> Client:
@@ -137,23 +126,25 @@ def require_paho() -> Any:
 # -- the connection ------------------------------------------------------------------------------------
 
 
-class Listener(Protocol):
-    """Handles the events of a connection, in its thread."""
+class Listener:
+    """Handles the events of a connection, in its thread. By default, an event is ignored."""
 
-    def opened(self, client: Client, number: int, session: bool) -> bool:
+    def opened(self, client: Client, number: int, session: bool) -> bool:  # noqa: ARG002
         """Handle a new connection; return False if a subscription must be confirmed first.
 
         `session` says whether the broker has kept our session.
         """
+        return True
 
     def closed(self, reason: str) -> None:
-        """Handle a lost connection."""
+        """Handle a lost connection, which is made again by itself."""
 
     def received(self, number: int, message: MQTTMessage) -> None:
         """Handle a message."""
 
-    def subscribed(self, code: int) -> UnreachableError | None:
+    def subscribed(self, code: int) -> UnreachableError | None:  # noqa: ARG002
         """Handle the answer to a subscription; a returned error ends the connection for good."""
+        return None
 
     def confirmed(self, number: int) -> None:
         """Handle an answer which shows that the broker has read all that was sent before."""
@@ -166,6 +157,7 @@ class Listener(Protocol):
 
     def full(self) -> bool:
         """Return whether to stop reading for now."""
+        return False
 
 
 class Connection:

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from baryflow.exceptions import UnreachableError
-from baryflow.streams.mqtt.connection import Connection, require_paho
+from baryflow.streams.mqtt.connection import Connection, Listener, require_paho
 from baryflow.streams.urls import Address
 
 if TYPE_CHECKING:
@@ -38,31 +38,15 @@ _WITH_ID, _WITHOUT_ID = "n", "-"
 
 @dataclass(frozen=True)
 class Delivery:
-    """A delivered message.
+    """A delivered message."""
 
-    Attributes
-    ----------
-    connection : int
-        Number of the connection.
-    mid : int
-        Packet identifier; 0 for QoS 0.
-    duplicate : bool
-        Whether the broker marked it as possibly delivered before.
-    topic : str
-    payload : bytes
-    message_id : str
-        The publisher's id for it, ``""`` without one.
-    arrived : float
-        Time of arrival, in seconds since the epoch.
-    """
-
-    connection: int
-    mid: int
-    duplicate: bool
+    connection: int  # number of the connection
+    mid: int  # packet identifier; 0 for QoS 0
+    duplicate: bool  # whether the broker marked it as possibly delivered before
     topic: str
     payload: bytes
-    message_id: str
-    arrived: float = 0.0
+    message_id: str  # the publisher's id for it, "" without one
+    arrived: float = 0.0  # seconds since the epoch
 
     @cached_property
     def digest(self) -> str:
@@ -113,7 +97,7 @@ class QosLowered:
 Item = Delivery | Connected | Disconnected | Confirmed | QosLowered | UnreachableError
 
 
-class Inbox:
+class Inbox(Listener):
     """Subscribes on each connection, and queues what arrives for another thread.
 
     `retained` asks for retained messages when the subscription is new. With `room` items queued, nothing
@@ -183,9 +167,6 @@ class Inbox:
             )
         )
 
-    def published(self, mid: int, code: int, name: str) -> None:
-        """Do nothing: a source sends no messages."""
-
     def full(self) -> bool:
         """Return whether to stop reading for now."""
         return self._items.qsize() >= self._room
@@ -205,23 +186,12 @@ def _find_id(properties: Any) -> str:
 
 @dataclass(frozen=True)
 class Taken:
-    """A message that was taken.
+    """A message that was taken."""
 
-    Attributes
-    ----------
-    mid : int
-        Packet identifier; 0 if it has none, or none that is still valid.
-    digest : str
-    has_id : bool
-        Whether the digest is of an id that the publisher gave it.
-    number : int
-        Messages taken so far, this one included.
-    """
-
-    mid: int
+    mid: int  # packet identifier; 0 if it has none, or none that is still valid
     digest: str
-    has_id: bool
-    number: int
+    has_id: bool  # whether the digest is of an id that the publisher gave it
+    number: int  # messages taken so far, this one included
 
 
 class Deduplicator:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from baryflow.exceptions import UnreachableError
 from baryflow.streams.brokers import StopGuard
-from baryflow.streams.mqtt.connection import ClientConfig, Connection
+from baryflow.streams.mqtt.connection import ClientConfig, Connection, Listener
 from baryflow.streams.sinks import encode_record
 from baryflow.streams.urls import Address, Credentials
 
 if TYPE_CHECKING:
-    from paho.mqtt.client import Client, MQTTMessage
+    from paho.mqtt.client import Client
 
 #: Records that may be unconfirmed; with more, ``write`` waits.
 ROOM = 10_000
@@ -25,7 +25,7 @@ _SLICE = 0.2
 _REFUSED = 0x80
 
 
-class MqttSink:
+class MqttSink(Listener):
     """Sends records, and sends unconfirmed ones again on the next connection.
 
     The broker may take `patience` seconds to confirm them, reconnections included.
@@ -133,26 +133,8 @@ class MqttSink:
         if self._unsent < self._next:
             self._connection.post(self._send)
 
-    def closed(self, reason: str) -> None:
-        """Do nothing: the connection is made again."""
-
     def failed(self, error: UnreachableError) -> None:
         """Store an error that ends the connection for good."""
         with self._changed:
             self._error = error
             self._changed.notify_all()
-
-    def received(self, number: int, message: MQTTMessage) -> None:
-        """Do nothing: a sink subscribes to nothing."""
-
-    def confirmed(self, number: int) -> None:
-        """Do nothing: a sink subscribes to nothing."""
-
-    def subscribed(self, code: int) -> UnreachableError | None:
-        """Do nothing: a sink subscribes to nothing."""
-        del code
-        return None
-
-    def full(self) -> bool:
-        """Return False: a sink always reads confirmations."""
-        return False

@@ -20,28 +20,14 @@ _NAMES = ("address", "column", "unit", "scale", "offset", "key")
 
 @dataclass(frozen=True)
 class Tag:
-    """A value that arrives on its own.
+    """A value that arrives on its own; its column holds value × `scale` + `offset`."""
 
-    Attributes
-    ----------
-    address : str
-        An OPC UA node or an MQTT topic.
-    column : str
-        The column of the model.
-    unit : str
-        For documentation; it converts nothing.
-    scale, offset : float
-        The column holds value × `scale` + `offset`.
-    key : str
-        The target, if there are several.
-    """
-
-    address: str
-    column: str
-    unit: str = ""
+    address: str  # an OPC UA node or an MQTT topic
+    column: str  # of the model
+    unit: str = ""  # for documentation; it converts nothing
     scale: float = 1.0
     offset: float = 0.0
-    key: str = ""
+    key: str = ""  # the target, if there are several
 
 
 def read_tags(path: str | os.PathLike[str]) -> list[Tag]:
