@@ -23,7 +23,7 @@ import pandas as pd
 
 from baryflow import OnlineDaDiL
 from baryflow.features import SignalFeatures, SignalModel
-from baryflow.live.fault_names import class_name
+from baryflow.live.plant import class_name
 from baryflow.tep.signals import read_commissioning, read_shard
 from baryflow.tep.tables import FAULTS, VARIABLES
 

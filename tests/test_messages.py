@@ -273,7 +273,7 @@ def test_a_port_that_is_taken_is_an_error(model, monkeypatch):
     from baryflow.live.replay import Replay
 
     data = load_tep(runs=3, faults=[0, 1, 2])
-    monkeypatch.setattr(showing, "_replay", lambda seed: Replay.of(data, seed, lambda *_: None))
+    monkeypatch.setattr(showing, "_replay", lambda seed: Replay.fit(data, seed, lambda *_: None))
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

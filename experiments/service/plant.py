@@ -20,10 +20,8 @@ import numpy as np
 import pandas as pd
 from playwright.sync_api import sync_playwright
 
-from baryflow.live.controller import Driver
-from baryflow.live.fault_names import class_name
-from baryflow.live.plant import INTERVAL, embedded_pair
-from baryflow.live.runner import show_plant
+from baryflow.live.controller import PlantController, serve_plant
+from baryflow.live.plant import INTERVAL, class_name, load_plant_model
 from baryflow.tep.signals import read_shard
 from baryflow.tep.tables import FAULTS
 
@@ -66,7 +64,7 @@ def wait_hours(page, feeding, hours):
 def inject(page, fault, most):
     """Press a button; return the hours from the fault to its name on the page, or None."""
     page.get_by_role("button", name=f"fault {fault}:").click()
-    told = page.locator("#events").get_by_text(f"fault {fault} is let in").first
+    told = page.locator("#events").get_by_text(f"fault {fault} injected").first
     told.wait_for()
     begun = hours_in(told.inner_text())
     while True:
@@ -88,14 +86,14 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    pair = embedded_pair()
+    pair = load_plant_model()
     shares = offline(pair, options.folder)
     fit = [fault for fault in range(1, len(FAULTS)) if shares[fault] >= ENOUGH]
     chosen = np.random.default_rng(options.seed).permutation(fit)[:10].tolist()
     print("diagnosable offline:", fit, "chosen:", chosen, flush=True)
     most = 2 * pair.length * INTERVAL
     lines = []
-    with show_plant(Driver(pair, SPEED)) as (url, feeding), sync_playwright() as playwright:
+    with serve_plant(PlantController(pair, SPEED)) as (url, feeding), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         page = browser.new_page()
         page.goto(url)

@@ -12,10 +12,9 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from baryflow import demo
-from baryflow.live.controller import Driver
-from baryflow.live.plant import embedded_pair
-from baryflow.live.replay import Replay
-from baryflow.live.runner import show_plant, show_replay
+from baryflow.live.controller import PlantController, serve_plant
+from baryflow.live.plant import load_plant_model
+from baryflow.live.replay import Replay, serve_replay
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 WIDE, NARROW = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}
@@ -53,17 +52,17 @@ def asking(page):
 
 def main():
     IMAGES.mkdir(exist_ok=True)
-    replay = Replay.of(demo.problem())
+    replay = Replay.fit(demo.problem())
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        with show_replay(replay, speed=40.0) as (url, feeding):
+        with serve_replay(replay, speed=40.0) as (url, feeding):
             take(browser, url, "live", WIDE, "light", lambda page: wait_rows(page, 600), whole=False)
             take(browser, url, "live-wide-light", WIDE, "light", lambda page: wait_rows(page, 700))
             take(browser, url, "live-wide-dark", WIDE, "dark", lambda page: wait_rows(page, 800))
             take(browser, url, "live-narrow-light", NARROW, "light", lambda page: wait_rows(page, 900))
             take(browser, url, "live-narrow-dark", NARROW, "dark", lambda page: wait_rows(page, 1000))
             feeding.wait(0.0)
-        with show_plant(Driver(embedded_pair(), 10.0)) as (url, feeding):
+        with serve_plant(PlantController(load_plant_model(), 10.0)) as (url, feeding):
             take(browser, url, "live-plant", WIDE, "dark", with_fault, whole=False)
             take(browser, url, "live-why", WIDE, "light", asking, whole=False)
             feeding.wait(0.0)

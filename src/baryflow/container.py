@@ -104,7 +104,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
             raise
         # Without the temporary name, which says nothing.
         raise type(error)(error.errno, f"cannot write {target}: {error.strerror}") from error
-    _sync_folder(target.parent)
+    sync(target.parent)
 
 
 def sweep(folder: str | os.PathLike[str]) -> None:
@@ -145,11 +145,11 @@ def _write_and_rename(target: Path, content: bytes) -> None:
         raise
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable where the platform can (POSIX)."""
-    if os.name != "posix":
+def sync(path: Path) -> None:
+    """Return when a file, or the names in a folder, are on disk; on Windows folders cannot be synced."""
+    if os.name != "posix" and path.is_dir():
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:

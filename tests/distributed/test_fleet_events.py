@@ -71,7 +71,7 @@ def test_rows_that_cannot_be_used_are_told_of_where_they_are(client, tmp_path):
     # A runner tells of them as it reads, and does not know whose they are.
     alone = [json.loads(line) for line in fleets.events_alone(MODEL, table, tmp_path, "7", **HOW)]
     bad = [event for event in alone if event["event"] == "quarantine"]
-    named = [event | {"key": "7", "words": f"7: {event['words']}"} for event in bad]
+    named = [event | {"key": "7", "message": f"7: {event['message']}"} for event in bad]
     assert [event for event in found if event["event"] == "quarantine"] == named
     assert [event for event in found if event not in named] == [e for e in alone if e not in bad]
 

@@ -1,4 +1,4 @@
-"""The embedded stream on the live page."""
+"""The embedded stream on the live page, and the thread that feeds it."""
 
 import threading
 
@@ -7,56 +7,52 @@ import pytest
 
 from baryflow.datasets import load_tep
 from baryflow.exceptions import UnreachableError
-from baryflow.live.feeder import Feeder
-from baryflow.live.replay import Replay
-from baryflow.live.runner import Feeding, show_replay
-from baryflow.live.story import Story
+from baryflow.live.panel import DemoPanel, FeedThread
+from baryflow.live.replay import TARGET, Replay, serve_replay
 from tests.service.browser import open_browser, open_page
 
 
 @pytest.fixture(scope="module")
 def replay():
-    return Replay.of(load_tep(runs=12, faults=[0, 1, 2, 6]))
+    return Replay.fit(load_tep(runs=12, faults=[0, 1, 2, 6]))
 
 
-def test_a_stream_flows_into_the_page(replay):
+def test_the_page_follows_the_stream_to_its_end(replay):
     with (
-        show_replay(replay, speed=400.0) as (url, feeding),
+        serve_replay(replay, speed=400.0) as (url, thread),
         open_browser() as browser,
         open_page(browser, url) as page,
     ):
-        assert feeding.wait(60)
+        assert thread.wait(60)
         n = len(replay.rows)
         page.wait(f"() => document.querySelector('#demo-figures').textContent.includes('{n} of {n}')")
         page.wait(f"() => document.querySelector('#now-rows').textContent === '{n}'")
-        page.wait("() => document.querySelector('#events').textContent.includes('the stream has ended')")
-        assert page.text("#demo-title") == "An operating mode that nobody has labelled"
+        page.wait("() => document.querySelector('#events').textContent.includes('end of the stream')")
+        assert page.text("#demo-title") == "An operating mode without labels"
         assert not page.page.locator("#plant").is_visible()
         assert page.text("#now-nearest") in {f"mode {mode}" for mode in range(2, 7)}
         assert page.errors == []
-        figures = {
-            one["name"]: one["value"]
-            for one in httpx.get(f"{url.split('/?')[0]}/v1/demo").json()["figures"]
-        }
-        right = float(figures["right so far, adapting"].removesuffix(" %")) / 100
-        assert right > 0.8
+        panel = httpx.get(f"{url.split('/?')[0]}/v1/demo").json()
+        figures = {figure["name"]: figure["value"] for figure in panel["figures"]}
+        assert float(figures["correct so far, adapting"].removesuffix(" %")) > 80.0
 
 
-def test_a_feeder_says_what_a_service_does_not_take(replay):
-    with show_replay(replay, speed=1.0) as (url, feeding):
-        feeder = Feeder(url.split("/?")[0], "other", feeding._stop)
-        with pytest.raises(UnreachableError, match="422"):
-            feeder.post(replay.rows[:, :3])
-        assert feeder.n_rows == 0
+def test_leaving_the_block_stops_a_stream_that_is_still_running(replay):
+    with serve_replay(replay, speed=1.0) as (url, thread):
+        address = f"{url.split('/?')[0]}/v1/targets/{TARGET}"
+        while httpx.get(address).status_code != 200:
+            assert not thread.wait(0.05)
+        assert not thread.wait(0.0)
+    assert thread.wait(0.0)  # ended, and without an error
 
 
 def _fail():
     raise UnreachableError("gone")
 
 
-def test_what_goes_wrong_while_it_feeds_is_heard():
-    story = Story("pump", "", "")
-    with Feeding(_fail, threading.Event(), story) as feeding:
+def test_an_error_in_the_feed_is_shown_and_raised():
+    panel = DemoPanel("pump", "", "")
+    with FeedThread(_fail, threading.Event(), panel) as thread:
         with pytest.raises(UnreachableError, match="gone"):
-            feeding.wait(60)
-        assert story.read()["words"] == "The demo has stopped: gone"
+            thread.wait(60)
+        assert "gone" in panel.read()["words"]

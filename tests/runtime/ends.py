@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from baryflow.client.forward import feed
+from baryflow.client import forward
 from baryflow.runtime import Checkpoint
 from baryflow.streams import Batch, Rejected, open_sink
 
@@ -86,6 +86,6 @@ def feed_rows(folder, kill_at=0):
     kept = Checkpoint(Path(folder) / "kept")
     aside = open_sink(Path(folder) / "bad.ndjson", resume=not kept.is_new)
     rows = Rows(np.zeros((400, 2)), range(0, 400, 5))
-    feed(rows, Acknowledging(kill_at), "x", checkpoint=kept, read_size=8, aside=aside)
+    forward(rows, Acknowledging(kill_at), "x", checkpoint=kept, read_size=8, quarantine=aside)
     aside.close()
     kept.close()

@@ -1,9 +1,8 @@
-"""A journal may be begun before its snapshot is there."""
+"""A journal may be begun before its snapshot exists."""
 
 import pytest
 
-from baryflow.runtime import Checkpoint
-from baryflow.runtime.checkpoint import Snapshot
+from baryflow.runtime import Checkpoint, Snapshot
 from tests.runtime.test_journal import batch, same
 
 
@@ -23,15 +22,15 @@ def reopen(tmp_path):
 
 
 def recover(checkpoint):
-    standings = []
-    batches = checkpoint.recover(standings.append)
-    return standings[-1].counts, list(batches)
+    snapshots = []
+    batches = checkpoint.recover(snapshots.append)
+    return snapshots[-1].counts, list(batches)
 
 
 def begin(checkpoint):
-    checkpoint.save(Snapshot({}, counts={"batches": 0}))
+    checkpoint.save(Snapshot("run", counts={"batches": 0}))
     checkpoint.append(batch(1), batch(2))
-    checkpoint.turn()
+    checkpoint.rotate()
     checkpoint.append(batch(3))
 
 
@@ -43,35 +42,35 @@ def test_killed_between_a_journal_and_its_snapshot_both_journals_are_replayed(re
     assert all(same(found, batch(seed)) for seed, found in enumerate(batches, 1))
 
 
-def test_once_the_snapshot_is_there_only_its_journal_is_replayed(reopen, tmp_path):
+def test_after_the_snapshot_only_its_journal_is_replayed(reopen, tmp_path):
     checkpoint = reopen()
     begin(checkpoint)
-    checkpoint.save_turned(Snapshot({}, counts={"batches": 2}))
+    checkpoint.save_rotated(Snapshot("run", counts={"batches": 2}))
     checkpoint.append(batch(4))
     counts, batches = recover(reopen())
     assert counts == {"batches": 2}
     assert [found.cursor["offset"] for found in batches] == [300, 400]
-    # A damaged one costs only time, as ever.
+    # A damaged snapshot costs only time.
     newest = max(tmp_path.glob("snapshot-*"))
     newest.write_bytes(newest.read_bytes()[:-3])
-    with pytest.warns(UserWarning, match="going on from the one before"):
+    with pytest.warns(UserWarning, match="trying the snapshot before"):
         counts, batches = recover(reopen())
     assert counts == {"batches": 0}
     assert len(batches) == 4
 
 
-def test_turned_again_and_again_old_journals_go(reopen, tmp_path):
+def test_old_journals_are_deleted(reopen, tmp_path):
     checkpoint = reopen()
     begin(checkpoint)
     for n in range(4):
-        checkpoint.save_turned(Snapshot({}, counts={"batches": n}))
-        checkpoint.turn()
+        checkpoint.save_rotated(Snapshot("run", counts={"batches": n}))
+        checkpoint.rotate()
         checkpoint.append(batch(n))
     assert len(list(tmp_path.glob("snapshot-*"))) == 2
     assert len(list(tmp_path.glob("journal-*"))) == 3
 
 
-def test_what_a_killed_run_left_half_written_goes(reopen, tmp_path):
+def test_unfinished_files_of_a_killed_run_are_deleted(reopen, tmp_path):
     begin(reopen())
     (tmp_path / ".snapshot-00000002.bary.k3x_9aqe.unfinished").write_bytes(b"half")
     recover(reopen())

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from baryflow import OnlineDaDiL, codec
 from baryflow.cli import main
 from baryflow.datasets import make_domains
-from baryflow.estimators import _tracker as _session
+from baryflow.estimators import _tracker
 from baryflow.estimators._tracker import Tracker
 from baryflow.runtime import Checkpoint, Rows, SessionConfig
 
@@ -58,13 +58,13 @@ def fails(monkeypatch):
 
             monkeypatch.setattr(OnlineDaDiL, "predict_proba", broken)
         else:
-            absorb, adapt = Tracker.absorb, _session.update
+            absorb, adapt = Tracker.absorb, _tracker.update
 
             def poisoned(*_, **__):
                 raise ArithmeticError("cannot learn this")
 
             def update(self, raw, weights):  # the rows are in the summary when the adaptation fails
-                monkeypatch.setattr(_session, "update", poisoned if is_fatal(raw) else adapt)
+                monkeypatch.setattr(_tracker, "update", poisoned if is_fatal(raw) else adapt)
                 absorb(self, raw, weights)
 
             monkeypatch.setattr(Tracker, "absorb", update)
@@ -139,7 +139,7 @@ def test_a_batch_that_cannot_be_learned_from_is_reported_and_left_out(files, fai
     assert bad == []
     told = [event for event in events if event["event"] == "warning"]
     assert [event["rows"] for event in told] == [16]
-    assert "cannot learn this" in told[0]["words"]
+    assert "cannot learn this" in told[0]["message"]
     assert sum(event["rows"] for event in events if event["event"] == "batch") == 80
 
 
@@ -179,7 +179,7 @@ def test_other_warnings_are_no_column_events(model, monkeypatch):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         events = SessionConfig(model, 32).begin().take(some_rows(rows)).events
-    columns = [event.words for event in events if event.kind == "column"]
+    columns = [event.message for event in events if event.kind == "column"]
     assert len(columns) == 1
     assert "'c'" in columns[0]
     assert [str(one.message) for one in caught] == ["an unrelated library is old"]

@@ -140,21 +140,21 @@ def test_a_damaged_snapshot_costs_nothing_but_time(tmp_path, undisturbed):
     raw = bytearray(newest.read_bytes())
     raw[len(raw) // 2] ^= 1
     newest.write_bytes(bytes(raw))
-    with pytest.warns(UserWarning, match=r"checksum.*going on from the one before"):
+    with pytest.warns(UserWarning, match="trying the snapshot before"):
         finish(start(tmp_path, "out", Checkpoint(folder)))
     assert written(tmp_path, "out")["predictions"] == undisturbed[1]["predictions"]
     for path in folder.glob("snapshot-*"):
         path.write_bytes(b"nothing")
     with (
         pytest.warns(UserWarning, match="not a readable"),
-        pytest.raises(FileFormatError, match="none of the snapshots"),
+        pytest.raises(FileFormatError, match="no snapshot"),
     ):
         finish(start(tmp_path, "out", Checkpoint(folder)))
 
 
 def test_two_runs_cannot_share_a_folder(tmp_path):
     first = Checkpoint(tmp_path)
-    with pytest.raises(InvalidInputError, match="in use by another run"):
+    with pytest.raises(InvalidInputError, match="in use"):
         Checkpoint(tmp_path)
     first.close()
     Checkpoint(tmp_path).close()

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from baryflow import OnlineDaDiL
 from baryflow.cli import main
 from baryflow.cli.run_stream import Plan
-from baryflow.client.forward import feed, open_feed
+from baryflow.client import forward, open_target
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError
 from baryflow.runtime import Checkpoint, Runner, SessionConfig
@@ -151,7 +151,7 @@ def test_the_folder_of_a_feed_is_not_that_of_a_run(tmp_path):
             pass
 
     kept = Checkpoint(tmp_path / "kept")
-    feed(Rows(P.X_target[:20]), Service(), "x", checkpoint=kept)
+    forward(Rows(P.X_target[:20]), Service(), "x", checkpoint=kept)
     with pytest.raises(InvalidInputError, match="use another folder"):
         Runner(SessionConfig(MODEL), Rows(P.X_target[:20]), checkpoint=kept).run()
     kept.close()
@@ -162,7 +162,7 @@ def test_the_folder_of_a_feed_is_not_that_of_a_run(tmp_path):
 )
 def test_no_piece_of_a_password_is_shown(url):
     with pytest.raises(InvalidInputError) as caught:
-        (open_feed if url.startswith("http") else parse_address)(url)
+        (open_target if url.startswith("http") else parse_address)(url)
     assert "hunter2" not in str(caught.value)
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from baryflow.client import Client, feed, open_feed
+from baryflow.client import Client, forward, open_target
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.runtime import Checkpoint
 from tests.runtime.ends import Rows
@@ -125,15 +125,15 @@ def test_a_wrong_token_is_told_and_not_tried_again(serving):
 
 def test_a_feed_sends_all_good_rows_by_key(serving, rows):
     with serving() as http:
-        client, name = open_feed(f"{url(http)}/pump-1")
+        client, name = open_target(f"{url(http)}/pump-1")
         with client:
-            fed = feed(Rows(rows[:50], bad={3, 17}), client, name, read_size=8)
+            fed = forward(Rows(rows[:50], bad={3, 17}), client, name, read_size=8)
             assert client.target("pump-1")["rows_seen"] == 48
     assert (fed.rows, fed.rejected, fed.repeated) == (48, 2, 0)
 
 
 def test_a_feed_that_was_killed_counts_nothing_twice(serving, rows, tmp_path):
-    class Killed(Exception):  # noqa: N818 - not an error
+    class Killed(BaseException):
         pass
 
     def life(client, kill_after):
@@ -149,7 +149,7 @@ def test_a_feed_that_was_killed_counts_nothing_twice(serving, rows, tmp_path):
                 return answer
 
         try:
-            return feed(Rows(rows[:200], bad={5}), Fatal(), "a", checkpoint=checkpoint, read_size=7)
+            return forward(Rows(rows[:200], bad={5}), Fatal(), "a", checkpoint=checkpoint, read_size=7)
         except Killed:
             return None
         finally:
@@ -168,13 +168,13 @@ def test_a_feed_that_was_killed_counts_nothing_twice(serving, rows, tmp_path):
 )
 def test_other_addresses_are_refused_without_repeating_secrets(address):
     with pytest.raises(InvalidInputError) as caught:
-        open_feed(address)
+        open_target(address)
     assert "secret" not in str(caught.value)
 
 
 def test_rows_without_a_key_need_a_name(serving, rows):
     with serving() as http:
-        client, name = open_feed(url(http))
-        with client, pytest.raises(InvalidInputError, match="which target"):
-            feed(Rows(rows[:5]), client, name)
+        client, name = open_target(url(http))
+        with client, pytest.raises(InvalidInputError, match="no target"):
+            forward(Rows(rows[:5]), client, name)
         assert post(http, "a", rows[:1]).status_code == 200

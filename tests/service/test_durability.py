@@ -16,7 +16,7 @@ from baryflow import OnlineDaDiL
 from baryflow.cli import main
 from baryflow.client import Client
 from baryflow.exceptions import InvalidInputError
-from baryflow.runtime import Checkpoint, SessionStore
+from baryflow.runtime import Checkpoint, Session, SessionStore, Snapshot
 from baryflow.service import background, create_app
 from baryflow.service.state import ServiceState
 from tests.service.conftest import post
@@ -55,15 +55,15 @@ def test_snapshots_while_rows_come_lose_nothing_and_count_nothing_twice(serving,
         assert targets.snapshots >= 1
         targets._since = 0
         # Requests that came together have shared trips to the disk.
-        assert targets.log.batches == 32
-        assert targets.log.commits <= 32
+        assert targets.journal.batches == 32
+        assert targets.journal.commits <= 32
     with serving(tmp_path) as client:
         assert client.app.state.desk.targets.n_replayed < 32
         for n in range(4):
             assert client.get(f"/v1/targets/t{n}").json()["rows_seen"] == 40
             got = post(client, f"t{n}", rows[40:50], time="then").json()["predictions"]
             assert got == session(model, rows[:50])[40:]
-    files = list((tmp_path / "machines").iterdir())
+    files = list((tmp_path / "targets").iterdir())
     assert len(files) <= 3 * 4
 
 
@@ -75,7 +75,7 @@ def test_a_damaged_snapshot_costs_only_time(serving, rows, tmp_path):
     newest = max(tmp_path.glob("snapshot-*.bary"))
     newest.write_bytes(newest.read_bytes()[:-5])
     with contextlib.ExitStack() as stack:
-        with pytest.warns(UserWarning, match="going on from the one before"):
+        with pytest.warns(UserWarning, match="trying the snapshot before"):
             client = stack.enter_context(serving(tmp_path))
         assert client.get("/v1/targets/a").json()["rows_seen"] == 20
         assert post(client, "a", rows[10:20], "two").json()["repeated"]
@@ -84,7 +84,7 @@ def test_a_damaged_snapshot_costs_only_time(serving, rows, tmp_path):
 def test_a_full_disk_refuses_and_takes_nothing(serving, rows, tmp_path):
     with serving(tmp_path) as client:
         post(client, "a", rows[:10])
-        log = client.app.state.desk.targets.log
+        log = client.app.state.desk.targets.journal
 
         def full(*_):
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -101,19 +101,17 @@ def test_a_full_disk_refuses_and_takes_nothing(serving, rows, tmp_path):
 
 def test_a_folder_that_cannot_be_used_is_refused_before_anybody_connects(model, tmp_path):
     app = create_app(model, state_dir=tmp_path)
-    with background(app), pytest.raises(InvalidInputError, match="in use by another run"):
+    with background(app), pytest.raises(InvalidInputError, match="in use"):
         create_app(model, state_dir=tmp_path)
 
 
 def test_the_folder_of_a_run_is_refused(model, tmp_path):
-    from baryflow.runtime.checkpoint import Snapshot
-
     checkpoint = Checkpoint(tmp_path)
     checkpoint.keep_model(model.to_bytes())
-    checkpoint.save(Snapshot({}, {"row": 7}))
+    checkpoint.save(Snapshot("run"))
     checkpoint.close()
     app = create_app(model, state_dir=tmp_path)
-    with pytest.raises(InvalidInputError, match="belongs to 'baryflow run'"), background(app):
+    with pytest.raises(InvalidInputError, match="'baryflow run'"), background(app):
         pass
 
 
@@ -172,14 +170,14 @@ def test_interrupted_it_says_that_everything_is_on_disk(model_file, tmp_path, mo
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
 def test_a_full_disk_is_507_wherever_it_strikes(serving, rows, tmp_path, monkeypatch, caplog, code):
-    write, is_full = SessionStore._write, False
+    write, is_full = SessionStore.write, False
 
     def maybe(self, key):
         if is_full:
             raise OSError(code, os.strerror(code))
         write(self, key)
 
-    monkeypatch.setattr(SessionStore, "_write", maybe)
+    monkeypatch.setattr(SessionStore, "write", maybe)
     with serving(tmp_path, in_memory=1) as client:
         post(client, "a", rows[:3])
         post(client, "b", rows[:3])  # "a" is written out
@@ -195,7 +193,7 @@ def test_a_full_disk_is_507_wherever_it_strikes(serving, rows, tmp_path, monkeyp
             answers, 507
         )
         assert {answer.headers["retry-after"] for answer in answers.values()} == {"10"}
-        assert client.app.state.desk.targets.machines.n_in_memory == 1
+        assert client.app.state.desk.targets.store.sessions.n_in_memory == 1
         assert post(client, "b", rows[3:5]).json()["last"] == 5  # in memory: the journal has room
         assert client.get("/v1/targets/c").status_code == 404
         is_full = False
@@ -214,8 +212,8 @@ def test_a_full_disk_at_the_end_costs_only_the_snapshot(serving, rows, tmp_path,
 
     with serving(tmp_path) as client:
         post(client, "a", rows[:3])
-        monkeypatch.setattr(SessionStore, "_write", full)
-    assert "cannot write a snapshot" in caplog.text
+        monkeypatch.setattr(SessionStore, "write", full)
+    assert "snapshot" in caplog.text
     assert not any(record.exc_info for record in caplog.records)
     monkeypatch.undo()
     with serving(tmp_path) as client:
@@ -274,7 +272,7 @@ def test_rows_on_which_the_model_fails_are_quarantined_and_the_others_predicted(
                 assert (answer["rows"], answer["quarantined"], len(answer["predictions"])) == (17, 1, 16)
                 (event,) = [one for one in answer["events"] if one["event"] == "quarantine"]
                 assert event["position"] == 12
-                assert "ArithmeticError: a bad number" in event["words"]
+                assert "ArithmeticError: a bad number" in event["message"]
             assert post(client, "b", rows[:9]).json()["quarantined"] == 0
             assert post(client, "a", rows[20:44], "after").json()["first"] == 18
             before = described(client, "a")
@@ -299,7 +297,7 @@ def test_a_batch_from_which_the_model_fails_to_learn_is_reported_and_left_out(
             answer = post(client, "a", bad).json()
             assert (answer["quarantined"], len(answer["predictions"])) == (0, 17)
             (event,) = [one for one in answer["events"] if one["event"] == "warning"]
-            assert "ArithmeticError: a bad number" in event["words"]
+            assert "ArithmeticError: a bad number" in event["message"]
             before = described(client, "a")
             assert before["rows_learned"] == 8
             client.app.state.desk.targets._since = 0  # as if killed: the journal is replayed
@@ -320,3 +318,29 @@ def test_a_model_that_fails_in_a_replay_does_not_stop_the_service(
         lines = {one["name"]: one["rows_seen"] for one in client.get("/v1/targets").json()["targets"]}
         assert lines == {"a": 20, "b": 10}
         assert post(client, "a", rows[10:14]).status_code == 200
+
+
+def test_a_batch_that_cannot_be_applied_is_quarantined_and_the_target_continues(
+    serving, rows, tmp_path, monkeypatch
+):
+    take = Session.take
+
+    def fail(self, some):
+        if (some.values == 13.0).any():
+            raise ArithmeticError("a bad number")
+        return take(self, some)
+
+    monkeypatch.setattr(Session, "take", fail)
+    with serving(tmp_path) as client:
+        post(client, "a", rows[:10])
+        answer = post(client, "a", np.full((5, 4), 13.0), "bad").json()
+        assert (answer["rows"], answer["quarantined"], answer["predictions"]) == (5, 5, [])
+        assert post(client, "a", rows[10:14]).json()["first"] == 16
+        before = described(client, "a")
+        client.app.state.desk.targets._since = 0  # as if killed: the journal is replayed
+    with serving(tmp_path) as client:
+        assert described(client, "a") == before
+    kept = [
+        json.loads(line) for line in (tmp_path / "quarantine.ndjson").read_text().split("\n") if line
+    ]
+    assert [one["position"] for one in kept] == list(range(11, 16))

@@ -8,8 +8,8 @@ import pytest
 
 from baryflow import Mixture, OnlineDaDiL
 from baryflow.runtime import Rows, SessionConfig
-from baryflow.service.likelihood import note_likelihood
 from baryflow.service.projection import Plane
+from baryflow.service.target_record import record_likelihood
 from baryflow.service.view import explain, picture
 
 
@@ -21,8 +21,8 @@ def _followed(model, rows, batch=16):
         n = len(rows[some])
         said = session.take(Rows(rows[some], positions[some], [""] * n, [""] * n)).records
         new = [one | {"values": row.tolist()} for one, row in zip(said, rows[some], strict=True)]
-        session.notes["recent"] = [*session.notes.get("recent", []), *new][-50:]
-        note_likelihood(session)
+        session.metadata["recent"] = [*session.metadata.get("recent", []), *new][-50:]
+        record_likelihood(session)
     return session
 
 
@@ -46,7 +46,7 @@ def test_a_picture_is_plain_and_complete(model, rows):
     assert sizes == sorted(sizes, reverse=True)
     after = session.state()
     np.testing.assert_array_equal(before.waiting, after.waiting)
-    assert before.notes is after.notes
+    assert before.metadata is after.metadata
 
 
 def test_before_the_first_row_there_are_the_sources(model):
@@ -80,7 +80,7 @@ def test_a_component_is_drawn_where_rows_of_its_class_lie(model, rows, problem):
 def test_why_names_what_is_nearest_and_columns_in_their_units(model, rows):
     session = _followed(model, rows[:64])
     said = json.loads(json.dumps(explain(session, 60), allow_nan=False))
-    record = next(one for one in session.notes["recent"] if one["position"] == 60)
+    record = next(one for one in session.metadata["recent"] if one["position"] == 60)
     assert said["label"] == record["label"]
     assert said["probabilities"][0]["class"] == str(record["label"])
     assert said["components"][0]["class"] == str(record["label"])
@@ -101,7 +101,7 @@ def test_why_knows_only_the_last_rows(model, rows):
 def test_likelihood_is_kept_where_history_is(model, rows, monkeypatch):
     monkeypatch.setattr("baryflow.estimators._history.LONGEST", 8)
     session = _followed(model, rows[:80], batch=4)
-    kept = [n for n, _ in session.notes["likelihood"]]
+    kept = [n for n, _ in session.metadata["likelihood"]]
     assert kept == session.model.history_.n_rows.tolist()
     assert len(kept) <= 8
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from baryflow import OnlineDaDiL
 from baryflow.cli import main
-from baryflow.client import Client, feed
+from baryflow.client import Client, forward
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError
 from baryflow.runtime import Checkpoint
@@ -168,7 +168,7 @@ def test_rows_that_the_service_refuses_are_found_and_quarantined(model, tmp_path
     checkpoint = Checkpoint(tmp_path / "kept")
     sink = open_sink(tmp_path / "bad.ndjson")
     with background(create_app(model)) as url, Client(url) as client:
-        fed = feed(Rows(rows), client, "x", read_size=20, checkpoint=checkpoint, aside=sink)
+        fed = forward(Rows(rows), client, "x", read_size=20, checkpoint=checkpoint, quarantine=sink)
         assert client.target("x")["rows_seen"] == 47
     sink.close()
     checkpoint.close()
@@ -180,7 +180,7 @@ def test_rows_that_the_service_refuses_are_found_and_quarantined(model, tmp_path
 def test_batches_that_are_too_large_are_sent_in_parts(model, limit, sent):
     limits = Limits(**limit)
     with background(create_app(model, limits=limits)) as url, Client(url) as client:
-        fed = feed(Rows(P.X_target[:50]), client, "x", read_size=20)
+        fed = forward(Rows(P.X_target[:50]), client, "x", read_size=20)
         assert sum(line["rows_seen"] for line in client.targets()) == sent
     assert (fed.rows, fed.rejected) == (sent, 50 - sent)
 
@@ -190,4 +190,4 @@ def test_a_refusal_that_does_not_concern_rows_ends_the_feed(model):
     with background(create_app(model, limits=limits)) as url, Client(url) as client:
         client.send("other", P.X_target[:1])
         with pytest.raises(InvalidInputError, match="no room"):
-            feed(Rows(P.X_target[:50]), client, "x", read_size=20)
+            forward(Rows(P.X_target[:50]), client, "x", read_size=20)

@@ -81,7 +81,7 @@ def test_deletes_and_rows_at_once_leave_no_trace_of_each_other(serving, rows, tm
 def test_too_many_requests_are_told_to_come_back(serving, rows):
     gate, machines = threading.Event(), None
     with serving(requests=3, waiting=2) as client, ThreadPoolExecutor(8) as pool:
-        machines = client.app.state.desk.targets.machines
+        machines = client.app.state.desk.targets.store
         take = machines.take
 
         def slowly(batch):
@@ -90,11 +90,11 @@ def test_too_many_requests_are_told_to_come_back(serving, rows):
 
         machines.take = slowly
         inside = [pool.submit(post, client, "a", rows[:1]) for _ in range(2)]
-        while client.app.state.desk.targets.n_inside < 2:
+        while client.app.state.desk.targets.n_waiting < 2:
             pass
         per_target = post(client, "a", rows[:1])
         third = pool.submit(post, client, "b", rows[:1])
-        while client.app.state.desk.targets.n_inside < 3:
+        while client.app.state.desk.targets.n_waiting < 3:
             pass
         in_all = post(client, "c", rows[:1])
         gate.set()

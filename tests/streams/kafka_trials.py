@@ -166,7 +166,7 @@ def disturb(folder, how, seconds):
             end(process)
         lines = [json.dumps(one) for one in records(predictions)]
         found = compare(cluster, "rows", lines, records(folder / "quarantine.ndjson"))
-    notices = [one["words"] for one in records(folder / "events.ndjson") if one["event"] == "warning"]
+    notices = [one["message"] for one in records(folder / "events.ndjson") if one["event"] == "warning"]
     words = {"how": how, "seconds": seconds, "predicted_meanwhile": during - 100}
     notices = [one.replace(f"127.0.0.1:{cluster.fronts[0]}", "host:9092") for one in notices]
     return words | {"seconds_to_catch_up": round(caught_up, 1), "notices": notices} | found

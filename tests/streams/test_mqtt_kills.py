@@ -80,7 +80,7 @@ def test_the_broker_is_stopped_and_killed_mid_stream(model, tmp_path):
             one.wait_for(count)
         one.end()
     assert sorted(numbers(out)) == list(range(count))
-    words = [one["words"] for one in read_records(out, "events") if one["event"] == "warning"]
+    words = [one["message"] for one in read_records(out, "events") if one["event"] == "warning"]
     assert any("connected again after" in one for one in words)
 
 

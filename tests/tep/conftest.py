@@ -1,6 +1,6 @@
 import pytest
 
-from baryflow.live.plant import embedded_settled
+from baryflow.live.plant import load_settled_states
 from baryflow.tep.plant import model as module
 
 
@@ -12,4 +12,4 @@ def plant():
 @pytest.fixture(scope="session")
 def settled():
     """The plant at rest in every mode, as it is shipped: simulating it takes ten seconds of CPU."""
-    return embedded_settled()
+    return load_settled_states()

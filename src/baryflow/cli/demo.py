@@ -10,7 +10,6 @@ from threadpoolctl import threadpool_limits
 
 from baryflow import demo as demonstration
 from baryflow.cli.console import Line, echo
-from baryflow.exceptions import InvalidInputError
 
 #: Rows, or simulated hours of the plant, in a second.
 REPLAY_SPEED, PLANT_SPEED = 20.0, 5.0
@@ -32,24 +31,24 @@ def show(seed: int, speed: float | None, port: int, *, plant: bool, browser: boo
         Whether to open the page.
     """
     try:
-        from baryflow.live import runner as showing
+        from baryflow.live.replay import serve_replay
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f"{error.name} is missing: pip install 'baryflow[serve]'") from error
     with threadpool_limits(limits=1):
         if plant:
-            _watch(showing.show_plant(_driver(speed or PLANT_SPEED), port), browser)
+            from baryflow.live.controller import serve_plant
+
+            _watch(serve_plant(_controller(speed or PLANT_SPEED), port), browser)
         else:
-            _watch(showing.show_replay(_replay(seed), speed or REPLAY_SPEED, port), browser)
+            _watch(serve_replay(_replay(seed), speed or REPLAY_SPEED, port), browser)
 
 
-def _driver(speed: float) -> Any:
-    from baryflow.live import controller as driving
-    from baryflow.live.plant import embedded_pair
-    from baryflow.tep.plant import model  # noqa: F401 - says what is missing before anything begins
+def _controller(speed: float) -> Any:
+    from baryflow.live.controller import PlantController
+    from baryflow.live.plant import load_plant_model
+    from baryflow.tep.plant import model  # noqa: F401 - fail early if an extra is missing
 
-    if wrong := driving.check_speed(speed):
-        raise InvalidInputError(wrong)
-    return driving.Driver(embedded_pair(), speed)
+    return PlantController(load_plant_model(), speed)
 
 
 def _replay(seed: int) -> Any:
@@ -59,7 +58,7 @@ def _replay(seed: int) -> Any:
     n_known = int((~data.is_target).sum())
     echo(f"learning modes 2 to 6 of the plant: {n_known} labelled runs ...", err=True)
     with Line() as line:
-        return Replay.of(data, seed, lambda done, n, what: line.show(f"{done}/{n} steps  {what}"))
+        return Replay.fit(data, seed, lambda done, n, what: line.show(f"{done}/{n} steps  {what}"))
 
 
 def _watch(shown: Any, browser: bool) -> None:

@@ -83,13 +83,13 @@ class Plan:
 
     def feed(self, stack: contextlib.ExitStack, save_to: str | None) -> str:
         """Send the rows to a service, which has the models."""
-        from baryflow.client.forward import feed, open_feed
+        from baryflow.client import forward, open_target
 
         if save_to is not None or self.names[1] is not None or getattr(self.rows, "shared", False):
             raise InvalidInputError(
                 "a service keeps models and events itself: leave out --save, --events and groups"
             )
-        client, name = open_feed(str(self.names[0]), self.stop)
+        client, name = open_target(str(self.names[0]), self.stop)
         stack.callback(client.close)
         kept = None if self.checkpoint is None else Checkpoint(self.checkpoint)
         if kept is not None:
@@ -112,9 +112,9 @@ class Plan:
                     self.teller(Event("warning", row.position, f"quarantined: {row.reason}"))
 
         columns = getattr(self.config.base, "feature_names_in_", None)
-        fed = feed(
+        fed = forward(
             self.rows, client, name, keyed=self.keyed, columns=columns, checkpoint=kept,
-            read_size=self.read_size, timeout=self.wait, stop=self.stop, heard=heard, aside=aside,
+            read_size=self.read_size, timeout=self.wait, stop=self.stop, listen=heard, quarantine=aside,
         )  # fmt: skip
         rows = count_of(fed.rows + fed.rejected, "row")
         words = f"{rows} = {fed.rows:,} sent + {fed.rejected:,} quarantined"
@@ -231,10 +231,10 @@ class ConsoleReporter:
         """Tell of one."""
         if event.kind in _SPOKEN:
             where = "" if event.kind == "drift" else f"row {event.position}: "  # its words say where
-            self.line.say(f"{where}{event.words}")
+            self.line.say(f"{where}{event.message}")
         elif event.kind == "batch":
             rate = event.position / max(clock.monotonic() - self.began, 1e-9)
-            self.line.show(f"{count_of(event.position, 'row')}  {rate:,.0f}/s  {event.words}")
+            self.line.show(f"{count_of(event.position, 'row')}  {rate:,.0f}/s  {event.message}")
 
 
 def _open(names: tuple[str | None, ...], kept: Checkpoint | None, credentials: Credentials) -> Outputs:

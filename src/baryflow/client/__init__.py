@@ -1,9 +1,9 @@
-"""Talk to a service: rows in, predictions out, and every row counted once, however often it is sent.
+"""The client of a service: send rows, get predictions; every row counts once, however often it is sent.
 
-:class:`Client` sends rows; :func:`feed` sends those of a source, and goes on where it was killed.
+Needs httpx, which is in the extra ``service``.
 """
 
 from baryflow.client.client import Client
-from baryflow.client.forward import Forwarded, feed, open_feed
+from baryflow.client.forwarding import Forwarded, forward, open_target
 
-__all__ = ["Client", "Forwarded", "feed", "open_feed"]
+__all__ = ["Client", "Forwarded", "forward", "open_target"]

@@ -302,22 +302,7 @@ class Mixture(Distribution):
 
     @classmethod
     def from_content(cls, content: container.Content) -> Self:
-        """Return the mixture in a file, checking all of it.
-
-        Parameters
-        ----------
-        content : Content
-            Of the file.
-
-        Returns
-        -------
-        Mixture
-
-        Raises
-        ------
-        FileFormatError
-            If something is missing or damaged.
-        """
+        """Return the mixture in a file; FileFormatError if anything is missing or damaged."""
         mixture: Self = codec.open_content(cls, content, cls.kind)
         return mixture
 

@@ -56,14 +56,7 @@ class ColumnComparison:
 
 
 def compare(tracker: Tracker, names: Any) -> ColumnComparison:
-    """Compare what was seen of a target with its sources.
-
-    Parameters
-    ----------
-    tracker : Tracker
-    names : array of shape (n_features,), optional
-        Without it columns are numbered from 0.
-    """
+    """Compare what was seen of a target with its sources; without names columns are numbered from 0."""
     model, target, limits = tracker.knowledge.model, tracker.target, tracker.knowledge.limits
     unseen = np.full(len(model.centre), target.mass <= 0.0)
     stds = np.full(len(unseen), np.nan)

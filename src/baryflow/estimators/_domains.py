@@ -104,12 +104,9 @@ def _is_missing(value: Any) -> bool:
 
 
 def check_labels(y: Any, n: int, positions: Any = None) -> Any:
-    """Return the labels of n rows; refuse those that are missing, and those that are no classes.
+    """Return the labels of n rows; refuse missing ones, and those that are no classes.
 
-    Parameters
-    ----------
-    positions : array of shape (n,), optional
-        Where these rows stood in what the user passed, for messages.
+    `positions` are those of the rows in what the user passed, for messages.
     """
     if y is None:
         raise InvalidInputError("requires y to be passed, but the target y is None: sources need labels")

@@ -78,16 +78,7 @@ class History:
 
     @classmethod
     def empty(cls, n_sources: int, n_classes: int) -> Self:
-        """Return a history without any point.
-
-        Parameters
-        ----------
-        n_sources, n_classes : int
-
-        Returns
-        -------
-        History
-        """
+        """Return a history without any point."""
         none = np.zeros(0, dtype=np.intp)
         return cls(
             update=none,
@@ -122,28 +113,7 @@ class History:
         novelty: float,
         losses: tuple[float, float],
     ) -> History:
-        """Return the history with one more update.
-
-        Parameters
-        ----------
-        n_rows : int
-            Target rows seen.
-        resemblance : array of shape (n_sources,)
-        proportions : array of shape (n_classes,)
-        reliability, novelty : float
-        losses : pair of float
-            Before and after the steps.
-
-        Returns
-        -------
-        History
-            Another one; this one is not changed.
-
-        Raises
-        ------
-        InvalidInputError
-            If there are not as many sources or classes as before.
-        """
+        """Return another history with one more update; `losses` are those before and after the steps."""
         point: Mapping[str, Any] = {
             "update": self.n_updates,
             "n_rows": n_rows,
@@ -172,15 +142,8 @@ class History:
     def rearrange(self, sources: Sequence[int], classes: Sequence[int]) -> History:
         """Return the history with other columns, after a source was added.
 
-        Parameters
-        ----------
-        sources, classes : sequence of int
-            For each source or class of the new history its number in this one, or -1 if it is new; its
-            figures are NaN then.
-
-        Returns
-        -------
-        History
+        `sources` and `classes` hold the number of each in this history, or -1 if it is new; its figures
+        are NaN then.
         """
         tables = self._tables()
         for name, columns in (("resemblance", sources), ("proportions", classes)):

@@ -128,22 +128,7 @@ class Persistable:
 
     @classmethod
     def from_content(cls, content: container.Content) -> Self:
-        """Go on from the content of a file, checking all of it.
-
-        Parameters
-        ----------
-        content : Content
-            Of the file.
-
-        Returns
-        -------
-        object of this class
-
-        Raises
-        ------
-        FileFormatError
-            If something is missing or damaged, or the file holds something else.
-        """
+        """Return the object in a file; FileFormatError if anything is missing or damaged."""
         state = codec.open_content(cls.state_type, content, cls.kind)
         try:
             with warnings.catch_warnings():

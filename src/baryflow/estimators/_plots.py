@@ -26,22 +26,7 @@ _HIGH, _LOW, _TEXT = 2.4, 1.5, 0.17
 
 
 def new_figure(width: float, height: float) -> Any:
-    """Return an empty figure that is not tied to any window.
-
-    Parameters
-    ----------
-    width, height : float
-        In inches.
-
-    Returns
-    -------
-    matplotlib Figure
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If matplotlib is not installed.
-    """
+    """Return an empty figure of this size in inches that is not tied to any window."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -61,25 +46,8 @@ def plot_stream(
     the steps of each update. Of more than six sources or classes
     the five largest are drawn by name, if they stand out, and the others are one grey area.
 
-    Parameters
-    ----------
-    history : History
-    sources, classes : sequence
-        Names, in the order of the history's columns.
-    figure : matplotlib Figure or SubFigure, optional
-        Where to draw; without it one is made.
-
-    Returns
-    -------
-    matplotlib Figure
-        Save it with ``figure.savefig("stream.png")``.
-
-    Raises
-    ------
-    InvalidInputError
-        If no target row was seen yet, or there are not as many names as columns.
-    ModuleNotFoundError
-        If matplotlib is not installed: ``pip install 'baryflow[plot]'``.
+    `sources` and `classes` are names in the order of the history's columns. Draw into `figure`, a
+    matplotlib Figure or SubFigure, or into a new one.
     """
     if not len(history):
         raise InvalidInputError("there is nothing to draw: no target row was seen yet")
@@ -218,17 +186,9 @@ def _spread(heights: Floats, gap: float) -> Floats:
 
 
 def short_name(name: Any, kind: str = "") -> str:
-    """Return a name that fits beside a panel; what tells long names apart often stands at their end.
+    """Return a name that fits beside a panel; long names often differ at their end.
 
-    Parameters
-    ----------
-    name : str or number
-    kind : str, default=""
-        Put before a number, so that it does not look like a figure.
-
-    Returns
-    -------
-    str
+    `kind` is put before a number, so that it does not look like a figure.
     """
     words = str(name) if isinstance(name, str) or not kind else f"{kind} {name}"
     if len(words) <= _LONGEST_NAME:

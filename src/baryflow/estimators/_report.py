@@ -26,13 +26,6 @@ def describe(tracker: Tracker, classes: Any, sources: list[Any], faults: Mapping
 
     To add a line, add a function that returns lines to the list below.
 
-    Parameters
-    ----------
-    tracker : Tracker
-    classes, sources : array and list
-        Their names.
-    faults : mapping of column → str
-        Columns that are not as they should be.
     """
     parts = [
         _describe_sources(classes, sources),
@@ -160,15 +153,7 @@ class Recent:
 def look_back(history: History) -> Recent:
     """Return reliability and novelty of the last batches that have some rows together.
 
-    Parameters
-    ----------
-    history : History
-        With a point at least. Of a long stream it has not every batch: those that it has count as
-        much as the batches around them had rows on the mean.
-
-    Returns
-    -------
-    Recent
+    The history of a long stream does not have every batch: those it has stand for the ones around them.
     """
     sizes = np.diff(history.n_rows, prepend=0) / np.diff(history.update, prepend=-1)
     enough = np.flatnonzero(np.cumsum(sizes[::-1]) >= _ENOUGH)

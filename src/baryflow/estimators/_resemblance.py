@@ -15,11 +15,6 @@ def compare_sources(adapted: AdaptedDictionary) -> Floats:
 
     The sources' own components are compared, not their reconstructions, which fewer atoms than sources
     cannot tell apart.
-
-    Returns
-    -------
-    array of shape (n_sources,)
-        On the simplex.
     """
     dictionary, target = adapted.dictionary, adapted.target
     used = slice(target.n_used)

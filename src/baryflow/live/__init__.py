@@ -1,1 +1,1 @@
-"""Demos on the live page: the embedded stream, or the simulated plant itself, feed a service."""
+"""Demos on the live page: a service fed by the embedded stream or by the simulated plant."""

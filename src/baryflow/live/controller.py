@@ -1,4 +1,4 @@
-"""The simulated plant on the live page: windows to the service, wishes from the page to the plant."""
+"""The simulated plant on the live page: sends its windows to the service, obeys the page's buttons."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import queue
 import threading
 import time
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -13,154 +14,158 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from baryflow.client import Client
+from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
-from baryflow.live.fault_names import class_name, clock
-from baryflow.live.feeder import Feeder
-from baryflow.live.plant import RunningPlant, Window, check_fault, check_mode
-from baryflow.live.story import Story
+from baryflow.live.panel import DemoPanel, FeedThread, serve_demo
+from baryflow.live.plant import INTERVAL, RunningPlant, Window, class_name, clock
+from baryflow.service import create_app
 from baryflow.service.errors import RequestError, reply
 from baryflow.tep.plant.settling import RAMP
 from baryflow.tep.tables import FAULTS, MODES
 
 TARGET = "plant"
-#: Simulated hours in a second: at least, at most.
-SLOWEST, FASTEST = 1.0, 40.0
-#: Bytes of a wish.
-_MOST = 1024
-_WORDS = (
-    "The simulated Tennessee Eastman plant runs in mode 1, of which the model knows normal operation "
-    "only; faults it has seen in modes 2 to 6. Let a fault in, and see it found; or lead the plant to "
-    "another mode."
+#: Simulated hours per second.
+MIN_SPEED, MAX_SPEED = 1.0, 40.0
+#: Windows per update of the model: 20 hours.
+_BATCH_SIZE = 16
+#: Bytes of a command's body.
+_MAX_BODY = 1024
+_DESCRIPTION = (
+    "The simulated Tennessee Eastman plant runs in mode 1. The model knows only its normal operation; "
+    "it learned the faults in modes 2 to 6. Inject a fault and watch its diagnosis, or move the plant "
+    "to another mode."
 )
 
 
-def check_speed(speed: Any) -> str | None:
-    """Return what is wrong with what should be a speed, or None."""
-    fine = isinstance(speed, int | float) and not isinstance(speed, bool) and SLOWEST <= speed <= FASTEST
-    return None if fine else f"expected {SLOWEST:g} to {FASTEST:g} hours in a second, got {speed!r}"
+def check_command(command: str, value: Any) -> None:
+    """Raise InvalidInputError unless the value of a command (fault, mode or speed) is in range."""
+    limits: dict[str, tuple[str, float, float]] = {
+        "fault": ("a fault", 0, len(FAULTS) - 1),
+        "mode": ("a mode", 1, max(MODES)),
+        "speed": ("a speed in simulated hours per second", MIN_SPEED, MAX_SPEED),
+    }
+    name, low, high = limits[command]
+    kinds = (int, float) if command == "speed" else (int,)
+    if not isinstance(value, kinds) or isinstance(value, bool) or not low <= value <= high:
+        raise InvalidInputError(f"expected {name} from {low:g} to {high:g}, got {value!r}")
 
 
-_CHECKS = {"fault": check_fault, "mode": check_mode, "speed": check_speed}
+class PlantController:
+    """Runs the plant at a speed in simulated hours per second, and applies commands from the page."""
 
-
-class Driver:
-    """Runs the plant at a speed, sends its windows, and does what is asked for on the page.
-
-    Parameters
-    ----------
-    pair : SignalModel
-    speed : float
-        Simulated hours in a second.
-    """
-
-    def __init__(self, pair: SignalModel, speed: float) -> None:
-        self.pair, self.speed = pair, speed
-        self.story = Story(TARGET, "A plant of which no fault was ever labelled", _WORDS)
-        self._wishes: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-        self._panel = {
-            "mode": 1, "fault": 0, "speed": speed, "said": "The simulator is being compiled …",
-            "modes": [mode for mode in MODES if mode], "faults": list(FAULTS), "hours": 0.0,
-        }  # fmt: skip
-        self._right = self._judged = 0
-        self._found: float | None = None  # hours from the fault to its diagnosis
-        self._led = -np.inf  # the hour at which the plant was led to another mode
-        self.story.tell(plant=dict(self._panel))
+    def __init__(self, model: SignalModel, speed: float) -> None:
+        check_command("speed", speed)
+        self.model, self.speed = model, speed
+        self.panel = DemoPanel(TARGET, "A plant without a single labelled fault", _DESCRIPTION)
+        self._commands: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._state: dict[str, Any] = {"mode": 1, "fault": 0, "speed": speed, "hours": 0.0}
+        self._state |= {"modes": [mode for mode in MODES if mode], "faults": list(FAULTS)}
+        self._state["said"] = "Compiling the simulator …"
+        self._n_rows = self._n_correct = self._n_judged = 0
+        self._delay: float | None = None  # hours from the fault to its diagnosis
+        self._ramp_start = -np.inf  # hour of the last change of mode
+        self.panel.update(plant=self._state)
 
     def routes(self) -> list[BaseRoute]:
-        """Return the routes of the page's buttons.
+        """Return the routes of the panel and its buttons."""
+        return [self.panel.route(), Route("/v1/plant/{command}", self._post_command, methods=["POST"])]
 
-        Returns
-        -------
-        list of routes
-        """
-        return [self.story.route(), Route("/v1/plant/{what}", self._post_wish, methods=["POST"])]
-
-    async def _post_wish(self, request: Request) -> Response:
-        what = request.path_params["what"]
-        if what not in _CHECKS:
-            raise RequestError(404, f"the plant has {', '.join(_CHECKS)}")
-        if int(request.headers.get("content-length") or _MOST + 1) > _MOST:
-            raise RequestError(413, f"expected a body of {_MOST} bytes at most, and its length")
+    async def _post_command(self, request: Request) -> Response:
+        command = request.path_params["command"]
+        if command not in ("fault", "mode", "speed"):
+            raise RequestError(404, f"expected fault, mode or speed, got {command!r}")
+        if int(request.headers.get("content-length") or _MAX_BODY + 1) > _MAX_BODY:
+            raise RequestError(413, f"expected a Content-Length of at most {_MAX_BODY} bytes")
         try:
-            wish = json.loads(await request.body())[what]
+            value = json.loads(await request.body())[command]
+            check_command(command, value)
+        except InvalidInputError as error:
+            raise RequestError(422, str(error)) from error
         except (ValueError, TypeError, KeyError) as error:
-            raise RequestError(422, f'expected {{"{what}": number}}') from error
-        if wrong := _CHECKS[what](wish):
-            raise RequestError(422, wrong)
-        self._wishes.put((what, wish))
-        return reply(self._panel | {what: wish})
+            raise RequestError(422, f'expected {{"{command}": number}}') from error
+        self._commands.put((command, value))
+        return reply(self._state | {command: value})
 
-    def drive(self, feeder: Feeder, stop: threading.Event) -> None:
-        """Run the plant until it is told to stop.
-
-        Parameters
-        ----------
-        feeder : Feeder
-        stop : threading.Event
-        """
-        plant = RunningPlant(self.pair)
+    def run(self, client: Client, stop: threading.Event) -> None:
+        """Run the plant until `stop` is set."""
+        plant = RunningPlant(self.model)
         due = time.monotonic()
         while not stop.is_set():
             before = plant.hours
-            self._do_wishes(plant, feeder.n_rows)
-            windows, trip = plant.go_on()
+            self._apply_commands(plant)
+            windows, trip = plant.advance()
             if windows:
                 rows, times = np.array([w.features for w in windows]), [clock(w.hour) for w in windows]
-                for window, said in zip(windows, feeder.post(rows, times), strict=False):
-                    self._judge(plant, window, str(said["label"]))
+                answer = client.send(TARGET, rows, times=times, batch_id=f"rows-from-{self._n_rows}")
+                self._n_rows += len(rows)
+                for window, prediction in zip(windows, answer["predictions"], strict=True):
+                    self._judge(plant, window, str(prediction["label"]))
             if trip is not None:
-                words = f"the plant shut itself down ({trip}) and was started again, without a fault"
-                self.story.mark(feeder.n_rows, f"{clock(plant.hours)}: {words}")
-                self._found = None
-            self._show(plant)
-            # A service that needs longer slows the plant down: nothing piles up.
+                self._mark(plant, f"the plant shut down ({trip}) and restarted without a fault")
+                self._delay = None
+            self._report(plant)
+            # If the service is slow, the plant slows down; no backlog builds up.
             due = max(due + (plant.hours - before) / self.speed, time.monotonic() - 0.5)
             stop.wait(max(0.0, due - time.monotonic()))
 
-    def _do_wishes(self, plant: RunningPlant, n_rows: int) -> None:
-        while not self._wishes.empty():
-            what, wish = self._wishes.get()
-            at = clock(plant.hours)
-            if what == "speed":
-                self.speed = float(wish)
-            elif what == "mode" and wish != plant.mode:
-                plant.set_mode(wish)
-                self._led = plant.hours
-                self.story.mark(n_rows, f"{at}: the plant is led to mode {wish}, in {RAMP:g} hours")
-            elif what == "fault" and wish != plant.fault:
-                plant.set_fault(wish)
-                self._found = None
-                done = f"fault {wish} is let in: {FAULTS[wish]}" if wish else "the fault is taken away"
-                self.story.mark(n_rows, f"{at}: {done}")
+    def _apply_commands(self, plant: RunningPlant) -> None:
+        while not self._commands.empty():
+            command, value = self._commands.get()
+            if command == "speed":
+                self.speed = float(value)
+            elif command == "mode" and value != plant.mode:
+                plant.set_mode(value)
+                self._ramp_start = plant.hours
+                self._mark(plant, f"moving to mode {value} within {RAMP:g} hours")
+            elif command == "fault" and value != plant.fault:
+                plant.set_fault(value)
+                self._delay = None
+                self._mark(
+                    plant, f"fault {value} injected: {FAULTS[value]}" if value else "fault removed"
+                )
+
+    def _mark(self, plant: RunningPlant, text: str) -> None:
+        self.panel.mark(self._n_rows, f"{clock(plant.hours)}: {text}")
 
     def _judge(self, plant: RunningPlant, window: Window, label: str) -> None:
-        """Compare a diagnosis with what is wrong."""
-        right, since = label == class_name(window.fault), window.hour - plant.fault_since
-        if right and self._found is None:
-            self._found = since
-        length = 0.05 * self.pair.length
-        # A window that is half from before says nothing of either.
-        if since >= length and window.hour - self._led >= RAMP + length:
-            self._judged += 1
-            self._right += right
+        """Compare a prediction with the fault."""
+        correct, since = label == class_name(window.fault), window.hour - plant.fault_since
+        if correct and self._delay is None:
+            self._delay = since
+        length = INTERVAL * self.model.length
+        # A window that spans a change has no single true class.
+        if since >= length and window.hour - self._ramp_start >= RAMP + length:
+            self._n_judged += 1
+            self._n_correct += correct
 
-    def _show(self, plant: RunningPlant) -> None:
-        on_its_way = plant.hours - self._led < RAMP
-        where = f"on its way to mode {plant.mode}" if on_its_way else f"in mode {plant.mode}"
-        said = f"{clock(plant.hours)}, {where}. "
-        since = plant.hours - plant.fault_since
+    def _report(self, plant: RunningPlant) -> None:
+        moving = plant.hours - self._ramp_start < RAMP
+        text = f"{clock(plant.hours)}, {'moving to' if moving else 'in'} mode {plant.mode}. "
         if plant.fault:
-            said += f"Fault {plant.fault} ({FAULTS[plant.fault]}) for {since:.1f} h: "
-            said += "not found yet." if self._found is None else f"found after {self._found:.1f} h."
+            since = plant.hours - plant.fault_since
+            text += f"Fault {plant.fault} ({FAULTS[plant.fault]}) for {since:.1f} h: "
+            text += (
+                "not diagnosed yet." if self._delay is None else f"diagnosed after {self._delay:.1f} h."
+            )
         else:
-            said += "No fault."
-        self._panel = self._panel | {
-            "mode": plant.mode, "fault": plant.fault, "speed": self.speed, "said": said,
-            "hours": round(plant.hours, 2),
-        }  # fmt: skip
-        figures = {"simulated": clock(plant.hours)}
-        if self._judged:
-            figures["of whole windows diagnosed rightly"] = f"{100 * self._right / self._judged:.0f} %"
+            text += "No fault."
+        now = {"mode": plant.mode, "fault": plant.fault, "speed": self.speed, "said": text}
+        self._state = self._state | now | {"hours": round(plant.hours, 2)}
+        figures = {"simulated time": clock(plant.hours)}
+        if self._n_judged:
+            figures["complete windows diagnosed correctly"] = (
+                f"{100 * self._n_correct / self._n_judged:.0f} %"
+            )
         if plant.n_trips:
             figures["shutdowns"] = str(plant.n_trips)
-        self.story.tell(plant=self._panel, figures=figures)
+        self.panel.update(plant=self._state, figures=figures)
+
+
+def serve_plant(
+    controller: PlantController, port: int = 0
+) -> AbstractContextManager[tuple[str, FeedThread]]:
+    """Serve the running plant; see :func:`serve_demo`."""
+    model, routes = controller.model.model, controller.routes()
+    app = create_app(model, batch_size=_BATCH_SIZE, drift="forget", extra_routes=routes)
+    return serve_demo(app, controller.panel, controller.run, port)

@@ -1,11 +1,11 @@
-"""The Tennessee Eastman plant, running for as long as somebody looks: faults and modes by the button."""
+"""The Tennessee Eastman plant, simulated step by step, with faults and operating modes on demand."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
 from importlib.resources import as_file, files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,48 +19,40 @@ from baryflow.validation import Floats
 if TYPE_CHECKING:
     from baryflow.tep.plant.model import Snapshot
 
-#: Hours from one row of signals to the next.
+#: Hours between two rows of signals.
 INTERVAL = 0.05
-#: Rows that are simulated at a time: what an operator does is felt after so many at the latest.
+#: Rows simulated at a time: an operator's action takes effect after this many at the latest.
 CHUNK = 5
 _SEED = 29
 
 
-def embedded_pair() -> SignalModel:
-    """Return the model of modes 2 to 6 that comes along, with what makes features of signals.
-
-    Returns
-    -------
-    SignalModel
-    """
+def load_plant_model() -> SignalModel:
+    """Return the embedded model of modes 2 to 6, with its feature extraction."""
     with as_file(files("baryflow.datasets") / "data" / "tep_plant.bary") as path:
-        pair: SignalModel = load(path)
-    return pair
+        model: SignalModel = load(path)
+    return model
 
 
-def embedded_settled() -> dict[int, Snapshot]:
-    """Return the plant at rest in every mode.
-
-    Returns
-    -------
-    dict of int → Snapshot
-    """
+def load_settled_states() -> dict[int, Snapshot]:
+    """Return the settled state of the plant in every mode."""
     with as_file(files("baryflow.datasets") / "data" / "tep_settled.bary") as path:
         return read_settled(path)
 
 
+def class_name(fault: int) -> str:
+    """Return the class name of a fault; fault 0 is normal operation."""
+    return "normal" if fault == 0 else f"F{fault:02d} · {FAULTS[fault]}"
+
+
+def clock(hours: float) -> str:
+    """Return simulated hours as day and time of day."""
+    minutes = round(60 * hours)
+    return f"day {1 + minutes // 1440}, {minutes // 60 % 24:02d}:{minutes % 60:02d}"
+
+
 @dataclass(frozen=True)
 class Window:
-    """A window that is full.
-
-    Attributes
-    ----------
-    features : array of shape (n_features,)
-    hour : float
-        Of simulated time, at its end.
-    fault : int
-        What was wrong with the plant by then.
-    """
+    """A complete window: its features, the hour at its end, and the fault at that time."""
 
     features: Floats
     hour: float
@@ -68,103 +60,63 @@ class Window:
 
 
 class RunningPlant:
-    """The plant under its controller, its operator, and whatever goes wrong. For one thread.
+    """The plant with its controller and an operator who sets faults and modes. Not thread-safe.
 
-    Parameters
-    ----------
-    pair : SignalModel
-        What makes features of its signals.
-    mode : int
-        In which it starts.
-
-    Attributes
-    ----------
-    mode, fault : int
-        As they are now.
-    hours : float
-        Simulated ones.
-    fault_since : float
-        The hour at which the fault was let in, or taken away.
+    ``hours`` is the simulated time, ``fault_since`` the hour at which the fault last changed, and
+    ``n_trips`` the number of shutdowns.
     """
 
-    def __init__(self, pair: SignalModel, mode: int = 1) -> None:
+    def __init__(self, model: SignalModel, mode: int = 1) -> None:
         from baryflow.tep.plant.model import Plant
 
-        self._pair, self._plant, self._settled = pair, Plant(), embedded_settled()
+        self._model, self._plant, self._settled = model, Plant(), load_settled_states()
         self.mode, self.fault, self.hours, self.fault_since, self.n_trips = mode, 0, 0.0, 0.0, 0
         self._stream: FeatureStream
         self._restart()
 
     def set_fault(self, fault: int) -> None:
-        """Let a fault in, in place of the one there is; 0 takes it away.
-
-        Parameters
-        ----------
-        fault : int
-        """
+        """Replace the current fault; 0 removes it."""
         self.fault, self.fault_since = fault, self.hours
 
     def set_mode(self, mode: int) -> None:
-        """Lead the plant to another mode, as an operator would: slowly.
-
-        Parameters
-        ----------
-        mode : int
-        """
-        self._from, self._ramp_begun, self.mode = self._setpoints(), self.hours, mode
-        # From here on the operator compares with what is normal in the new mode.
+        """Start to ramp the setpoints to those of another mode."""
+        self._ramp_from, self._ramp_start, self.mode = self._setpoints(), self.hours, mode
+        # Features are relative to normal operation: from here on, to that of the new mode.
         self._stream = self._new_stream(self._stream)
 
-    def go_on(self) -> tuple[list[Window], str | None]:
-        """Simulate a few rows.
+    def advance(self) -> tuple[list[Window], str | None]:
+        """Simulate a few rows; return the windows they complete and the reason of a shutdown, if any.
 
-        Returns
-        -------
-        windows : list of Window
-            Those that are full now.
-        trip : str or None
-            Why the plant has shut itself down, if it has; it starts again at rest, without a fault.
+        After a shutdown the plant restarts in its settled state, without a fault.
         """
         magnitude = MAGNITUDES.get((self.mode, self.fault), 1.0)
         course = self._plant.go_on(CHUNK, self._setpoints(), fault=self.fault, magnitude=magnitude)
-        found = []
+        windows = []
         for row in course.signal:
             self.hours += INTERVAL
             features = self._stream.push(row)
             if features is not None:
-                found.append(Window(features, self.hours, self.fault))
+                windows.append(Window(features, self.hours, self.fault))
         if course.trip is None:
-            return found, None
+            return windows, None
         self.n_trips += 1
         self._restart()
-        return found, course.trip.reason
+        return windows, course.trip.reason
 
     def _restart(self) -> None:
         seed = noise_seed(_SEED, self.mode, 0, self.n_trips)
         self._plant.begin(self._settled[self.mode], seed)
         self.set_fault(0)
-        self._from, self._ramp_begun = MODES[self.mode], -np.inf
+        self._ramp_from, self._ramp_start = MODES[self.mode], -np.inf
         self._stream = self._new_stream(None)
 
     def _new_stream(self, before: FeatureStream | None) -> FeatureStream:
-        stream = self._pair.stream(domain=f"mode {self.mode}")
+        stream = self._model.stream(domain=f"mode {self.mode}")
         if before is not None:
             stream.resume(before.position)
         return stream
 
     def _setpoints(self) -> Setpoints:
-        done = float(np.clip((self.hours - self._ramp_begun) / RAMP, 0.0, 1.0))
-        start, end = dataclasses.astuple(self._from), dataclasses.astuple(MODES[self.mode])
+        done = float(np.clip((self.hours - self._ramp_start) / RAMP, 0.0, 1.0))
+        start, end = dataclasses.astuple(self._ramp_from), dataclasses.astuple(MODES[self.mode])
         return Setpoints(*(a + done * (b - a) for a, b in zip(start, end, strict=True)))
-
-
-def check_fault(fault: Any) -> str | None:
-    """Return what is wrong with what should be the number of a fault, or None."""
-    fine = isinstance(fault, int) and not isinstance(fault, bool) and 0 <= fault < len(FAULTS)
-    return None if fine else f"expected a fault from 0 to {len(FAULTS) - 1}, got {fault!r}"
-
-
-def check_mode(mode: Any) -> str | None:
-    """Return what is wrong with what should be the number of a mode, or None."""
-    fine = isinstance(mode, int) and not isinstance(mode, bool) and 1 <= mode <= max(MODES)
-    return None if fine else f"expected a mode from 1 to {max(MODES)}, got {mode!r}"

@@ -1,6 +1,6 @@
-"""A model on one page, for people: a self-contained HTML file with pictures.
+"""Reports of fitted models as self-contained HTML pages with inline SVG charts.
 
-It needs nothing but a browser: no script, no network, no matplotlib.
+A page needs only a browser: no script, no network, no Matplotlib.
 """
 
 from baryflow.page.document import html_report

@@ -1,6 +1,6 @@
-"""How the page looks: by day and by night, wide and narrow, and on paper."""
+"""Style sheet of the page: light and dark, wide and narrow screens, print."""
 
-#: Colours of areas can be told apart by people who cannot tell red from green (Okabe and Ito, 2008).
+#: The area colours are safe for red-green colour blindness (Okabe and Ito, 2008).
 STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --panel: #f5f6f8; --ink: #1b1f24; --soft: #57606a;
   --rule: #d5d9df; --rest: #b3b9c2; --mark: #1b1f24;
@@ -63,8 +63,8 @@ polygon.area { stroke: var(--paper); stroke-width: .75; vector-effect: non-scali
 .area.c3 { fill: var(--c3); } .area.c4 { fill: var(--c4); } .area.c5 { fill: var(--c5); }
 .area.rest { fill: var(--rest); } .line.c0 { stroke: var(--c0); } .line.c5 { stroke: var(--c5); }
 details { margin: .5rem 0; } summary { cursor: pointer; color: var(--soft); font-size: .9375rem; }
-.words { background: var(--panel); padding: .5rem 1rem; border-radius: .5rem; margin: .5rem 0;
-  font-size: .9375rem; } .words .in { margin: .15rem 0 .15rem 1.25rem; }
+.report { background: var(--panel); padding: .5rem 1rem; border-radius: .5rem; margin: .5rem 0;
+  font-size: .9375rem; } .report .in { margin: .15rem 0 .15rem 1.25rem; }
 footer { padding: 2rem 1.25rem; } :focus-visible { outline: 2px solid var(--c0); outline-offset: 2px; }
 @media (max-width: 44rem) { .pair { grid-template-columns: minmax(0, 1fr); }
   main, header, footer { padding-left: 1rem; padding-right: 1rem; } h1 { font-size: 1.5rem; }

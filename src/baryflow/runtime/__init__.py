@@ -1,12 +1,13 @@
-"""A source of rows, a model, and what comes of them: predictions, events, and nothing lost.
+"""Follow targets durably: a source of rows, a model, predictions and events; no row lost or used twice.
 
-:class:`Runner` takes batches from a source, predicts each row before it learns from it, and writes. With
-a :class:`Checkpoint` every batch is on disk before anything is made of it, and a run that was killed
-goes on as if it never had been. Many machines in one stream are a :class:`Fleet`, each with a copy of
-one model.
+:class:`Runner` reads batches from a source, predicts each row before it learns from it, and writes the
+results. With a :class:`Checkpoint` every batch is on disk before it is processed, and a killed run
+resumes as if it had never been interrupted (:class:`DurableLoop`). Each target of a stream has a
+:class:`Session` of its own; a :class:`SessionStore` keeps them.
 """
 
-from baryflow.runtime.checkpoint import Checkpoint
+from baryflow.runtime.checkpoint import Checkpoint, Snapshot
+from baryflow.runtime.durable import DurableLoop
 from baryflow.runtime.events import Event
 from baryflow.runtime.journal import Journal
 from baryflow.runtime.partitions import PartitionRunner, SharedSource
@@ -16,6 +17,7 @@ from baryflow.runtime.store import SessionStore
 
 __all__ = [
     "Checkpoint",
+    "DurableLoop",
     "Event",
     "Journal",
     "Outputs",
@@ -27,5 +29,6 @@ __all__ = [
     "SessionConfig",
     "SessionStore",
     "SharedSource",
+    "Snapshot",
     "Totals",
 ]

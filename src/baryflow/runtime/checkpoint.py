@@ -1,12 +1,12 @@
-"""A folder from which a killed run goes on as if it never had been.
+"""A folder from which a killed process resumes.
 
-It holds snapshots and journals by number: snapshot *k* is all there was before the first batch of
-journal *k*, or after the first few of it, if it was made while that journal was replayed. Two snapshots
-are kept, so that one that is damaged loses nothing but time: the run goes on from the one before it, and
-its journal and the next are replayed. A snapshot also says how long each output was then: outputs are
-cut back to that length, and replaying writes the rest of them again, byte for byte. The machines that
-are followed have files of their own, which a snapshot names and which are never written twice; so has
-the model that they all began with.
+It holds numbered snapshots and journals: snapshot *k* is the state before the first batch of journal
+*k*, or after the first few batches if it was saved while that journal was replayed. Two snapshots are
+kept. If the newer one is damaged, the process resumes from the older one and replays both journals;
+only time is lost. A snapshot also holds the length of each output. Outputs are truncated to that
+length, and the replay writes the rest again, byte for byte. Sessions of targets have files of their
+own, which a snapshot names and which are never overwritten; so has the model with which all sessions
+began.
 """
 
 from __future__ import annotations
@@ -28,45 +28,42 @@ from baryflow.runtime.journal import Journal
 from baryflow.streams import Batch
 
 KIND = "checkpoint"
-#: Seconds after which a folder that is in use is tried again.
-_LOOK_AGAIN = 0.1
+#: Seconds between two attempts to lock a folder that is in use.
+_RETRY = 0.1
 _NAMES = re.compile(r"(snapshot|journal)-(\d{8})\.(bary|log)")
 _OWN = ("model.bary", "options.json", "lock")
 
 
 @dataclass
 class Snapshot:
-    """How far a run is.
+    """The state of a process after some batch.
 
     Attributes
     ----------
-    machines : dict of str → str
-        The file of each machine in :attr:`Checkpoint.machines`, by its key.
+    owner : {"run", "serve", "forward"}
+        The command that made it, and may resume from it.
+    targets : dict of str → str
+        The file of each target's session in :attr:`Checkpoint.targets`.
     cursor : dict or None
-        Where the source goes on; None: at its beginning.
+        Where the source resumes; None: at its beginning.
     counts : dict of str → int
         Batches, rows and the like.
     outputs : dict of str → int
-        Bytes that each output had.
+        Length of each output in bytes.
+    metadata : dict
+        What else the owner needs; plain values, as in JSON.
     """
 
-    machines: dict[str, str]
+    owner: str
+    targets: dict[str, str] = field(default_factory=dict)
     cursor: dict[str, Any] | None = None
     counts: dict[str, int] = field(default_factory=dict)
     outputs: dict[str, int] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
 def is_checkpoint_file(path: Path) -> bool:
-    """Return whether a file in the folder of a checkpoint would be one of its own.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    bool
-    """
+    """Return whether a file in a checkpoint folder would belong to the checkpoint."""
     return path.name in _OWN or _NAMES.fullmatch(path.name) is not None
 
 
@@ -76,48 +73,41 @@ class Checkpoint:
     Parameters
     ----------
     folder : path
-        Made if it is not there. One run at a time may use it.
+        Created if it does not exist. Only one process at a time may use it.
     patience : float
-        Seconds to wait for another run that is using it.
+        Seconds to wait for another process that is using it.
 
     Raises
     ------
     InvalidInputError
-        If another run is using the folder.
+        If another process is using the folder.
     """
 
     def __init__(self, folder: str | os.PathLike[str], patience: float = 0.0) -> None:
         self.folder = Path(folder)
         if self.folder.is_file():
-            raise InvalidInputError(f"a checkpoint is a folder, but {folder} is a file: name another")
+            raise InvalidInputError(
+                f"a checkpoint is a folder, but {folder} is a file; use another name"
+            )
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(self.folder / "lock", patience)
         container.sweep(self.folder)
         self._number = 0
-        self._taken = 0  # batches of the present journal that the model has learned from
+        self._replayed = 0  # batches of the current journal that were replayed
         self._journal: Journal | None = None
 
     @property
     def is_new(self) -> bool:
-        """Whether no run has used the folder before."""
+        """Whether no process has used the folder before."""
         return not self._numbers("snapshot")
 
     @property
-    def machines(self) -> Path:
-        """Folder for the files of machines."""
-        return self.folder / "machines"
+    def targets(self) -> Path:
+        """Folder for the files of targets."""
+        return self.folder / "targets"
 
     def keep_model(self, model: bytes) -> bytes:
-        """Return the model that the folder began with; the first one is kept.
-
-        Parameters
-        ----------
-        model : bytes
-
-        Returns
-        -------
-        bytes
-        """
+        """Return the model that the folder was made with; the first one is kept."""
         path = self.folder / "model.bary"
         if self.is_new or not path.exists():
             container.write_bytes(path, model)
@@ -130,14 +120,14 @@ class Checkpoint:
         Parameters
         ----------
         options : mapping of str → str, number or None
-            By their names on the command line, without hyphens before them; None: not given.
+            Names on the command line, without leading hyphens; None: not given.
 
         Raises
         ------
         InvalidInputError
-            If one of them is another now.
+            If an option differs.
         FileFormatError
-            If those that were kept cannot be read.
+            If the kept options cannot be read.
         """
         path = self.folder / "options.json"
         if self.is_new or not path.exists():
@@ -146,7 +136,7 @@ class Checkpoint:
         try:
             kept = dict(json.loads(path.read_bytes()))
         except (ValueError, TypeError) as error:
-            raise FileFormatError(f"{path} is damaged: use another folder ({error})") from error
+            raise FileFormatError(f"{path} is damaged; use another folder ({error})") from error
         for name, value in options.items():
             if name in kept and kept[name] != value:
                 raise InvalidInputError(
@@ -154,19 +144,19 @@ class Checkpoint:
                     f"{_option(name, kept[name])}; use the same value, or another folder"
                 )
 
-    def recover(self, go_back: Callable[[Snapshot], None]) -> Iterator[Batch] | None:
-        """Go back to the newest snapshot that can be read, and return the batches that came after it.
+    def recover(self, restore: Callable[[Snapshot], None]) -> Iterator[Batch] | None:
+        """Restore the newest readable snapshot, and return the batches that came after it.
 
         Parameters
         ----------
-        go_back : callable
-            Takes the standing; raises FileFormatError or FileNotFoundError if something that it names
-            cannot be read, and the one before it is tried.
+        restore : callable
+            Takes a snapshot; raises FileFormatError or FileNotFoundError if a file that it names cannot
+            be read. The older snapshot is tried then.
 
         Returns
         -------
         iterator of Batch or None
-            All batches must be taken before anything is appended. None if the folder is empty.
+            It must be exhausted before anything is appended. None if the folder is empty.
 
         Raises
         ------
@@ -175,19 +165,18 @@ class Checkpoint:
         """
         numbers = sorted(self._numbers("snapshot"), reverse=True)
         for number in numbers:
-            path = self._path("snapshot", number)
             try:
-                snapshot, skip = _read(path)
-                go_back(snapshot)
+                snapshot, skip = _read(self._path("snapshot", number))
+                restore(snapshot)
             except (FileFormatError, FileNotFoundError) as error:
-                warnings.warn(f"{error}; going on from the one before it", UserWarning, stacklevel=2)
+                warnings.warn(f"{error}; trying the snapshot before it", UserWarning, stacklevel=2)
                 continue
             self._number = number
             return self._replay(number, skip)
         if numbers:
             raise FileFormatError(
-                f"none of the snapshots in {self.folder} can be read: use another folder, or remove "
-                "this one to start anew"
+                f"cannot resume: no snapshot in {self.folder} can be read; use another folder, or "
+                "delete this one to start from the beginning"
             )
         return None
 
@@ -197,93 +186,68 @@ class Checkpoint:
                 self._journal.close()
             self._number = number
             self._journal = Journal(self._path("journal", number))
-            self._taken = 0
+            self._replayed = 0
             for batch in self._journal.replay():
-                self._taken += 1
-                if number > first or self._taken > skip:
+                self._replayed += 1
+                if number > first or self._replayed > skip:
                     yield batch
             if self._journal.cut:
-                # Later journals, if any, follow batches that are lost; the source will tell them again.
+                # Later journals follow batches that are lost; the source will deliver these again.
                 for later in (n for n in self._numbers("journal") if n > number):
                     path = self._path("journal", later)
                     path.replace(path.with_suffix(".damaged"))
                 return
 
     def append(self, *batches: Batch) -> None:
-        """Put batches on disk, all or none of them.
-
-        Parameters
-        ----------
-        *batches : Batch
-        """
+        """Write batches to the journal, all or none of them; they are on disk when this returns."""
         if self._journal is None:
             self._journal = Journal(self._path("journal", self._number))
         self._journal.append(*batches)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Make a snapshot of how things stand after the last batch, and begin a new journal.
-
-        Parameters
-        ----------
-        standing : Standing
-            Its outputs must be on disk.
-        """
+        """Save the state after the last batch, and begin a new journal. Outputs must be on disk."""
         number = self._number + 1 if self._journal is not None else self._number
         container.write_bytes(self._path("snapshot", number), _pack(snapshot, 0))
         if self._journal is not None:
             self._journal.close()
         self._number, self._journal = number, Journal(self._path("journal", number))
-        self._tidy()
+        self._delete_old()
 
-    def turn(self) -> None:
-        """Begin a new journal before there is a snapshot for it: :meth:`save_turned` makes that.
+    def rotate(self) -> None:
+        """Begin a new journal before its snapshot exists; :meth:`save_rotated` saves that.
 
-        Batches may be appended in between. Until the snapshot is there, a killed run goes on from the
-        one before it and replays both journals.
+        Batches may be appended in between. A process killed before the snapshot is saved resumes from
+        the one before it and replays both journals.
         """
         journal = Journal(self._path("journal", self._number + 1))
         if self._journal is not None:
             self._journal.close()
         self._number, self._journal = self._number + 1, journal
 
-    def save_turned(self, snapshot: Snapshot) -> None:
-        """Make the snapshot for a journal that :meth:`turn` has begun.
+    def save_rotated(self, snapshot: Snapshot) -> None:
+        """Save the snapshot of a journal begun by :meth:`rotate`.
 
-        Parameters
-        ----------
-        standing : Standing
-            After all batches of the journals before, and perhaps some of those in this one: whoever
-            replays them must know which it has taken.
+        It contains all batches of the journals before, and perhaps some of this one: the owner must
+        recognise these when they are replayed.
         """
         container.write_bytes(self._path("snapshot", self._number), _pack(snapshot, 0))
-        self._tidy()
+        self._delete_old()
 
     def save_midway(self, snapshot: Snapshot) -> None:
-        """Make a snapshot while batches are replayed, so that a kill need not replay them again.
-
-        Parameters
-        ----------
-        standing : Standing
-            After the batch that was yielded last.
-        """
-        content = _pack(snapshot, self._taken)
+        """Save a snapshot during a replay, so that another kill need not repeat all of it."""
+        content = _pack(snapshot, self._replayed)
         container.write_bytes(self._path("snapshot", self._number), content)
 
-    def tables(self) -> list[dict[str, str]]:
-        """Return the files of machines that the snapshots in the folder name.
-
-        Returns
-        -------
-        list of dict of str → str
-        """
+    def snapshots(self) -> list[Snapshot]:
+        """Return all snapshots in the folder that can be read."""
         found = []
         for number in self._numbers("snapshot"):
-            with contextlib.suppress(FileFormatError):  # a damaged one is of no use to anybody
-                found.append(_read(self._path("snapshot", number))[0].machines)
+            with contextlib.suppress(FileFormatError):
+                found.append(_read(self._path("snapshot", number))[0])
         return found
 
-    def _tidy(self) -> None:
-        """Remove what is older than the last snapshot but one."""
+    def _delete_old(self) -> None:
+        """Delete everything older than the last two snapshots."""
         kept = sorted(self._numbers("snapshot"))[-2:]
         for kind in ("snapshot", "journal"):
             for number in self._numbers(kind):
@@ -298,7 +262,7 @@ class Checkpoint:
         return self.folder / f"{kind}-{number:08d}.{'bary' if kind == 'snapshot' else 'log'}"
 
     def close(self) -> None:
-        """Let others use the folder."""
+        """Unlock the folder."""
         if self._journal is not None:
             self._journal.close()
         self._lock.close()
@@ -314,9 +278,10 @@ def _pack(snapshot: Snapshot, skip: int) -> bytes:
 
 def _read(path: Path) -> tuple[Snapshot, int]:
     content = container.read(path)
-    if content.kind != KIND or "machines" not in content.values:
+    if content.kind != KIND or not {"owner", "targets", "skip"} <= content.values.keys():
         raise FileFormatError(
-            f"{path} holds no checkpoint of this release: use another folder, or remove it to start anew"
+            f"{path} is not a snapshot of this release; use another folder, or delete this one to start "
+            "from the beginning"
         )
     values = dict(content.values)
     skip = int(values.pop("skip"))
@@ -324,10 +289,10 @@ def _read(path: Path) -> tuple[Snapshot, int]:
 
 
 def _lock(path: Path, patience: float) -> Any:
-    """Hold a file that only one process can hold; it is let go when the process ends, in any way."""
+    """Lock a file until it is closed or the process ends."""
     try:
         import fcntl
-    except ImportError:  # not on this platform: nothing to hold
+    except ImportError:  # not on this platform
         return path.open("w")
     deadline, file = monotonic() + patience, path.open("w")
     while True:
@@ -335,10 +300,10 @@ def _lock(path: Path, patience: float) -> Any:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if monotonic() < deadline:
-                sleep(_LOOK_AGAIN)
+                sleep(_RETRY)
                 continue
             file.close()
             raise InvalidInputError(
-                f"{path.parent} is in use by another run: wait for its end, or use another folder"
+                f"{path.parent} is in use by another process; wait until it ends, or use another folder"
             ) from error
         return file

@@ -1,12 +1,12 @@
-"""What happens while a stream is followed: one kind of event for the command line, logs and services.
+"""What happens while a target is followed: one kind of event for the command line, logs and services.
 
 ======================  =====================================================================
-kind                    what it tells
+kind                    meaning
 ======================  =====================================================================
-``batch``               rows of a batch, how far to trust it, which source the target resembles
+``batch``               the model learned from a batch: its reliability, the most similar source
 ``quarantine``          a row that could not be used, or on which the model failed, and why
-``column``              a column that is not as it should be
-``drift``               the target is no longer what it was
+``column``              a column that has a problem
+``drift``               the target has changed
 ``checkpoint``          everything up to here is on disk
 ``warning``             something to know that stops nothing
 ======================  =====================================================================
@@ -29,8 +29,8 @@ class Event:
     kind : str
         See above.
     position : int
-        The last row of the input that was read by then.
-    words : str
+        The last row of the input that had been read.
+    message : str
         For people.
     details : dict
         For programs: plain values.
@@ -38,44 +38,19 @@ class Event:
 
     kind: str
     position: int
-    words: str
+    message: str
     details: dict[str, Any] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """Return it as one flat object, fit for a line of NDJSON.
+        """Return the event as one flat object, for a line of NDJSON."""
+        return {"event": self.kind, "position": self.position, "message": self.message, **self.details}
 
-        Returns
-        -------
-        dict
-        """
-        return {"event": self.kind, "position": self.position, "words": self.words, **self.details}
+    def of_target(self, key: str) -> Event:
+        """Return the event with the key of its target."""
+        message = f"{key}: {self.message}" if key else self.message
+        return Event(self.kind, self.position, message, {"key": key, **self.details})
 
-    def named(self, key: str) -> Event:
-        """Return it with the key of the machine to which it happened.
-
-        Parameters
-        ----------
-        key : str
-
-        Returns
-        -------
-        Event
-        """
-        words = f"{key}: {self.words}" if key else self.words
-        return Event(self.kind, self.position, words, {"key": key, **self.details})
-
-
-def tell_rejected(row: Rejected, position: int) -> Event:
-    """Return the event of a row that could not be used.
-
-    Parameters
-    ----------
-    row : Rejected
-    position : int
-        The last row that was read by then.
-
-    Returns
-    -------
-    Event
-    """
-    return Event("quarantine", position, f"row {row.position}: {row.reason}", {"reason": row.reason})
+    @classmethod
+    def rejected(cls, row: Rejected, position: int) -> Event:
+        """Return the event of a row that could not be used."""
+        return cls("quarantine", position, f"row {row.position}: {row.reason}", {"reason": row.reason})

@@ -1,8 +1,10 @@
-"""An input that several processes share: each part has a runner, a checkpoint and files of its own.
+"""An input whose partitions are shared by several processes.
 
-Kafka gives the partitions of a topic to the members of a group, and takes them away again. A part that
-comes to us goes on from where its folder says, whoever had it before; a part that leaves is written down
-first. So no machine is ever followed by two processes, as long as its rows are all in one part.
+Kafka assigns the partitions of a topic to the members of a group, and revokes them again. Each
+partition has a runner, a checkpoint and outputs of its own. A partition that is assigned to this
+process resumes from its checkpoint, even if another process wrote it; a partition that is revoked is
+saved first. So no target is ever followed by two processes, as long as all its rows are in one
+partition.
 """
 
 from __future__ import annotations
@@ -18,41 +20,37 @@ from baryflow.streams import Source
 
 
 class SharedSource(Source, Protocol):
-    """A source whose parts come and go, if it is `shared`; each batch is then from one of them."""
+    """A source whose partitions come and go, if it is `shared`; a batch is of one partition."""
 
     shared: bool
 
     def attach(
         self, assigned: Callable[[str], dict[str, Any] | None], revoked: Callable[[str], None]
     ) -> None:
-        """Say whom to tell.
+        """Register callbacks.
 
-        Parameters
-        ----------
-        assigned : callable
-            Called with the name of a part that has become ours, before the first batch of it; returns
-            the cursor from which it goes on, None for the beginning.
-        revoked : callable
-            Called before a part is given to somebody else.
+        `assigned` is called with the name of a partition before its first batch, and returns the cursor
+        at which it resumes (None: its beginning); `revoked` is called before another process gets it.
         """
 
 
 class PartitionRunner:
-    """Follows the parts of a shared input.
+    """Follows the partitions of a shared input.
 
     Parameters
     ----------
     source : SharedSource
     make : callable
-        Takes the name of a part and an ExitStack for what has to be closed with it; returns its Runner.
+        Takes the name of a partition and an ExitStack for what must be closed with it; returns its
+        Runner.
     read_size : int
     timeout, listen : optional
-        As for :class:`~baryflow.runtime.Runner`; what concerns no part in particular is only told.
+        As for :class:`~baryflow.runtime.Runner`; notices that concern no partition go to `listen` only.
 
     Attributes
     ----------
     runners : dict of str → Runner
-        Of the parts that are ours at present.
+        Of the partitions that are assigned to this process.
     """
 
     def __init__(
@@ -67,26 +65,26 @@ class PartitionRunner:
         self.runners: dict[str, Runner] = {}
         self._make = make
         self._stacks: dict[str, ExitStack] = {}
-        self._before: dict[str, Totals] = {}  # what had come of a part when it came to us
-        self._left = Totals()  # what has come of parts while they were ours
+        self._before: dict[str, Totals] = {}  # totals of a partition when it was assigned
+        self._totals = Totals()  # totals of revoked partitions while they were assigned
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> Totals:
-        """Follow until the source ends or `stop` says so.
+        """Follow until the source ends or `stop` returns True.
 
         Parameters
         ----------
         stop : callable
-            Asked before every batch.
+            Called before every batch.
 
         Returns
         -------
         Totals
-            Of all parts, while they were ours.
+            Of all partitions, while they were assigned to this process.
 
         Raises
         ------
         OSError
-            If something cannot be written; with checkpoints the same call goes on.
+            If something cannot be written; with checkpoints the same call resumes.
         """
         self.source.attach(self._assigned, self._revoked)
         try:
@@ -104,7 +102,7 @@ class PartitionRunner:
         finally:
             for stack in self._stacks.values():
                 stack.close()
-        return self._left
+        return self._totals
 
     def _assigned(self, partition: str) -> dict[str, Any] | None:
         stack = ExitStack()
@@ -123,7 +121,7 @@ class PartitionRunner:
         if runner is None:
             return
         with self._stacks.pop(partition):
-            runner.rest()
+            runner.save()
         before = asdict(self._before.pop(partition))
         for name, count in asdict(runner.totals).items():
-            setattr(self._left, name, getattr(self._left, name) + count - before[name])
+            setattr(self._totals, name, getattr(self._totals, name) + count - before[name])

@@ -1,4 +1,4 @@
-"""From a source of rows to predictions and events, batch by batch."""
+"""``run``: from a source of rows to predictions and events, batch by batch."""
 
 from __future__ import annotations
 
@@ -6,25 +6,21 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from baryflow import container
-from baryflow.exceptions import InvalidInputError
-from baryflow.persistence import open_content
 from baryflow.runtime.checkpoint import Checkpoint, Snapshot
-from baryflow.runtime.events import Event, tell_rejected
-from baryflow.runtime.session import Result, Session, SessionConfig, by_key
+from baryflow.runtime.durable import DurableLoop, resume_config
+from baryflow.runtime.events import Event
+from baryflow.runtime.session import Result, Session, SessionConfig, by_key, rows_of
 from baryflow.runtime.store import SessionStore
 from baryflow.streams import Batch, Rejected, Sink, Source
 from baryflow.validation import count_of
 
-#: Batches from one snapshot to the next.
+#: Batches between two snapshots.
 EVERY = 64
-#: Batches that are replayed between snapshots.
-_REPLAYED = 16
 
 
 @dataclass
 class Outputs:
-    """Where things are written; what is None is not.
+    """Where results are written; None: nowhere.
 
     Attributes
     ----------
@@ -41,21 +37,16 @@ class Outputs:
     quarantine: Sink | None = None
 
     def named(self) -> dict[str, Sink]:
-        """Return those that there are, by name.
-
-        Returns
-        -------
-        dict of str → Sink
-        """
+        """Return the sinks that are given, by name."""
         return {name: sink for name, sink in vars(self).items() if sink is not None}
 
 
 @dataclass
 class Totals:
-    """How much came and went: ``read`` is ``used`` and ``quarantined`` together.
+    """Counts of rows: ``read`` = ``used`` + ``quarantined``.
 
-    Each row used is predicted, unless rows are raw signals: then windows of them are. Of the rows used,
-    ``unlearned`` made the model fail when it learned from them.
+    Each row used is predicted, unless rows are raw signals: then windows of them are. From
+    ``unlearned`` of the rows used the model failed to learn.
     """
 
     batches: int = 0
@@ -70,34 +61,34 @@ class Totals:
 
 @dataclass
 class Runner:
-    """Follows a stream: one machine, or many by key, each with a model of its own.
+    """Follows a stream of one target, or of many targets by key, each with a model of its own.
 
     Parameters
     ----------
-    recipe : Recipe
-        The model, and how machines are followed with it.
+    config : SessionConfig
+        The model, and how targets are followed with it.
     source : Source
     outputs : Outputs
     read_size : int, optional
-        Rows that are read at a time, at most; without it the recipe's batch.
+        Rows to read at a time, at most; default: the batch size.
     timeout : float, optional
-        Seconds after which what was read is taken as it is, from its first row on.
+        Seconds after its first row after which an incomplete batch is processed.
     checkpoint : Checkpoint, optional
-        Without it nothing is kept if the process dies.
+        Without it nothing survives the process.
     every : int
-        Reads from one snapshot to the next.
+        Batches between two snapshots.
     listen : callable, optional
         Called with every :class:`Event`.
     in_memory : int, optional
-        Machines that are kept in memory, at most; without it as many as fit into half a gigabyte.
+        Targets in memory, at most; default: as many as fit into half a gigabyte.
     keyed : bool
-        Whether every record has a key, be it empty: a table has the same columns in all rows.
+        Write a key into every record, even if it is empty: all rows of a table have the same columns.
 
     Attributes
     ----------
     totals : Totals
-    fleet : Fleet
-        The machines; a stream without keys is the machine ``""``.
+    store : SessionStore
+        The sessions; a stream without keys is the target ``""``.
     """
 
     config: SessionConfig
@@ -111,26 +102,28 @@ class Runner:
     in_memory: int | None = None
     keyed: bool = False
     totals: Totals = field(default_factory=Totals, init=False)
-    fleet: SessionStore = field(init=False)
+    store: SessionStore = field(init=False)
+    owner: str = field(default="run", init=False)
+    _loop: DurableLoop = field(init=False)
     _cursor: dict[str, Any] | None = field(default=None, init=False)
-    _outputs_before: dict[str, int] = field(default_factory=dict, init=False)
-    _replaying: bool = field(default=False, init=False)
+    _lengths: dict[str, int] = field(default_factory=dict, init=False)  # of outputs, in the snapshot
 
     def __post_init__(self) -> None:
-        self.fleet = SessionStore(self.config, most=self.in_memory)
+        self.store = SessionStore(self.config, most=self.in_memory)
+        self._loop = DurableLoop(self, self.checkpoint)
 
     @property
     def session(self) -> Session:
-        """The machine of a stream without keys."""
-        return self.fleet.look("")
+        """The session of a stream without keys."""
+        return self.store.look("")
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> Totals:
-        """Go on from the checkpoint, if there is one, until the source ends or `stop` says so.
+        """Resume from the checkpoint, if there is one, and follow until the source ends.
 
         Parameters
         ----------
         stop : callable
-            Asked before every batch.
+            Called before every batch; True ends the run.
 
         Returns
         -------
@@ -140,222 +133,154 @@ class Runner:
         ------
         OSError
             If something cannot be written, for instance because the disk is full. With a checkpoint
-            nothing is lost: the same call goes on.
+            nothing is lost, and the same call resumes.
         """
         cursor = self.recover()
         if cursor is not None:
             self.source.seek(cursor)
-        while not stop():
-            batch = self.source.read(self.read_size or self.config.batch_size, self.timeout)
-            if batch is None:
-                self._learn_rest()
-                break
-            self.handle(batch)
-        self.rest()
+        ended = self._loop.follow(
+            self.source,
+            stop,
+            read_size=self.read_size or self.config.batch_size,
+            timeout=self.timeout,
+            is_snapshot_due=self._is_snapshot_due,
+        )
+        if ended:
+            self._learn_rest()
+        self.save()
         return self.totals
 
     def handle(self, batch: Batch) -> None:
-        """Take a batch of the source: on disk before anything is made of it.
+        """Process a batch of a source that is shared with other runners."""
+        if batch:
+            self._loop.take(batch, self.source)
+            if self._is_snapshot_due():
+                self._loop.save()
 
-        Parameters
-        ----------
-        batch : Batch
-
-        Raises
-        ------
-        OSError
-            If something cannot be written.
-        """
-        if not batch:
-            return  # nothing came for a while
-        if self.checkpoint is not None:
-            self.checkpoint.append(batch)
-            self.source.acknowledge(batch.cursor)
-        self._take(batch)
-        if self.checkpoint is None:
-            self.source.acknowledge(batch.cursor)
-
-    def rest(self) -> None:
-        """Put everything on disk, as far as there is a place for it.
-
-        Raises
-        ------
-        OSError
-            If something cannot be written.
-        """
-        if self.checkpoint is not None:
-            self._snapshot(self.checkpoint)
+    def save(self) -> None:
+        """Save a snapshot, if there is a checkpoint, and bring all outputs to disk."""
+        self._loop.save()
         for sink in self.outputs.named().values():
             sink.flush(sync=True)
 
     def close(self) -> None:
-        """Remove what was written for want of memory only."""
-        self.fleet.close()
+        """Delete temporary files."""
+        self.store.close()
+
+    def _is_snapshot_due(self) -> bool:
+        return self.totals.batches % self.every == 0
 
     # -- one batch -------------------------------------------------------------------------------
 
-    def _take(self, batch: Batch) -> None:
-        """Predict the rows of a batch, write, then learn from them."""
+    def apply(self, batch: Batch) -> None:
+        """Predict the rows of a batch, learn from them, and write the results."""
+        result = Result()
+        for key, rows in by_key(batch):
+            result.add(self._of_target(key, self.store[key].take(rows)))
+        result.records.sort(key=lambda record: record["position"])  # rows of targets may alternate
+        self._write_batch(batch, result)
+
+    def quarantine(self, batch: Batch, reason: str) -> None:
+        """Quarantine all rows of a batch."""
+        result = Result()
+        result.reject(rows_of(batch), reason)
+        self._write_batch(batch, result)
+
+    def _of_target(self, key: str, result: Result) -> Result:
+        return result.of_target(key) if key or self.keyed else result
+
+    def _write_batch(self, batch: Batch, result: Result) -> None:
         totals = self.totals
         for notice in batch.notices:
-            self._tell(Event("warning", totals.position, notice))
+            self._emit(Event("warning", totals.position, notice))
         for row in batch.rejected:
             totals.position = max(totals.position, row.position)
-            self._quarantine(row)
-            self._tell(tell_rejected(row, totals.position))
+            self._write_rejected(row)
+            self._emit(Event.rejected(row, totals.position))
         totals.quarantined += len(batch.rejected)
         totals.read += len(batch.rejected) + len(batch.rows)
         totals.used += len(batch.rows)
         if len(batch.rows):
             totals.position = max(totals.position, int(batch.positions[-1]))
-            self._follow(batch)
+            self._write(result)
         totals.batches += 1
         self._cursor = batch.cursor
-        if not self._replaying:
+        if self.checkpoint is not None and self._is_snapshot_due():
+            batches = count_of(totals.batches, "batch", "batches")
+            message = f"{batches}, {count_of(totals.read, 'row')} on disk"
+            self._emit(Event("checkpoint", totals.position, message, {"batches": totals.batches}))
+        if not self._loop.replaying:
             for sink in self.outputs.named().values():
-                sink.flush(sync=False)  # somebody may be waiting for it
-        if self.checkpoint is not None and totals.batches % self.every == 0:
-            words = (
-                f"{count_of(totals.batches, 'batch', 'batches')}, {count_of(totals.read, 'row')} on disk"
-            )
-            self._tell(Event("checkpoint", totals.position, words, {"batches": totals.batches}))
-            if not self._replaying:  # the journal is still needed
-                self._snapshot(self.checkpoint)
-
-    def _follow(self, batch: Batch) -> None:
-        found = Result()
-        for key, rows in by_key(batch):
-            found.add(_named(self.fleet[key].take(rows), key, self.keyed))
-        found.records.sort(key=lambda record: record["position"])  # also if machines take turns
-        self._write(found)
+                sink.flush(sync=False)  # readers may be waiting
 
     def _learn_rest(self) -> None:
-        """Learn from rows that were waiting for more, now that there will be none."""
-        for key in self.fleet:
-            if len(self.fleet.look(key).waiting):
-                found = self.fleet[key].learn(self.totals.position)
-                self._write(_named(found, key, self.keyed))
+        """Learn from incomplete batches at the end of the source."""
+        for key in self.store:
+            if len(self.store.look(key).waiting):
+                self._write(self._of_target(key, self.store[key].learn(self.totals.position)))
 
-    def _write(self, outcome: Result) -> None:
-        self.totals.predicted += len(outcome.records)
-        self.totals.used -= len(outcome.rejected)
-        self.totals.quarantined += len(outcome.rejected)
-        self.totals.unlearned += outcome.unlearned
-        for row in outcome.rejected:
-            self._quarantine(row)
-        if self.outputs.predictions is not None and outcome.records:
-            self.outputs.predictions.write(outcome.records)
-        for event in outcome.events:
+    def _write(self, result: Result) -> None:
+        self.totals.predicted += len(result.records)
+        self.totals.used -= len(result.rejected)
+        self.totals.quarantined += len(result.rejected)
+        self.totals.unlearned += result.unlearned
+        for row in result.rejected:
+            self._write_rejected(row)
+        if self.outputs.predictions is not None and result.records:
+            self.outputs.predictions.write(result.records)
+        for event in result.events:
             self.totals.drifts += event.kind == "drift"
-            self._tell(event)
+            self._emit(event)
 
-    def _quarantine(self, row: Rejected) -> None:
+    def _write_rejected(self, row: Rejected) -> None:
         if self.outputs.quarantine is not None:
             record = asdict(row)
-            self.outputs.quarantine.write([record if row.offset else _without(record, "offset")])
+            if not row.offset:
+                del record["offset"]
+            self.outputs.quarantine.write([record])
 
-    def _tell(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         if self.outputs.events is not None:
             self.outputs.events.write([event.record()])
-        if self.listen is not None and not self._replaying:
+        if self.listen is not None and not self._loop.replaying:
             self.listen(event)
 
-    # -- going on --------------------------------------------------------------------------------
+    # -- resuming --------------------------------------------------------------------------------
 
     def recover(self) -> dict[str, Any] | None:
-        """Go on from the checkpoint, if there is one.
+        """Resume from the checkpoint, if there is one.
 
         Returns
         -------
         dict or None
-            Where the source goes on; None: at its beginning.
+            The cursor at which the source resumes; None: its beginning.
         """
-        checkpoint = self.checkpoint
-        if checkpoint is None:
+        if self.checkpoint is None:
             return None
-        given = self.config.base.to_bytes()
-        kept = checkpoint.keep_model(given)
-        if kept != given:
-            words = (
-                f"{checkpoint.folder} goes on with the model it began with, which is another one than "
-                "the one given: use another folder for that"
-            )
-            self._tell_without_writing(words)
-            base = open_content(container.from_bytes(kept))
-            if _columns(base) != _columns(self.config.base):
-                raise InvalidInputError(
-                    f"{checkpoint.folder} began with a model of other columns than the one given: give "
-                    "that one, or use another folder"
-                )
-            self.config = SessionConfig(base, self.config.batch_size, self.config.drift)
-        self.fleet = SessionStore(self.config, checkpoint.machines, self.in_memory)
-        batches = checkpoint.recover(self._go_back)
-        if batches is None:
-            self._snapshot(checkpoint)  # so that there is something to go on from
-            return None
-        self._replaying = True
-        n_replayed = 0
-        for batch in batches:
-            self._take(batch)
-            n_replayed += 1
-            if n_replayed % _REPLAYED == 0:  # kills may come faster than snapshots
-                checkpoint.save_midway(self._standing())
-        self._replaying = False
-        if n_replayed:
-            self._snapshot(checkpoint)
+        self.config, warning = resume_config(self.config, self.checkpoint)
+        if warning and self.listen is not None:  # not an output: those are as if never interrupted
+            self.listen(Event("warning", self.totals.position, warning))
+        self.store = SessionStore(self.config, self.checkpoint.targets, self.in_memory)
+        self._loop.recover()
         return self._cursor
 
-    def _go_back(self, snapshot: Snapshot) -> None:
-        if not asdict(Totals()).keys() >= snapshot.counts.keys() >= {"read", "used"}:
-            raise InvalidInputError(
-                "the checkpoint is that of a service or of rows sent to one: use another folder"
-            )
-        self.fleet.resume(snapshot.machines)
+    def restore(self, snapshot: Snapshot) -> None:
+        """Return to the state of a snapshot."""
+        self.store.resume(snapshot.targets)
         self.totals = Totals(**snapshot.counts)
-        self._cursor, self._outputs_before = snapshot.cursor, snapshot.outputs
+        self._cursor, self._lengths = snapshot.cursor, snapshot.outputs
         for name, sink in self.outputs.named().items():
             sink.truncate(snapshot.outputs.get(name, 0))
 
-    def _tell_without_writing(self, words: str) -> None:
-        """Tell what concerns this life only: outputs are those of a run that was never interrupted."""
-        if self.listen is not None:
-            self.listen(Event("warning", self.totals.position, words))
-
-    def _snapshot(self, checkpoint: Checkpoint) -> None:
-        checkpoint.save(self._standing())
-        self.fleet.tidy(checkpoint.tables())
-
-    def _standing(self) -> Snapshot:
-        """Return how far the run is, all outputs being on disk."""
+    def snapshot(self) -> Snapshot:
+        """Return the present state; outputs and sessions are on disk."""
         sinks = self.outputs.named()
         for sink in sinks.values():
             sink.flush(sync=True)
-        return Snapshot(
-            self.fleet.save(),
-            self._cursor,
-            asdict(self.totals),
-            # Those that are left out this time may come back.
-            self._outputs_before | {name: sink.position for name, sink in sinks.items()},
-        )
+        # An output that is not given this time may be given again.
+        lengths = self._lengths | {name: sink.position for name, sink in sinks.items()}
+        return Snapshot(self.owner, self.store.save(), self._cursor, asdict(self.totals), lengths)
 
-
-def _named(outcome: Result, key: str, keyed: bool) -> Result:
-    """Write the key of a machine into all that came of its rows, if it has one."""
-    if not (key or keyed):
-        return outcome
-    return Result(
-        [{"key": key, **record} for record in outcome.records],
-        [event.named(key) for event in outcome.events],
-        rejected=outcome.rejected,
-        unlearned=outcome.unlearned,
-    )
-
-
-def _columns(base: Any) -> list[str] | int:
-    """Return what a model wants of a source: names, or their number."""
-    names = getattr(base, "feature_names_in_", None)
-    return int(getattr(base, "model", base).n_features_in_) if names is None else list(names)
-
-
-def _without(record: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in record.items() if key != name}
+    def discard(self, kept: list[Snapshot]) -> None:
+        """Delete files of sessions that are not needed any more."""
+        self.store.discard(kept)

@@ -1,4 +1,4 @@
-"""One machine that is followed: raw rows in; predictions, drift and what was learned out."""
+"""One target being followed: raw rows in; predictions, drift events and a better model out."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from baryflow.estimators._unknown import mark_unknown
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.features import FeatureStream, SignalModel
 from baryflow.features.streaming import Position
-from baryflow.runtime.events import Event, tell_rejected
+from baryflow.runtime.events import Event
 from baryflow.streams import Batch, Rejected
 from baryflow.streams.base import RAW_LENGTH
 from baryflow.validation import Floats, Integers, count_of
 
-#: Digits of probabilities and the like: what follows is noise.
-_DIGITS = 6
+#: Decimals of probabilities and other shares in records.
+_DECIMALS = 6
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of one machine.
+    """Rows of one target.
 
     Attributes
     ----------
@@ -45,15 +45,18 @@ class Rows:
         return len(self.values)
 
     def pick(self, which: slice | list[int]) -> Rows:
-        """Return some of them."""
-        places = range(len(self))[which] if isinstance(which, slice) else which
-        return Rows(
-            self.values[which], self.positions[which],
-            [self.times[i] for i in places], [self.offsets[i] for i in places],
-        )  # fmt: skip
+        """Return some of the rows."""
+        numbers = range(len(self))[which] if isinstance(which, slice) else which
+        times, offsets = [self.times[i] for i in numbers], [self.offsets[i] for i in numbers]
+        return Rows(self.values[which], self.positions[which], times, offsets)
+
+    def halve(self) -> tuple[Rows, Rows]:
+        """Return both halves."""
+        half = len(self) // 2
+        return self.pick(slice(0, half)), self.pick(slice(half, None))
 
     def reject(self, reason: str) -> list[Rejected]:
-        """Return them as rows that cannot be used."""
+        """Return the rows as rejected ones."""
         found = []
         for position, offset, values in zip(self.positions, self.offsets, self.values, strict=True):
             raw = ",".join("" if np.isnan(value) else repr(float(value)) for value in values)
@@ -61,49 +64,45 @@ class Rows:
         return found
 
 
+def rows_of(batch: Batch) -> Rows:
+    """Return all usable rows of a batch."""
+    return Rows(batch.rows, batch.positions, batch.times, batch.offsets or [""] * len(batch.rows))
+
+
 def by_key(batch: Batch) -> Iterator[tuple[str, Rows]]:
-    """Yield the rows of each machine in a batch, in the order in which machines first come.
-
-    Parameters
-    ----------
-    batch : Batch
-
-    Yields
-    ------
-    key, rows : str and Rows
-    """
-    rows = Rows(batch.rows, batch.positions, batch.times, batch.offsets or [""] * len(batch.rows))
-    whose: dict[str, list[int]] = {}
+    """Yield key and rows of each target in a batch, in order of first appearance."""
+    rows = rows_of(batch)
+    numbers: dict[str, list[int]] = {}
     for i, key in enumerate(batch.keys):
-        whose.setdefault(key, []).append(i)
-    for key, which in whose.items():
+        numbers.setdefault(key, []).append(i)
+    for key, which in numbers.items():
         yield key, rows if len(which) == len(rows) else rows.pick(which)
 
 
 @dataclass(frozen=True, eq=False)
 class SessionState:
-    """All that is known of a machine, but for what the sources taught."""
+    """The state of a session, without the knowledge of the sources that all sessions share."""
 
-    follower: TrackerState
+    tracker: TrackerState
     monitor: MonitorState | None
     window: Position | None
     waiting: Floats
-    notes: dict[str, Any]
+    metadata: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class SessionConfig:
-    """How machines are followed.
+    """How targets are followed.
 
     Attributes
     ----------
     base : OnlineDaDiL or SignalModel
-        Fitted; it is not changed, and what it has learned from the sources is shared. If it has seen a
-        target already, a machine goes on from there.
+        Fitted. It is not changed, and its knowledge of the sources is shared. If it has seen a target
+        already, sessions continue from there.
     batch_size : int
-        A machine's model learns once so many of its rows are waiting.
+        The model of a target learns when this many of its rows are waiting.
     drift : {"off", "tell", "forget", "restart"}
-        Whether drift is watched for, and what to do about it.
+        Whether to watch for drift, and what to do about it.
     """
 
     base: OnlineDaDiL | SignalModel
@@ -112,36 +111,22 @@ class SessionConfig:
 
     @property
     def model(self) -> OnlineDaDiL:
-        """The model itself, without what makes features."""
+        """The model without its feature extraction."""
         return self.base.model if isinstance(self.base, SignalModel) else self.base
 
     def begin(self) -> Session:
-        """Return a machine of which no row was seen.
-
-        Returns
-        -------
-        Followed
-        """
+        """Return a session for a target that has sent no rows yet."""
         model = self.model.spawn()
         monitor = None if self.drift == "off" else DriftMonitor(model, action=self.drift)
         return Session(self, model, monitor, self._stream(), np.empty((0, model.n_features_in_)))
 
     def resume(self, state: SessionState) -> Session:
-        """Return a machine as it was.
-
-        Parameters
-        ----------
-        state : FollowedState
-
-        Returns
-        -------
-        Followed
-        """
-        model, stream = self.model.spawn(state.follower), self._stream()
+        """Return a session in a saved state."""
+        model, stream = self.model.spawn(state.tracker), self._stream()
         monitor = None if state.monitor is None else DriftMonitor.from_state(model, state.monitor)
         if stream is not None and state.window is not None:
             stream.resume(state.window)
-        return Session(self, model, monitor, stream, state.waiting, dict(state.notes))
+        return Session(self, model, monitor, stream, state.waiting, dict(state.metadata))
 
     def _stream(self) -> FeatureStream | None:
         return self.base.stream() if isinstance(self.base, SignalModel) else None
@@ -149,7 +134,7 @@ class SessionConfig:
 
 @dataclass
 class Result:
-    """What came of some rows.
+    """The result of applying rows to a session.
 
     Attributes
     ----------
@@ -158,11 +143,11 @@ class Result:
     events : list of Event
         In order.
     features : list of arrays
-        A row of features for each record.
+        The row of features of each record.
     rejected : list of Rejected
-        Rows on which the model failed; each has an event, too.
+        Rows on which the model failed; each also has an event.
     unlearned : int
-        Rows that were predicted, but on which the model failed to learn; an event says why.
+        Rows that were predicted, but from which the model failed to learn; an event has the reason.
     """
 
     records: list[dict[str, Any]] = field(default_factory=list)
@@ -172,7 +157,7 @@ class Result:
     unlearned: int = 0
 
     def add(self, more: Result) -> Self:
-        """Add what came of other rows."""
+        """Append the result of other rows."""
         self.records += more.records
         self.events += more.events
         self.features += more.features
@@ -180,28 +165,38 @@ class Result:
         self.unlearned += more.unlearned
         return self
 
-    def reject(self, rows: Rows, error: Exception) -> None:
-        """Add rows on which the model failed."""
-        for row in rows.reject(f"it could not be learned from or predicted: {_describe(error)}"):
+    def reject(self, rows: Rows, reason: str) -> None:
+        """Append rows on which the model failed."""
+        for row in rows.reject(reason):
             self.rejected.append(row)
-            self.events.append(tell_rejected(row, row.position))
+            self.events.append(Event.rejected(row, row.position))
+
+    def of_target(self, key: str) -> Result:
+        """Return the result with the key of its target in every record and event."""
+        return Result(
+            [{"key": key, **record} for record in self.records],
+            [event.of_target(key) for event in self.events],
+            self.features,
+            self.rejected,
+            self.unlearned,
+        )
 
 
 @dataclass
 class Session:
-    """One machine: its model, its monitor, its half-filled window, and rows not learned from yet.
+    """One target: its model, drift monitor, unfinished window, and rows not learned from yet.
 
     Attributes
     ----------
-    recipe : Recipe
+    config : SessionConfig
     model : OnlineDaDiL
     monitor : DriftMonitor or None
     stream : FeatureStream or None
         Makes rows of features from raw rows.
     waiting : array of shape (n, d)
         Rows that were predicted and not learned from yet.
-    notes : dict
-        Whatever else should be kept of it: plain values, as in JSON.
+    metadata : dict
+        What else is saved with the session; plain values, as in JSON.
     """
 
     config: SessionConfig
@@ -209,10 +204,10 @@ class Session:
     monitor: DriftMonitor | None
     stream: FeatureStream | None
     waiting: Floats
-    notes: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
 
     def take(self, rows: Rows) -> Result:
-        """Predict rows; whenever a batch of them is full, look for drift in it and learn from it.
+        """Predict raw rows; learn from every full batch of them.
 
         A row on which the model fails is rejected, and a batch from which it fails to learn is left out:
         the same rows would fail again after a restart. The model is then as it was before them.
@@ -220,51 +215,49 @@ class Session:
         Parameters
         ----------
         rows : Rows
-            Raw ones.
 
         Returns
         -------
-        Outcome
+        Result
         """
-        outcome = Result()
-        rows = self._features(rows, outcome)
+        result = Result()
+        rows = self._features(rows, result)
         while len(rows):
-            # Where a batch ends does not depend on how rows were delivered, nor does what is predicted.
-            n = max(1, self.config.batch_size - len(self.waiting))  # batches may have been larger before
+            # Batches and predictions do not depend on how rows were delivered. The batch size may have
+            # been larger in an earlier process.
+            n = max(1, self.config.batch_size - len(self.waiting))
             some, rows = rows.pick(slice(0, n)), rows.pick(slice(n, None))
-            predicted = self._predict_possible(some, outcome)
+            predicted = self._predict_possible(some, result)
             self.waiting = np.concatenate([self.waiting, predicted])
             if len(self.waiting) >= self.config.batch_size:
-                outcome.add(self.learn(int(some.positions[-1])))
-        return outcome
+                result.add(self.learn(int(some.positions[-1])))
+        return result
 
-    def _predict_possible(self, rows: Rows, outcome: Result) -> Floats:
-        """Predict all rows that can be, and return them; find the others by halving."""
+    def _predict_possible(self, rows: Rows, result: Result) -> Floats:
+        """Predict rows and return those on which the model does not fail, found by halving."""
         try:
-            outcome.records += self.predict(rows)
+            result.records += self.predict(rows)
         except MemoryError:
             raise
         except Exception as error:
             if len(rows) == 1:
-                outcome.reject(rows, error)
+                result.reject(rows, f"the model failed: {describe_error(error)}")
                 return rows.values[:0]
-            half = len(rows) // 2
-            parts = rows.pick(slice(0, half)), rows.pick(slice(half, None))
-            return np.concatenate([self._predict_possible(part, outcome) for part in parts])
-        outcome.features += list(rows.values)
+            return np.concatenate([self._predict_possible(half, result) for half in rows.halve()])
+        result.features += list(rows.values)
         return rows.values
 
     def learn(self, position: int) -> Result:
-        """Look for drift in the rows that are waiting, and learn from them, however few.
+        """Check the waiting rows for drift, and learn from them, however few there are.
 
         Parameters
         ----------
         position : int
-            Of the last of them, for the events.
+            Of the last row, for the events.
 
         Returns
         -------
-        Outcome
+        Result
             Events, and how many rows the model failed to learn from.
         """
         if not len(self.waiting):
@@ -273,65 +266,59 @@ class Session:
         self.waiting = rows[:0]
         try:
             if self.monitor is not None:
-                events += self._watch(self.monitor, rows, position)
-            found = model.absorb(InOrder(rows))
+                events += self._check_drift(self.monitor, rows, position)
+            problem = model.absorb(InOrder(rows))
         except MemoryError:
             raise
         except Exception as error:
-            words = f"{len(rows)} rows were predicted, but could not be learned from: {_describe(error)}"
-            events.append(Event("warning", position, words, {"rows": len(rows)}))
+            message = (
+                f"{count_of(len(rows), 'row')} predicted but not learned from: the model failed: "
+                f"{describe_error(error)}"
+            )
+            events.append(Event("warning", position, message, {"rows": len(rows)}))
             return Result(events=events, unlearned=len(rows))
-        if found:
-            events.append(Event("column", position, found))
+        if problem:
+            events.append(Event("column", position, problem))
         nearest = max(model.resemblance_, key=lambda name: model.resemblance_[name], default=None)
         details = {
             "rows": len(rows),
             "rows_seen": model.n_samples_seen_,
-            "reliability": _rounded(model.reliability_),
-            "resemblance": {str(k): _rounded(v) for k, v in model.resemblance_.items()},
+            "reliability": _round(model.reliability_),
+            "resemblance": {str(k): _round(v) for k, v in model.resemblance_.items()},
         }
-        words = (
+        message = (
             f"{count_of(len(rows), 'row')}, reliability {model.reliability_:.0%}, most like {nearest}"
         )
-        return Result(events=[*events, Event("batch", position, words, details)])
+        return Result(events=[*events, Event("batch", position, message, details)])
 
     def predict(self, rows: Rows) -> list[dict[str, Any]]:
-        """Return a record for every row of features: what the model says before it learns from it.
-
-        Parameters
-        ----------
-        rows : Rows
-
-        Returns
-        -------
-        list of dict
-        """
+        """Return a record for every row of features, as predicted before learning from it."""
         model, values = self.model, InOrder(rows.values)
         probabilities, novelty = model.predict_proba(values), model.novelty(values)
         best = probabilities.argmax(axis=1)
         labels: Any = model.classes_[best]
         if model.unknown is not None:
             labels = mark_unknown(labels, novelty > model.unknown, model.unknown_label, model.classes_)
-        reliability, seen = _rounded(model.reliability_), model.n_samples_seen_
-        chances = probabilities[np.arange(len(best)), best]
+        reliability, seen = _round(model.reliability_), model.n_samples_seen_
+        highest = probabilities[np.arange(len(best)), best]
         return [
             {
                 "position": int(position),
                 "time": time,
                 "label": label,
-                "probability": _rounded(chance),
+                "probability": _round(probability),
                 "reliability": reliability,
-                "novelty": _rounded(novel),
+                "novelty": _round(novel),
                 "rows_seen": seen,
             }
             | ({"offset": offset} if offset else {})
-            for position, time, offset, label, chance, novel in zip(
-                rows.positions, rows.times, rows.offsets, labels.tolist(), chances, novelty, strict=True
+            for position, time, offset, label, probability, novel in zip(
+                rows.positions, rows.times, rows.offsets, labels.tolist(), highest, novelty, strict=True
             )
         ]
 
-    def _features(self, rows: Rows, outcome: Result) -> Rows:
-        """Return the rows of features whose windows these rows complete."""
+    def _features(self, rows: Rows, result: Result) -> Rows:
+        """Return the rows of features whose windows these raw rows complete."""
         if self.stream is None:
             return rows
         found: dict[int, Floats] = {}
@@ -341,7 +328,7 @@ class Session:
             except MemoryError:
                 raise
             except Exception as error:
-                outcome.reject(rows.pick([i]), error)
+                result.reject(rows.pick([i]), f"the model failed: {describe_error(error)}")
                 continue
             if features is not None:
                 found[i] = features
@@ -349,7 +336,7 @@ class Session:
         picked = rows.pick([*found])
         return Rows(values, picked.positions, picked.times, picked.offsets)
 
-    def _watch(self, monitor: DriftMonitor, values: Floats, position: int) -> list[Event]:
+    def _check_drift(self, monitor: DriftMonitor, values: Floats, position: int) -> list[Event]:
         report = monitor.update(InOrder(values))
         if not report.drift_detected:
             return []
@@ -357,25 +344,20 @@ class Session:
         return [Event("drift", position, report.describe(), details)]
 
     def state(self) -> SessionState:
-        """Return all there is to know but for what the sources taught, to go on bit for bit.
-
-        Returns
-        -------
-        FollowedState
-        """
+        """Return the state from which :meth:`SessionConfig.resume` continues bit for bit."""
         return SessionState(
             self.model.target_state(),
             None if self.monitor is None else self.monitor.state(),
             None if self.stream is None else self.stream.position,
             self.waiting,
-            self.notes,
+            self.metadata,
         )
 
 
-def _describe(error: Exception) -> str:
-    """Return what went wrong, in one line."""
+def describe_error(error: Exception) -> str:
+    """Return the type and message of an error in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def _rounded(value: Any) -> float:
-    return round(float(value), _DIGITS)
+def _round(value: Any) -> float:
+    return round(float(value), _DECIMALS)

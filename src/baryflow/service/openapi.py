@@ -154,7 +154,7 @@ def _prediction() -> Schema:
 
 
 def _answer() -> Schema:
-    event = {"event": _TEXT, "position": _POSITION, "words": _TEXT}
+    event = {"event": _TEXT, "position": _POSITION, "message": _TEXT}
     return _object({
         "target": _TEXT,
         "batch_id": {"type": ["string", "null"]},

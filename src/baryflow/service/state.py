@@ -14,7 +14,7 @@ from baryflow.service.limits import Limits
 from baryflow.service.metrics import Metrics, family, memory
 from baryflow.service.parsing import Inbox, Parser
 from baryflow.service.sse import Hub
-from baryflow.service.summaries import detail
+from baryflow.service.target_record import detail
 from baryflow.service.targets import Targets
 
 #: Seconds over which rows per second are averaged.
@@ -44,7 +44,7 @@ class ServiceState:
     def __init__(self, config: SessionConfig, checkpoint: Checkpoint | None, limits: Limits) -> None:
         self.limits, self.metrics, self.hub = limits, Metrics(), Hub(limits.listeners)
         self.targets = Targets(config, checkpoint, limits, self._heard)
-        config = self.targets.machines.config  # that of the folder, perhaps
+        config = self.targets.store.config  # that of the folder, perhaps
         names = getattr(config.base, "feature_names_in_", None)
         columns = None if names is None else [str(name) for name in names]
         n_columns = config.model.n_features_in_ if columns is None else len(columns)
@@ -82,10 +82,10 @@ class ServiceState:
         -------
         dict or None
         """
-        summary = self.targets.machines.summaries.get(name)
+        summary = self.targets.store.summaries.get(name)
         if summary is None:
             return None
-        here = self.targets.machines.has_in_memory(name)
+        here = self.targets.store.sessions.has_in_memory(name)
         return {
             "name": name,
             **summary,
@@ -100,7 +100,7 @@ class ServiceState:
         -------
         list of dict
         """
-        found = map(self.line, sorted(self.targets.machines.summaries.copy()))
+        found = map(self.line, sorted(self.targets.store.summaries.copy()))
         return [line for line in found if line is not None]
 
     async def describe(self, name: str, report: bool = False) -> dict[str, Any] | None:
@@ -140,7 +140,7 @@ class ServiceState:
         -------
         bytes
         """
-        summary = self.targets.machines.summaries.get(name, {})
+        summary = self.targets.store.summaries.get(name, {})
         rows = summary.get("rows_seen", -1)
         known = self._pictures.get(name)
         if known is not None and known[0] == rows:
@@ -161,15 +161,15 @@ class ServiceState:
         -------
         str
         """
-        targets, log = self.targets, self.targets.log
+        targets, log = self.targets, self.targets.journal
         commits, batches = (log.commits, log.batches) if log else (0, 0)
-        summaries = targets.machines.summaries.copy()
+        summaries = targets.store.summaries.copy()
         lines = self.metrics.own()
         for name, kind, words, value in (
             ("baryflow_ready", "gauge", "Whether requests are taken.", int(targets.state == "ready")),
-            ("baryflow_targets", "gauge", "Targets.", len(summaries)),
-            ("baryflow_targets_in_memory", "gauge", "... in memory.", targets.machines.n_in_memory),
-            ("baryflow_requests_waiting", "gauge", "Requests with rows inside.", targets.n_inside),
+            ("baryflow_targets", "gauge", "Targets.", len(summaries)), ("baryflow_targets_in_memory",
+            "gauge", "... in memory.", targets.store.sessions.n_in_memory),
+            ("baryflow_requests_waiting", "gauge", "Requests with rows inside.", targets.n_waiting),
             ("baryflow_received_bytes", "gauge", "Bodies in memory.", self.inbox.held),
             ("baryflow_listeners", "gauge", "Readers of live updates.", len(self.hub)),
             ("baryflow_replayed_batches", "gauge", "Replayed at the start.", targets.n_replayed),

@@ -1,119 +1,82 @@
-"""What a service notes of a target beside its model: who sent what, and what was said lately.
+"""What a service records of a target beside its model, and what it shows of it.
 
-It is kept with the machine (:attr:`~baryflow.runtime.Followed.notes`), in memory and on disk:
+The record is kept with the session (:attr:`~baryflow.runtime.Session.metadata`), in memory and on disk:
 
-============  ====================================================================================
-``rows``      rows that were acknowledged
-``batches``   the last batches with an id: ``[id, first row, last row, rows quarantined]``
-``last``      the answer to the last of them, as JSON, if it is not too long
-``recent``    the last rows: position, time, label, probability, novelty and values; of raw signals
-              the features
+==============  ==================================================================================
+``rows``        rows acknowledged
+``batches``     the last batches with an id: ``[id, first row, last row, rows quarantined]``
+``last``        the answer to the last of them as JSON, if it is not too long
+``recent``      the last rows: position, time, label, probability, novelty and values; features of
+                raw signals
 ``likelihood``  rows learned from and mean log-density of the last rows, after each update
-``drifts``    the last drifts: row and words
-``n_drifts``  how many there were
-============  ====================================================================================
+``drifts``      the last drifts: row and message
+``n_drifts``    how many there were
+==============  ==================================================================================
 """
 
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
+import numpy as np
+
+from baryflow.estimators._input import InOrder
 from baryflow.runtime import Result, Session
 from baryflow.service.errors import to_json
-from baryflow.service.likelihood import note_likelihood
 
-#: Batches whose ids are remembered: a client must not have more than this on the way to one target.
+#: Batches whose ids are remembered: a client may not have more than this in flight to one target.
 BATCHES = 128
-#: Rows that can be looked at again.
-RECENT = 50
-#: Drifts that are remembered.
-DRIFTS = 50
-#: Bytes of an answer that is kept for whoever asks again.
-_ANSWER = 2**16
+#: Rows and drifts that are remembered.
+RECENT, DRIFTS = 50, 50
+#: Longest answer that is kept for a repeated request, in bytes.
+_LONGEST_ANSWER = 2**16
 
 
 def rows_of(session: Session) -> int:
-    """Return how many rows of a target were acknowledged.
-
-    Parameters
-    ----------
-    followed : Followed
-
-    Returns
-    -------
-    int
-    """
-    return int(session.notes.get("rows", 0))
+    """Return how many rows of a target were acknowledged."""
+    return int(session.metadata.get("rows", 0))
 
 
-def answer_of(session: Session, batch_id: str) -> dict[str, Any] | None:
-    """Return the answer to a batch that was taken already, as far as it is still known.
-
-    Parameters
-    ----------
-    followed : Followed
-    batch_id : str
-
-    Returns
-    -------
-    dict or None
-        None for a batch that is new.
-    """
-    places = {known: place for known, *place in session.notes.get("batches", [])}
-    if batch_id not in places:
+def find_answer(session: Session, batch_id: str) -> dict[str, Any] | None:
+    """Return the answer to a batch that was applied already, as far as it is known, or None."""
+    batches = {known: batch for known, *batch in session.metadata.get("batches", [])}
+    if batch_id not in batches:
         return None
-    first, last, quarantined = places[batch_id]
-    text = session.notes.get("last", "")
+    first, last, quarantined = batches[batch_id]
+    text = session.metadata.get("last", "")
     answer: dict[str, Any] = json.loads(text) if text else {}
     if answer.get("batch_id") != batch_id:
-        recent = [row for row in session.notes.get("recent", []) if first <= row["position"] <= last]
+        recent = [row for row in session.metadata.get("recent", []) if first <= row["position"] <= last]
         known = [{name: row[name] for name in row if name != "values"} for row in recent]
         answer = _answer(batch_id, first, last, quarantined, known, [])
     return answer | {"repeated": True}
 
 
-def note(
-    session: Session, batch_id: str | None, first: int, last: int, outcome: Result
+def record(
+    session: Session, batch_id: str | None, first: int, last: int, result: Result
 ) -> dict[str, Any]:
-    """Note what came of a batch of rows.
-
-    Parameters
-    ----------
-    followed : Followed
-    batch_id : str or None
-    first, last : int
-        The positions of its rows.
-    outcome : Outcome
-
-    Returns
-    -------
-    dict
-        The answer to whoever sent it.
-    """
-    notes = session.notes
-    events = [event.record() for event in outcome.events]
-    answer = _answer(batch_id, first, last, len(outcome.rejected), outcome.records, events)
-    _note_answer(notes, answer)
-    lately = zip(outcome.records[-RECENT:], outcome.features[-RECENT:], strict=True)
-    fields = ("position", "time", "label", "probability", "novelty")
-    new = [{name: record[name] for name in fields} | {"values": row.copy()} for record, row in lately]
-    notes["recent"] = [*notes.get("recent", []), *new][-RECENT:]
-    note_likelihood(session)
-    drifts = [{"row": e.position, "words": e.words} for e in outcome.events if e.kind == "drift"]
-    if drifts:
-        notes["drifts"] = [*notes.get("drifts", []), *drifts][-DRIFTS:]
-        notes["n_drifts"] = notes.get("n_drifts", 0) + len(drifts)
-    return answer
-
-
-def _note_answer(notes: dict[str, Any], answer: dict[str, Any]) -> None:
-    notes["rows"] = answer["last"]
-    if answer["batch_id"] is not None:
-        place = [answer[name] for name in ("batch_id", "first", "last", "quarantined")]
-        notes["batches"] = [*notes.get("batches", []), place][-BATCHES:]
+    """Record the result for the rows `first` to `last`, and return the answer to the client."""
+    metadata = session.metadata
+    events = [event.record() for event in result.events]
+    answer = _answer(batch_id, first, last, len(result.rejected), result.records, events)
+    metadata["rows"] = last
+    if batch_id is not None:
+        batch = [batch_id, first, last, answer["quarantined"]]
+        metadata["batches"] = [*metadata.get("batches", []), batch][-BATCHES:]
         text = to_json(answer).decode()
-        notes["last"] = text if len(text) <= _ANSWER else ""
+        metadata["last"] = text if len(text) <= _LONGEST_ANSWER else ""
+    lately = zip(result.records[-RECENT:], result.features[-RECENT:], strict=True)
+    fields = ("position", "time", "label", "probability", "novelty")
+    new = [{name: one[name] for name in fields} | {"values": row.copy()} for one, row in lately]
+    metadata["recent"] = [*metadata.get("recent", []), *new][-RECENT:]
+    record_likelihood(session)
+    drifts = [{"row": e.position, "message": e.message} for e in result.events if e.kind == "drift"]
+    if drifts:
+        metadata["drifts"] = [*metadata.get("drifts", []), *drifts][-DRIFTS:]
+        metadata["n_drifts"] = metadata.get("n_drifts", 0) + len(drifts)
+    return answer
 
 
 def _answer(
@@ -134,3 +97,55 @@ def _answer(
         "predictions": records,
         "events": events,
     }
+
+
+def record_likelihood(session: Session) -> None:
+    """Record the mean log-density of the last rows, if the model has learned since the last record.
+
+    The model's own history does not hold it. Only points that this history still has are kept.
+    """
+    metadata, model = session.metadata, session.model
+    learned, recorded = int(model.n_samples_seen_), metadata.get("likelihood", [])
+    rows = [one["values"] for one in metadata.get("recent", [])][-session.config.batch_size :]
+    if not rows or not model.resemblance_ or (recorded and recorded[-1][0] == learned):
+        return
+    found = model.measure(InOrder(np.array(rows, dtype=np.float64))).summary()["likelihood"]
+    kept = set(model.history_.n_rows.tolist())
+    point = [learned, float(f"{found:.5g}")] if math.isfinite(found) else None
+    metadata["likelihood"] = [one for one in [*recorded, point] if one is not None and one[0] in kept]
+
+
+def summarize(session: Session) -> dict[str, Any]:
+    """Return the entry of a target in the list of targets, small and fit for JSON."""
+    model, metadata = session.model, session.metadata
+    resemblance = model.resemblance_
+    recent = metadata.get("recent") or [{}]
+    return {
+        "rows_seen": rows_of(session),
+        "rows_learned": int(model.n_samples_seen_),
+        "reliability": _round(model.reliability_),
+        "nearest": str(max(resemblance, key=lambda name: resemblance[name])) if resemblance else None,
+        "last_label": recent[-1].get("label"),
+        "last_time": recent[-1].get("time"),
+        "drifts": int(metadata.get("n_drifts", 0)),
+    }
+
+
+def detail(session: Session) -> dict[str, Any]:
+    """Return what a client sees of one target beside its summary, fit for JSON."""
+    model = session.model
+    names = getattr(session.config.base, "feature_names_in_", None)
+    proportions = getattr(model, "proportions_", None)
+    classes = [str(label) for label in model.classes_.tolist()]
+    shares = {} if proportions is None else dict(zip(classes, map(_round, proportions), strict=True))
+    return {
+        "resemblance": {str(name): _round(share) for name, share in model.resemblance_.items()},
+        "proportions": shares,
+        "classes": classes,
+        "sources": [str(name) for name in model.sources_],
+        "columns": None if names is None else [str(name) for name in names],
+    }
+
+
+def _round(value: Any) -> float:
+    return round(float(value), 6)

@@ -1,38 +1,274 @@
-"""Many targets at once: each row is in the log before anybody is told, and each target waits for itself.
+"""The targets of a service: rows are in the journal before a model sees them, and targets do not block
+each other.
 
-Requests meet on the event loop. Two threads do the work: one writes the log, one has the models. Each
-target has a lock from the moment at which its rows go to the log until they are learned, so that the
-log tells them in the order in which they were taken. A snapshot stops nobody: a new journal is begun,
-every target that has changed is written when its turn comes, and what the files know already is left out
-of a replay.
+Requests meet on the event loop. Two threads do the work: one writes the journal, one has the models.
+(Most of a step through arrays of this size holds the interpreter's lock, so a second model thread would
+gain little.) Each target has a lock from the moment at which its rows enter the journal until they are
+applied, so that rows are replayed in the order in which they were applied. A snapshot blocks no
+request: a new journal is begun, every changed target is written when its turn comes, and batches that
+the files contain already are skipped by a replay.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
-from baryflow.runtime import Checkpoint, Session, SessionConfig
-from baryflow.runtime.store import sync
-from baryflow.service.errors import RequestError, busy
-from baryflow.service.group_commit import Log
+import numpy as np
+
+from baryflow import container
+from baryflow.runtime import (
+    Checkpoint,
+    DurableLoop,
+    Result,
+    Session,
+    SessionConfig,
+    SessionStore,
+    Snapshot,
+)
+from baryflow.runtime.durable import resume_config
+from baryflow.runtime.session import rows_of as all_rows
+from baryflow.service.errors import RequestError, busy, to_json
 from baryflow.service.limits import Limits
-from baryflow.service.machines import Machines, batch_of, deletion_of
 from baryflow.service.parsing import Posted
+from baryflow.service.target_record import find_answer, record, rows_of, summarize
+from baryflow.streams import Batch, Rejected
 
 _log = logging.getLogger("baryflow.service")
 Value = TypeVar("Value")
-#: Called on the event loop with the name of a target and what came of its rows; None: it is gone.
+#: Called on the event loop with the name of a target and the answer to its rows; None: it was deleted.
 Listener = Callable[[str, "dict[str, Any] | None"], None]
+#: Bytes after which a new quarantine file is begun; only one older file is kept.
+_QUARANTINE_BYTES = 64 * 2**20
 
 
-class _Line:
-    """Those who wait for a target."""
+class TargetStore:
+    """All targets, as the application of a durable loop; used by the model thread alone.
+
+    Parameters
+    ----------
+    config : SessionConfig
+    checkpoint : Checkpoint or None
+        Without it targets do not survive the process.
+    most : int
+        Sessions in memory, at most.
+
+    Attributes
+    ----------
+    summaries : dict of str → dict
+        The entry of each target in the list of targets, also of those on disk.
+    """
+
+    owner = "serve"
+
+    def __init__(self, config: SessionConfig, checkpoint: Checkpoint | None, most: int) -> None:
+        if checkpoint is not None:
+            config, warning = resume_config(config, checkpoint)
+            if warning:
+                _log.warning("%s", warning)
+            checkpoint.keep_options({"batch-size": config.batch_size, "drift": config.drift})
+        self.config = config
+        self.summaries: dict[str, dict[str, Any]] = {}
+        self.sessions = SessionStore(config, None if checkpoint is None else checkpoint.targets, most)
+        self._quarantine = _QuarantineFile(None if checkpoint is None else checkpoint.folder)
+        self._loop = DurableLoop(self, checkpoint)
+
+    def recover(self) -> int:
+        """Resume from the checkpoint, and return how many batches were replayed."""
+        return self._loop.recover(self._is_applied)
+
+    def take(self, batch: Batch) -> dict[str, Any]:
+        """Apply a batch of the journal, and return the answer to the client."""
+        return self._loop.apply(batch)  # type: ignore[no-any-return]
+
+    def prepare(self, name: str, batch_id: str | None) -> tuple[int, dict[str, Any] | None]:
+        """Return how many rows a target has, and the answer to a batch that was applied already.
+
+        Also make room in memory for the target, while the batch can still be refused.
+        """
+        self.sessions.make_room(name)
+        session = self.look(name)
+        if session is None:
+            return 0, None
+        return rows_of(session), None if batch_id is None else find_answer(session, batch_id)
+
+    def look(self, name: str) -> Session | None:
+        """Return the session of a target in order to read it; None if there is none."""
+        return self.sessions.look(name) if name in self.summaries else None
+
+    def apply(self, batch: Batch) -> dict[str, Any]:
+        """Predict and learn the rows of one target, or delete the target."""
+        name = batch.cursor["target"]
+        if batch.cursor.get("delete"):
+            self.sessions.forget(name)
+            self.summaries.pop(name, None)
+            return {"target": name, "deleted": True}
+        return self._finish(batch, self.sessions.hold(name).take(all_rows(batch)))
+
+    def quarantine(self, batch: Batch, reason: str) -> dict[str, Any]:
+        """Quarantine all rows of a batch; they count as acknowledged."""
+        result = Result()
+        result.reject(all_rows(batch), reason)
+        return self._finish(batch, result)
+
+    def _finish(self, batch: Batch, result: Result) -> dict[str, Any]:
+        name = batch.cursor["target"]
+        session = self.sessions.hold(name)
+        if result.rejected:
+            self._quarantine.add(batch, result.rejected)
+        first, last = int(batch.positions[0]), int(batch.positions[-1])
+        answer = record(session, batch.cursor.get("batch_id"), first, last, result)
+        self.summaries[name] = summarize(session)
+        return {"target": name, **answer}
+
+    def _is_applied(self, batch: Batch) -> bool:
+        """Return whether the file of a target is newer than a batch of the journal."""
+        if batch.cursor.get("delete"):
+            return False
+        return bool(batch.positions[-1] <= self.prepare(batch.cursor["target"], None)[0])
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Return to the state of a snapshot."""
+        self.sessions.resume(snapshot.targets)
+        self.summaries = {name: snapshot.metadata[name] for name in snapshot.targets}
+
+    def snapshot(self) -> Snapshot:
+        """Return the present state; all sessions are on disk."""
+        return self._snapshot_of(self.sessions.save())
+
+    def begin_snapshot(self) -> tuple[Snapshot, list[Path]]:
+        """Return a snapshot of the files on disk, and the paths to sync before it may be saved."""
+        files, paths = self.sessions.begin_sync()
+        return self._snapshot_of(files), paths
+
+    def _snapshot_of(self, files: dict[str, str]) -> Snapshot:
+        known = {name: dict(self.summaries[name]) for name in files if name in self.summaries}
+        return Snapshot(self.owner, {name: files[name] for name in known}, metadata=known)
+
+    def discard(self, kept: list[Snapshot]) -> None:
+        """Delete files of sessions that are not needed any more."""
+        self.sessions.discard(kept)
+
+
+class _QuarantineFile:
+    """Rows on which a model failed: lines of ``quarantine.ndjson`` in the checkpoint folder."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._path = None if folder is None else folder / "quarantine.ndjson"
+        self._old = None if folder is None else folder / "quarantine-old.ndjson"
+        self._known: set[str] = set()  # ids of batches in the files: a replay finds their rows again
+        for path in (self._old, self._path):
+            if path is not None and path.exists():
+                for line in path.read_bytes().splitlines():
+                    try:
+                        self._known.add(json.loads(line)["id"])
+                    except (ValueError, KeyError, TypeError):  # a kill has cut it off
+                        continue
+
+    def add(self, batch: Batch, rejected: Sequence[Rejected]) -> None:
+        """Log and write rows of a batch. They are on disk when this returns, unless the disk is full."""
+        name, cursor = batch.cursor["target"], batch.cursor
+        _log.error("target %s: the model failed on %d rows: %s", name, len(rejected), rejected[0].reason)
+        if self._path is None or self._old is None or cursor["id"] in self._known:
+            return
+        self._known.add(cursor["id"])
+        number = {position: i for i, position in enumerate(batch.positions.tolist())}
+        lines = [
+            to_json(
+                {
+                    "id": cursor["id"],
+                    "target": name,
+                    "batch_id": cursor.get("batch_id"),
+                    "position": row.position,
+                    "reason": row.reason,
+                    "quarantined": datetime.now(UTC).isoformat(timespec="seconds"),
+                    "time": batch.times[number[row.position]],
+                    "values": batch.rows[number[row.position]],
+                }
+            )
+            for row in rejected
+        ]
+        try:
+            if self._path.exists() and self._path.stat().st_size > _QUARANTINE_BYTES:
+                self._path.replace(self._old)
+            with self._path.open("ab") as file:
+                # The leading newline ends a line that a kill has cut off.
+                file.write(b"".join(b"\n" + line for line in lines))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            _log.error("cannot write %s: %s", self._path, error)
+
+
+class GroupCommit:
+    """Writes the journal: batches that arrive while others are being written share the next fsync.
+
+    Attributes
+    ----------
+    commits, batches : int
+        Writes so far, and batches in them.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.commits = self.batches = 0
+        self._checkpoint = checkpoint
+        self._thread = ThreadPoolExecutor(1, "baryflow-journal")
+        self._queue: list[tuple[Batch, asyncio.Future[None]]] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def append(self, batch: Batch) -> None:
+        """Return when a batch is on disk; raise OSError if it cannot be written."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((batch, done))
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write())
+        await done
+
+    async def _write(self) -> None:
+        try:
+            while self._queue:
+                group, self._queue = self._queue, []
+                failure: Exception | None = None
+                try:
+                    await self.call(self._checkpoint.append, *(batch for batch, _ in group))
+                except Exception as error:
+                    failure = error
+                else:
+                    self.commits, self.batches = self.commits + 1, self.batches + len(group)
+                for _, done in group:
+                    if done.done():
+                        continue
+                    if failure is None:
+                        done.set_result(None)
+                    else:
+                        done.set_exception(failure)
+        finally:
+            self._writing = None
+
+    async def close(self) -> None:
+        """Write what is queued, and close the checkpoint."""
+        while self._writing is not None:
+            await asyncio.wait([self._writing])
+        await self.call(self._checkpoint.close)
+        self._thread.shutdown()
+
+    async def call(self, function: Callable[..., Value], *arguments: Any) -> Value:
+        """Call a function of the checkpoint in the journal thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+
+class _Queue:
+    """Requests that wait for a target."""
 
     def __init__(self) -> None:
         self.lock, self.length = asyncio.Lock(), 0
@@ -43,55 +279,53 @@ class Targets:
 
     Parameters
     ----------
-    recipe : Recipe
-        How they are followed.
+    config : SessionConfig
     checkpoint : Checkpoint or None
-        Where they are kept.
+        Without it targets do not survive the process.
     limits : Limits
     listen : callable
-        Told what came of rows.
+        See :data:`Listener`.
 
     Attributes
     ----------
-    state : {"starting", "ready", "stopping", "failed"}
+    store : TargetStore
+    journal : GroupCommit or None
+    state : {"starting", "ready", "stopping", "stopped", "failed"}
     snapshots : int
-        Made in this life.
+        Saved by this process.
     n_replayed : int
-        Batches of the log that were carried out again at the start.
-    n_inside : int
-        Requests with rows that are being worked on.
+        Batches of the journal that were replayed at the start.
+    n_waiting : int
+        Requests with rows that are being processed.
     """
 
     def __init__(
-        self, config: SessionConfig, checkpoint: Checkpoint | None, limits: Limits, listen: Listener
+        self,
+        config: SessionConfig,
+        checkpoint: Checkpoint | None,
+        limits: Limits,
+        listen: Listener,
     ) -> None:
         self.limits, self.state = limits, "starting"
-        self.snapshots = self.n_replayed = 0
-        self.machines = Machines(config, checkpoint, limits.in_memory)
-        self.log = None if checkpoint is None else Log(checkpoint)
+        self.snapshots = self.n_replayed = self.n_waiting = 0
+        self.store = TargetStore(config, checkpoint, limits.in_memory)
+        self.journal = None if checkpoint is None else GroupCommit(checkpoint)
         self._checkpoint, self._listen = checkpoint, listen
         self._thread = ThreadPoolExecutor(1, "baryflow-models")
-        self._lines: dict[str, _Line] = {}
-        self.n_inside = 0
-        self._new: set[str] = set()  # names on the way
+        self._queues: dict[str, _Queue] = {}
+        self._new: set[str] = set()  # targets whose first rows are being processed
         self._tasks: set[asyncio.Task[Any]] = set()
         self._since = 0  # batches since the last snapshot
         self._first_since = 0.0
         self._snapshot: asyncio.Task[None] | None = None
 
-    # -- life ------------------------------------------------------------------------------------
+    # -- start and end ---------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Go on from where the folder says.
-
-        Raises
-        ------
-        BaryflowError
-            If nothing in it can be read.
-        """
+        """Resume from the checkpoint; raise BaryflowError if that is impossible."""
         try:
             if self._checkpoint is not None:
-                self.n_replayed = await self._compute(self.machines.recover, self._checkpoint)
+                self.n_replayed = await self._compute(self.store.recover)
         except BaseException:
             self.state = "failed"
             raise
@@ -99,7 +333,7 @@ class Targets:
             self.state = "ready"
 
     async def close(self) -> None:
-        """Finish what runs, put everything on disk, and let go."""
+        """Finish all requests, and save a snapshot."""
         if self.state == "stopped":
             return
         was, self.state = self.state, "stopping"
@@ -111,133 +345,87 @@ class Targets:
             if was == "ready" and self._since:
                 await self._try_snapshot()
         finally:
-            if self.log is not None:
-                await self.log.close()
-            await self._compute(self.machines.close)
+            if self.journal is not None:
+                await self.journal.close()
+            await self._compute(self.store.sessions.close)
             self._thread.shutdown()
             self.state = "stopped"
 
     def require_ready(self) -> None:
-        """Refuse what cannot be done before the log is replayed, or while the service ends."""
+        """Refuse requests while the journal is replayed and while the service stops."""
         if self.state != "ready":
-            raise RequestError(503, f"the service is {self.state}: try again soon", {"Retry-After": "1"})
+            raise RequestError(503, f"the service is {self.state}: retry", {"Retry-After": "1"})
 
     # -- requests --------------------------------------------------------------------------------
 
     async def take(self, name: str, posted: Posted) -> dict[str, Any]:
-        """Take rows of a target: in the log, predicted, learned.
+        """Journal, predict and learn rows of a target; a new target begins with them.
 
-        Parameters
-        ----------
-        name : str
-            Of a target; one that is new begins.
-        posted : Posted
-
-        Returns
-        -------
-        dict
-            Predictions and events.
-
-        Raises
-        ------
-        Refusal
-            If there are too many targets or requests.
-        OSError
-            If there is no room on the disk; nothing is taken.
+        Return predictions and events. Raise RequestError if there are too many targets or requests, and
+        OSError if the disk is full; the rows are not taken then.
         """
         self.require_ready()
-        if self.n_inside >= self.limits.requests:
-            raise busy(f"{self.n_inside} requests are waiting already: send them more slowly")
-        line = self._lines.get(name)
-        if line is not None and line.length >= self.limits.waiting:
-            raise busy(f"{line.length} requests for {name} are waiting already: send one at a time")
-        known = self.machines.summaries
+        if self.n_waiting >= self.limits.requests:
+            raise busy(f"{self.n_waiting} requests are waiting: send more slowly")
+        queue = self._queues.get(name)
+        if queue is not None and queue.length >= self.limits.waiting:
+            raise busy(f"{queue.length} requests for {name} are waiting: send one at a time")
+        known = self.store.summaries
         if name not in known and name not in self._new:
             if len(known) + sum(new not in known for new in self._new) >= self.limits.targets:
                 raise RequestError(
                     409,
-                    f"there are {self.limits.targets} targets, and no room for {name!r}: delete some",
+                    f"there are {self.limits.targets} targets already, and no room for {name!r}: delete "
+                    "some",
                 )
             self._new.add(name)
-        self.n_inside += 1
-        return await self._whole(self._take(name, posted))
+        self.n_waiting += 1
+        return await self._finish(self._take(name, posted))
 
     async def _take(self, name: str, posted: Posted) -> dict[str, Any]:
         try:
             async with self._turn(name):
-                rows, answer = await self._compute(self.machines.prepare, name, posted.batch_id)
+                n_rows, answer = await self._compute(self.store.prepare, name, posted.batch_id)
                 if answer is None:
-                    batch = batch_of(name, posted.rows, posted.times, rows, posted.batch_id)
-                    answer = await self._carry_out(batch)
+                    answer = await self._apply(_batch(name, posted, n_rows))
                     self._listen(name, answer)
                 return {"target": name, **answer}
         finally:
-            self.n_inside -= 1
+            self.n_waiting -= 1
             self._new.discard(name)
 
     async def delete(self, name: str) -> None:
-        """Forget a target.
-
-        Parameters
-        ----------
-        name : str
-
-        Raises
-        ------
-        Refusal
-            If there is none of this name.
-        OSError
-            If there is no room on the disk; it is still there.
-        """
+        """Delete a target; raise RequestError if there is none, and OSError if the disk is full."""
         self.require_ready()
-        await self._whole(self._delete(name))
+        await self._finish(self._delete(name))
 
     async def _delete(self, name: str) -> None:
         async with self._turn(name):
             self._require_known(name)
-            await self._carry_out(deletion_of(name, self.machines.config.model.n_features_in_))
+            await self._apply(_deletion(name, self.store.config.model.n_features_in_))
             self._listen(name, None)
 
     async def look(self, name: str, function: Callable[[Session], Value]) -> Value:
-        """Return what a function says of a target.
-
-        Parameters
-        ----------
-        name : str
-        function : callable
-            Takes a Followed, which it does not change, where models are at home.
-
-        Returns
-        -------
-        whatever the function returns
-
-        Raises
-        ------
-        Refusal
-            If there is none of this name.
-        """
+        """Return what a function finds in the session of a target, without changing it."""
         self.require_ready()
 
         def call() -> Value:
             self._require_known(name)
-            found = self.machines.look(name)
-            if found is None:
+            session = self.store.look(name)
+            if session is None:
                 raise RequestError(404, f"there is no target {name!r}")
-            return function(found)
+            return function(session)
 
         return await self._compute(call)
 
     def _require_known(self, name: str) -> None:
-        if name not in self.machines.summaries:
-            raise RequestError(404, f"there is no target {name!r}: post rows to it, and there is")
+        if name not in self.store.summaries:
+            raise RequestError(404, f"there is no target {name!r}: post rows to create it")
 
-    # -- how -------------------------------------------------------------------------------------
-
-    async def _carry_out(self, batch: Any) -> dict[str, Any]:
-        """Put a batch into the log, then do what it says."""
-        if self.log is not None:
-            await self.log.append(batch)
-        answer = await self._compute(self.machines.take, batch)
+    async def _apply(self, batch: Batch) -> dict[str, Any]:
+        if self.journal is not None:
+            await self.journal.append(batch)
+        answer = await self._compute(self.store.take, batch)
         if not self._since:
             self._first_since = time.monotonic()
         self._since += 1
@@ -246,20 +434,20 @@ class Targets:
 
     @asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[None]:
-        """Wait for one's turn with a target."""
-        line = self._lines.setdefault(name, _Line())
-        line.length += 1
+        """Wait for exclusive use of a target."""
+        queue = self._queues.setdefault(name, _Queue())
+        queue.length += 1
         try:
-            async with line.lock:
+            async with queue.lock:
                 yield
         finally:
-            line.length -= 1
-            if not line.length:
-                del self._lines[name]
+            queue.length -= 1
+            if not queue.length:
+                del self._queues[name]
 
-    async def _whole(self, doing: Coroutine[Any, Any, Value]) -> Value:
-        """Do something to its end, also if nobody waits for it any more: it is in the log."""
-        task = asyncio.create_task(doing)
+    async def _finish(self, work: Coroutine[Any, Any, Value]) -> Value:
+        """Finish work even if the client disconnects: its rows may be in the journal."""
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
@@ -270,8 +458,13 @@ class Targets:
     # -- snapshots -------------------------------------------------------------------------------
 
     def consider_snapshot(self) -> None:
-        """Begin a snapshot if it is time for one; called every so often."""
-        if self.log is None or self.state != "ready" or self._snapshot is not None or not self._since:
+        """Begin a snapshot if one is due."""
+        if (
+            self.journal is None
+            or self.state != "ready"
+            or self._snapshot is not None
+            or not self._since
+        ):
             return
         waited = time.monotonic() - self._first_since
         if self._since >= self.limits.snapshot_every or waited >= self.limits.snapshot_seconds:
@@ -281,31 +474,47 @@ class Targets:
         try:
             await self.snapshot()
         except Exception as error:
-            words = "cannot write a snapshot: %s; the journal still holds everything"
-            _log.error(words, error, exc_info=not isinstance(error, OSError))
+            message = "cannot save a snapshot: %s; the journal still holds everything"
+            _log.error(message, error, exc_info=not isinstance(error, OSError))
             self._since = max(self._since, 1)  # try again later
         finally:
             self._snapshot = None
 
     async def snapshot(self) -> None:
-        """Put every target on disk, one by one, while others go on.
+        """Write every changed target, one by one, while requests for others continue.
 
-        Raises
-        ------
-        OSError
-            If there is no room; nothing is lost.
+        Raise OSError if the disk is full; nothing is lost.
         """
-        if self.log is None:
+        if self.journal is None or self._checkpoint is None:
             return
         self._since, self._first_since = 0, time.monotonic()
-        await self.log.turn()
-        # Whatever is in the journals before is in these: learned already, or about to be.
-        for name in sorted({*await self._compute(lambda: self.machines.changed), *self._lines}):
+        await self.journal.call(self._checkpoint.rotate)
+        # Batches of the older journals have been applied to these targets, or are about to be.
+        changed = await self._compute(lambda: self.store.sessions.changed)
+        for name in sorted({*changed, *self._queues}):
             async with self._turn(name):
-                await self._compute(self.machines.write, name)
-        snapshot, paths = await self._compute(self.machines.hand_over)
-        await asyncio.to_thread(sync, paths)
-        await self._compute(self.machines.mark_synced, paths)
-        tables = await self.log.save(snapshot)
-        await self._compute(self.machines.tidy, tables)
+                await self._compute(self.store.sessions.write, name)
+        snapshot, paths = await self._compute(self.store.begin_snapshot)
+        for path in paths:
+            await asyncio.to_thread(container.sync, path)
+        await self._compute(self.store.sessions.end_sync, paths)
+        await self.journal.call(self._checkpoint.save_rotated, snapshot)
+        kept = await self.journal.call(self._checkpoint.snapshots)
+        await self._compute(self.store.discard, kept)
         self.snapshots += 1
+
+
+def _batch(name: str, posted: Posted, n_before: int) -> Batch:
+    """Return rows of a target as the journal holds them."""
+    n = len(posted.rows)
+    positions = np.arange(n_before + 1, n_before + 1 + n, dtype=np.intp)
+    cursor = {"target": name, "id": uuid.uuid4().hex}
+    if posted.batch_id is not None:
+        cursor["batch_id"] = posted.batch_id
+    return Batch(posted.rows, positions, posted.times, [name] * n, [], cursor)
+
+
+def _deletion(name: str, n_columns: int) -> Batch:
+    """Return the deletion of a target as the journal holds it."""
+    nothing = np.empty((0, n_columns))
+    return Batch(nothing, np.empty(0, dtype=np.intp), [], [], [], {"target": name, "delete": True})

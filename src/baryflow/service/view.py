@@ -39,7 +39,7 @@ def picture(session: Session) -> dict[str, Any]:
         Plain values, as JSON has them: ``classes``, ``sources``, ``ellipses``, ``history``, ``drifts``,
         ``proportions``, ``recent``, ``columns``.
     """
-    model, notes = session.model, session.notes
+    model, metadata = session.model, session.metadata
     classes, sources = [str(name) for name in model.classes_.tolist()], [str(s) for s in model.sources_]
     plane = Plane.of(list(model.source_mixtures_.values()), len(classes))
     return {
@@ -47,10 +47,10 @@ def picture(session: Session) -> dict[str, Any]:
         "sources": sources,
         "rows_seen": model.n_samples_seen_,
         "ellipses": _ellipses(model, plane, classes),
-        "history": _history(model, sources, notes.get("likelihood", [])),
-        "drifts": [dict(drift) for drift in notes.get("drifts", [])],
+        "history": _history(model, sources, metadata.get("likelihood", [])),
+        "drifts": [dict(drift) for drift in metadata.get("drifts", [])],
         "proportions": _proportions(model, classes),
-        "recent": _recent(model, plane, notes.get("recent", [])),
+        "recent": _recent(model, plane, metadata.get("recent", [])),
         "columns": _columns(model),
     }
 
@@ -72,7 +72,7 @@ def explain(session: Session, position: int) -> dict[str, Any] | None:
         in standard deviations; and ``columns`` that speak for the diagnosis or against it, compared with
         the ``rival`` class, in the units of rows.
     """
-    records = session.notes.get("recent", [])
+    records = session.metadata.get("recent", [])
     record = next((one for one in records if one.get("position") == position), None)
     model = session.model
     if record is None or len(_row(record)) != model.n_features_in_:

@@ -17,7 +17,6 @@ from baryflow.estimators._unknown import list_answers
 from baryflow.exceptions import FileFormatError
 from baryflow.persistence import open_content
 from baryflow.runtime import Event, Rows, Session, SessionConfig
-from baryflow.runtime.events import tell_rejected
 from baryflow.runtime.session import SessionState
 from baryflow.streams.base import Rejected
 
@@ -273,9 +272,9 @@ class Target:
 
     def _name_events(self, events: list[Event], rejected: list[Rejected]) -> list[Event]:
         """Return all that happened in an epoch, in the order of the rows, with its key."""
-        bad = [tell_rejected(row, row.position) for row in rejected]
+        bad = [Event.rejected(row, row.position) for row in rejected]
         together = sorted([*bad, *events], key=lambda event: event.position)
-        return [event.named(self.key) for event in together]
+        return [event.of_target(self.key) for event in together]
 
     def _stores(self) -> tuple[Store, Store, Store, Store | None]:
         """Return where its states are, its predictions, rows that could not be used, and events."""

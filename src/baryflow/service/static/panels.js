@@ -105,9 +105,9 @@ export const showColumns = (all) => {
 
 export const showEvents = (events) => {
   // Who listens hears of what is new, and of nothing twice.
-  const last = events.at(-1), told = last ? `${last.kind === "drift" ? "Drift: " : ""}${last.words}` : "";
+  const last = events.at(-1), told = last ? `${last.kind === "drift" ? "Drift: " : ""}${last.message ?? last.words}` : "";
   if ($("announced").textContent !== told) $("announced").textContent = told;
   $("events-none").hidden = events.length > 0;
   $("events").replaceChildren(...[...events].reverse().slice(0, 30).map((one) => make("li", { className: one.kind },
-    make("small", { textContent: `row ${count(one.row)} · ${one.kind === "mark" ? "demo" : one.kind}` }), one.words)));
+    make("small", { textContent: `row ${count(one.row)} · ${one.kind === "mark" ? "demo" : one.kind}` }), one.message ?? one.words)));
 };

@@ -1,4 +1,4 @@
-"""The page is one well-formed document that shows a model to everybody and asks nobody for anything."""
+"""The report is one well-formed document: accessible, escaped, and free of scripts and requests."""
 
 import re
 from html.parser import HTMLParser
@@ -16,11 +16,11 @@ VOID = {"meta", "link", "wbr", "br", "input", "img", "hr"}
 
 
 class Page(HTMLParser):
-    """Elements, attributes and words of a page; refuses one whose elements are not closed in order."""
+    """Elements, attributes and text of a page; fails if elements are not closed in order."""
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
-        self.open, self.elements, self.words, self.rows = [], [], [], []
+        self.open, self.elements, self.chunks, self.rows = [], [], [], []
         self.feed(text)
         self.close()
         assert self.open == []
@@ -28,7 +28,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
         if tag not in {"wbr", "bdi", "b"}:
-            self.words.append(" ")
+            self.chunks.append(" ")
         if tag not in VOID:
             self.open.append(tag)
         if tag == "tr":
@@ -44,19 +44,19 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         if "style" not in self.open:
-            self.words.append(data)
+            self.chunks.append(data)
         if {"td", "th"} & set(self.open):
             self.rows[-1][-1] += data
 
     @property
     def text(self):
-        return " ".join("".join(self.words).split())
+        return " ".join("".join(self.chunks).split())
 
     def all(self, tag):
         return [attributes for name, attributes in self.elements if name == tag]
 
     def row(self, first):
-        """Return the cells beside the first row of any table that begins so."""
+        """Return the other cells of the first table row that starts with `first`."""
         return next(row[1:] for row in self.rows if row and row[0] == first)
 
 
@@ -86,7 +86,7 @@ def session():
     return model
 
 
-def test_the_page_asks_nobody_for_anything_and_runs_nothing(session):
+def test_the_page_loads_nothing_and_runs_no_script(session):
     text = html_report(session)
     page = Page(text)
     assert not any(page.all(tag) for tag in ("script", "img", "iframe", "object"))
@@ -96,24 +96,23 @@ def test_the_page_asks_nobody_for_anything_and_runs_nothing(session):
     assert policy["content"].startswith("default-src 'none'")
 
 
-def test_every_picture_has_words_or_stands_beside_them(session):
+def test_every_chart_has_a_text_alternative_and_a_data_table(session):
     page = Page(html_report(session))
-    pictures = page.all("svg")
-    told = [svg for svg in pictures if svg.get("role") == "img"]
-    assert len(told) == 4
-    assert all(svg.get("aria-hidden") == "true" for svg in pictures if svg not in told)
+    drawings = page.all("svg")
+    charts = [svg for svg in drawings if svg.get("role") == "img"]
+    assert len(charts) == 4
+    assert all(svg.get("aria-hidden") == "true" for svg in drawings if svg not in charts)
     identities = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(identities) == len(set(identities))
-    for svg in told:
+    for svg in charts:
         assert set(svg["aria-labelledby"].split()) <= set(identities)
     assert len(page.all("title")) == len(page.all("desc")) + 1 == 5
-    # Behind each picture is a table.
-    assert page.text.count("The figures") == 4
+    assert page.text.count("Along the stream") == 4
 
 
-def test_it_says_what_the_model_says(session):
+def test_the_page_shows_what_the_model_reports(session):
     page = Page(html_report(session, title="Unit 7"))
-    assert page.text.startswith("Unit 7 Unit 7 It learned 8 classes from 4 sources and adapts")
+    assert page.text.startswith("Unit 7 Unit 7 The model learned 8 classes from 4 sources")
     assert session.committee_.reason in page.text
     for line in session.report().splitlines():
         assert re.sub(" {2,}", " · ", line.strip()) in page.text
@@ -123,7 +122,7 @@ def test_it_says_what_the_model_says(session):
     assert f"Target rows seen {session.n_samples_seen_} " in page.text
 
 
-def test_columns_are_in_the_units_of_rows_and_the_most_different_comes_first():
+def test_columns_are_in_the_units_of_rows_with_the_largest_difference_first():
     X, y, domain, target = small_problem()
     X, target = X.copy(), target.copy()
     X[:, 2] = 80.0 + 2.0 * np.random.default_rng(1).normal(size=len(X))
@@ -146,7 +145,7 @@ def test_columns_are_in_the_units_of_rows_and_the_most_different_comes_first():
     assert cells[3:5] == [f"{target[:, 2].mean():.1f}", f"{X[:, 2].mean():.1f}"]
 
 
-def test_what_is_said_of_a_label_shift_is_escaped_once():
+def test_the_description_of_a_label_shift_is_escaped_once():
     X, y, domain, _ = small_problem()
     names = np.char.add("<i>&", y)
     model = OnlineDaDiL(classifier="linear", random_state=0, validate=False)
@@ -158,7 +157,7 @@ def test_what_is_said_of_a_label_shift_is_escaped_once():
     assert "&amp;lt;" not in text
 
 
-def test_columns_never_seen_and_columns_that_do_not_vary():
+def test_columns_without_values_and_columns_that_do_not_vary():
     X, y, domain, target = small_problem()
     X, target = X.copy(), target.copy()
     X[:, 0] = 5.0
@@ -181,77 +180,79 @@ def test_columns_never_seen_and_columns_that_do_not_vary():
     assert "no value at all" in page.row("column 1")[0]
 
 
-def test_before_any_target_it_shows_the_sources():
+def test_before_any_target_the_page_shows_the_sources():
     model, _ = fitted()
     page = Page(html_report(model))
-    assert "No row of a target was seen yet" in page.text
+    assert "not seen a target yet" in page.text
     assert "Sources: a, b, c" in page.text
     assert not [svg for svg in page.all("svg") if svg.get("role") == "img"]
 
 
 @pytest.mark.parametrize(("n_sources", "n_classes"), [(2, 2), (1, 2), (30, 29)])
-def test_few_and_many(n_sources, n_classes):
-    sources = [f"machine {k}" for k in range(n_sources)]
+def test_few_and_many_sources_and_classes(n_sources, n_classes):
+    sources = [f"unit {k}" for k in range(n_sources)]
     classes = [f"fault {k}" for k in range(n_classes)]
     model, target = fitted(sources=sources, classes=classes, n=4)
     model.partial_fit(target)
     page = Page(html_report(model))
     cells = {row[0] for row in page.rows if row}
     assert set(sources) | set(classes) <= cells
-    # Of many, the others are one area.
+    # With many parts, the small ones share one area.
     areas = [polygon["class"] for polygon in page.all("polygon")]
     assert areas.count("area rest") == (2 if n_classes > 6 else 0)
     assert len(areas) <= 14
 
 
-def test_names_are_shown_and_nothing_else_is_done_with_them():
-    evil = "<script>alert(1)</script>"
+def test_names_are_escaped_and_shortened():
+    hostile = "<script>alert(1)</script>"
     sources = ['"><img src=x onerror=alert(2)>', "a & b", "z" * 300]
-    classes = [evil, "null \x00 and \ud800", "'quoted'"]
+    classes = [hostile, "null \x00 and \ud800", "'quoted'"]
     model, target = fitted(sources=sources, classes=classes)
     model.partial_fit(target)
-    events = [{"row": 40, "kind": evil, "</td>": "<b>"}]
+    events = [{"row": 40, "kind": hostile, "</td>": "<b>"}]
     text = html_report(model, title="</title><script>", events=events)
     page = Page(text)
     assert not page.all("script")
     assert not page.all("img")
-    assert all(words in page.text for words in (evil, "alert(2)", "a & b", "'quoted'"))
+    assert all(text in page.text for text in (hostile, "alert(2)", "a & b", "'quoted'"))
     cells = {cell for row in page.rows for cell in row}
-    assert {*sources[:2], evil, "'quoted'"} <= cells
-    assert max(map(len, cells)) < 250  # a long name is cut ...
-    assert any(bdi.get("title") == "z" * 300 for bdi in page.all("bdi"))  # ... and whole when pointed at
+    assert {*sources[:2], hostile, "'quoted'"} <= cells
+    assert max(map(len, cells)) < 250  # a long name is shortened ...
+    assert any(
+        bdi.get("title") == "z" * 300 for bdi in page.all("bdi")
+    )  # ... and is complete in the tooltip
     assert not {"\x00", "\ud800"} & set(text)
     assert text.encode("utf-8")
 
 
-def test_events_are_listed_and_marked():
+def test_events_are_listed_and_marked_in_the_charts():
     model, target = fitted()
     for batch in np.split(target, 4):
         model.partial_fit(batch)
     events = [
         {"row": 48, "time": "2024-03-04T12:00", "kind": "drift", "detector": "loss", "value": 1.23456},
         {"position": 72, "event": "checkpoint"},
-        {"kind": "note", "text": "a word"},
+        {"kind": "note", "text": "valve replaced"},
         {"row": 5000, "kind": "later"},
     ]
     page = Page(html_report(model, events=events))
     assert page.row("drift") == ["48", "2024-03-04T12:00", "detector: loss; value: 1.235"]
     assert page.row("checkpoint") == ["72", "", ""]
-    assert page.row("note")[-1] == "a word"
+    assert page.row("note")[-1] == "valve replaced"
     marks = [line for line in page.all("line") if line.get("class") == "mark"]
-    # Two are within the stream, in each of four pictures; rows 24 to 96 span the width.
+    # Two lie within the stream, in each of four charts; rows 24 to 96 span the width.
     assert sorted({float(line["x1"]) for line in marks}) == pytest.approx([333.3, 666.7])
     assert len(marks) == 8
-    with pytest.raises(InvalidInputError, match=r"mappings such as .* got str at position 0"):
+    with pytest.raises(InvalidInputError, match=r"got str at position 0"):
         html_report(model, events=["drift"])
 
 
-def test_a_saved_model_gives_the_same_page_and_the_same_twice(session, tmp_path):
+def test_a_saved_model_gives_the_same_page(session, tmp_path):
     session.save(tmp_path / "m.bary")
     assert html_report(load(tmp_path / "m.bary")) == html_report(session) == html_report(session)
 
 
-def test_models_that_see_the_whole_target_at_once():
+def test_a_batch_model_has_a_page():
     X, y, domain, target = small_problem()
     names = np.concatenate([domain, np.full(len(target), "t")])
     everything = np.concatenate([X, target])
@@ -260,36 +261,36 @@ def test_models_that_see_the_whole_target_at_once():
         everything, labels, names, target="t"
     )
     page = Page(html_report(model))
-    assert "saw 96 rows" in page.text
+    assert "seen 96 target rows" in page.text
     assert len(page.all("polyline")) == 4
 
 
-def test_models_made_from_mixtures_know_no_rows():
+def test_a_model_fitted_to_mixtures_has_a_page_without_columns():
     def domain(shift):
         return Mixture([0.5, 0.5], [[shift, 0.0], [6.0 + shift, 0.0]], np.ones((2, 2)), labels=np.eye(2))
 
     model = DaDiL().fit_mixtures({"a": domain(0.0), "b": domain(1.0)}, domain(0.5).with_labels(None))
     assert len(model.compare_columns().order()) == 0
     page = Page(html_report(model))
-    assert "made from mixtures" in page.text
+    assert "fitted to mixtures" in page.text
     assert page.row("a")[-1].endswith("%")
 
 
-def test_other_models_and_models_not_fitted_are_refused():
-    with pytest.raises(InvalidInputError, match="OnlineDaDiL or DaDiL; got OnlineGaussianMixture"):
+def test_other_models_and_unfitted_models_are_rejected():
+    with pytest.raises(InvalidInputError, match="OnlineGaussianMixture"):
         html_report(OnlineGaussianMixture())
     with pytest.raises(NotFittedError):
         html_report(OnlineDaDiL())
 
 
-def test_a_page_of_a_long_stream_stays_small():
+def test_the_page_of_a_long_stream_stays_small():
     model, target = fitted()
     for _ in range(100):
         model.partial_fit(target[:4])
     assert len(html_report(model)) < 150_000
 
 
-def test_that_nothing_happened_is_said_if_it_is_known():
+def test_the_absence_of_drift_is_stated_only_if_it_is_known():
     p = make_domains(n_per_class=20, random_state=0)
     model = OnlineDaDiL(classifier="linear", validate=False, random_state=0).fit(
         p.X, p.y, sample_domain=p.domain

@@ -1,4 +1,4 @@
-"""Parts of an input that come and go: whoever has one goes on from where it was left."""
+"""Partitions are assigned and revoked: a process resumes where the last one stopped."""
 
 import json
 from dataclasses import replace
@@ -80,7 +80,7 @@ def whole(tmp_path_factory):
     return written(folder)
 
 
-def test_a_part_that_leaves_and_comes_back_goes_on(tmp_path, whole):
+def test_a_partition_that_is_revoked_and_assigned_again_resumes(tmp_path, whole):
     first = [("give", "t-0"), ("give", "t-1"), ("read", "t-0"), ("read", "t-1"), ("read", "t-0")]
     first += [("take", "t-0"), ("read", "t-1"), ("give", "t-0"), ("read", "t-0")]
     totals, _ = follow(tmp_path, first)
@@ -90,27 +90,27 @@ def test_a_part_that_leaves_and_comes_back_goes_on(tmp_path, whole):
     assert written(tmp_path) == whole
 
 
-def test_a_part_is_followed_by_one_process_at_a_time(tmp_path):
+def test_a_partition_is_followed_by_one_process_at_a_time(tmp_path):
     held = Checkpoint(tmp_path / "checkpoint/t-0")
-    with pytest.raises(InvalidInputError, match="in use by another run"):
+    with pytest.raises(InvalidInputError, match="in use"):
         follow(tmp_path, WHOLE)
     held.close()
     follow(tmp_path, WHOLE)
 
 
-def test_machines_of_two_parts_never_share_a_model(whole):
+def test_targets_of_two_partitions_never_share_a_model(whole):
     for name, raw in whole.items():
         keys = {json.loads(line)["key"] for line in raw.splitlines()}
         assert keys == {f"of {name.removeprefix('out-')}"}
 
 
-def test_what_concerns_no_part_is_told(tmp_path):
+def test_notices_of_no_partition_reach_the_listener(tmp_path):
     said = []
     follow(tmp_path, [("say", "the broker was away for 3 s"), *WHOLE], said)
-    assert [event.words for event in said] == ["the broker was away for 3 s"]
+    assert [event.message for event in said] == ["the broker was away for 3 s"]
 
 
-def test_what_goes_wrong_with_a_part_comes_out_and_leaves_nothing_locked(tmp_path, monkeypatch):
+def test_an_error_of_a_partition_is_raised_and_leaves_nothing_locked(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "no space left")
 

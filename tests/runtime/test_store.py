@@ -1,4 +1,4 @@
-"""Many machines in one stream: each as if it were alone, in memory or not, killed or not."""
+"""Many targets in one stream: each is followed independently, in memory or not, killed or not."""
 
 import errno
 import json
@@ -32,7 +32,7 @@ def some_rows(values, first=1):
 
 
 class Mixed(Rows):
-    """The same rows for every machine, in turn."""
+    """The same rows for every target, in turn."""
 
     def __init__(self, keys, n=N):
         super().__init__(np.repeat(P.X_target[:n], len(keys), axis=0))
@@ -71,38 +71,38 @@ def records(raw):
 
 @pytest.fixture(scope="module")
 def alone():
-    machine = SessionConfig(MODEL, 16, "tell").begin()
-    return machine.take(some_rows(P.X_target[:N])).records
+    session = SessionConfig(MODEL, 16, "tell").begin()
+    return session.take(some_rows(P.X_target[:N])).records
 
 
-def told(found):
+def predictions(found):
     return [{name: r[name] for name in ("label", "probability", "novelty", "rows_seen")} for r in found]
 
 
-def test_each_machine_is_followed_as_if_it_were_alone(tmp_path, alone):
+def test_each_target_is_followed_independently(tmp_path, alone):
     keys = ["pump 1", "pump 2", "ventilator/ä"]
     runner, totals, files = run(tmp_path, Mixed(keys), read_size=50)
     found = records(files["predictions"])
     assert [r["position"] for r in found] == list(range(1, 3 * N + 1))
     for key in keys:
-        assert told(r for r in found if r["key"] == key) == told(alone)
-    assert list(runner.fleet) == sorted(keys)
+        assert predictions(r for r in found if r["key"] == key) == predictions(alone)
+    assert list(runner.store) == sorted(keys)
     assert totals.predicted == totals.read == 3 * N
     assert {e.get("key") for e in records(files["events"]) if e["event"] == "batch"} == set(keys)
 
 
-def test_machines_that_are_not_in_memory_are_the_same_bits(tmp_path):
+def test_sessions_written_to_disk_continue_bit_for_bit(tmp_path):
     keys = [f"m{i}" for i in range(7)]
     (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
     whole = run(tmp_path / "a", Mixed(keys, 40), read_size=30)[2]
     runner, _, few = run(tmp_path / "b", Mixed(keys, 40), read_size=30, in_memory=2)
     assert few == whole
-    assert runner.fleet.n_in_memory <= 2
-    # No file is left that nobody asks for.
-    assert len(list((tmp_path / "b/checkpoint/machines").iterdir())) <= 2 * len(keys)
+    assert runner.store.n_in_memory <= 2
+    # No unused file is left.
+    assert len(list((tmp_path / "b/checkpoint/targets").iterdir())) <= 2 * len(keys)
 
 
-def test_stopped_anywhere_and_gone_on_with_it_writes_the_same(tmp_path):
+def test_stopped_anywhere_and_resumed_the_outputs_are_the_same(tmp_path):
     keys = [f"m{i}" for i in range(4)]
     (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
     whole = run(tmp_path / "a", Mixed(keys, 60), read_size=17)[2]
@@ -120,19 +120,19 @@ def test_stopped_anywhere_and_gone_on_with_it_writes_the_same(tmp_path):
     assert files == whole
 
 
-def test_a_damaged_machine_goes_back_to_the_snapshot_before(tmp_path):
+def test_a_damaged_session_resumes_from_the_snapshot_before(tmp_path):
     (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
     whole = run(tmp_path / "a", Mixed(["x", "y"], 60), read_size=20)[2]
     turns = iter([False] * 5)
     run(tmp_path / "b", Mixed(["x", "y"], 60), read_size=20, stop=lambda: next(turns, True))
-    newest = max((tmp_path / "b/checkpoint/machines").iterdir())
+    newest = max((tmp_path / "b/checkpoint/targets").iterdir())
     newest.write_bytes(newest.read_bytes()[:-10])
-    with pytest.warns(UserWarning, match="going on from the one before"):
+    with pytest.warns(UserWarning, match="trying the snapshot before"):
         files = run(tmp_path / "b", Mixed(["x", "y"], 60), read_size=20)[2]
     assert files == whole
 
 
-def test_a_folder_goes_on_with_the_model_it_began_with(tmp_path):
+def test_a_checkpoint_resumes_with_its_own_model(tmp_path):
     turns = iter([False] * 3)
     run(tmp_path, Rows(P.X_target[:N]), stop=lambda: next(turns, True))
     other = OnlineDaDiL(classifier="linear", validate=False, random_state=1).fit(
@@ -142,22 +142,22 @@ def test_a_folder_goes_on_with_the_model_it_began_with(tmp_path):
     runner, *_ = run(
         tmp_path, Rows(P.X_target[:N]), config=SessionConfig(other, 16, "tell"), listen=said.append
     )
-    assert any("began with" in event.words for event in said)
+    assert any("another model" in event.message for event in said)
     assert runner.config.model.to_bytes() == MODEL.to_bytes()
 
 
 @given(st.lists(st.integers(1, 40), max_size=12))
 @settings(max_examples=15, deadline=None)
 def test_how_rows_are_delivered_changes_nothing(alone, sizes):
-    machine, found, at = SessionConfig(MODEL, 16, "tell").begin(), [], 0
+    session, found, at = SessionConfig(MODEL, 16, "tell").begin(), [], 0
     for size in [*sizes, N]:
         rows = some_rows(P.X_target[at : min(at + size, N)], at + 1)
         at += len(rows)
-        found += machine.take(rows).records
+        found += session.take(rows).records
     assert found == alone
 
 
-def test_raw_rows_become_windows_and_a_killed_run_goes_on_in_the_middle_of_one(tmp_path):
+def test_raw_rows_become_windows_and_a_run_resumes_within_a_window(tmp_path):
     rng = np.random.default_rng(0)
     raw = np.cumsum(rng.normal(size=(400, 2)), axis=0)
     cut = windows(raw, 20, 5)
@@ -170,7 +170,7 @@ def test_raw_rows_become_windows_and_a_killed_run_goes_on_in_the_middle_of_one(t
     expected = SessionConfig(model, 8).begin().take(some_rows(features.transform(cut))).records
     (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
     _, totals, whole = run(tmp_path / "a", Rows(raw), config=SessionConfig(pair, 8), read_size=33)
-    assert told(records(whole["predictions"])) == told(expected)
+    assert predictions(records(whole["predictions"])) == predictions(expected)
     assert [r["position"] for r in records(whole["predictions"])] == list(range(20, 401, 5))
     assert (totals.read, totals.used, totals.predicted) == (400, 400, len(cut))
     for turns in (iter([False] * 4), iter([False] * 3), None):
@@ -179,31 +179,31 @@ def test_raw_rows_become_windows_and_a_killed_run_goes_on_in_the_middle_of_one(t
     assert files == whole
 
 
-def test_a_fleet_without_a_folder_writes_to_a_temporary_one():
-    fleet = SessionStore(SessionConfig(MODEL, 16), most=1)
+def test_without_a_folder_sessions_are_written_to_a_temporary_one():
+    store = SessionStore(SessionConfig(MODEL, 16), most=1)
     for key in "abab":
-        fleet[key].take(some_rows(P.X_target[:20]))
-    assert len(fleet) == 2
-    assert fleet.n_in_memory == 1
-    assert fleet.look("a").model.n_samples_seen_ == 32
-    folder = fleet._folder
+        store[key].take(some_rows(P.X_target[:20]))
+    assert len(store) == 2
+    assert store.n_in_memory == 1
+    assert store.look("a").model.n_samples_seen_ == 32
+    folder = store._folder
     assert len(list(folder.iterdir())) == 2  # older states are gone
-    fleet.close()
+    store.close()
     assert not folder.exists()
 
 
-def test_a_forgotten_machine_begins_anew():
-    fleet = SessionStore(SessionConfig(MODEL, 16))
-    fleet["a"].take(some_rows(P.X_target[:40]))
-    fleet.forget("a")
-    assert "a" not in list(fleet)
-    assert fleet["a"].model.n_samples_seen_ == 0
+def test_a_forgotten_target_gets_a_new_session():
+    store = SessionStore(SessionConfig(MODEL, 16))
+    store["a"].take(some_rows(P.X_target[:40]))
+    store.forget("a")
+    assert "a" not in list(store)
+    assert store["a"].model.n_samples_seen_ == 0
 
 
-def test_the_file_of_a_machine_that_holds_something_else_is_refused(tmp_path):
-    fleet = SessionStore(SessionConfig(MODEL, 16), tmp_path)
-    fleet["a"].take(some_rows(P.X_target[:20]))
-    files = fleet.save()
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    store = SessionStore(SessionConfig(MODEL, 16), tmp_path)
+    store["a"].take(some_rows(P.X_target[:20]))
+    files = store.save()
     MODEL.save(tmp_path / files["a"])
     again = SessionStore(SessionConfig(MODEL, 16), tmp_path)
     again.resume(files)
@@ -225,29 +225,29 @@ def test_an_empty_batch_that_holds_something_is_kept(tmp_path):
     again.close()
 
 
-def test_a_file_goes_when_a_newer_one_is_there_and_no_table_names_it(tmp_path):
-    fleet = SessionStore(SessionConfig(MODEL, 16), tmp_path)
+def test_an_old_file_is_deleted_unless_a_snapshot_needs_it(tmp_path):
+    store = SessionStore(SessionConfig(MODEL, 16), tmp_path)
 
     def learn(times):
         for _ in range(times):
-            fleet["a"].take(some_rows(P.X_target[:16]))
-            fleet.write("a")
-            fleet.write("a")  # nothing has changed
+            store["a"].take(some_rows(P.X_target[:16]))
+            store.write("a")
+            store.write("a")  # nothing has changed
 
     learn(3)
     assert len(list(tmp_path.iterdir())) == 1
-    table, paths = fleet.hand_over()
+    table, paths = store.begin_sync()
     assert {path.name for path in paths} == {table["a"], tmp_path.name}
     learn(3)
-    assert len(list(tmp_path.iterdir())) == 2  # the table's and the newest
-    # Whoever goes back to the table finds the machine as it was then.
+    assert len(list(tmp_path.iterdir())) == 2  # that of the table and the newest
+    # An older table still restores the older session.
     back = SessionStore(SessionConfig(MODEL, 16), tmp_path)
     back.resume(table)
     assert back.look("a").model.n_samples_seen_ == 48
-    fleet.tidy([])
+    store.discard([])
     assert len(list(tmp_path.iterdir())) == 1
-    assert fleet.has_in_memory("a")
-    fleet.forget("a")
+    assert store.has_in_memory("a")
+    store.forget("a")
     assert not list(tmp_path.iterdir())
 
 
@@ -255,16 +255,16 @@ def test_a_batch_in_the_journal_is_applied_even_if_nothing_can_be_written_out(tm
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    fleet = SessionStore(SessionConfig(MODEL, 16), tmp_path, 1)
-    fleet["a"].take(some_rows(P.X_target[:20]))
+    store = SessionStore(SessionConfig(MODEL, 16), tmp_path, 1)
+    store["a"].take(some_rows(P.X_target[:20]))
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_bytes", full)
-        for refuses in (fleet.look, fleet.make_room, fleet.__getitem__):
+        for refuses in (store.look, store.make_room, store.__getitem__):
             with pytest.raises(OSError, match="No space"):
                 refuses("b")
-        assert fleet.n_in_memory == 1  # nothing has changed
-        fleet.hold("b").take(some_rows(P.X_target[:5]))
-        assert fleet.n_in_memory == 2
-    assert len(fleet.look("b").waiting) == 5
-    assert fleet.n_in_memory == 1
-    assert fleet.look("a").model.n_samples_seen_ == 16
+        assert store.n_in_memory == 1  # nothing has changed
+        store.hold("b").take(some_rows(P.X_target[:5]))
+        assert store.n_in_memory == 2
+    assert len(store.look("b").waiting) == 5
+    assert store.n_in_memory == 1
+    assert store.look("a").model.n_samples_seen_ == 16

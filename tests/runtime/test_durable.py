@@ -1,0 +1,109 @@
+"""The durable loop: a batch that cannot be applied is quarantined, and a checkpoint has one owner."""
+
+import json
+
+import pytest
+
+from baryflow import OnlineDaDiL
+from baryflow.client import forward
+from baryflow.datasets import make_domains
+from baryflow.exceptions import InvalidInputError
+from baryflow.runtime import Checkpoint, Outputs, Runner, Session, SessionConfig
+from tests.runtime.ends import Lines, Rows
+
+P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
+MODEL = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
+    P.X, P.y, P.domain
+)
+
+
+class Answering:
+    """A service that accepts everything, until it meets row 30."""
+
+    def send(self, name, rows, **_):
+        if (rows == P.X_target[29]).all(axis=1).any():
+            raise RuntimeError("poison")
+        return {"target": name, "rows": len(rows), "repeated": False}
+
+
+@pytest.fixture
+def poisoned(monkeypatch):
+    """Row 30 makes a session fail in a way that it does not handle itself."""
+    take = Session.take
+
+    def fail(self, rows):
+        if 30 in rows.positions:
+            raise RuntimeError("poison")
+        return take(self, rows)
+
+    monkeypatch.setattr(Session, "take", fail)
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def follow(folder, stop=lambda: False):
+    kept = Checkpoint(folder / "kept")
+    sinks = {name: Lines(folder / name) for name in ("predictions", "events", "quarantine")}
+    runner = Runner(
+        SessionConfig(MODEL, 16), Rows(P.X_target[:80]), Outputs(**sinks), checkpoint=kept, every=3
+    )
+    try:
+        return runner.run(stop)
+    finally:
+        kept.close()
+        for sink in sinks.values():
+            sink.close()
+
+
+def send(folder):
+    kept, bad = Checkpoint(folder / "kept"), Lines(folder / "quarantine")
+    try:
+        return forward(
+            Rows(P.X_target[:80]),
+            Answering(),
+            "pump",
+            checkpoint=kept,
+            read_size=16,
+            quarantine=bad,
+        )
+    finally:
+        kept.close()
+        bad.close()
+
+
+@pytest.mark.usefixtures("poisoned")
+def test_a_batch_that_cannot_be_applied_is_quarantined_and_the_run_continues(tmp_path):
+    totals = follow(tmp_path)
+    assert (totals.read, totals.predicted, totals.quarantined) == (80, 64, 16)
+    bad = lines(tmp_path / "quarantine")
+    assert [row["position"] for row in bad] == list(range(17, 33))
+    assert all("poison" in row["reason"] for row in bad)
+    events = lines(tmp_path / "events")
+    assert [e["position"] for e in events if e["event"] == "quarantine"] == list(range(17, 33))
+
+
+@pytest.mark.usefixtures("poisoned")
+def test_resumed_after_every_batch_it_writes_the_same(tmp_path):
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    whole = follow(tmp_path / "a")
+    for _ in range(8):
+        turns = iter([False])
+        totals = follow(tmp_path / "b", lambda turns=turns: next(turns, True))
+    assert totals == whole
+    for name in ("predictions", "events", "quarantine"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_rows_that_make_the_client_fail_are_quarantined_by_forward(tmp_path):
+    found = send(tmp_path)
+    assert (found.batches, found.rows, found.rejected) == (5, 64, 16)
+    assert [row["position"] for row in lines(tmp_path / "quarantine")] == list(range(17, 33))
+
+
+def test_a_checkpoint_can_only_be_resumed_by_the_command_that_made_it(tmp_path):
+    follow(tmp_path)
+    with pytest.raises(InvalidInputError, match=r"'baryflow run'.*'baryflow forward'"):
+        send(tmp_path)
+    assert follow(tmp_path).read == 80
