@@ -100,7 +100,7 @@ def test_resuming_with_other_options_is_refused(files, first, then, words):
 def test_a_service_refuses_a_folder_that_was_made_with_other_options(model, tmp_path):
     def start(**options):
         app = create_app(model, state_dir=tmp_path / "state", **options)
-        machines = app.state.desk.targets
+        machines = app.state.service.targets
         machines._checkpoint.save(machines.machines.snapshot({}))
         machines._checkpoint.close()
 

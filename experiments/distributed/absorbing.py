@@ -1,9 +1,9 @@
-"""A target in partitions: is a summary merged as a tree as good as the stream, and what does it cost?
+"""A target in partitions: is a summary merged in a tree as good as the stream, and what does it cost?
 
 ``python -m experiments.distributed.absorbing`` writes ``results/absorbing.csv``: three problems, targets
-of several sizes, each learned from as a stream in batches, and by ``absorb`` in few pieces and many,
-with one worker and two. Judged on rows that nobody has seen. A line that is there already is not
-made again.
+of several sizes, each learned from as a stream in batches, and by ``absorb`` in few partitions and
+many, with one worker and two. Accuracy is measured on held-out rows. Results that exist are not computed
+again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def write_target(problem, folder, n_rows, n_files):
 
 
 def judge(model, problem):
-    """Return how good predictions are on rows that nobody has seen."""
+    """Return the accuracy and likelihood of held-out rows."""
     X, y = problem.draw(problem.n_sources, HELD, 1_000_000)
     proba = model.predict_proba(X)
     return {
@@ -58,7 +58,7 @@ def stream(base, X):
 
 
 def measure(seed, n_rows, how, make):
-    """Make an adapted model, unless that was done before, and write down what it cost and how it is."""
+    """Adapt a model and record its cost and quality, unless the results exist."""
     if (str(seed), str(n_rows), how) in {(r["seed"], r["rows"], r["how"]) for r in load("absorbing")}:
         return
     began = time.perf_counter()
@@ -82,7 +82,7 @@ def run(seed, folder):
         parts = read_parquet(str(path))
         for workers in (1, 2):
             with connect("local", workers) as client:
-                client.run(read_parquet, str(path))  # imports are no part of it
+                client.run(read_parquet, str(path))  # do not measure imports
                 how = f"absorb, {n_files} pieces, {workers} workers"
                 measure(seed, n_rows, how, partial(absorb, base, parts, client=client))
 

@@ -2,8 +2,8 @@
 
 ``python -m experiments.distributed.classifiers`` writes ``results/classifiers.csv``. Samples of 5,000 to
 200,000 rows stand against L-BFGS on the loss of all rows, whose gradient is summed over partitions: one
-look at all rows for each evaluation, and two classifiers. All else of the models is the same. Three data
-sets; a line that is there already is not made again.
+pass over all rows for each evaluation, and two classifiers. The rest of the models is the same. Three
+data sets; results that exist are not computed again.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ C, STEPS = 0.1, 100
 class ExactFit:
     """Multinomial logistic regression of all rows, by tasks: as ``fit_linear`` has it."""
 
-    def __init__(self, client, parts, roll, own):
-        self.client, self.parts, self.roll, self.own = client, parts, roll, own
-        self.looks = 0
+    def __init__(self, client, parts, catalog, own):
+        self.client, self.parts, self.catalog, self.own = client, parts, catalog, own
+        self.passes = 0
 
     def loss(self, flat):
         """Return loss and gradient of all rows: the mean, with the strength of the library's."""
-        self.looks += 1
-        task = partial(_sum_piece, self.parts.reader, self.roll, self.own)
-        futures = self.client.map(task, self.parts.pieces, coefficients=flat, pure=False)
+        self.passes += 1
+        task = partial(_sum_partition, self.parts.reader, self.catalog, self.own)
+        futures = self.client.map(task, self.parts.partitions, coefficients=flat, pure=False)
         found = self.client.gather(futures)  # small: a number and a gradient each
-        n = self.roll.table.counts.sum()
-        table = flat.reshape(-1, self.roll.table.n_classes)
+        n = self.catalog.table.counts.sum()
+        table = flat.reshape(-1, self.catalog.table.n_classes)
         held = np.vstack([table[:-1], np.zeros((1, table.shape[1]))])  # intercepts are free
         value = sum(one for one, _ in found) + 0.5 / C * np.square(held).sum()
         return value / n, (sum(one for _, one in found) + held / C).ravel() / n
 
     def fit(self):
-        d, n_classes = self.roll.table.means.shape[2], self.roll.table.n_classes
+        d, n_classes = self.catalog.table.means.shape[2], self.catalog.table.n_classes
         options = {"maxiter": STEPS, "maxls": 50, "gtol": 1e-4, "ftol": 64 * np.finfo(float).eps}
         start = np.zeros((d + 1) * n_classes)
         found = minimize(self.loss, start, jac=True, method="L-BFGS-B", options=options)
@@ -59,17 +59,17 @@ class ExactFit:
         return Linear(table[:-1], table[-1])
 
 
-def _sum_piece(reader, roll, own, piece, coefficients):
-    """Return loss and gradient of the rows of a piece."""
-    table, n_classes = roll.table, roll.table.n_classes
+def _sum_partition(reader, catalog, own, partition, coefficients):
+    """Return loss and gradient of the rows of a partition."""
+    table, n_classes = catalog.table, catalog.table.n_classes
     coefficients = coefficients.reshape(-1, n_classes)
     value, gradient = 0.0, np.zeros_like(coefficients)
-    for block in reader.blocks(piece):
-        X, codes, whose = roll.place(block)
+    for block in reader.blocks(partition):
+        X, codes, sources = catalog.encode(block)
         Z = (X - table.centre) / table.scale
         if own:
-            for source in np.unique(whose):
-                Z[whose == source] = table.standardise(X[whose == source], source)
+            for source in np.unique(sources):
+                Z[sources == source] = table.standardise(X[sources == source], source)
         logs = log_softmax(Z @ coefficients[:-1] + coefficients[-1], axis=1)
         rows = np.arange(len(codes))
         value -= logs[rows, codes].sum()
@@ -85,17 +85,17 @@ def new_linear():
 
 
 def fit_exactly(client, parts, content):
-    """Return a model like the given one, with exact classifiers, and what they took."""
+    """Return a model like the given one with exact classifiers, their seconds and passes."""
     began = time.perf_counter()
-    roll = Fit(new_linear(), parts, client=client).count()[1]
-    fits = [ExactFit(client, parts, roll, own) for own in (False, True)]
+    catalog = Fit(new_linear(), parts, client=client).count()[1]
+    fits = [ExactFit(client, parts, catalog, own) for own in (False, True)]
     pooled, own = (one.fit() for one in fits)
     seconds = time.perf_counter() - began
     model = OnlineDaDiL.from_bytes(content)
     knowledge = model.tracker.knowledge
     knowledge = replace(knowledge, plain=replace(knowledge.plain, raw=[pooled], per_domain=[own]))
-    model = new_linear().adopt(knowledge, roll.classes, roll.sources, parts.columns)
-    return model.to_bytes(), seconds, sum(one.looks for one in fits)
+    model = new_linear().adopt(knowledge, catalog.classes, catalog.sources, parts.columns)
+    return model.to_bytes(), seconds, sum(one.passes for one in fits)
 
 
 def main(arguments=None):
@@ -107,17 +107,17 @@ def main(arguments=None):
     with connect("local", 2) as client:
         for seed in SEEDS:
             problem = Problem(n_columns=COLUMNS, seed=seed)
-            parts = read(problem.write(options.folder, options.rows), piece_bytes=8 << 20)
+            parts = read(problem.write(options.folder, options.rows), partition_bytes=8 << 20)
 
-            def keep(how, content, seconds, looks, seed=seed, problem=problem):
-                figures = {"seed": seed, "how": how, "seconds": seconds, "looks_at_all_rows": looks}
+            def keep(how, content, seconds, passes, seed=seed, problem=problem):
+                figures = {"seed": seed, "how": how, "seconds": seconds, "looks_at_all_rows": passes}
                 save("classifiers", [figures | judge(content, problem)], append=True)
 
             for n in SAMPLES:
                 if (seed, f"sample {n}") not in done:
                     began = time.perf_counter()
                     model = fit(new_linear(), parts, sample_rows=n, client=client)
-                    # Of the whole model: the rest of it takes as long whatever the classifiers are.
+                    # Time of the whole model: the rest takes as long with any classifiers.
                     keep(f"sample {n}", model.to_bytes(), time.perf_counter() - began, 3)
             if (seed, "exact") not in done:
                 model = fit(new_linear(), parts, sample_rows=50_000, client=client)

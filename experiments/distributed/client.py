@@ -1,7 +1,7 @@
-"""A client in a process of its own: ``python -m experiments.distributed.client ADDRESS ROWS MODEL``.
+"""A client in a separate process: ``python -m experiments.distributed.client ADDRESS ROWS MODEL``.
 
 It fits the Parquet files of the folder ROWS with the cluster at ADDRESS (``local`` starts one), writes
-the model's bytes to MODEL and says in JSON how long that took. ``--idle SECONDS`` waits instead.
+the model's bytes to MODEL and prints in JSON how long that took. ``--idle SECONDS`` waits instead.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def main(arguments=None):
     parser.add_argument("model")
     parser.add_argument("--workers", type=int)
     parser.add_argument("--sample-rows", type=int, default=50_000)
-    parser.add_argument("--piece-bytes", type=int, default=32 << 20)
+    parser.add_argument("--partition-bytes", type=int, default=32 << 20)
     parser.add_argument("--checkpoint")
-    parser.add_argument("--idle", type=float, help="wait so many seconds, and do nothing")
+    parser.add_argument("--idle", type=float, help="only wait for this many seconds")
     options = parser.parse_args(arguments)
     with connect(options.address, options.workers) as client:
         began = time.perf_counter()
@@ -49,7 +49,7 @@ def main(arguments=None):
             return 0
         model = fit(
             new_model(),
-            read(options.rows, piece_bytes=options.piece_bytes),
+            read(options.rows, partition_bytes=options.partition_bytes),
             sample_rows=options.sample_rows,
             checkpoint=options.checkpoint,
             client=client,

@@ -1,10 +1,10 @@
 """What a fit costs, as a small model: constants from the smallest set, checked on the others.
 
-``python -m experiments.distributed.cost`` writes two tables. ``results/rates.csv``: seconds that a look
-at a row takes, and one merge of eight results, with few and with many columns, in one process.
+``python -m experiments.distributed.cost`` writes two tables. ``results/rates.csv``: seconds of a pass
+per row, and of a merge of eight results, with few and with many columns, in one process.
 ``results/cost.csv``: the seconds of whole fits of 0.25, 1 and 4 million rows (64 columns, 29 classes, 6
-sources) with one and with two workers, what the model says, and what it says of 10⁹ rows on 100 workers.
-All constants come from the fit of the smallest set with one worker, and from tasks that do nothing.
+sources) with one and with two workers, what the model predicts, and its prediction for 10⁹ rows on 100
+workers. All constants come from the fit of the smallest set with one worker, and from empty tasks.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ import numpy as np
 from distributed import Client
 
 from baryflow.core.mixture import Mixture
-from baryflow.distributed.fitting.census import Roll, merge_censuses, take_census
 from baryflow.distributed.fitting.passes import (
-    Mixtures,
-    add_sums,
+    CellMixtures,
+    SourceCatalog,
     complete_scatter,
-    look_again,
-    merge_second,
-    sum_up,
+    measure_partition,
+    merge_samples,
+    merge_statistics,
+    merge_sums,
+    sample_partition,
+    sum_partition,
 )
 from baryflow.estimators._leave_one_out import MOST_FOLDS
 from baryflow.estimators._sources import Outlook
@@ -36,12 +38,12 @@ from experiments.distributed.client import read
 from experiments.distributed.data import FOLDER, Problem, save
 from experiments.distributed.watched import Watched
 
-LOOKS = ("census", "second", "third")
+PASSES = ("statistics", "sample", "em")
 SIZES, COLUMNS, CLASSES, SOURCES = (250_000, 1_000_000, 4_000_000), 64, 29, 6
-SAMPLE, WIDTH, PIECE = 50_000, 8, 32 << 20
-#: Learning that is done beside the third look; all else comes after it, or before.
+SAMPLE, WIDTH, PARTITION_BYTES = 50_000, 8, 32 << 20
+#: Learning that is done during the third pass; the rest is done before or after it.
 BESIDE = (
-    "start", "mix", "fit_plain", "make_folds", "fit_fold", "learn_raw", "run_fold", "collect",
+    "start", "mix", "fit_plain", "make_folds", "fit_fold", "learn_voters", "run_fold", "collect",
 )  # fmt: skip
 BEYOND = (1_000_000_000, 100)
 
@@ -50,38 +52,38 @@ BEYOND = (1_000_000_000, 100)
 class Costs:
     """Seconds, measured."""
 
-    row: dict[str, float]  # of each look
-    merge: dict[str, float]  # of eight results of each look, at most
+    row: dict[str, float]  # of each pass
+    merge: dict[str, float]  # of up to eight results of each pass
     learning: dict[str, float]  # of tasks that learn from the sample: their sum, by name
     start: float  # before the first and after the last task
     task: float  # of the scheduler, for any task
 
-    def predict(self, rows, workers, pieces):
+    def predict(self, rows, workers, partitions):
         """Return the seconds of a fit.
 
-        Looks are shared by all workers, a piece at a time; merges run along, but for the last of every
-        level. Beside the third look the classifiers are learned and sources are left out: that takes as
-        long as its longest chain, or all of it, shared. What is left is done by one worker.
+        All workers share a pass, a partition at a time; merges overlap with it, except for the last of
+        every level. Classifiers and leave-one-source-out folds are learned during the third pass: that
+        takes as long as its longest chain, or all of it, shared. One worker does the rest.
         """
-        per_piece = {name: rate * rows / pieces for name, rate in self.row.items()}
-        rounds, levels = math.ceil(pieces / workers), max(1, math.ceil(math.log(pieces, WIDTH)))
-        merges = pieces / (WIDTH - 1)
-        scheduling = self.task * (pieces + merges)
+        per_partition = {name: rate * rows / partitions for name, rate in self.row.items()}
+        rounds, levels = math.ceil(partitions / workers), max(1, math.ceil(math.log(partitions, WIDTH)))
+        merges = partitions / (WIDTH - 1)
+        scheduling = self.task * (partitions + merges)
 
-        def look(name):
+        def seconds_of(name):
             merging = self.merge[name] * (levels + merges / workers)
-            return max(rounds * per_piece[name] + merging, scheduling)
+            return max(rounds * per_partition[name] + merging, scheduling)
 
         folds = min(SOURCES, MOST_FOLDS)
         turns = math.ceil(folds / workers) / folds
-        leave_one_out = sum(self.learning[name] for name in ("make_folds", "learn_raw", "collect"))
+        leave_one_out = sum(self.learning[name] for name in ("make_folds", "learn_voters", "collect"))
         leave_one_out += turns * sum(self.learning[name] for name in ("fit_fold", "run_fold"))
-        mixtures = self.learning["start"] + look("third") + self.learning["mix"]
+        mixtures = self.learning["start"] + seconds_of("em") + self.learning["mix"]
         chains = (mixtures, self.learning["fit_plain"], leave_one_out)
         beside = sum(self.learning[name] for name in BESIDE)
-        shared = (beside + pieces * per_piece["third"]) / workers
+        shared = (beside + partitions * per_partition["em"]) / workers
         last = sum(self.learning.values()) - beside
-        return self.start + look("census") + look("second") + max(*chains, shared) + last
+        return self.start + seconds_of("statistics") + seconds_of("sample") + max(*chains, shared) + last
 
 
 # -- one process -----------------------------------------------------------------------------------
@@ -98,31 +100,31 @@ def clock(work, repeats=3):
 
 
 def rates(folder, columns):
-    """Measure the looks at one piece, and merges of what they give."""
+    """Measure the passes over one partition, and merges of their results."""
     problem = Problem(SOURCES, CLASSES, columns)
     parts = read(problem.write(folder, SOURCES * 16_384))
-    piece, n = parts.pieces[0], parts.pieces[0].n_rows
-    census = [take_census(parts.reader, one, columns) for one in parts.pieces]
-    roll = Roll.of(merge_censuses(census))
-    again = partial(look_again, parts.reader, roll=roll, n_rows=SAMPLE, seed=0)
-    second = merge_second([again(one) for one in parts.pieces])
-    outlook = Outlook.of(roll.table, complete_scatter(second.scatter, roll.table), paper=False)
+    partition, n = parts.partitions[0], parts.partitions[0].n_rows
+    statistics = [measure_partition(parts.reader, one, columns) for one in parts.partitions]
+    catalog = SourceCatalog.of(merge_statistics(statistics))
+    again = partial(sample_partition, parts.reader, catalog=catalog, n_rows=SAMPLE, seed=0)
+    second = merge_samples([again(one) for one in parts.partitions])
+    outlook = Outlook.of(catalog.table, complete_scatter(second.scatter, catalog.table), paper=False)
     start = _some_mixtures(len(outlook.unit))
     took = {
-        "census": clock(lambda: take_census(parts.reader, piece, columns)),
-        "second": clock(lambda: again(piece)),
-        "third": clock(lambda: sum_up(parts.reader, piece, roll, outlook, start)),
+        "statistics": clock(lambda: measure_partition(parts.reader, partition, columns)),
+        "sample": clock(lambda: again(partition)),
+        "em": clock(lambda: sum_partition(parts.reader, partition, catalog, outlook, start)),
     }
-    merges = {"census": merge_censuses, "second": merge_second, "third": add_sums}
+    merges = {"statistics": merge_statistics, "sample": merge_samples, "em": merge_sums}
     return [
         {
-            "look": name,
+            "pass": name,
             "columns": columns,
             "seconds_a_row": took[name][0] / n,
             "nanoseconds_a_value": 1e9 * took[name][0] / n / columns,
             "seconds_a_merge": clock(lambda name=name: merges[name]([took[name][1]] * WIDTH))[0],
         }
-        for name in LOOKS
+        for name in PASSES
     ]
 
 
@@ -131,7 +133,7 @@ def _some_mixtures(p):
     cells = range(SOURCES * CLASSES)
     even = np.full(2, 0.5)
     found = {cell: Mixture(even, rng.standard_normal((2, p)), np.ones((2, p))) for cell in cells}
-    return Mixtures.of(found, 2, p)
+    return CellMixtures.of(found, 2, p)
 
 
 # -- whole fits --------------------------------------------------------------------------------------
@@ -155,10 +157,10 @@ def measure(folder, workers):
 
 def calibrate(seconds, stages, task, rows, merges):
     """Return the constants that a fit with one worker shows."""
-    learning = {n: s for n, s in stages.items() if n not in LOOKS and not n.startswith("merge-")}
+    learning = {n: s for n, s in stages.items() if n not in PASSES and not n.startswith("merge-")}
     learning.pop("idle_task", None)
     return Costs(
-        row={name: stages[name] / rows for name in LOOKS},
+        row={name: stages[name] / rows for name in PASSES},
         merge=merges,
         learning=learning,
         start=max(0.0, seconds - sum(stages.values())),
@@ -173,30 +175,30 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     micro = [row for columns in (16, 64, 256) for row in rates(options.folder, columns)]
     save("rates", micro)
-    merges = {row["look"]: row["seconds_a_merge"] for row in micro if row["columns"] == COLUMNS}
+    merges = {row["pass"]: row["seconds_a_merge"] for row in micro if row["columns"] == COLUMNS}
     problem, costs, begun = Problem(SOURCES, CLASSES, COLUMNS), None, False
     for rows in SIZES:
         folder = problem.write(options.folder, rows)
-        pieces = len(read(folder).pieces)
+        partitions = len(read(folder).partitions)
         for workers in (1, 2):
             runs = [measure(folder, workers) for _ in range(options.repeats)]
             best = min(runs, key=lambda run: run[0])
             costs = costs or calibrate(*best, rows, merges)
-            said = costs.predict(rows, workers, pieces)
-            save("cost", [_line(rows, workers, pieces, said, best[0])], append=begun)
+            predicted = costs.predict(rows, workers, partitions)
+            save("cost", [_line(rows, workers, partitions, predicted, best[0])], append=begun)
             begun = True
     rows, workers = BEYOND
-    pieces = math.ceil(rows * 8 * (COLUMNS + 2) / PIECE)
-    said = costs.predict(rows, workers, pieces)
-    save("cost", [_line(rows, workers, pieces, said, None)], append=True)
+    partitions = math.ceil(rows * 8 * (COLUMNS + 2) / PARTITION_BYTES)
+    predicted = costs.predict(rows, workers, partitions)
+    save("cost", [_line(rows, workers, partitions, predicted, None)], append=True)
     return 0
 
 
-def _line(rows, workers, pieces, said, seconds):
+def _line(rows, workers, partitions, predicted, seconds):
     return {
-        "rows": rows, "workers": workers, "pieces": pieces, "predicted_seconds": said,
+        "rows": rows, "workers": workers, "pieces": partitions, "predicted_seconds": predicted,
         "measured_seconds": "" if seconds is None else seconds,
-        "predicted_by_measured": "" if seconds is None else said / seconds,
+        "predicted_by_measured": "" if seconds is None else predicted / seconds,
         "load_of_the_machine": os.getloadavg()[0],
     }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Sources and a target of any size, written to Parquet without ever being in memory as a whole.
+"""Sources and a target of any size, written to Parquet chunk by chunk.
 
 Classes live in eight dimensions and move there with the source, each in its own way, as those of
 ``make_domains`` do; each has two halves that stand apart. Sensors see that space mixed, with noise of
@@ -20,18 +20,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 RESULTS = Path(__file__).parent / "results"
-FOLDER = Path("/tmp/baryflow-distributed")  # noqa: S108 - large, and may be removed at any time
-#: For processes that are started: numerical threads would get in each other's way.
+FOLDER = Path("/tmp/baryflow-distributed")  # noqa: S108 - large, may be deleted at any time
+#: For child processes: BLAS threads would compete for the cores.
 ENVIRONMENT = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 HIDDEN = 8
-#: Rows that are drawn together.
+#: Rows that are drawn at a time.
 CHUNK = 16_384
 LABEL, DOMAIN = "state", "plant"
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Sources and a target; rows are drawn when they are asked for."""
+    """Sources and a target; rows are drawn on demand."""
 
     n_sources: int = 6
     n_classes: int = 12

@@ -5,17 +5,17 @@ Parquet file of its own:
 
 - in a plain loop in one process: read the file, ``spawn()``, for each batch ``predict_proba`` and
   ``novelty``, then ``partial_fit``; write the predictions as Parquet, with the same columns. No state is
-  kept, nothing is brought to the disk for sure. The line "only computing" is the same loop without the
+  kept, and nothing is synced to the disk. The line "only computing" is the same loop without the
   time that reading and writing took;
-- with ``baryflow.distributed.follow`` on one and on two worker processes: the same, and a state of every
-  target. The cluster is up before the clock starts; listing the files is in the time.
+- with ``baryflow.distributed.backfill`` on one and on two worker processes: the same, and a state of
+  every target. The time includes listing the files, but not starting the cluster.
 
-Then the same rows lie in files in which all targets take turns: what it costs to count and to read them.
-Loop and worker also take turns, forty targets each time, for machines that are not idle. At last
-workers are killed (SIGKILL) three times and the caller once, at a reduced size.
+Then all targets share files: what does it cost to count and to read their rows? Loop and worker also
+alternate, forty targets each time, for computers that are not idle. Finally, workers are killed
+(SIGKILL) three times and the caller once, with fewer targets.
 
-A line is written to ``results/fleet.csv`` as soon as it is measured; lines that are there are not
-measured again, unless it is called with ``--again``.
+Results are written to ``results/fleet.csv`` as soon as they are measured, and are not measured again
+unless it is called with ``--again``.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ import pyarrow.parquet as pq
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.distributed import follow
+from baryflow.distributed import backfill
 from baryflow.distributed.cluster import connect
-from baryflow.distributed.fleet.manifest import split_keys
-from baryflow.distributed.fleet.slices import slices
-from baryflow.distributed.fleet.worker import Plan, Target
+from baryflow.distributed.fleet.job import BackfillPlan
+from baryflow.distributed.fleet.manifest import encode_targets
+from baryflow.distributed.fleet.worker import Target, read_slices
 from baryflow.distributed.parquet import Folder
 
 RESULTS = Path(__file__).parent / "results" / "fleet.csv"
@@ -59,7 +59,7 @@ SEED = 0
 
 
 def prepare(folder, n_targets):
-    """Fit a model and write the rows of each target, which has an offset of its sensors of its own."""
+    """Fit a model and write the rows of each target, with sensor offsets of its own."""
     problem = make_domains(n_sources=3, n_classes=3, n_features=8, n_per_class=60, random_state=SEED)
     model = OnlineDaDiL(validate=False, keep_sources=False, random_state=SEED)
     model.fit(problem.X, problem.y, sample_domain=problem.domain)
@@ -68,7 +68,7 @@ def prepare(folder, n_targets):
     for number in range(n_targets):
         rows = problem.X_target[rng.integers(len(problem.X_target), size=BATCH * BATCHES)]
         rows = rows + 0.3 * rng.normal(size=8)
-        path = folder / f"machine={number:04d}" / "rows.parquet"
+        path = folder / f"pump={number:04d}" / "rows.parquet"
         path.parent.mkdir(parents=True)
         pq.write_table(pa.table(dict(zip(COLUMNS, rows.T, strict=True))), path)
     return model
@@ -80,18 +80,18 @@ def plain(model, source, target):
     for path in sorted(source.glob("*/rows.parquet")):
         X = np.column_stack(list(pq.ParquetFile(path).read().to_pydict().values()))
         start = time.perf_counter()
-        twin = model.spawn()
-        del twin.feature_names_in_  # rows are arrays
+        adapted = model.spawn()
+        del adapted.feature_names_in_  # rows are arrays
         columns = {name: [] for name in ("label", "probability", "reliability", "novelty", "rows_seen")}
         for first in range(0, len(X), BATCH):
             rows = X[first : first + BATCH]
-            chances, novelty = twin.predict_proba(rows), twin.novelty(rows)
+            chances, novelty = adapted.predict_proba(rows), adapted.novelty(rows)
             columns["label"] += model.classes_[chances.argmax(axis=1)].tolist()
             columns["probability"] += chances.max(axis=1).tolist()
             columns["novelty"] += novelty.tolist()
-            columns["reliability"] += [twin.reliability_] * len(rows)
-            columns["rows_seen"] += [twin.n_samples_seen_] * len(rows)
-            twin.partial_fit(rows)
+            columns["reliability"] += [adapted.reliability_] * len(rows)
+            columns["rows_seen"] += [adapted.n_samples_seen_] * len(rows)
+            adapted.partial_fit(rows)
         computing += time.perf_counter() - start
         key = path.parent.name.partition("=")[2]
         more = {"key": [key] * len(X), "position": range(1, len(X) + 1), "time": [""] * len(X)}
@@ -116,8 +116,8 @@ def measure_workers(model, source, folder, n_rows, n_targets, n_workers, given=N
     with connect("local", n_workers) if given is None else nullcontext(given) as client:
         before = sum(client.run(time.process_time).values())
         start, cpu = time.perf_counter(), time.process_time()
-        found = follow(
-            model, source, key="machine", output=folder / f"out{n_workers}",
+        found = backfill(
+            model, source, key="pump", output=folder / f"out{n_workers}",
             state=folder / f"state{n_workers}", batch_size=BATCH, client=client,
         )  # fmt: skip
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
@@ -134,7 +134,7 @@ def measure_workers(model, source, folder, n_rows, n_targets, n_workers, given=N
 
 
 def measure_turns(model, folder, rounds=5, n_targets=40):
-    """Take turns, the loop and one worker, so that both meet whatever else the machine is doing."""
+    """Alternate the loop and one worker, so that other load on the computer affects both."""
     n_rows, shares, times = n_targets * BATCH * BATCHES, [], []
     some = folder / "some"
     some.mkdir()
@@ -146,7 +146,7 @@ def measure_turns(model, folder, rounds=5, n_targets=40):
             dask = next(
                 measure_workers(model, some, folder / f"turn{turn}", n_rows, n_targets, 1, client)
             )
-            if turn:  # the first time everything is imported
+            if turn:  # the first round includes imports
                 shares.append(dask[6] / loop[6])
                 times.append(loop[4] / dask[4])
     words = (
@@ -158,7 +158,7 @@ def measure_turns(model, folder, rounds=5, n_targets=40):
 
 
 def measure_shared(source, folder, n_rows, n_targets):
-    """Measure what it costs to read files in which all targets take turns."""
+    """Measure what it costs to read files that all targets share."""
     shared = folder / "shared"
     shared.mkdir()
     paths = sorted(source.glob("*/rows.parquet"))
@@ -166,25 +166,28 @@ def measure_shared(source, folder, n_rows, n_targets):
     size = BATCH * BATCHES
     for n, first in enumerate(range(0, size, 32)):  # 32 rows of every target in a file
         order = np.arange(len(tables) * 32).reshape(len(tables), 32).T.ravel()
-        keys = pa.array(np.repeat([path.parent.name[8:] for path in paths], 32))
-        some = pa.concat_tables(table.slice(first, 32) for table in tables).append_column(
-            "machine", keys
-        )
+        keys = pa.array(np.repeat([path.parent.name.removeprefix("pump=") for path in paths], 32))
+        some = pa.concat_tables(table.slice(first, 32) for table in tables).append_column("pump", keys)
         pq.write_table(some.take(order), shared / f"part-{n}.parquet")
     opened = Folder.open(str(shared))
     start = time.perf_counter()
-    for piece in opened.pieces:
-        for batch in opened.batches(piece, ["machine"]):
-            names, codes = split_keys(batch.column(0))
+    for partition in opened.partitions:
+        for batch in opened.batches(partition, ["pump"]):
+            names, codes = encode_targets(batch.column(0))
             np.bincount(codes, minlength=len(names))
     yield line(SHARED, n_targets, n_rows, time.perf_counter() - start, "", 1)
-    plan = Plan(str(shared), "", "machine", None, COLUMNS, BATCH, "off", 2048)
+    plan = BackfillPlan(str(shared), "", "pump", None, COLUMNS, BATCH, "off", 2048)
     for words, every in (("a sixth", 6), ("a hundredth", 100)):
-        mine = {path.parent.name[8:]: Target(None, path.parent.name[8:], []) for path in paths[::every]}
+        mine = {
+            path.parent.name.removeprefix("pump="): Target(
+                None, path.parent.name.removeprefix("pump="), []
+            )
+            for path in paths[::every]
+        }
         start, seen = time.perf_counter(), dict.fromkeys(mine, 0)
-        for piece in opened.pieces:
-            for target, some in slices(opened, piece, plan, mine, seen):
-                target.waiting.append(some)
+        for partition in opened.partitions:
+            for target, some in read_slices(opened, partition, plan, mine, seen):
+                target.buffered.append(some)
         assert set(seen.values()) == {size}
         seconds = time.perf_counter() - start
         yield line(f"shared files: read for {words} of the targets", n_targets, n_rows, seconds, "", 1)
@@ -192,7 +195,7 @@ def measure_shared(source, folder, n_rows, n_targets):
 
 def command(model, source, folder):
     where = ["-o", str(folder / "out"), "--checkpoint", str(folder / "state")]
-    how = ["--dask", "local", "--workers", "2", "--key", "machine", "--drift", "off"]
+    how = ["--dask", "local", "--workers", "2", "--key", "pump", "--drift", "off"]
     return [sys.executable, "-m", "baryflow", "run", str(model), str(source), *how, *where]
 
 
@@ -285,7 +288,7 @@ def main(arguments=None):
     good = str(known["kills"][7]).endswith("same bytes")
     for name in ("1 worker", "2 workers"):
         share = float(known[name][6]) / float(known[PLAIN][6])
-        # Where others use the machine, too, the time of the processors says more than that of the clock.
+        # On a busy computer, CPU time is more meaningful than wall-clock time.
         work = float(known[PLAIN][4]) / float(known[name][4])
         print(f"{name}: per core {share:.2f} of the plain loop, {work:.2f} by processor time; bar: 0.80")
         good &= share >= 0.8

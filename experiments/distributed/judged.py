@@ -1,4 +1,4 @@
-"""How good a fitted model is: on a target that flows past, and on rows of the sources held out."""
+"""Evaluate a fitted model on the stream of a target, and on held-out rows of the sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BATCH, FLOWING, HELD = 100, 3000, 6000
 def judge(content, problem):
     """Return accuracies on the target and the negative log-likelihoods of a model's bytes."""
     model = OnlineDaDiL.from_bytes(content)
-    vars(model).pop("feature_names_in_", None)  # rows come without names here
+    vars(model).pop("feature_names_in_", None)  # rows have no column names here
     nll = nll_of_sources(model, problem)
     X, y = problem.target(2 * FLOWING)
     stream = Stream(X[:FLOWING], y[:FLOWING], X[FLOWING:], y[FLOWING:])
@@ -32,7 +32,7 @@ def judge(content, problem):
 
 def nll_of_sources(model, problem):
     """Return the mean negative log-density of rows held out, under the mixture of class and source."""
-    learned = model._session.knowledge.model
+    learned = model.tracker.knowledge.model
     X, y, source = problem.held_out(HELD)
     total = 0.0
     for number, domain in enumerate(learned.domains):

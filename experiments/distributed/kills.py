@@ -1,11 +1,11 @@
-"""Workers and the client killed in the middle, other workers, other pieces: what changes of the model?
+"""Kill workers and the client, change the workers or the partitions: does the model change?
 
 ``python -m experiments.distributed.kills [PART ...]`` runs the parts named, or all; each writes a CSV.
 
 ``kills``   a worker gets SIGKILL in each of three stages; then, in another run, the client in the middle
-            of the second one, and the same call again goes on. The same bits?
+            of the second one, and the same call resumes. The same bits?
 ``order``   one, two and three workers, and workers that are stopped at random moments. The same bits?
-``pieces``  the same rows in row groups cut otherwise, and shuffled. How far is the held-out NLL?
+``pieces``  the same rows in other row groups, and shuffled. How much does the held-out NLL differ?
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from experiments.distributed.judged import judge
 from experiments.distributed.watched import Watched
 
 PROBLEM, ROWS = Problem(n_columns=32), 600_000
-#: Small, so that there are some forty pieces.
-PIECES = ("--piece-bytes", 4 << 20)
-STAGES = ("census", "second", "third")
+#: Small, so that there are about forty partitions.
+PARTITIONS = ("--partition-bytes", 4 << 20)
+STAGES = ("statistics", "sample", "em")
 
 
 class Killer(threading.Thread):
-    """Sends SIGKILL to a worker in each stage, once some pieces of it are done and others are not."""
+    """Sends SIGKILL to a worker in each stage, once some of its partitions are done."""
 
     def __init__(self, cluster):
         super().__init__(daemon=True)
@@ -64,7 +64,7 @@ class Killer(threading.Thread):
 
 
 class Brakes(threading.Thread):
-    """Stops workers at random moments for a while: tasks are done in another order, elsewhere."""
+    """Stops workers at random moments for a while, so that tasks run in another order and place."""
 
     def __init__(self, cluster, seed):
         super().__init__(daemon=True)
@@ -84,7 +84,7 @@ class Brakes(threading.Thread):
 
 def fit(folder, workers):
     with Watched(workers) as cluster:
-        return cluster.fit(folder, *PIECES)
+        return cluster.fit(folder, *PARTITIONS)
 
 
 def kills(folder):
@@ -93,7 +93,7 @@ def kills(folder):
     with Watched(2) as cluster:
         killer = Killer(cluster)
         killer.start()
-        disturbed, _ = cluster.fit(rows, *PIECES)
+        disturbed, _ = cluster.fit(rows, *PARTITIONS)
     table = [
         {"what": "undisturbed", "kills": 0, "seconds": calm["seconds"], "bits": calm["bits"]},
         {
@@ -114,10 +114,10 @@ def kill_client(rows):
         command = [
             sys.executable, "-m", "experiments.distributed.client", "local", str(rows),
             str(place / "model"), "--workers", "2", "--checkpoint", str(place / "checkpoint"),
-            *map(str, PIECES),
+            *map(str, PARTITIONS),
         ]  # fmt: skip
         first = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
-        while len(done := list(place.glob("checkpoint/**/second/*.bary"))) < 8:
+        while len(done := list(place.glob("checkpoint/**/sample/*.bary"))) < 8:
             assert first.poll() is None, "it ended before it could be killed"
             time.sleep(0.005)
         first.kill()
@@ -125,7 +125,7 @@ def kill_client(rows):
         again = subprocess.run(command, env=ENVIRONMENT, check=True, stdout=subprocess.PIPE)
         figures = json.loads(again.stdout)
     return {
-        "what": f"client killed, {len(done)} pieces of the second look done", "kills": 1,
+        "what": f"client killed, {len(done)} partitions of the second pass done", "kills": 1,
         "seconds": figures["seconds"], "bits": figures["bits"],
     }  # fmt: skip
 
@@ -140,7 +140,7 @@ def order(folder):
         with Watched(3) as cluster:
             brakes = Brakes(cluster, seed)
             brakes.start()
-            figures, _ = cluster.fit(rows, *PIECES)
+            figures, _ = cluster.fit(rows, *PARTITIONS)
             brakes.end()
         table.append({"what": f"3 workers stopped at random, {seed}", "bits": figures["bits"]})
     for row in table:
@@ -168,7 +168,7 @@ def pieces(folder):
     with tempfile.TemporaryDirectory(dir=folder) as name, Watched(2) as cluster:
         for n_groups, shuffled in ((42, False), (11, False), (150, False), (42, True)):
             rows = cut(Path(name) / f"{n_groups}-{shuffled}", n_groups, shuffled)
-            _, content = cluster.fit(rows, "--piece-bytes", 1)  # each row group is a piece
+            _, content = cluster.fit(rows, "--partition-bytes", 1)  # each row group is a partition
             figures = judge(content, PROBLEM)
             row = {"pieces": n_groups, "shuffled": shuffled, "bits": digest(content)} | figures
             first = table[0] if table else row

@@ -1,9 +1,10 @@
 """More rows than all workers have memory: does the fit work, do rows stay away, is it as good?
 
 ``python -m experiments.distributed.memory [--all]`` writes ``results/memory.csv``: a Parquet set of more
-than twice the limits of two workers is fit by a client in another process, whose every byte is counted;
-then a quarter of it, and the same quarter in memory. With ``--all`` the whole set is fit in memory, too,
-which takes a while. A line that is there already is not made again; remove the file to begin anew.
+than twice the limits of two workers is fit by a client in another process, and all its bytes are
+counted; then a quarter of it, and the same quarter in memory. With ``--all`` the whole set is fit in
+memory, too, which takes a while. Results that exist are not computed again; delete the file to start
+over.
 """
 
 from __future__ import annotations

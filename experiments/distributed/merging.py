@@ -1,4 +1,4 @@
-"""Mixtures of classes from partitions: merged from mixtures of the pieces, or one step from a sample?
+"""Mixtures of classes from partitions: merged from mixtures of each, or one step from a sample?
 
 ``python -m experiments.distributed.merging`` writes ``results/merging.csv``: the negative log-likelihood
 of all rows of a class of a source, the mean over classes and sources, in three data sets of
@@ -31,7 +31,7 @@ def cells_of(seed):
     """Return the rows of every class of every source in the view, and the spread that is usual."""
     p = make_domains(n_per_class=N_PER_CLASS, random_state=seed)
     model = OnlineDaDiL(random_state=0, validate=False).fit(p.X, p.y, sample_domain=p.domain)
-    learned = model._session.knowledge.model
+    learned = model.tracker.knowledge.model
     cells = []
     for source in np.unique(p.domain):
         rows, y = p.X[p.domain == source], p.y[p.domain == source]

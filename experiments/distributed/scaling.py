@@ -1,7 +1,7 @@
-"""One worker, then two, with the same rows: how many times as fast, and where does the time go?
+"""One worker, then two, with the same rows: what is the speedup, and where does the time go?
 
 ``python -m experiments.distributed.scaling`` writes ``results/scaling.csv``: the better of two runs
-each. The machine should have nothing else to do.
+each. Nothing else should run at the same time.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from experiments.distributed.data import FOLDER, Problem, save
 from experiments.distributed.watched import Watched
 
 ROWS, REPEATS = 2_400_000, 2
-#: Tasks that are looked at by themselves; all others are small.
+#: Tasks whose share of the time is reported; all others are small.
 STAGES = {
-    "census": ("census", "merge-census"),
-    "second": ("second", "merge-second"),
-    "third": ("third", "merge-third", "start"),
+    "statistics": ("statistics", "merge-statistics"),
+    "sample": ("sample", "merge-sample"),
+    "em": ("em", "merge-em", "start"),
     "classifiers": ("fit_plain",),
-    "leave_one_out": ("make_folds", "fit_fold", "learn_raw", "run_fold", "collect"),
+    "leave_one_out": ("make_folds", "fit_fold", "learn_voters", "run_fold", "collect"),
     "novelty": ("finish",),
 }
 

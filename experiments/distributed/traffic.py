@@ -1,8 +1,8 @@
 """What reaches the client with 1 ×, 4 × and 16 × the rows: every byte on the wire, both ways.
 
-``python -m experiments.distributed.traffic`` writes ``results/traffic.csv``. Pieces are of the same
-size, so there are more of them with more rows. Beside each fit stands a client that does nothing for as
-long: what it gets are signs of life. What is left is the result, and must not depend on the rows.
+``python -m experiments.distributed.traffic`` writes ``results/traffic.csv``. Partitions have
+the same size, so there are more of them with more rows. The heartbeats that an idle client receives in
+the same time are subtracted. The rest is the result, and must not depend on the rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from experiments.distributed.client import read
 from experiments.distributed.data import FOLDER, Problem, save
 from experiments.distributed.watched import Watched
 
-ROWS, TIMES, PIECE = 150_000, (1, 4, 16), 4 << 20
+ROWS, TIMES, PARTITION_BYTES = 150_000, (1, 4, 16), 4 << 20
 PROBLEM = Problem(n_columns=32)
 
 
@@ -26,13 +26,13 @@ def main(arguments=None):
     with Watched(2) as cluster:
         for times in TIMES:
             folder = PROBLEM.write(options.folder, times * ROWS)
-            figures, _ = cluster.fit(folder, "--piece-bytes", PIECE)
+            figures, _ = cluster.fit(folder, "--partition-bytes", PARTITION_BYTES)
             idle = cluster.idle(figures["seconds"])
             table.append(
                 {
                     "times": times,
                     "rows": times * ROWS,
-                    "pieces": len(read(folder, piece_bytes=PIECE).pieces),
+                    "pieces": len(read(folder, partition_bytes=PARTITION_BYTES).partitions),
                     "seconds": figures["seconds"],
                     "to_client": figures["to_client"],
                     "to_client_idle": idle["to_client"],

@@ -1,4 +1,4 @@
-"""A cluster of which all is known: every byte to and from its client, every worker's largest memory."""
+"""A cluster that records the traffic of its client and the peak memory of its workers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Wire:
 
 
 class Memory(threading.Thread):
-    """Remembers the largest memory of every worker, which processes they were, and what was spilled."""
+    """Records the peak memory of every worker process, and what was spilled."""
 
     def __init__(self, cluster):
         super().__init__(daemon=True)
@@ -71,7 +71,7 @@ class Memory(threading.Thread):
     def run(self):
         while not self._ended.wait(0.1):
             for nanny in list(self._cluster.workers.values()):
-                with contextlib.suppress(OSError, IndexError):  # it has just gone
+                with contextlib.suppress(OSError, IndexError):  # the process has just ended
                     words = Path(f"/proc/{nanny.pid}/status").read_text()
                     self.peaks[nanny.pid] = int(words.split("VmHWM:")[1].split()[0]) / 1024
             spilled = (one.memory.spilled for one in list(self._cluster.scheduler.workers.values()))

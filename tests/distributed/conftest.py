@@ -3,12 +3,14 @@ import logging
 import distributed
 import pytest
 
+from tests.distributed import histories
+
 
 @pytest.fixture(scope="module")
 def client():
-    """A cluster whose one worker is a thread of this process: starting a process takes seconds of CPU.
+    """A cluster with a worker thread in this process, since starting a process takes seconds of CPU.
 
-    Others reach it at ``client.scheduler.address``. It is not the default client.
+    Other processes reach it at ``client.scheduler.address``. It is not the default client.
     """
     with (
         distributed.LocalCluster(
@@ -23,3 +25,12 @@ def client():
         distributed.Client(cluster, set_as_default=False) as present,
     ):
         yield present
+
+
+@pytest.fixture(scope="session")
+def in_memory():
+    """A model with a stacked space, in which a target has a second summary."""
+    few = slice(0, 1200)
+    return histories.new(classifier=["linear", "trees"]).fit(
+        histories.X[few], histories.Y[few], sample_domain=histories.DOMAIN[few]
+    )

@@ -1,4 +1,4 @@
-"""A small fleet: a model, rows of some machines, and the folders they may lie in."""
+"""A small fleet: a model, rows of some targets, and layouts of their files."""
 
 from urllib.parse import quote
 
@@ -13,8 +13,8 @@ from baryflow.streams import open_sink, open_source
 
 COLUMNS = ["flow", "speed", "heat", "noise"]
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
-MACHINES = ("1", "2", "10", "a/b .", "ü=%")
-#: Rows of each; no multiples of an epoch or a batch.
+TARGETS = ("1", "2", "10", "a/b .", "ü=%")
+#: Rows of each: not multiples of an epoch or a batch.
 ROWS = (70, 33, 100, 5, 64)
 
 
@@ -26,7 +26,7 @@ def fit(seed=0):
 
 
 def rows_of(number, count=None, skip=0):
-    """Return the rows of a machine as a table, with a time."""
+    """Return the rows of a target as a table, with timestamps."""
     rng = np.random.default_rng(number)
     values = P.X_target[rng.integers(len(P.X_target), size=1000)] + 0.3 * rng.normal(size=4)
     count = ROWS[number] if count is None else count
@@ -36,10 +36,10 @@ def rows_of(number, count=None, skip=0):
 
 
 def by_folder(root, part=0, tables=None):
-    """Write a folder for each machine, its rows in two files."""
-    tables = {key: rows_of(i) for i, key in enumerate(MACHINES)} if tables is None else tables
+    """Write a folder for each target, with its rows in two files."""
+    tables = {key: rows_of(i) for i, key in enumerate(TARGETS)} if tables is None else tables
     for key, table in tables.items():
-        folder = root / f"machine={quote(key, safe='')}"
+        folder = root / f"pump={quote(key, safe='')}"
         folder.mkdir(parents=True, exist_ok=True)
         half = table.num_rows // 2
         pq.write_table(table.slice(0, half), folder / f"part-{part}.parquet")
@@ -48,9 +48,9 @@ def by_folder(root, part=0, tables=None):
 
 
 def mixed(root, part=0, tables=None, n_files=3):
-    """Write rows of all machines in turn, in files of several row groups."""
-    tables = {key: rows_of(i) for i, key in enumerate(MACHINES)} if tables is None else tables
-    parts = [t.append_column("machine", pa.array([key] * t.num_rows)) for key, t in tables.items()]
+    """Write rows of all targets interleaved, in files of several row groups."""
+    tables = {key: rows_of(i) for i, key in enumerate(TARGETS)} if tables is None else tables
+    parts = [t.append_column("pump", pa.array([key] * t.num_rows)) for key, t in tables.items()]
     order = np.concatenate([(np.arange(t.num_rows) + 0.5) / t.num_rows for t in parts])
     together = pa.concat_tables(parts).take(np.argsort(order, kind="stable"))
     root.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def mixed(root, part=0, tables=None, n_files=3):
     return root
 
 
-class Kept(list):
+class MemorySink(list):
     """A sink in memory."""
 
     position = 0
@@ -74,11 +74,11 @@ class Kept(list):
 
 
 def alone(model, table, folder, **how):
-    """Return what a runner makes of the rows of one machine: predictions and quarantine."""
+    """Return the predictions and the quarantine of a runner that follows one target."""
     path = folder / "alone.parquet"
     pq.write_table(table, path)
     source = open_source(path, columns=COLUMNS, time="when")
-    outputs = Outputs(predictions=Kept(), quarantine=Kept())
+    outputs = Outputs(predictions=MemorySink(), quarantine=MemorySink())
     runner = Runner(SessionConfig(model, **how), source, outputs)
     runner.run()
     runner.close()
@@ -87,10 +87,10 @@ def alone(model, table, folder, **how):
 
 
 def events_alone(model, table, folder, key, **how):
-    """Return the lines of events that a runner with keys writes about one machine, which has no end."""
+    """Return the events that a keyed runner writes about one target, whose stream does not end."""
     path = folder / "alone.parquet"
-    pq.write_table(table.append_column("machine", pa.array([key] * table.num_rows)), path)
-    source = open_source(path, columns=COLUMNS, time="when", key="machine")
+    pq.write_table(table.append_column("pump", pa.array([key] * table.num_rows)), path)
+    source = open_source(path, columns=COLUMNS, time="when", key="pump")
     sink = open_sink(folder / "alone.ndjson")
     runner = Runner(SessionConfig(model, **how), source, Outputs(events=sink), keyed=True)
     while (batch := source.read(1024)) is not None:
@@ -101,13 +101,13 @@ def events_alone(model, table, folder, key, **how):
 
 
 def events(folder, key):
-    """Return the lines of events in the folder of a machine."""
+    """Return the lines of the NDJSON files in the folder of a target."""
     files = sorted((folder / f"target={quote(key, safe='')}").glob("*.ndjson"))
     return [line for file in files for line in file.read_text().splitlines()]
 
 
 def read(folder, key):
-    """Return the records in the folder of a machine, without its key."""
+    """Return the predictions in the folder of a target, without its key."""
     files = sorted((folder / f"target={quote(key, safe='')}").glob("*.parquet"))
     records = [record for file in files for record in pq.ParquetFile(file).read().to_pylist()]
     assert {record.pop("key") for record in records} <= {key}

@@ -1,4 +1,4 @@
-"""A fit by processes: rows stay there, workers and callers are killed."""
+"""Fits on worker processes, with killed workers and killed callers."""
 
 import os
 import signal
@@ -15,10 +15,10 @@ from click.testing import CliRunner
 from baryflow import OnlineDaDiL, distributed, load
 from baryflow.cli import main
 from baryflow.distributed import cluster
-from baryflow.distributed.fitting.work import Work, count_waiting
+from baryflow.distributed.tasks import TaskRunner, count_unfinished
 from baryflow.exceptions import UnreachableError
 from tests.distributed import histories
-from tests.distributed.test_work import COLUMNS, Partitions
+from tests.distributed.test_tasks import COLUMNS, Partitions
 from tests.waiting import wait_until
 
 
@@ -34,7 +34,7 @@ def source(tmp_path_factory):
 
 
 def read(source, **how):
-    return distributed.read_parquet(source, label="fault", domain="plant", piece_bytes=1, **how)
+    return distributed.read_parquet(source, label="fault", domain="plant", partition_bytes=1, **how)
 
 
 def fit(source, client, **how):
@@ -50,19 +50,19 @@ def undisturbed(source):
         return fit(source, None).to_bytes()
 
 
-def test_processes_give_the_bits_that_one_thread_gives(processes, source, undisturbed):
-    heard = []
-    model = fit(source, processes, progress=lambda *how: heard.append(how))
+def test_processes_and_one_thread_give_the_same_bits(processes, source, undisturbed):
+    reports = []
+    model = fit(source, processes, progress=lambda *how: reports.append(how))
     assert model.to_bytes() == undisturbed
-    assert {what for _, _, what in heard} <= {"counting rows", "sampling rows", "learning"}
-    assert all(0 <= done <= total for done, total, _ in heard)
+    assert {what for _, _, what in reports} <= {"counting rows", "sampling rows", "learning"}
+    assert all(0 <= done <= total for done, total, _ in reports)
 
 
-def test_what_others_do_there_does_not_count(client):
+def test_tasks_of_other_clients_do_not_count_as_progress(client):
     from dask.delayed import delayed
 
     held = dask_distributed.Event(client=client)
-    # Nobody has such a thing: these wait for ever, as work of others may.
+    # No worker has this resource, so these tasks wait forever.
     others = client.map(abs, range(7), resources={"telescope": 1}, pure=False)
     first = delayed(lambda event: event.wait())(held)
     total = delayed(sum)([delayed(int)(delayed(pow)(first, n)) for n in range(1, 4)])
@@ -70,21 +70,19 @@ def test_what_others_do_there_does_not_count(client):
     try:
 
         def left():
-            return client.run_on_scheduler(count_waiting, root=future.key)
+            return client.run_on_scheduler(count_unfinished, root=future.key)
 
         wait_until(lambda: left() == 1 + 3 + 3 + 1)
         held.set()
         assert future.result(timeout=300) == 3
         assert left() == 0
-        assert client.run_on_scheduler(count_waiting, root="nothing") is None
+        assert client.run_on_scheduler(count_unfinished, root="nothing") is None
     finally:
         held.set()
         client.cancel(others)
 
 
-def test_a_checkpoint_is_the_same_folder_for_workers_that_were_started_elsewhere(
-    processes, tmp_path, monkeypatch
-):
+def test_relative_checkpoint_is_the_same_folder_for_all_workers(processes, tmp_path, monkeypatch):
     here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
     here.mkdir()
     elsewhere.mkdir()
@@ -98,13 +96,13 @@ def test_a_checkpoint_is_the_same_folder_for_workers_that_were_started_elsewhere
         model, distributed.from_frame(frame[COLUMNS]), checkpoint="work", client=processes
     )
     assert {path.name for path in here.rglob("*.bary")} == {
-        "census.bary", "second.bary", "third.bary", "learned.bary", "look.bary", "summary.bary",
+        "statistics.bary", "sample.bary", "em.bary", "learned.bary", "moments.bary", "summary.bary",
     }  # fmt: skip
     assert not list(elsewhere.iterdir())
 
 
-def test_a_worker_that_is_killed_does_no_harm(processes, source, undisturbed):
-    """Several kills are an experiment: experiments/distributed."""
+def test_killed_worker_does_not_change_the_model(processes, source, undisturbed):
+    """More kills are in experiments/distributed."""
     pids, killed = list(processes.run(os.getpid).values()), []
 
     def kill(*_):
@@ -116,9 +114,9 @@ def test_a_worker_that_is_killed_does_no_harm(processes, source, undisturbed):
     assert killed
 
 
-def test_a_target_is_absorbed_and_predicted_where_it_is(client, source, tmp_path):
+def test_target_is_absorbed_and_predicted_on_workers(client, source, tmp_path):
     model = fit(source, client)
-    parts = distributed.read_parquet(source, columns=histories.COLUMNS, piece_bytes=1)
+    parts = distributed.read_parquet(source, columns=histories.COLUMNS, partition_bytes=1)
     adapted = distributed.absorb(model, parts, client=client, checkpoint=str(tmp_path))
     assert adapted.n_samples_seen_ == len(histories.X)
     assert distributed.absorb(model, parts).to_bytes() == adapted.to_bytes()
@@ -130,8 +128,8 @@ def test_a_target_is_absorbed_and_predicted_where_it_is(client, source, tmp_path
     )
 
 
-class Nobody:
-    """A client of a cluster whose workers have gone."""
+class FakeClient:
+    """A client of a cluster whose workers come and go."""
 
     def __init__(self, *counts):
         self.counts = list(counts)
@@ -140,18 +138,18 @@ class Nobody:
         return {"worker": 1} if self.counts.pop(0) else {}
 
 
-def test_a_cluster_without_workers_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(cluster, "_LOOK", 0.0)
-    workers = cluster.Attendance(Nobody(1, 0, 1))
+def test_cluster_without_workers_raises(monkeypatch):
+    monkeypatch.setattr(cluster, "_CHECK_INTERVAL", 0.0)
+    workers = cluster.WorkerWatch(FakeClient(1, 0, 1))
     for _ in range(3):
         workers.check()  # workers may come back
-    monkeypatch.setattr(cluster, "_ALONE", -1.0)
-    with pytest.raises(UnreachableError, match="no worker: start some"):
-        cluster.Attendance(Nobody(0)).check()
+    monkeypatch.setattr(cluster, "_NO_WORKER_TIMEOUT", -1.0)
+    with pytest.raises(UnreachableError, match="no workers"):
+        cluster.WorkerWatch(FakeClient(0)).check()
 
 
 class GoneFuture:
-    """A future of a scheduler that is gone, and a client that was closed."""
+    """A future of a lost scheduler and a closed client."""
 
     def done(self):
         return True
@@ -163,18 +161,18 @@ class GoneFuture:
         raise dask_distributed.client.ClosedClientError("closed")
 
 
-def test_a_scheduler_that_is_gone_is_told_in_words():
+def test_lost_scheduler_raises_unreachable_error():
     from dask.delayed import delayed
 
     client = SimpleNamespace(compute=lambda _: GoneFuture())
     with pytest.raises(UnreachableError, match="scheduler is gone"):
-        Work(client).compute(delayed(1), "counting")
+        TaskRunner(client).compute(delayed(1), "counting")
 
 
-def test_tasks_are_called_after_what_they_do():
-    graph = Work().over("census", int, range(20), abs, sum).__dask_graph__()
-    assert {name.split("-")[0] for name in graph} == {"census", "merge"}
-    assert sum(name.startswith("merge-census-") for name in graph) == 4
+def test_task_names_say_what_they_do():
+    graph = TaskRunner().reduce("count", int, range(20), abs, sum).__dask_graph__()
+    assert {name.split("-")[0] for name in graph} == {"count", "merge"}
+    assert sum(name.startswith("merge-count-") for name in graph) == 4
 
 
 # -- the command line ------------------------------------------------------------------------------
@@ -191,17 +189,17 @@ def call(source, output, client, *more):
     return CliRunner().invoke(main, command(source, output, client.scheduler.address, *more))
 
 
-def test_a_caller_that_is_killed_goes_on_when_it_is_called_again(client, source, tmp_path):
+def test_killed_caller_can_resume(client, source, tmp_path):
     calm, wild, kept = tmp_path / "calm.bary", tmp_path / "wild.bary", tmp_path / "kept"
     found = call(source, calm, client)
     assert found.exit_code == 0, found.stderr
-    assert "3,600 rows in 6 pieces, 5 columns: s0, s1, s2, s3, s4" in found.stderr
+    assert "3,600 rows in 6 partitions, 5 columns: s0, s1, s2, s3, s4" in found.stderr
     assert "left out: note: holds text" in found.stderr
     arguments = command(source, wild, "local", "--workers", "1", "--checkpoint", str(kept))
     with subprocess.Popen(
         [sys.executable, "-m", "baryflow", *arguments], stderr=subprocess.DEVNULL
     ) as process:
-        while process.poll() is None and not list(kept.glob("*/census.bary")):
+        while process.poll() is None and not list(kept.glob("*/statistics.bary")):
             time.sleep(0.01)
         process.kill()
     assert not wild.exists()
@@ -218,7 +216,7 @@ def test_a_caller_that_is_killed_goes_on_when_it_is_called_again(client, source,
         (("--domain", "plnt"), "there is no column 'plnt'"),
     ],
 )
-def test_what_cannot_be_is_said_in_words(client, source, tmp_path, more, words):
+def test_invalid_options_are_reported(client, source, tmp_path, more, words):
     found = call(source, tmp_path / "m.bary", client, *more)
     assert found.exit_code == 1
     assert words in found.stderr

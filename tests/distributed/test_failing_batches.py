@@ -1,62 +1,143 @@
-"""A row on which the model fails does not stop a target of a fleet: it is quarantined, now and later."""
+"""Rows on which the model raises are quarantined by a backfill, and the target continues."""
 
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from baryflow import OnlineDaDiL
-from baryflow.datasets import make_domains
-from baryflow.distributed.fleet.worker import JobContext, Plan, Slice, Target
-from baryflow.distributed.store import place
-from baryflow.runtime import Rows
+from baryflow.distributed import backfill, open_target
+from baryflow.runtime import Session
+from tests.distributed import fleets
 
-P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
+MODEL = fleets.fit()
+#: The injected model raises on rows with this value.
 FATAL = 17.25
 
 
-@pytest.fixture
-def context(tmp_path):
-    model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
-        P.X, P.y, P.domain
-    )
-    source, state, output, events = (place(tmp_path / name) for name in "abcd")
-    plan = Plan(source.url, output.url, "key", None, [*"wxyz"], 16, "tell", 40, events.url)
-    state.keep(plan, "plan.bary")
-    state.write("model.bary", model.to_bytes())
-    return JobContext(source, state, output, str(tmp_path), events)
+def with_fatal_rows(table, rows):
+    """Return the table with the fatal value in some rows."""
+    flow = table["flow"].to_numpy().copy()
+    flow[rows] = FATAL
+    return table.set_column(table.schema.get_field_index("flow"), "flow", pa.array(flow))
 
 
-def advance(context, rows, start):
-    target = Target(context, "pump", [(0, 40), (40, 80)])
-    target.look()
-    positions = np.arange(start + 1, start + 41)
-    target.take(Slice(Rows(rows, positions, [""] * 40, [""] * 40), [], start, start + 40))
-    list(target.advance())
-    return target
+def run(client, folder, **options):
+    options = {"key": "pump", "time": "when", "batch_size": 16, "epoch_rows": 40} | options
+    places = {name: folder / name for name in ("output", "state", "events")}
+    return backfill(MODEL, folder / "in", client=client, **places, **options)
 
 
-def lines(path):
-    return path.read_text().splitlines()
+def break_method(monkeypatch, name):
+    """Let a method of all models raise on batches that contain the fatal value."""
+    original = getattr(OnlineDaDiL, name)
 
-
-def test_a_row_on_which_the_model_fails_is_quarantined(context, tmp_path, monkeypatch):
-    predict_proba = OnlineDaDiL.predict_proba
-
-    def broken(self, X):
+    def broken(self, X, *more):
         if (np.asarray(getattr(X, "values", X)) == FATAL).any():
-            raise ArithmeticError("cannot predict this")
-        return predict_proba(self, X)
+            raise ArithmeticError("injected failure")
+        return original(self, X, *more)
 
-    monkeypatch.setattr(OnlineDaDiL, "predict_proba", broken)
-    rows = P.X_target[:80].copy()
-    rows[20, 1] = FATAL
-    target = advance(context, rows[:40], 0)
-    counts = target.counts
-    assert (counts.rows, counts.used, counts.predicted, counts.quarantined) == (40, 39, 39, 1)
-    bad = [json.loads(line) for path in tmp_path.rglob("c/_quarantine/*/*") for line in lines(path)]
-    assert [row["position"] for row in bad] == [21]
-    assert "cannot predict this" in bad[0]["reason"]
-    told = [json.loads(line) for path in tmp_path.rglob("d/*/*") for line in lines(path)]
-    assert [one["position"] for one in told if one["event"] == "quarantine"] == [21]
-    assert advance(context, rows[40:], 40).counts.predicted == 79
+    monkeypatch.setattr(OnlineDaDiL, name, broken)
+
+
+def quarantined(folder, target):
+    return [json.loads(line) for line in fleets.events(folder / "output/_quarantine", target)]
+
+
+def events_of(folder, target, kind):
+    found = [json.loads(line) for line in fleets.events(folder / "events", target)]
+    return [event for event in found if event["event"] == kind]
+
+
+def assert_balance(folder, summary):
+    assert summary.rows == summary.used + summary.quarantined
+    files = list((folder / "output/_quarantine").rglob("*.ndjson"))
+    assert summary.quarantined == sum(len(file.read_text().splitlines()) for file in files)
+    assert summary.predicted == pq.read_table(folder / "output").num_rows
+
+
+@pytest.mark.parametrize("layout", [fleets.by_folder, fleets.mixed])
+@pytest.mark.parametrize("failing", [range(20, 21), range(16, 32), range(30, 50)])
+def test_rows_on_which_the_model_raises_are_quarantined(client, tmp_path, monkeypatch, layout, failing):
+    """One row, a whole batch, and rows of two epochs."""
+    break_method(monkeypatch, "predict_proba")
+    failing = list(failing)
+    bad, good = fleets.rows_of(2, 100), fleets.rows_of(0, 70)
+    layout(tmp_path / "in", tables={"bad": with_fatal_rows(bad, failing), "good": good})
+    summary = run(client, tmp_path)
+    assert summary.failed == {}
+    assert (summary.rows, summary.quarantined) == (170, len(failing))
+    assert_balance(tmp_path, summary)
+    positions = [row + 1 for row in failing]
+    rows = quarantined(tmp_path, "bad")
+    assert [row["position"] for row in rows] == positions
+    assert all("injected failure" in row["reason"] for row in rows)
+    assert all(str(FATAL) in row["raw"] for row in rows)
+    assert [event["position"] for event in events_of(tmp_path, "bad", "quarantine")] == positions
+    # The rest is predicted and learned from as if these rows did not exist.
+    kept = bad.take(np.setdiff1d(np.arange(100), failing))
+    expected, _ = fleets.alone(MODEL, kept, tmp_path, batch_size=16)
+    found = fleets.read(tmp_path / "output", "bad")
+    assert [row["position"] for row in found] == [n for n in range(1, 101) if n not in positions]
+    assert [row | {"position": 0} for row in found] == [row | {"position": 0} for row in expected]
+    assert (
+        fleets.read(tmp_path / "output", "good") == fleets.alone(MODEL, good, tmp_path, batch_size=16)[0]
+    )
+
+
+def test_later_calls_continue_after_a_failing_batch(client, tmp_path, monkeypatch):
+    break_method(monkeypatch, "predict_proba")
+    fleets.by_folder(
+        tmp_path / "in", tables={"7": with_fatal_rows(fleets.rows_of(0, 40), slice(24, 40))}
+    )
+    first = run(client, tmp_path)
+    assert (first.used, first.quarantined, first.failed) == (24, 16, {})
+    before = fleets.content(tmp_path / "output")
+    assert run(client, tmp_path) == first  # the batch is not tried again
+    assert fleets.content(tmp_path / "output") == before
+    fleets.by_folder(tmp_path / "in", 2, {"7": fleets.rows_of(0, 40, skip=40)})
+    second = run(client, tmp_path)
+    assert (second.used, second.quarantined, second.failed) == (64, 16, {})
+    assert_balance(tmp_path, second)
+    assert open_target(tmp_path / "state", "7").n_samples_seen_ == 64
+
+
+def test_batches_from_which_the_model_cannot_learn_are_reported(client, tmp_path, monkeypatch):
+    """Their rows are predicted, so they count as used; the model stays as it was before the batch."""
+    break_method(monkeypatch, "absorb")
+    fleets.mixed(tmp_path / "in", tables={"7": with_fatal_rows(fleets.rows_of(0, 80), [20])})
+    summary = run(client, tmp_path)
+    assert (summary.used, summary.predicted, summary.unlearned, summary.failed) == (80, 80, 16, {})
+    assert_balance(tmp_path, summary)
+    (warning,) = events_of(tmp_path, "7", "warning")
+    assert "injected failure" in json.dumps(warning)
+    assert warning["rows"] == 16
+    assert open_target(tmp_path / "state", "7").n_samples_seen_ == 64
+
+
+def test_epochs_on_which_the_session_raises_are_quarantined(client, tmp_path, monkeypatch):
+    """An error outside of the model would repeat in every call, so its whole epoch is quarantined."""
+    take = Session.take
+
+    def broken(self, rows):
+        result = take(self, rows)  # the session has changed when it fails
+        if (rows.values == FATAL).any():
+            raise ArithmeticError("injected failure")
+        return result
+
+    monkeypatch.setattr(Session, "take", broken)
+    table = fleets.rows_of(2, 120)
+    fleets.mixed(tmp_path / "in", tables={"7": with_fatal_rows(table, [50]), "8": fleets.rows_of(1)})
+    summary = run(client, tmp_path)
+    assert (summary.rows, summary.used, summary.quarantined, summary.failed) == (153, 113, 40, {})
+    assert_balance(tmp_path, summary)
+    rows = quarantined(tmp_path, "7")
+    assert [row["position"] for row in rows] == list(range(41, 81))
+    assert all("injected failure" in row["reason"] for row in rows)
+    kept = table.take(np.r_[0:40, 80:120])
+    expected, _ = fleets.alone(MODEL, kept, tmp_path, batch_size=16)
+    found = fleets.read(tmp_path / "output", "7")
+    assert [row | {"position": 0} for row in found] == [row | {"position": 0} for row in expected]
+    assert run(client, tmp_path) == summary

@@ -112,7 +112,7 @@ def test_rows_stay_away_from_the_client(tmp_path):
     """What a proxy between client and scheduler sees; results/traffic.csv has more sizes."""
     rows = Problem(n_sources=2, n_classes=3, n_columns=16).write(tmp_path, 4 * 32_768)
     with Watched(1) as cluster:
-        figures, _ = cluster.fit(rows, "--piece-bytes", 1, "--sample-rows", 1500)
-    assert len(read(rows, piece_bytes=1).pieces) == 8
+        figures, _ = cluster.fit(rows, "--partition-bytes", 1, "--sample-rows", 1500)
+    assert len(read(rows, partition_bytes=1).partitions) == 8
     assert figures["to_client"] - figures["model_bytes"] < 0.02 * size(rows)
     assert figures["to_client"] > 0.5 * figures["model_bytes"]  # what was learned did come this way

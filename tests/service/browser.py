@@ -1,4 +1,4 @@
-"""Debian's chromium for tests of the page: found, or its absence said."""
+"""Chromium for tests of the live page."""
 
 import contextlib
 import os
@@ -14,13 +14,13 @@ WIDE, NARROW = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}
 
 @contextlib.contextmanager
 def open_browser():
-    """Yield a browser; without one the test is skipped, or fails where it must not be missing."""
+    """Yield a browser. Without one, skip the test, or fail it in CI."""
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None:
-        words = "there is no chromium: apt-get install chromium"
+        reason = "chromium is not installed: apt-get install chromium"
         if os.environ.get("CI") == "true":
-            pytest.fail(words)
-        pytest.skip(words)
+            pytest.fail(reason)
+        pytest.skip(reason)
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -33,12 +33,12 @@ def open_browser():
 
 
 class Watched:
-    """A page, all that it says on its console, and all that it asks for elsewhere."""
+    """A page, the messages on its console, and its requests to other hosts."""
 
     def __init__(self, page, url):
-        self.page, self.said, self.elsewhere = page, [], []
-        page.on("console", lambda message: self.said.append((message.type, message.text)))
-        page.on("pageerror", lambda error: self.said.append(("error", str(error))))
+        self.page, self.messages, self.elsewhere = page, [], []
+        page.on("console", lambda message: self.messages.append((message.type, message.text)))
+        page.on("pageerror", lambda error: self.messages.append(("error", str(error))))
         home = urlsplit(url).netloc
         page.on(
             "request",
@@ -48,7 +48,7 @@ class Watched:
 
     @property
     def errors(self):
-        return [text for kind, text in self.said if kind in ("error", "warning")]
+        return [text for kind, text in self.messages if kind in ("error", "warning")]
 
     def wait(self, script, seconds=300):
         """Wait until a condition holds on the page."""
@@ -58,7 +58,7 @@ class Watched:
         return self.page.locator(selector).inner_text()
 
     def violations(self):
-        """Return what axe finds serious or critical."""
+        """Return the serious and critical violations that axe finds."""
         self.page.evaluate(AXE.read_text(encoding="utf-8"))
         found = self.page.evaluate("async () => (await axe.run()).violations")
         return [
@@ -70,7 +70,7 @@ class Watched:
 
 @contextlib.contextmanager
 def open_page(browser, url, size=WIDE, scheme="light"):
-    """Yield a page in a profile of its own."""
+    """Yield a page with a browser profile of its own."""
     context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
     try:
         yield Watched(context.new_page(), url)

@@ -1,11 +1,13 @@
-"""A small model, and services that end with the test."""
+"""A small model, services that stop with the test, and certificates."""
 
 import contextlib
 import functools
+import ssl
 
 import httpx
 import numpy as np
 import pytest
+import trustme
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
@@ -39,12 +41,36 @@ def rows(problem):
     return problem.X_target
 
 
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory):
+    """Return the files of a certificate for localhost, of its key, and of the CA that signed it."""
+    folder, authority = tmp_path_factory.mktemp("tls"), trustme.CA()
+    issued = authority.issue_cert("localhost", "127.0.0.1")
+    cert, key, ca = folder / "cert.pem", folder / "key.pem", folder / "ca.pem"
+    cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    issued.private_key_pem.write_to_path(key)
+    authority.cert_pem.write_to_path(ca)
+    return cert, key, ca
+
+
 @contextlib.contextmanager
-def serve(model, state_dir=None, token=None, **limits):
+def serve(model, state_dir=None, token=None, read_token=None, certificate=None, **limits):
     """Serve a model, and yield a client for the service."""
-    app = create_app(model, state_dir=state_dir, token=token, limits=Limits(**limits), batch_size=8)
+    app = create_app(
+        model,
+        state_dir=state_dir,
+        token=token,
+        read_token=read_token,
+        limits=Limits(**limits),
+        batch_size=8,
+    )
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    with background(app) as url, httpx.Client(base_url=url, headers=headers, timeout=300) as client:
+    cert, key, ca = certificate or (None, None, None)
+    verify = True if ca is None else ssl.create_default_context(cafile=ca)
+    with (
+        background(app, tls_cert=cert, tls_key=key) as url,
+        httpx.Client(base_url=url, headers=headers, timeout=300, verify=verify) as client,
+    ):
         client.app = app
         yield client
 

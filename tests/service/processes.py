@@ -1,4 +1,4 @@
-"""The real command in a process of its own."""
+"""The ``serve`` command in a process of its own."""
 
 import os
 import socket
@@ -20,7 +20,7 @@ def free_port():
 
 
 class Process:
-    """``baryflow serve``, at the same address in every life."""
+    """``baryflow serve``, at the same port after each restart."""
 
     def __init__(self, model, state, *options):
         self.port = free_port()

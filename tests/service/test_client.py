@@ -1,4 +1,4 @@
-"""The client sends again until it is answered, and a feed goes on where it was killed."""
+"""The client retries until it is answered, and a feed resumes after a crash."""
 
 import httpx
 import numpy as np
@@ -14,15 +14,16 @@ from tests.service.conftest import COLUMNS, post
 
 
 @pytest.fixture(autouse=True)
-def no_token(monkeypatch):
-    monkeypatch.delenv("BARYFLOW_TOKEN", raising=False)
+def clean_environment(monkeypatch):
+    for name in ("BARYFLOW_TOKEN", "BARYFLOW_CA"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def url(client):
     return str(client.base_url).rstrip("/")
 
 
-def test_what_is_sent_is_what_is_posted(serving, rows):
+def test_rows_are_sent_and_targets_described_and_deleted(serving, rows):
     some = rows[:9].copy()
     some[2, 1] = np.nan
     with serving() as http, Client(url(http)) as client:
@@ -32,14 +33,14 @@ def test_what_is_sent_is_what_is_posted(serving, rows):
         assert client.target("a")["rows_seen"] == 9
         assert [line["name"] for line in client.targets()] == ["a", "b"]
         client.delete("a")
-        with pytest.raises(InvalidInputError, match="there is no target 'a'"):
+        with pytest.raises(InvalidInputError, match="no target 'a'"):
             client.target("a")
         with pytest.raises(InvalidInputError, match="row 1: expected 4 numbers"):
             client.send("a", [[1.0]])
         for wrong in ([[float("inf")] * 4], [1.0, 2.0], [["x"] * 4]):
             with pytest.raises(InvalidInputError):
                 client.send("a", wrong)
-        with pytest.raises(InvalidInputError, match="a target cannot have this name"):
+        with pytest.raises(InvalidInputError, match="invalid target name"):
             client.send("a b", some)
 
 
@@ -60,14 +61,14 @@ def test_columns_of_a_frame_are_matched_by_name(serving, rows, kind):
         answer = client.send("named", frame(table), times=["noon"] * 9)
         assert answer["predictions"] == client.send("plain", expected, times=["noon"] * 9)["predictions"]
         del table["speed"]
-        with pytest.raises(InvalidInputError, match=r"lack columns: 'speed'"):
+        with pytest.raises(InvalidInputError, match=r"missing columns: 'speed'"):
             client.send("named", frame(table))
         with pytest.raises(InvalidInputError, match=r"unknown columns: 'other'"):
             client.send("named", frame(table | {"speed": [0.0] * 9, "other": [0.0] * 9}))
         assert client.target("named")["rows_seen"] == 9
 
 
-def test_an_answer_that_is_lost_is_asked_for_again_with_the_same_id(serving, rows):
+def test_a_lost_answer_is_requested_again_with_the_same_batch_id(serving, rows):
     lost = []
 
     class Lossy(httpx.HTTPTransport):
@@ -89,7 +90,7 @@ def test_an_answer_that_is_lost_is_asked_for_again_with_the_same_id(serving, row
     assert any(lost)
 
 
-def test_it_comes_back_when_told_to_and_gives_up_in_the_end(monkeypatch):
+def test_retry_after_is_respected_and_the_client_gives_up_in_the_end(monkeypatch):
     waited, answers = [], [429, 503, 200]
     monkeypatch.setattr("baryflow.client.client.time.sleep", waited.append)
 
@@ -104,21 +105,20 @@ def test_it_comes_back_when_told_to_and_gives_up_in_the_end(monkeypatch):
     refuse = httpx.MockTransport(
         lambda _: httpx.Response(503, json={"error": "the service is stopping"})
     )
-    words = "does not take it: the service is stopping"
     with (
         Client("http://host", transport=refuse, patience=0.01) as client,
-        pytest.raises(UnreachableError, match=words),
+        pytest.raises(UnreachableError, match="the service is stopping"),
     ):
         client.targets()
     with Client("http://127.0.0.1:9", patience=0.01) as client, pytest.raises(UnreachableError):
         client.targets()
 
 
-def test_a_wrong_token_is_told_and_not_tried_again(serving):
+def test_a_wrong_token_is_an_error_without_retries(serving):
     with (
         serving(token="x" * 20) as http,
         Client(url(http), "wrong") as client,
-        pytest.raises(UnreachableError, match="does not let us in"),
+        pytest.raises(UnreachableError, match="denies access"),
     ):
         client.targets()
 

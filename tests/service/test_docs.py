@@ -1,4 +1,4 @@
-"""The commands of docs/service.md do what it says."""
+"""The commands and figures in docs/service.md are correct."""
 
 import csv
 import json
@@ -14,8 +14,8 @@ import pytest
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
+from baryflow.service import Limits
 from baryflow.service import target_record as notes
-from baryflow.service.limits import Limits
 from tests.service.conftest import serve
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ PAGE = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
 
 @pytest.fixture(scope="module")
 def pumps():
-    """Columns of the pumps, and a model that was fitted faster than theirs."""
+    """Return a model with the columns of the pumps that is fitted quickly."""
     header = (ROOT / "examples" / "pumps" / "pump_e.csv").read_text(encoding="utf-8").splitlines()[0]
     columns = [name for name in header.split(",") if name not in ("time", "shift")]
     data = make_domains(2, 2, len(columns), 40, random_state=0)
@@ -44,20 +44,20 @@ def test_the_curl_examples_work(pumps):
     with serve(pumps) as client:
         answers = []
         for command in commands:
-            words = shlex.split(
+            arguments = shlex.split(
                 command.replace("http://127.0.0.1:8000", str(client.base_url).rstrip("/"))
             )
-            done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
+            done = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=300)
             answers.append(done.stdout)
-        posted, listed, told = map(json.loads, answers[:3])
+        posted, listed, detail = map(json.loads, answers[:3])
         assert client.get("/v1/targets").json() == {"targets": []}
     assert posted["batch_id"] == "monday-1"
     assert len(posted["predictions"]) == 1
-    assert listed["targets"][0]["rows_seen"] == told["rows_seen"] == 1
+    assert listed["targets"][0]["rows_seen"] == detail["rows_seen"] == 1
     assert answers[3] == ""
 
 
-def test_the_limits_are_those_that_hold():
+def test_the_limits_are_the_defaults():
     for figure in (
         f"{Limits.rows:,}", f"{Limits.targets:,}", f"{Limits.body // 2**20} MiB",
         f"{Limits.buffered // 2**20} MiB", f"{Limits.requests}, {Limits.waiting}",

@@ -1,4 +1,4 @@
-"""The description is true: what it allows is answered as it says, and what it forbids is refused."""
+"""The OpenAPI document is correct: valid requests are answered as it says, invalid ones are refused."""
 
 import contextlib
 
@@ -8,9 +8,10 @@ import schemathesis
 from hypothesis import HealthCheck
 from hypothesis.errors import Unsatisfiable
 
+from baryflow.service.routes import open_routes, routes
 from tests.service.conftest import post, serve
 
-STREAMS = {"get_live", "get_target_live"}  # never end
+STREAMS = {"get_live", "get_target_live"}  # they never end
 
 
 @pytest.fixture(scope="module")
@@ -32,22 +33,20 @@ def operations(schema):
             yield operation
 
 
-def test_every_route_is_described(service, schema):
-    from baryflow.service.routes import open_routes, routes
-
-    described = {(o.path, o.method.upper()) for o in (f.ok() for f in schema.get_all_operations())}
+def test_every_route_is_documented(schema):
+    documented = {(o.path, o.method.upper()) for o in (f.ok() for f in schema.get_all_operations())}
     there = {
         (route.path, method)
         for route in [*routes(), *open_routes()]
         if hasattr(route, "methods")
         for method in route.methods - {"HEAD"}
     }
-    assert described == there - {("/", "GET"), ("/openapi.json", "GET")}
-    assert described
+    assert documented == there - {("/", "GET"), ("/openapi.json", "GET")}
+    assert documented
 
 
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode))
-def test_what_is_sent_by_the_description_is_answered_by_it(service, schema, mode):
+def test_responses_conform_to_the_document(service, schema, mode):
     for operation in operations(schema):
 
         @hypothesis.given(case=operation.as_strategy(generation_mode=mode))
@@ -58,5 +57,7 @@ def test_what_is_sent_by_the_description_is_answered_by_it(service, schema, mode
         def check(case):
             case.call_and_validate(base_url=str(service.base_url))
 
-        with contextlib.suppress(Unsatisfiable):  # what has no parameters cannot be asked wrongly
+        with contextlib.suppress(
+            Unsatisfiable
+        ):  # an operation without parameters has no invalid requests
             check()

@@ -16,10 +16,10 @@ from tests.service.browser import AXE, NARROW, WIDE, open_browser, open_page
 from tests.service.conftest import post
 
 STATIC = Path(baryflow.service.__file__).parent / "static"
-#: Whatever users call things is shown as it is, and never anything but text.
+#: Names chosen by users are shown unchanged, and never interpreted as HTML.
 CLASSES = np.array(["fine", "<img src=x onerror=alert(1)>", 'loose "bolt" & <b>more</b>'])
 SOURCES = ("<script>alert(2)</script>", "south", "west")
-#: What came from elsewhere, byte for byte as it was published.
+#: Third-party files, byte for byte as published.
 VENDORED = {
     STATIC
     / "uplot/uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
@@ -31,11 +31,11 @@ VENDORED = {
 
 
 @pytest.mark.parametrize("path", VENDORED, ids=lambda path: path.name)
-def test_what_others_wrote_is_unchanged(path):
+def test_third_party_files_are_unchanged(path):
     assert hashlib.sha256(path.read_bytes()).hexdigest() == VENDORED[path]
 
 
-def test_the_page_names_no_other_host():
+def test_the_page_refers_to_no_other_host():
     for path in STATIC.glob("*.*"):
         text = path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
         assert "http://" not in text, path
@@ -50,7 +50,7 @@ def _rows(rng, means, n, shift):
 
 @pytest.fixture(scope="module")
 def plants():
-    """Return a model of three plants, and the stream of one that is like the second."""
+    """Return a model of three plants, and the stream of a target similar to the second."""
     rng = np.random.default_rng(0)
     means = 3.0 * rng.normal(size=(3, 3, 4))
     parts = [_rows(rng, one, 150, shift) for one, shift in zip(means, (0.0, 4.0, -3.0), strict=True)]
@@ -73,11 +73,11 @@ def service(plants):
         yield client
 
 
-def test_it_follows_a_target(browser, service, plants):
+def test_the_page_shows_targets_as_rows_arrive(browser, service, plants):
     url = str(service.base_url)
     with open_page(browser, url) as page:
         page.wait("() => document.querySelector('#status').dataset.state === 'live'")
-        assert "No target yet" in page.text("#targets-note")
+        assert "No targets yet" in page.text("#targets-note")
         post(service, "pump-7", plants[1][:64])
         page.wait("() => document.body.dataset.rows === '64'")
         post(service, "pump-7", plants[1][64:128])
@@ -85,14 +85,14 @@ def test_it_follows_a_target(browser, service, plants):
         page.wait("() => document.querySelector('#now-rows').textContent === '128'")
         assert page.text("#now-nearest") == "south"
         assert "most like south" in page.text("#targets")
-        assert "After 128 rows most like south" in page.text("#resemblance-words")
+        assert "After 128 rows, most like south" in page.text("#resemblance-caption")
         assert page.page.locator("#plane .target").count() > 3
         assert page.page.locator("#plane .source").count() == 9
         assert page.page.locator("#plane .row").count() == 50
         assert page.page.locator(".chart canvas").count() == 3
         assert "flow (m³/h)" in page.text("#columns")
-        assert CLASSES[1] in page.text("#proportions")  # as text: nothing was loaded or run
-        # Why? By the keyboard alone.
+        assert CLASSES[1] in page.text("#proportions")  # as text: nothing was loaded or executed
+        # An explanation, with the keyboard only.
         page.page.locator("#recent button").first.focus()
         page.page.keyboard.press("Enter")
         page.page.wait_for_selector("#why[open] table")
@@ -102,19 +102,19 @@ def test_it_follows_a_target(browser, service, plants):
         assert "heat <i>" in why
         page.page.keyboard.press("Escape")
         page.page.wait_for_selector("#why:not([open])", state="attached")
-        # A class that is pressed stands out.
+        # A selected class is highlighted.
         page.page.locator("#chips button").nth(0).press("Enter")
         assert page.page.locator("#plane .target.dim").count() > 0
-        assert f"{min(CLASSES)}: " in page.text("#mixture-words")
-        # A second target is listed, and can be looked at.
+        assert f"{min(CLASSES)}: " in page.text("#mixture-caption")
+        # A second target is listed and can be selected.
         post(service, "pump-8", plants[1][:16])
         page.page.get_by_role("button", name="pump-8").click()
         page.wait("() => document.body.dataset.rows === '16'")
         assert page.text("#title-target") == "pump-8"
-        # One that is deleted makes room for another.
+        # When it is deleted, another one is selected.
         service.delete("/v1/targets/pump-8")
         page.wait("() => document.querySelector('#title-target').textContent === 'pump-7'")
-        # Of many, some are listed and all can be found.
+        # Many targets can be searched.
         for number in range(13):
             post(service, f"fan-{number}", plants[1][:1])
         page.page.fill("#find", "N-11")
@@ -124,7 +124,7 @@ def test_it_follows_a_target(browser, service, plants):
         assert page.elsewhere == []
 
 
-def test_it_survives_a_restart(browser, plants, tmp_path):
+def test_the_page_reconnects_after_a_restart(browser, plants, tmp_path):
     model, rows = plants
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -149,7 +149,7 @@ def test_it_survives_a_restart(browser, plants, tmp_path):
 @pytest.mark.parametrize(
     ("size", "scheme"), [(WIDE, "light"), (WIDE, "dark"), (NARROW, "light"), (NARROW, "dark")]
 )
-def test_everybody_can_use_it(browser, service, plants, size, scheme):
+def test_the_page_is_accessible_at_every_size_and_colour_scheme(browser, service, plants, size, scheme):
     post(service, "pump", plants[1][:96])
     with open_page(browser, str(service.base_url), size, scheme) as page:
         page.wait("() => document.body.dataset.rows === '96'")
@@ -158,7 +158,7 @@ def test_everybody_can_use_it(browser, service, plants, size, scheme):
         page.page.locator("#recent button").first.click()
         page.page.wait_for_selector("#why[open] table")
         assert page.violations() == []
-        # Nothing is cut off, and names are set in lines, not one letter below the other.
+        # Nothing is cut off, and no text is squeezed to one letter per line.
         widths = page.page.locator("#why, #why .scroll").evaluate_all(
             "(all) => all.map((one) => [one.scrollWidth, one.clientWidth])"
         )
@@ -170,7 +170,7 @@ def test_everybody_can_use_it(browser, service, plants, size, scheme):
         assert all(width > height for width, height in shapes)
 
 
-def test_it_asks_for_the_token(browser, plants):
+def test_the_page_asks_for_the_token(browser, plants):
     token = "abcd" * 5
     headers = {"Authorization": f"Bearer {token}"}
     with (

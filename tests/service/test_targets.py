@@ -4,7 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.service.conftest import post
-from tests.service.test_rows import session
+from tests.service.test_routes import session
 
 
 def test_targets_that_are_written_out_go_on_as_if_they_had_stayed(serving, model, rows, tmp_path):
@@ -81,7 +81,7 @@ def test_deletes_and_rows_at_once_leave_no_trace_of_each_other(serving, rows, tm
 def test_too_many_requests_are_told_to_come_back(serving, rows):
     gate, machines = threading.Event(), None
     with serving(requests=3, waiting=2) as client, ThreadPoolExecutor(8) as pool:
-        machines = client.app.state.desk.targets.store
+        machines = client.app.state.service.targets.store
         take = machines.take
 
         def slowly(batch):
@@ -90,11 +90,11 @@ def test_too_many_requests_are_told_to_come_back(serving, rows):
 
         machines.take = slowly
         inside = [pool.submit(post, client, "a", rows[:1]) for _ in range(2)]
-        while client.app.state.desk.targets.n_waiting < 2:
+        while client.app.state.service.targets.n_waiting < 2:
             pass
         per_target = post(client, "a", rows[:1])
         third = pool.submit(post, client, "b", rows[:1])
-        while client.app.state.desk.targets.n_waiting < 3:
+        while client.app.state.service.targets.n_waiting < 3:
             pass
         in_all = post(client, "c", rows[:1])
         gate.set()

@@ -107,11 +107,11 @@ def follow_on_cluster(model: Any, wish: Wish) -> None:
     if wish.state is None:
         raise InvalidInputError("--dask keeps the state of each machine: --checkpoint FOLDER says where")
     from baryflow.distributed.cluster import connect
-    from baryflow.distributed.fleet.backfill import follow
+    from baryflow.distributed.fleet.backfill import backfill
 
     with heed_signals() as stop, spoken(_GO_ON), Line(log_every=_LOG_EVERY) as line:
         with connect(wish.address, wish.workers) as client:
-            found = follow(
+            found = backfill(
                 model, wish.source, key=wish.key, output=wish.output, state=wish.state, client=client,
                 batch_size=wish.batch, drift=wish.drift, time=wish.time, events=wish.events,
                 progress=Bar(line, stop),

@@ -14,8 +14,8 @@ from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.validation import Floats, count_of
 
 if TYPE_CHECKING:  # Dask need not be there
-    from baryflow.distributed.fitting.census import Census, Roll
     from baryflow.distributed.fitting.partitions import Parts
+    from baryflow.distributed.fitting.passes import CellStatistics, SourceCatalog
 
 #: Options of ``fit`` that are for one machine, and what to say about them.
 ALONE = {
@@ -103,14 +103,14 @@ def fit_on_cluster(wish: Wish) -> None:
         line.say(f"model: {wish.output} ({wish.output.stat().st_size / 1e6:.1f} MB)")
 
 
-def describe(parts: Parts, census: Census, roll: Roll) -> str:
+def describe(parts: Parts, census: CellStatistics, roll: SourceCatalog) -> str:
     """Say what there is to learn from.
 
     Parameters
     ----------
     parts : Parts
-    census : Census
-    roll : Roll
+    census : CellStatistics
+    roll : SourceCatalog
 
     Returns
     -------
@@ -120,7 +120,7 @@ def describe(parts: Parts, census: Census, roll: Roll) -> str:
     domains = _counted(roll.sources, counts.sum(axis=1))
     classes = _counted(roll.classes.tolist(), counts.sum(axis=0))
     columns = list_some([str(name) for name in parts.columns or range(parts.n_features)])
-    pieces = f"{count_of(int(counts.sum()), 'row')} in {count_of(len(parts.pieces), 'piece')}"
+    pieces = f"{count_of(int(counts.sum()), 'row')} in {count_of(len(parts.partitions), 'partition')}"
     lines = [
         f"{pieces}, {count_of(parts.n_features, 'column')}: {columns}",
         f"{count_of(len(domains), 'domain')}: {list_some(domains)}",

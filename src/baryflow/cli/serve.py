@@ -22,9 +22,25 @@ from baryflow.exceptions import InvalidInputError
 )
 @click.option("--state", metavar="FOLDER", help="Keep targets here: they survive kill -9 and restarts.")
 @click.option(
-    "--token-file", type=click.Path(dir_okay=False, path_type=Path),
-    help="Whoever does not send what is in it is refused; or BARYFLOW_TOKEN.",
-)  # fmt: skip
+    "--token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File holding the required bearer token (or set BARYFLOW_TOKEN).",
+)
+@click.option(
+    "--read-token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File holding a second token that may only read (or set BARYFLOW_READ_TOKEN).",
+)
+@click.option(
+    "--tls-cert",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="PEM file with the certificate chain; serve HTTPS instead of HTTP.",
+)
+@click.option(
+    "--tls-key",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="PEM file with the unencrypted private key (default: in the file of --tls-cert).",
+)
 @click.option("--batch", type=WholeNumber(1), default=32, show_default=True, help="Rows to learn from.")
 @click.option(
     "--drift", type=click.Choice(["tell", "forget", "restart", "off"]), default="tell",
@@ -56,6 +72,9 @@ def serve(
     port: int,
     state: str | None,
     token_file: Path | None,
+    read_token_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
     batch: int,
     drift: str,
     in_memory: int,
@@ -69,13 +88,14 @@ def serve(
     with spoken():
         try:
             from baryflow import service
-            from baryflow.service.auth import check_reach
+            from baryflow.service.auth import check_exposure
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(
                 f"{error.name} is missing: pip install 'baryflow[serve]'"
             ) from error
-        token = _token(token_file)
-        check_reach(host, token)
+        token = _token(token_file, "BARYFLOW_TOKEN")
+        read_token = _token(read_token_file, "BARYFLOW_READ_TOKEN")
+        check_exposure(host, token, read_token)
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
         limits = service.Limits(
             body=max_body, buffered=max(8 * max_body, service.Limits.buffered), rows=max_rows,
@@ -83,25 +103,29 @@ def serve(
             target_metrics=target_metrics,
         )  # fmt: skip
         app = service.create_app(
-            model, state_dir=state, token=token, limits=limits, batch_size=batch, drift=drift
-        )
+            model, state_dir=state, token=token, read_token=read_token, limits=limits,
+            batch_size=batch, drift=drift,
+        )  # fmt: skip
         if state is None:
             echo("targets are gone when this ends: --state FOLDER keeps them", err=True)
         # Matrices of this size are multiplied faster by one thread than by two that wait for each other.
         with threadpool_limits(limits=1):
-            told = service.run(app, host, port, lambda url: echo(f"listening at {url}", err=True))
+            told = service.run(
+                app, host, port, lambda url: echo(f"listening at {url}", err=True),
+                tls_cert=tls_cert, tls_key=tls_key,
+            )  # fmt: skip
     if told == signal.SIGINT:
         raise Interrupted("interrupted" + ("; everything is on disk" if state is not None else ""))
 
 
-def _token(path: Path | None) -> str | None:
-    """Return the token; it never stands on a command line, where others can see it."""
+def _token(path: Path | None, variable: str) -> str | None:
+    """Return the token of a file or an environment variable: other users can see the command line."""
     if path is not None:
         token = path.read_text(encoding="utf-8").strip()
         if not token:
             raise InvalidInputError(f"{path} is empty: write a token into it")
     else:
-        token = os.environ.get("BARYFLOW_TOKEN", "").strip()
+        token = os.environ.get(variable, "").strip()
     if not token.isascii():
-        raise InvalidInputError("a token is letters, digits and signs of ASCII: it travels in a header")
+        raise InvalidInputError("a token must be ASCII: it is sent in a header")
     return token or None

@@ -1,10 +1,11 @@
-"""The client: one request at a time, retried with backoff until it is answered."""
+"""The HTTP client of the service: one request at a time, retried with backoff until it is answered."""
 
 from __future__ import annotations
 
 import math
 import os
 import random
+import ssl
 import threading
 import time
 import uuid
@@ -17,34 +18,42 @@ import numpy as np
 
 from baryflow.exceptions import InvalidInputError, RefusedError, StoppedError, UnreachableError
 
-#: Answers after which the same request may do better.
-_PASSING = {408, 425, 429, 500, 502, 503, 504, 507}
-#: Seconds between two attempts: the first and the longest.
-_FIRST, _LONGEST = 0.1, 5.0
-#: Seconds between two looks whether to stop, and for which a request may still be answered then.
-_LOOK, _GRACE = 0.1, 2.0
+#: Statuses after which the same request may succeed.
+_RETRIED = {408, 425, 429, 500, 502, 503, 504, 507}
+#: The first and the longest pause between two attempts, in seconds.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+#: Seconds between two calls of ``stop``, and for which a running request may still be answered after it.
+_POLL, _GRACE = 0.1, 2.0
 
 
 class Client:
-    """Sends rows to a service.
+    """Send rows to a service.
 
-    Every batch has an id, so that one that is sent again, because no answer came, counts once.
+    Every batch has an id: one that is sent again because its answer was lost counts once.
 
     Parameters
     ----------
     url : str
-        Of the service: ``http://127.0.0.1:8000``.
+        Address of the service, for instance ``http://127.0.0.1:8000``.
     token : str, optional
-        Without it ``BARYFLOW_TOKEN`` of the environment.
+        Bearer token; defaults to the environment variable ``BARYFLOW_TOKEN``.
+    ca : path, optional
+        PEM file with the certificates to trust for an ``https://`` address, instead of the public ones;
+        defaults to the environment variable ``BARYFLOW_CA``.
     timeout : float
         Seconds to wait for an answer.
     patience : float
-        Seconds for which a request is tried again, if the service is busy or not there.
+        Seconds for which a request is retried while the service is busy or unreachable.
     stop : callable, optional
-        Asked while a request waits for its answer or for its next attempt; once it returns True, a
-        request that is not answered soon raises :class:`~baryflow.exceptions.StoppedError`.
+        Called while a request waits for its answer or its next attempt. Once it returns True, a request
+        that is not answered soon raises :class:`~baryflow.exceptions.StoppedError`.
     transport : httpx.BaseTransport, optional
-        For tests.
+        Replaces the network in tests.
+
+    Raises
+    ------
+    InvalidInputError
+        If the address is not that of a service, or the CA file cannot be read.
 
     Examples
     --------
@@ -58,6 +67,7 @@ class Client:
         url: str,
         token: str | None = None,
         *,
+        ca: str | os.PathLike[str] | None = None,
         timeout: float = 60.0,
         patience: float = 60.0,
         stop: Callable[[], bool] | None = None,
@@ -69,9 +79,14 @@ class Client:
         headers = {} if not token else {"Authorization": f"Bearer {token}"}
         self.url, self._patience, self._random = url.rstrip("/"), patience, random.Random()  # noqa: S311
         self._stop = stop
-        # A redirect is not followed: the token is for this service only.
+        # Redirects are not followed: the token is for this service only.
         self._http = httpx.Client(
-            base_url=self.url, headers=headers, timeout=timeout, transport=transport, trust_env=False
+            base_url=self.url,
+            headers=headers,
+            timeout=timeout,
+            transport=transport,
+            trust_env=False,
+            verify=_trusted(ca or os.environ.get("BARYFLOW_CA") or None),
         )
 
     def send(
@@ -83,40 +98,40 @@ class Client:
         times: Sequence[str] | None = None,
         batch_id: str | None = None,
     ) -> dict[str, Any]:
-        """Send rows of a target and return the service's answer.
+        """Send rows of a target and return the answer of the service.
 
         Parameters
         ----------
         target : str
-            Its name; the service starts a new target if it does not know the name.
+            Name of the target; the service creates a target for a new name.
         rows : array or frame of shape (n, d), or list of dict
-            NaN or None where there is no value. Columns of a frame (pandas or polars) are matched with
-            those of the model by name, in any order; dictionaries are by column.
+            NaN or None marks a missing value. Columns of a frame (pandas or polars) are matched with
+            those of the model by name, in any order; dictionaries map columns to values.
         columns : list of str, optional
-            Names of the columns of an array, to be matched likewise; without them its columns are taken
-            to be in the order of the model.
+            Column names of an array, matched in the same way; without them the columns must be in the
+            order of the model.
         times : list of str, optional
-            One for each row.
+            Time of each row.
         batch_id : str, optional
-            A batch that is sent again under the same id counts once; without it one is made up.
+            A batch that is sent again under the same id counts once; by default a random id.
 
         Returns
         -------
         dict
-            ``predictions``, ``events``, ``rows``, ``first``, ``last``, how many rows were
-            ``quarantined``, and whether it was ``repeated``.
+            ``predictions``, ``events``, ``rows``, ``first``, ``last``, the number of rows
+            ``quarantined``, and whether the batch was ``repeated``.
 
         Raises
         ------
         InvalidInputError
-            If the columns are not those of the model, or the service refuses the rows: it is then a
+            If the columns differ from those of the model, or the service refuses the rows; then it is a
             :class:`~baryflow.exceptions.RefusedError`.
         UnreachableError
-            If it does not answer, or does not let us in.
+            If the service does not answer or denies access.
         """
         if hasattr(rows, "collect") and not hasattr(rows, "to_numpy"):
             rows = rows.collect()  # a lazy frame
-        columns = _names(rows) if columns is None else list(columns)
+        columns = _column_names(rows) if columns is None else list(columns)
         plain = _plain(rows)
         if times is not None:
             if len(times) != len(plain):
@@ -130,21 +145,21 @@ class Client:
         content = {"rows": plain, "batch_id": batch_id or uuid.uuid4().hex}
         if columns is not None:
             content["columns"] = columns
-        found: dict[str, Any] = self._ask("POST", f"{_path(target)}/rows", content).json()
-        return found
+        answer: dict[str, Any] = self._request("POST", f"{_path(target)}/rows", content).json()
+        return answer
 
     def targets(self) -> list[dict[str, Any]]:
-        """Return a line on each target.
+        """Return a summary of each target.
 
         Returns
         -------
         list of dict
         """
-        found: list[dict[str, Any]] = self._ask("GET", "/v1/targets").json()["targets"]
+        found: list[dict[str, Any]] = self._request("GET", "/v1/targets").json()["targets"]
         return found
 
     def target(self, name: str) -> dict[str, Any]:
-        """Return all that is said of a target.
+        """Return the detailed description of a target.
 
         Parameters
         ----------
@@ -157,13 +172,13 @@ class Client:
         Raises
         ------
         InvalidInputError
-            If there is none of this name.
+            If the target does not exist.
         """
-        found: dict[str, Any] = self._ask("GET", _path(name)).json()
+        found: dict[str, Any] = self._request("GET", _path(name)).json()
         return found
 
     def delete(self, name: str) -> None:
-        """Forget a target.
+        """Delete a target.
 
         Parameters
         ----------
@@ -172,12 +187,12 @@ class Client:
         Raises
         ------
         InvalidInputError
-            If there is none of this name.
+            If the target does not exist.
         """
-        self._ask("DELETE", _path(name))
+        self._request("DELETE", _path(name))
 
     def close(self) -> None:
-        """Close connections."""
+        """Close all connections."""
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -186,27 +201,29 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, method: str, path: str, content: Any = None) -> httpx.Response:
-        end, pause = time.monotonic() + self._patience, _FIRST
+    def _request(self, method: str, path: str, content: Any = None) -> httpx.Response:
+        """Return a successful response; retry with backoff until the patience ends."""
+        end, pause = time.monotonic() + self._patience, _FIRST_PAUSE
         while True:
             wait = 0.0
             try:
-                response = self._request(method, path, content)
+                response = self._attempt(method, path, content)
             except httpx.TransportError as error:
-                trouble = str(error) or type(error).__name__
+                problem = str(error) or type(error).__name__
             else:
-                if response.status_code not in _PASSING:
+                if response.status_code not in _RETRIED:
                     return _checked(response, self.url)
-                trouble, wait = _words(response), _seconds(response.headers.get("retry-after", ""))
-            # Each waits another time, lest all come back at once.
+                problem = _error(response)
+                wait = _seconds(response.headers.get("retry-after", ""))
+            # Random, so that clients do not all come back at the same time.
             wait = max(wait, pause * self._random.uniform(0.5, 1.0))
             if time.monotonic() + wait > end:
-                raise UnreachableError(f"{self.url} does not take it: {trouble}")
-            self._pause(wait)
-            pause = min(2 * pause, _LONGEST)
+                raise UnreachableError(f"gave up on {self.url} after {self._patience:g} s: {problem}")
+            self._sleep(wait)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _request(self, method: str, path: str, content: Any) -> httpx.Response:
-        """Return the answer to one attempt, unless it does not come soon after we are to stop."""
+    def _attempt(self, method: str, path: str, content: Any) -> httpx.Response:
+        """Send a request once. Raise StoppedError if no answer arrives soon after ``stop`` is true."""
         if self._stop is None:
             return self._http.request(method, path, json=content)
         found: list[httpx.Response | BaseException] = []
@@ -220,40 +237,50 @@ class Client:
         # In a thread: a signal does not interrupt a socket that waits for an answer.
         attempt = threading.Thread(target=request, name="baryflow-request", daemon=True)
         attempt.start()
-        patience = _GRACE
+        grace = _GRACE
         while attempt.is_alive():
-            attempt.join(_LOOK)
+            attempt.join(_POLL)
             if self._stop():
-                patience -= _LOOK
-                if patience < 0.0 and attempt.is_alive():
-                    raise StoppedError(f"{self.url} has not answered: stopped")
+                grace -= _POLL
+                if grace < 0.0 and attempt.is_alive():
+                    raise StoppedError(f"stopped before {self.url} answered")
         if isinstance(found[0], BaseException):
             raise found[0]
         return found[0]
 
-    def _pause(self, seconds: float) -> None:
+    def _sleep(self, seconds: float) -> None:
         if self._stop is None:
             time.sleep(seconds)
             return
         end = time.monotonic() + seconds
         while True:
             if self._stop():
-                raise StoppedError(f"{self.url} does not take it: stopped")
+                raise StoppedError(f"stopped before {self.url} answered")
             left = end - time.monotonic()
             if left <= 0.0:
                 return
-            time.sleep(min(left, _LOOK))
+            time.sleep(min(left, _POLL))
+
+
+def _trusted(ca: str | os.PathLike[str] | None) -> ssl.SSLContext | bool:
+    """Return what httpx verifies certificates with: a CA file, or the public certificates."""
+    if ca is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:  # ssl.SSLError, too
+        raise InvalidInputError(f"cannot read certificates from {ca}: {error}") from error
 
 
 def _checked(response: httpx.Response, url: str) -> httpx.Response:
     if response.status_code in (401, 403, 421):
-        raise UnreachableError(f"{url} does not let us in: {_words(response)}")
+        raise UnreachableError(f"{url} denies access: {_error(response)}")
     if not response.is_success:
-        raise RefusedError(f"{url} refuses: {_words(response)}", response.status_code)
+        raise RefusedError(f"{url} refuses the request: {_error(response)}", response.status_code)
     return response
 
 
-def _words(response: httpx.Response) -> str:
+def _error(response: httpx.Response) -> str:
     try:
         return str(response.json()["error"])
     except (ValueError, KeyError, TypeError):
@@ -261,34 +288,34 @@ def _words(response: httpx.Response) -> str:
 
 
 def _seconds(text: str) -> float:
-    return min(float(text), _LONGEST) if text.isdecimal() else 0.0
+    return min(float(text), _LONGEST_PAUSE) if text.isdecimal() else 0.0
 
 
 def _path(target: str) -> str:
     return f"/v1/targets/{quote(target, safe='')}"
 
 
-def _names(rows: Any) -> list[str] | None:
-    """Return the names of a frame's columns; None for an array, or if columns are only numbered."""
+def _column_names(rows: Any) -> list[str] | None:
+    """Return the column names of a frame; None for arrays and frames whose columns are not named."""
     names = getattr(rows, "columns", None)
     found = None if names is None else list(names)
     return found if found is not None and all(isinstance(name, str) for name in found) else None
 
 
 def _plain(rows: Any) -> list[Any]:
+    """Return rows as lists or dictionaries that JSON can hold."""
     if isinstance(rows, list) and rows and isinstance(rows[0], dict):
         return [{name: _cell(value) for name, value in row.items()} for row in rows]
     try:
-        if hasattr(rows, "iloc"):  # pandas: only this way its NA becomes NaN
+        if hasattr(rows, "iloc"):  # pandas: only this converts its NA to NaN
             values = rows.to_numpy(dtype=np.float64, na_value=np.nan)
         else:
             values = np.asarray(rows, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"rows must be numbers, all of one width: {error}") from error
+        raise InvalidInputError(f"rows must be numbers, all rows of one width: {error}") from error
     if values.ndim != 2 or np.isinf(values).any():
         raise InvalidInputError(
-            f"expected rows of shape (n, d) without infinity, got shape {values.shape}: "
-            "send [row] for one of them"
+            f"expected finite rows of shape (n, d), got shape {values.shape}: send one row as [row]"
         )
     plain: list[Any] = values.tolist()
     if np.isnan(values).any():

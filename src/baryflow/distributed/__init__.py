@@ -1,7 +1,6 @@
-"""The same methods on Dask: histories larger than memory, fleets of targets, backfills.
+"""Dask: fit on histories larger than memory, predict in parallel, and backfill fleets of targets.
 
-Rows stay where they are, in partitions; only small summaries of them travel. What comes out is an
-ordinary model, and what was adapted elsewhere is an ordinary state.
+Rows stay in their partitions; only small summaries travel. The result is an ordinary model.
 """
 
 try:
@@ -9,12 +8,11 @@ try:
     from baryflow.distributed.fitting.absorb import absorb
     from baryflow.distributed.fitting.fit import fit
     from baryflow.distributed.fitting.partitions import Parts, from_arrays, from_frame, read_parquet
-    from baryflow.distributed.fleet.backfill import Summary, follow
-    from baryflow.distributed.fleet.reopen import open_target
+    from baryflow.distributed.fleet.backfill import Summary, backfill, open_target
     from baryflow.distributed.prediction import novelty, predict, predict_proba
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"baryflow.distributed needs Dask ({error.name} is not there): pip install 'baryflow[dask]'",
+        f"baryflow.distributed needs Dask ({error.name} is missing): pip install 'baryflow[dask]'",
         name=error.name,
     ) from error
 
@@ -22,9 +20,9 @@ __all__ = [
     "Parts",
     "Summary",
     "absorb",
+    "backfill",
     "connect",
     "fit",
-    "follow",
     "from_arrays",
     "from_frame",
     "novelty",

@@ -1,4 +1,4 @@
-"""Workers: those of a scheduler somewhere, or processes on this machine."""
+"""Connect to a Dask cluster, and notice when its scheduler or its workers are gone."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
 from typing import Any
 
+import dask
+import distributed
+
 from baryflow.exceptions import InvalidInputError, UnreachableError
 
-#: Seconds in which a scheduler must answer.
-_PATIENCE = 10.0
-#: A worker that died has so long to come back, on a machine that is busy: else it would be given up.
-_RESTART = "10 minutes"
-#: Seconds between two looks at who works, and for how long there may be nobody.
-_LOOK, _ALONE = 10.0, 120.0
+#: Seconds within which a scheduler must answer.
+_CONNECT_TIMEOUT = 10.0
+#: How long a local worker may take to restart. Dask's default is too short for a busy machine.
+_RESTART_TIMEOUT = "10 minutes"
+#: Seconds between two checks for workers, and how long a cluster may be without any.
+_CHECK_INTERVAL, _NO_WORKER_TIMEOUT = 10.0, 120.0
 
 
 @contextmanager
 def connect(address: str, workers: int | None = None) -> Iterator[Any]:
-    """Give a client of a Dask cluster, and close what was opened for it.
+    """Connect to a Dask cluster, or start a local one, and close it at the end of the context.
 
     Parameters
     ----------
     address : str
-        Of a scheduler, such as ``tcp://10.0.0.7:8786``; or ``"local"``: processes on this machine, that
-        listen on the loopback interface only.
+        Address of a scheduler (``tcp://10.0.0.7:8786``), or ``"local"`` to start worker processes on
+        this computer. Local workers listen on the loopback interface only.
     workers : int, optional
-        Processes, for ``"local"``; without it one for each core.
+        Number of worker processes for ``"local"`` (default: one per core).
 
     Yields
     ------
@@ -40,18 +43,15 @@ def connect(address: str, workers: int | None = None) -> Iterator[Any]:
     Raises
     ------
     InvalidInputError
-        If nobody answers at that address.
-    ModuleNotFoundError
-        If Dask is not there: ``pip install 'baryflow[dask]'``.
+        If no scheduler answers at the address, or `workers` is given for a remote cluster.
     """
-    distributed = require()
-    import dask
-
     if address != "local":
         if workers is not None:
-            raise InvalidInputError("the number of workers is for 'local': a cluster has those it has")
+            raise InvalidInputError(
+                f"the number of workers can be set for 'local' only, not for the cluster at {address}"
+            )
         try:
-            client = distributed.Client(address, timeout=_PATIENCE)
+            client = distributed.Client(address, timeout=_CONNECT_TIMEOUT)  # type: ignore[no-untyped-call]
         except (OSError, ValueError) as error:
             raise InvalidInputError(
                 f"no Dask scheduler answers at {address} ({error}): expected 'local', or an address "
@@ -60,29 +60,32 @@ def connect(address: str, workers: int | None = None) -> Iterator[Any]:
         with client:
             yield client
         return
-    with dask.config.set({"distributed.deploy.lost-worker-timeout": _RESTART}), ExitStack() as opened:
-        with _interrupted_later():
-            cluster = distributed.LocalCluster(
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": _RESTART_TIMEOUT}),
+        ExitStack() as stack,
+    ):
+        with _interrupts_blocked():
+            cluster = distributed.LocalCluster(  # type: ignore[no-untyped-call]
                 n_workers=workers or os.cpu_count() or 1,
-                threads_per_worker=1,  # the work is numerical: threads get in each other's way
+                threads_per_worker=1,  # the work is numerical: threads would compete for the core
                 host="127.0.0.1",
-                dashboard_address="127.0.0.1:0",  # any port that is free
-                silence_logs=logging.CRITICAL,  # what goes wrong in a task is raised to the caller
+                dashboard_address="127.0.0.1:0",  # any free port
+                silence_logs=logging.CRITICAL,  # errors in tasks are raised in the caller
             )
-            opened.enter_context(cluster)
-        yield opened.enter_context(distributed.Client(cluster))
+            stack.enter_context(cluster)
+        yield stack.enter_context(distributed.Client(cluster))  # type: ignore[no-untyped-call]
 
 
 @contextmanager
-def _interrupted_later() -> Iterator[None]:
-    """Let Ctrl-C wait, and processes that are started meanwhile never hear of it.
+def _interrupts_blocked() -> Iterator[None]:
+    """Delay Ctrl-C, and let processes started meanwhile inherit a mask that ignores it.
 
-    A terminal sends it to all of them, but it is for whoever started them, and ends them in order.
+    A terminal sends SIGINT to all processes of the group; the caller alone should handle it.
     """
-    if not hasattr(signal, "pthread_sigmask"):  # not on this platform
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    resource_tracker.ensure_running()  # or it would be started meanwhile, and end this
+    resource_tracker.ensure_running()  # otherwise it starts inside, and unblocks SIGINT for this process
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -90,70 +93,49 @@ def _interrupted_later() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-@contextmanager
-def told_if_gone() -> Iterator[None]:
-    """Say in words that the scheduler is gone, of which Dask tells in several ways.
+def current_client(client: Any = None) -> Any:
+    """Return the given client, else Dask's current client, else None."""
+    if client is not None:
+        return client
+    try:
+        return distributed.get_client()
+    except ValueError:
+        return None
 
-    Raises
-    ------
-    UnreachableError
-        If it is.
-    """
-    distributed = require()
+
+@contextmanager
+def scheduler_errors() -> Iterator[None]:
+    """Raise UnreachableError for the various errors by which Dask reports a lost scheduler."""
     lost = (
-        distributed.CancelledError, distributed.client.ClosedClientError,
-        distributed.comm.CommClosedError,
-    )  # fmt: skip
+        distributed.CancelledError,
+        distributed.client.ClosedClientError,
+        distributed.comm.core.CommClosedError,
+    )
     try:
         yield
     except lost as error:
         raise UnreachableError(
-            "the Dask scheduler is gone, or has forgotten the work: start it, and call it again; it "
-            "goes on from what was kept"
+            "the Dask scheduler is gone, or was restarted: finished work is kept; start the scheduler, "
+            "and repeat the call to resume"
         ) from error
 
 
-class Attendance:
-    """Sees to it that nobody waits for a cluster without workers for ever.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    """
+class WorkerWatch:
+    """Raises an error when a cluster has had no workers for a while, instead of waiting forever."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._asked = self._seen = time.monotonic()
+        self._checked = self._last_seen = time.monotonic()
 
     def check(self) -> None:
-        """Ask who is there, unless that was asked a moment ago.
-
-        Raises
-        ------
-        UnreachableError
-            If nobody has been there for long: workers that died may come back.
-        """
+        """Count the workers, unless that was done recently; raise UnreachableError if none come back."""
         now = time.monotonic()
-        if now - self._asked < _LOOK:
+        if now - self._checked < _CHECK_INTERVAL:
             return
-        self._asked = now
+        self._checked = now
         if self._client.nthreads():
-            self._seen = now
-        elif now - self._seen > _ALONE:
-            raise UnreachableError("the cluster has no worker: start some, and call it again to go on")
-
-
-def require() -> Any:
-    """Return the package ``distributed``, or say how to get it.
-
-    Returns
-    -------
-    module
-    """
-    try:
-        import distributed
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            f"Dask is not there ({error.name}): pip install 'baryflow[dask]'"
-        ) from error
-    return distributed
+            self._last_seen = now
+        elif now - self._last_seen > _NO_WORKER_TIMEOUT:
+            raise UnreachableError(
+                "the cluster has no workers: start some, and repeat the call to resume"
+            )

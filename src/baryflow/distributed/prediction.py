@@ -1,137 +1,199 @@
-"""Predictions where the rows are: a block of answers for every block of rows."""
+"""Predict where the rows are: a block of predictions for every block of rows."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from dask.delayed import delayed
 
-from baryflow.distributed.models import pack, require_columns, require_fitted, unpack
+from baryflow import container
 from baryflow.estimators._unknown import list_answers
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
+from baryflow.persistence import open_content
 
-#: Name of the column of classes in a frame.
+#: Name of the column of predicted classes in a data frame.
 LABEL = "label"
+#: Models that this process has read, most recently used last.
+_CACHE: dict[Hashable, Any] = {}
+_CACHE_SIZE = 4
+#: Guards the cache: threads that need the same model at the same time read it once.
+_CACHE_LOCK = Lock()
 
 
 def predict(model: OnlineDaDiL, X: Any) -> Any:
-    """Return the most probable class of every row, as a Dask collection: nothing is computed yet.
+    """Predict the class of every row, lazily.
 
     Parameters
     ----------
     model : OnlineDaDiL
-        Fitted, and adapted or not.
+        Fitted, adapted to a target or not.
     X : dask.array.Array or dask.dataframe.DataFrame
-        Other columns of a frame than the model's are left alone.
+        Rows. Columns of a data frame that the model does not know are ignored.
 
     Returns
     -------
     dask.array.Array or dask.dataframe.Series
-        In the same partitions.
+        Predicted classes, in the partitions of `X`.
 
     Raises
     ------
     InvalidInputError
-        If it is neither, or the columns are not those of the model.
+        If `X` is not a Dask collection, or lacks columns of the model.
     NotFittedError
-        If the model was not fitted.
+        If the model is not fitted.
     """
     require_fitted(model)
-    return _map(model, X, _Question("predict", LABEL, list_answers(model)[:0]))
+    return _map(model, X, _Method("predict", LABEL, list_answers(model)[:0]))
 
 
 def predict_proba(model: OnlineDaDiL, X: Any) -> Any:
-    """Return the probability of every class for every row, as a Dask collection.
+    """Predict the probability of every class for every row, lazily.
 
     Parameters
     ----------
     model : OnlineDaDiL
+        Fitted, adapted to a target or not.
     X : dask.array.Array or dask.dataframe.DataFrame
+        Rows. Columns of a data frame that the model does not know are ignored.
 
     Returns
     -------
     dask.array.Array or dask.dataframe.DataFrame
-        With a column for every class.
+        A column for every class, in the partitions of `X`.
 
     Raises
     ------
     InvalidInputError
-        As :func:`predict`.
+        If `X` is not a Dask collection, or lacks columns of the model.
     """
     require_fitted(model)
-    nothing = np.empty((0, len(model.classes_)))
-    return _map(model, X, _Question("predict_proba", model.classes_.tolist(), nothing))
+    empty = np.empty((0, len(model.classes_)))
+    return _map(model, X, _Method("predict_proba", model.classes_.tolist(), empty))
 
 
 def novelty(model: OnlineDaDiL, X: Any) -> Any:
-    """Return how unlike everything known the rows are, 0 to 1, as a Dask collection.
+    """Compute the novelty of every row, lazily: 0 for familiar rows, up to 1.
 
     Parameters
     ----------
     model : OnlineDaDiL
+        Fitted, adapted to a target or not.
     X : dask.array.Array or dask.dataframe.DataFrame
+        Rows. Columns of a data frame that the model does not know are ignored.
 
     Returns
     -------
     dask.array.Array or dask.dataframe.Series
+        Novelty, in the partitions of `X`.
 
     Raises
     ------
     InvalidInputError
-        As :func:`predict`.
+        If `X` is not a Dask collection, or lacks columns of the model.
     """
-    return _map(model, X, _Question("novelty", "novelty", np.empty(0)))
+    require_fitted(model)
+    return _map(model, X, _Method("novelty", "novelty", np.empty(0)))
 
 
 @dataclass(frozen=True, eq=False)
-class _Question:
-    """What is asked of a model: a method, what its answers are called, and an answer about no row."""
+class _Method:
+    """A method of the model, the column names of its results, and its result for no rows."""
 
-    method: str
-    names: Any
-    nothing: Any
+    name: str
+    columns: Any
+    empty: Any
 
     def __call__(self, rows: Any, packed: bytes) -> Any:
-        """Ask; this is what workers do."""
+        """Call the method on some rows; runs on a worker."""
         if not len(rows):
-            return self.nothing
+            return self.empty
         model = unpack(packed)
         names = getattr(model, "feature_names_in_", None)
-        if names is not None and isinstance(rows, np.ndarray):  # in the order of the model's columns
-            import pandas as pd
-
+        if names is not None and isinstance(rows, np.ndarray):  # array columns are in the model's order
             rows = pd.DataFrame(rows, columns=names)
-        return getattr(model, self.method)(rows)
+        return getattr(model, self.name)(rows)
 
-    def of_frame(self, frame: Any, packed: bytes) -> Any:
-        """Ask about the rows of a frame."""
-        return self.label(self(frame, packed), frame.index)
+    def on_frame(self, frame: Any, packed: bytes) -> Any:
+        """Call the method on the rows of a data frame."""
+        return self.as_frame(self(frame, packed), frame.index)
 
-    def label(self, answers: Any, index: Any = None) -> Any:
-        """Return answers as a column of a frame, or several."""
-        import pandas as pd
-
-        if answers.ndim == 1:
-            return pd.Series(answers, index=index, name=self.names)
-        return pd.DataFrame(answers, index=index, columns=self.names)
+    def as_frame(self, results: Any, index: Any = None) -> Any:
+        """Return results as a series or a data frame."""
+        if results.ndim == 1:
+            return pd.Series(results, index=index, name=self.columns)
+        return pd.DataFrame(results, index=index, columns=self.columns)
 
 
-def _map(model: OnlineDaDiL, X: Any, question: _Question) -> Any:
-    """Ask about every block of rows; what comes is in the same blocks."""
-    packed, nothing = delayed(pack(model)), question.nothing
+def _map(model: OnlineDaDiL, X: Any, method: _Method) -> Any:
+    packed, empty = delayed(pack(model)), method.empty
     if hasattr(X, "map_partitions"):
         names = require_columns(model, X.columns, len(X.columns))
-        mine = X if names is None else X[names]  # other columns are not even read
-        meta = question.label(nothing)
-        return mine.map_partitions(question.of_frame, packed, meta=meta, enforce_metadata=False)
+        selected = X if names is None else X[names]  # other columns are not even read
+        meta = method.as_frame(empty)
+        return selected.map_partitions(method.on_frame, packed, meta=meta, enforce_metadata=False)
     if not hasattr(X, "map_blocks") or X.ndim != 2:
         raise InvalidInputError(
-            f"expected a Dask array of rows and columns, or a Dask frame, got a {type(X).__name__}"
+            f"expected a two-dimensional Dask array or a Dask data frame, got {type(X).__name__}"
         )
     require_columns(model, None, X.shape[1])
     blocks = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
-    shape = {"drop_axis": 1} if nothing.ndim == 1 else {"chunks": (blocks.chunks[0], nothing.shape[1:])}
-    return blocks.map_blocks(question, packed, dtype=nothing.dtype, **shape)
+    shape = {"drop_axis": 1} if empty.ndim == 1 else {"chunks": (blocks.chunks[0], empty.shape[1:])}
+    return blocks.map_blocks(method, packed, dtype=empty.dtype, **shape)
+
+
+# -- models on workers -----------------------------------------------------------------------------
+
+
+def require_fitted(model: Any) -> None:
+    """Raise an error unless the model is a fitted OnlineDaDiL."""
+    if not isinstance(model, OnlineDaDiL):
+        raise InvalidInputError(f"expected an OnlineDaDiL, got {type(model).__name__}")
+    _ = model.tracker  # raises NotFittedError
+
+
+def require_columns(model: OnlineDaDiL, names: Sequence[Any] | None, width: int) -> list[Any] | None:
+    """Return the model's columns by name, or None if columns are matched by position."""
+    known = getattr(model, "feature_names_in_", None)
+    if known is None or names is None:
+        if width != model.n_features_in_:
+            unnamed = "" if known is not None else " unnamed"
+            raise InvalidInputError(
+                f"the model was fitted on {model.n_features_in_}{unnamed} columns, got {width}: select "
+                "the columns of the model"
+            )
+        return None
+    missing = [name for name in known.tolist() if name not in names]
+    if missing:
+        raise InvalidInputError(
+            f"column {missing[0]!r} of the model is missing; columns: {', '.join(map(str, names))}"
+        )
+    return known.tolist()  # type: ignore[no-any-return]
+
+
+def pack(model: Any) -> bytes:
+    """Return a fitted model as bytes; equal models give equal bytes."""
+    require_fitted(model)
+    return model.to_bytes()  # type: ignore[no-any-return]
+
+
+def unpack(packed: bytes) -> Any:
+    """Return the model. All tasks of the process share it, so they must not change it."""
+    return cached(packed, lambda: open_content(container.from_bytes(packed)))
+
+
+def cached(key: Hashable, read: Callable[[], Any]) -> Any:
+    """Return what this process has read under a key before, or read it now."""
+    with _CACHE_LOCK:
+        found = _CACHE.pop(key, None)
+        if found is None:
+            found = read()
+        while len(_CACHE) >= _CACHE_SIZE:
+            del _CACHE[next(iter(_CACHE))]
+        _CACHE[key] = found
+        return found

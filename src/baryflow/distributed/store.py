@@ -1,4 +1,4 @@
-"""Small files on a disk or in an object store, each of them there completely or not at all."""
+"""Small files on a disk or in an object store, each written atomically."""
 
 from __future__ import annotations
 
@@ -8,197 +8,113 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import fsspec
+
 from baryflow import codec, container
 from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputError, UnreachableError
 
-#: How often a file is begun in a folder that somebody removes.
-_TRIES = 4
+#: Attempts to write into a folder that another process may be removing.
+_ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
 class Store:
-    """A folder under an fsspec URL.
+    """A folder, named by a path or an fsspec URL.
 
-    Nothing in it is ever changed: a file is written once, or again with the same bytes by somebody who
-    does the same work. So workers need not agree on who does what.
-
-    Attributes
-    ----------
-    url : str
-        A folder: a path, or s3://bucket/folder and the like.
-    options : dict
-        For the file system: credentials, endpoints.
+    Files never change: a file is written once, or again with the same bytes by a worker that repeats the
+    same work. Workers therefore need no locks.
     """
 
     url: str
-    options: dict[str, Any] = field(default_factory=dict, repr=False)  # secrets are not for logs
+    options: dict[str, Any] = field(default_factory=dict, repr=False)  # keep credentials out of logs
 
     def __truediv__(self, name: str) -> Store:
-        """Return a folder in it."""
+        """Return a subfolder."""
         return Store(f"{self.url.rstrip('/')}/{name}", self.options)
 
     def read(self, name: str) -> bytes | None:
-        """Return a file, or None if there is none of that name.
-
-        Parameters
-        ----------
-        name : str
-
-        Returns
-        -------
-        bytes or None
-        """
+        """Return the content of a file, or None if it does not exist."""
         system, folder = self._open()
         try:
-            with told_if_refused(self.url):
+            with filesystem_errors(self.url):
                 return bytes(system.cat_file(f"{folder}/{name}"))
         except FileNotFoundError:
             return None
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file; nobody ever sees a part of it.
-
-        Parameters
-        ----------
-        name : str
-        content : bytes
-        """
+        """Write a file; readers see all of it or nothing."""
         system, folder = self._open()
         if _is_local(system):
-            _write_here(Path(folder) / name, content)
-        else:  # object stores show an object once it is complete
-            with told_if_refused(self.url):
+            _write_local(Path(folder) / name, content)
+        else:  # object stores publish an object once it is complete
+            with filesystem_errors(self.url):
                 system.pipe_file(f"{folder}/{name}", content)
 
     def names(self) -> list[str]:
-        """Return the names of the files in it, sorted; folders in it are left out.
-
-        Returns
-        -------
-        list of str
-        """
-        system, folder = self._open()
-        system.invalidate_cache()
-        try:
-            with told_if_refused(self.url):
-                found = system.ls(folder, detail=True)
-        except FileNotFoundError:
-            return []
-        files = (entry["name"].rsplit("/", 1)[-1] for entry in found if entry["type"] == "file")
+        """Return the sorted names of the files in the folder, without hidden files and subfolders."""
+        files = (one["name"].rsplit("/", 1)[-1] for one in self._list() if one["type"] == "file")
         return sorted(name for name in files if name and not name.startswith("."))
 
     def is_empty(self) -> bool:
-        """Tell whether there is nothing in it, or no such folder.
+        """Return whether the folder is empty or does not exist."""
+        return not self._list()
 
-        Returns
-        -------
-        bool
-        """
+    def _list(self) -> list[dict[str, Any]]:
         system, folder = self._open()
         system.invalidate_cache()
         try:
-            return not system.ls(folder, detail=False)
+            with filesystem_errors(self.url):
+                return list(system.ls(folder, detail=True))
         except FileNotFoundError:
-            return True
+            return []
 
-    def drop(self, name: str) -> None:
-        """Remove a file, if it is there.
-
-        Parameters
-        ----------
-        name : str
-        """
+    def delete(self, name: str) -> None:
+        """Delete a file, if it exists."""
         system, folder = self._open()
         with contextlib.suppress(FileNotFoundError):
             system.rm_file(f"{folder}/{name}")
 
-    def sweep(self) -> None:
-        """Remove what writers who were killed have left; in object stores they leave nothing."""
-        system, folder = self._open()
-        if _is_local(system):
-            container.sweep(folder)
-
-    def remove(self) -> None:
-        """Remove the folder and all that is in it."""
+    def delete_all(self) -> None:
+        """Delete the folder with everything in it."""
         system, folder = self._open()
         system.invalidate_cache()
         if system.exists(folder):
             system.rm(folder, recursive=True)
 
+    def delete_unfinished(self) -> None:
+        """Delete temporary files of killed writers. Object stores have none."""
+        system, folder = self._open()
+        if _is_local(system):
+            container.sweep(folder)
+
     def load(self, kind: type[Any], name: str) -> Any:
-        """Return what :meth:`keep` has written, or None if it is not there or damaged.
-
-        Parameters
-        ----------
-        kind : type
-            Of the dataclass.
-        name : str
-
-        Returns
-        -------
-        object of that kind, or None
-        """
+        """Return a dataclass written by :meth:`save`, or None if the file is missing or damaged."""
         content = self.read(name)
         if content is None:
             return None
         try:
             return codec.open_content(kind, container.from_bytes(content, name=name), kind.__name__)
-        except FileFormatError:  # cut off by a disk that was full, say: the work is done again
+        except FileFormatError:  # truncated by a full disk, for example: the work is done again
             return None
 
-    def keep(self, value: Any, name: str) -> None:
-        """Write a dataclass, without pickle.
-
-        Parameters
-        ----------
-        value : dataclass
-        name : str
-        """
+    def save(self, value: Any, name: str) -> None:
+        """Write a dataclass, without pickle."""
         self.write(name, container.to_bytes(type(value).__name__, *codec.encode(value)))
 
     def _open(self) -> tuple[Any, str]:
-        return open_system(self.url, self.options)
+        return open_filesystem(self.url, self.options)
 
 
-def place(where: str | Path, options: dict[str, Any] | None = None) -> Store:
-    """Return a folder so that it means the same to all processes, wherever they were started.
-
-    Parameters
-    ----------
-    where : str or path
-    options : dict, optional
-        For file systems other than this machine's.
-
-    Returns
-    -------
-    Store
-    """
-    url = str(where)
+def open_store(folder: str | Path, options: dict[str, Any] | None = None) -> Store:
+    """Return a store for a folder; local paths are made absolute, since workers may run elsewhere."""
+    url = str(folder)
     if "://" not in url:
         return Store(str(Path(url).resolve()))
     return Store(url.rstrip("/"), options or {})
 
 
-def open_system(url: str, options: dict[str, Any]) -> tuple[Any, str]:
-    """Return the file system of a URL, and the path on it.
-
-    Parameters
-    ----------
-    url : str
-    options : dict
-        For the file system.
-
-    Returns
-    -------
-    fsspec.AbstractFileSystem, str
-
-    Raises
-    ------
-    InvalidInputError
-        If there is no such file system, or what it needs is not installed.
-    """
-    import fsspec
-
+def open_filesystem(url: str, options: dict[str, Any]) -> tuple[Any, str]:
+    """Return the fsspec file system of a URL, and the path on it."""
     try:
         system, path = fsspec.core.url_to_fs(url, **options)
     except (ImportError, ValueError) as error:
@@ -207,33 +123,28 @@ def open_system(url: str, options: dict[str, Any]) -> tuple[Any, str]:
 
 
 @contextlib.contextmanager
-def told_if_refused(url: str) -> Iterator[None]:
-    """Say in words what a file system has against us: each has exceptions of its own.
-
-    Parameters
-    ----------
-    url : str
-
-    Raises
-    ------
-    UnreachableError
-        If it was something else than an OSError, which says enough.
-    """
+def filesystem_errors(url: str) -> Iterator[None]:
+    """Raise UnreachableError for exceptions that file systems define themselves; keep OSError."""
     try:
         yield
     except (OSError, BaryflowError):
         raise
     except Exception as error:
-        raise UnreachableError(f"cannot get at {url}: {error}") from error
+        raise UnreachableError(f"cannot access {url}: {error}") from error
 
 
-def _write_here(path: Path, content: bytes) -> None:
-    for tries in range(_TRIES, 0, -1):
+def numbered(number: int) -> str:
+    """Return a number as a file name, padded so that names sort like numbers."""
+    return f"{number:06d}"
+
+
+def _write_local(path: Path, content: bytes) -> None:
+    for attempts_left in reversed(range(_ATTEMPTS)):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             container.write_bytes(path, content)
-        except FileNotFoundError:  # somebody who was done with the same work has removed the folder
-            if tries == 1:
+        except FileNotFoundError:  # a worker that finished the same work has deleted the folder
+            if not attempts_left:
                 raise
         else:
             return

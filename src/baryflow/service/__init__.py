@@ -1,10 +1,11 @@
-"""Many targets over HTTP: rows in, predictions out, nothing acknowledged that could be lost.
+"""An HTTP service for many targets: rows in, predictions out; every acknowledged row is on disk.
 
-:func:`create_app` makes the application of a fitted model, and :func:`run` serves it.
+:func:`create_app` returns the ASGI application for a fitted model, :func:`run` serves it until a signal,
+and :func:`background` serves it in a thread.
 """
 
 from baryflow.service.app import create_app
-from baryflow.service.limits import Limits
+from baryflow.service.parsing import Limits
 from baryflow.service.server import background, run
 
 __all__ = ["Limits", "background", "create_app", "run"]

@@ -1,4 +1,4 @@
-"""The service as an application: routes, and what stands behind them."""
+"""The service as an ASGI application."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
 from baryflow.persistence import load
 from baryflow.runtime import Checkpoint, SessionConfig
-from baryflow.service.auth import Guard
+from baryflow.service.auth import AuthMiddleware, check_read_token
 from baryflow.service.errors import RequestError, reply
-from baryflow.service.limits import Limits
+from baryflow.service.metrics import StateCollector
+from baryflow.service.parsing import Limits
 from baryflow.service.routes import open_routes, routes
 from baryflow.service.state import ServiceState
 
 _log = logging.getLogger("baryflow.service")
-#: Errors of the operating system for which the state cannot be written.
+#: Operating system errors that mean the state cannot be written.
 _STORAGE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
-#: Seconds between two looks whether it is time for a snapshot.
-_TICK = 0.25
+#: Seconds between two checks whether a snapshot is due.
+_SNAPSHOT_CHECK = 0.25
 
 
 def create_app(
@@ -41,6 +42,7 @@ def create_app(
     *,
     state_dir: str | os.PathLike[str] | None = None,
     token: str | None = None,
+    read_token: str | None = None,
     limits: Limits | None = None,
     batch_size: int = 32,
     drift: str = "tell",
@@ -51,51 +53,65 @@ def create_app(
     Parameters
     ----------
     model : OnlineDaDiL, SignalModel or path
-        Fitted; each target begins with its own copy of it.
+        A fitted model, or the file of one; each target starts with a copy of it.
     state_dir : path, optional
-        Where targets are kept; without it they go with the process.
+        Folder that keeps the targets; without it they are lost when the process ends.
     token : str, optional
-        Bearer token; every route needs it but health, ``/openapi.json`` and the files of the page.
+        Bearer token. Every route requires it except the health checks, ``/openapi.json`` and the files
+        of the live page.
+    read_token : str, optional
+        Second bearer token that allows GET and HEAD only; requires ``token``.
     limits : Limits, optional
+        Limits on requests, targets and memory.
     batch_size : int
-        A target's model learns once so many of its rows are waiting.
+        Rows per update: a target's model learns once this many of its rows are waiting.
     drift : {"off", "tell", "forget", "restart"}
-        Whether drift is watched for, and what to do about it.
+        What to do when a target drifts; "off" does not look for drift.
     extra_routes : sequence of routes
-        Tried before the service's own routes. They need the token, too.
+        Additional routes, matched before the service's own. They require the token, too.
 
     Returns
     -------
     Starlette
-        ``app.state.desk`` is the :class:`~baryflow.service.state.Desk`.
+        The application, to be passed to :func:`run` or to any ASGI server.
 
     Raises
     ------
     InvalidInputError
-        If the model cannot follow a target, or the folder is in use.
+        If the model cannot adapt to a target, another process uses the folder, or ``read_token`` is
+        given without ``token``.
     """
+    check_read_token(token, read_token)
     fitted = _load(Path(model)) if isinstance(model, str | os.PathLike) else model
     checkpoint = None if state_dir is None else Checkpoint(state_dir)
     try:
-        desk = ServiceState(SessionConfig(fitted, batch_size, drift), checkpoint, limits or Limits())
+        state = ServiceState(SessionConfig(fitted, batch_size, drift), checkpoint, limits or Limits())
     except BaseException:
         if checkpoint is not None:
             checkpoint.close()
         raise
-    open_ = open_routes()
+    state.metrics.registry.register(StateCollector(state))
+    without_token = open_routes()
+    auth = Middleware(
+        AuthMiddleware,
+        token=token,
+        read_token=read_token,
+        metrics=state.metrics,
+        open_routes=without_token,
+    )
     app = Starlette(
-        routes=[*extra_routes, *routes(), *open_],
-        middleware=[Middleware(Guard, token=token, metrics=desk.metrics, open_routes=open_)],
+        routes=[*extra_routes, *routes(), *without_token],
+        middleware=[auth],
         exception_handlers={
-            RequestError: _refused,
-            HTTPException: _unknown,
-            OSError: _cannot_store,
-            500: _failed,
+            RequestError: _on_request_error,
+            HTTPException: _on_http_exception,
+            OSError: _on_os_error,
+            500: _on_internal_error,
         },
-        lifespan=_life,
+        lifespan=_lifespan,
     )
     app.router.redirect_slashes = False
-    app.state.desk = desk
+    app.state.service = state
     app.state.on_failure = None
     return app
 
@@ -103,64 +119,69 @@ def create_app(
 def _load(path: Path) -> Any:
     fitted = load(path)
     if not isinstance(fitted, OnlineDaDiL | SignalModel):
-        raise InvalidInputError(f"{path} holds no model that can follow a target: 'fit' writes one")
+        raise InvalidInputError(
+            f"{path} holds no model that can adapt to a target: use a file written by 'baryflow fit'"
+        )
     return fitted
 
 
 @contextlib.asynccontextmanager
-async def _life(app: Starlette) -> AsyncIterator[None]:
-    desk: ServiceState = app.state.desk
-    # In the background, so that whoever asks whether the service is ready hears that it is not yet.
-    starting = asyncio.create_task(_start(app))
-    ticking = asyncio.create_task(_tick(desk))
+async def _lifespan(app: Starlette) -> AsyncIterator[None]:
+    state: ServiceState = app.state.service
+    # The journal is replayed in the background, so that /readyz answers "not ready" meanwhile.
+    start = asyncio.create_task(_start(app))
+    snapshots = asyncio.create_task(_check_snapshots(state))
     try:
         yield
     finally:
-        ticking.cancel()
-        await asyncio.wait([starting, ticking])
-        desk.hub.close()
-        await desk.targets.close()
+        snapshots.cancel()
+        await asyncio.wait([start, snapshots])
+        state.hub.close()
+        await state.targets.close()
 
 
 async def _start(app: Starlette) -> None:
     try:
-        await app.state.desk.targets.start()
+        await app.state.service.targets.start()
     except Exception as error:
         if app.state.on_failure is None:
             raise
         app.state.on_failure(error)
 
 
-async def _tick(desk: ServiceState) -> None:
+async def _check_snapshots(state: ServiceState) -> None:
     while True:
-        await asyncio.sleep(_TICK)
-        desk.targets.consider_snapshot()
+        await asyncio.sleep(_SNAPSHOT_CHECK)
+        state.targets.consider_snapshot()
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _on_request_error(_: Request, error: Exception) -> Response:
     if not isinstance(error, RequestError):
         raise error
     return error.response()
 
 
-async def _unknown(_: Request, error: Exception) -> Response:
+async def _on_http_exception(_: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
-    words = {
-        404: "no such path: /openapi.json lists the paths",
+    messages = {
+        404: "unknown path: /openapi.json lists the paths",
         405: "method not allowed: /openapi.json lists the methods",
     }
-    return reply({"error": words.get(error.status_code, error.detail)}, error.status_code, error.headers)
+    message = messages.get(error.status_code, error.detail)
+    return reply({"error": message}, error.status_code, error.headers)
 
 
-async def _cannot_store(_: Request, error: Exception) -> Response:
-    """Answer 507, whatever it was that could not be written."""
+async def _on_os_error(_: Request, error: Exception) -> Response:
+    """Answer 507 if the state cannot be written."""
     if not isinstance(error, OSError) or error.errno not in _STORAGE_ERRORS:
         raise error
     _log.error("cannot write the state: %s", error)
-    words = f"cannot store the state ({error.strerror}): nothing was changed; free disk space and retry"
-    return reply({"error": words}, 507, {"Retry-After": "10"})
+    message = (
+        f"cannot write the state ({error.strerror}): nothing was changed; free disk space and retry"
+    )
+    return reply({"error": message}, 507, {"Retry-After": "10"})
 
 
-async def _failed(_: Request, __: Exception) -> Response:
-    return reply({"error": "internal error: see the log of the service"}, 500)
+async def _on_internal_error(_: Request, __: Exception) -> Response:
+    return reply({"error": "internal error: see the service's log"}, 500)

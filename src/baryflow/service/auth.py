@@ -1,4 +1,4 @@
-"""Access control: a bearer token, or without one no requests from other sites."""
+"""Access control: bearer tokens, or without one no requests from other sites."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.service.errors import RequestError
 from baryflow.service.metrics import Metrics
 
-#: What a browser may load: nothing from anywhere else.
+#: The content security policy: a browser loads nothing from other hosts.
 POLICY = (
     "default-src 'self'; img-src 'self' data:; style-src 'self'; script-src 'self'; object-src 'none'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -25,35 +25,42 @@ _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 ]
+_CLOSE = {"Connection": "close"}
+#: Methods that are counted by name in the metrics.
+_METHODS = {"GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH"}
+#: Methods that a read-only token allows.
+_READ_METHODS = {"GET", "HEAD"}
+#: The shortest token, in characters.
+_SHORTEST = 16
 
 
-class Guard:
-    """Check each request, time it, and add headers to the response.
+class AuthMiddleware:
+    """Check each request, time it, and add security headers to its response.
 
-    With a token, every request needs it unless the route that will handle it is listed as open. The
-    routes themselves decide which one that is, so a prefix from ``root_path`` or a ``Mount`` changes
-    nothing, and unknown paths need the token, too.
-
-    Parameters
-    ----------
-    app : ASGI application
-    token : str or None
-    metrics : Metrics
-    open_routes : sequence of routes
-        Routes that need no token.
+    With a token, every request needs it unless the route that will handle the request is listed in
+    ``open_routes``. The routes themselves decide which one that is, so a prefix from ``root_path`` or a
+    ``Mount`` changes nothing, and unknown paths need the token, too. A request with the read-only token
+    may use GET and HEAD.
     """
 
     def __init__(
-        self, app: ASGIApp, token: str | None, metrics: Metrics, open_routes: Sequence[BaseRoute] = ()
+        self,
+        app: ASGIApp,
+        *,
+        token: str | None,
+        read_token: str | None,
+        metrics: Metrics,
+        open_routes: Sequence[BaseRoute] = (),
     ) -> None:
         self._app, self._metrics, self._open_routes = app, metrics, tuple(open_routes)
         self._token = None if token is None else token.encode()
+        self._read_token = None if read_token is None else read_token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
         if scope["type"] == "http":
             await self._handle(scope, receive, send)
-        elif scope["type"] == "websocket" and self._refusal(scope, is_open=False) is not None:
+        elif scope["type"] == "websocket" and self._check(scope, is_open=False) is not None:
             await send({"type": "websocket.close", "code": 1008})
         else:
             await self._app(scope, receive, send)
@@ -61,7 +68,7 @@ class Guard:
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         began, status, is_open = time.perf_counter(), 500, self._is_open(scope)
 
-        async def sending(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -73,15 +80,15 @@ class Guard:
             await send(message)
 
         try:
-            refusal = self._refusal(scope, is_open)
-            if refusal is not None:
-                await refusal.response()(scope, receive, sending)
+            error = self._check(scope, is_open)
+            if error is not None:
+                await error.response()(scope, receive, send_with_headers)
             else:
-                await self._app(scope, receive, sending)
+                await self._app(scope, receive, send_with_headers)
         finally:
             route = getattr(scope.get("endpoint"), "__name__", "other").strip("_")
             method = scope["method"] if scope["method"] in _METHODS else "other"
-            self._metrics.count(route, method, status, time.perf_counter() - began)
+            self._metrics.observe(route, method, status, time.perf_counter() - began)
 
     def _is_open(self, scope: Scope) -> bool:
         """Return whether the route that will handle the request needs no token."""
@@ -90,57 +97,69 @@ class Guard:
                 return any(route is one for one in self._open_routes)
         return False
 
-    def _refusal(self, scope: Scope, is_open: bool) -> RequestError | None:
-        """Return why a request is refused; None if it is not."""
+    def _check(self, scope: Scope, is_open: bool) -> RequestError | None:
+        """Return the error for a request that is refused; None if it is allowed."""
         headers = dict(scope["headers"])
         if b"content-length" in headers and b"transfer-encoding" in headers:
             # Proxies and servers disagree on which one counts: the body could hide a second request.
             return RequestError(
                 400,
                 "the request has both Content-Length and Transfer-Encoding: send one of them",
-                {"Connection": "close"},
+                _CLOSE,
             )
         if self._token is None:
-            return _cross_site_refusal(headers)
-        if is_open:
+            return _check_same_site(headers)
+        reads = scope["type"] == "http" and scope["method"] in _READ_METHODS
+        return None if is_open else self._check_token(headers, reads)
+
+    def _check_token(self, headers: dict[bytes, bytes], reads: bool) -> RequestError | None:
+        scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
+        given = credentials.strip() if scheme.lower() == b"bearer" else b""
+        # Both comparisons always run, in constant time: how long they take reveals nothing. An empty
+        # token matches nothing.
+        is_full = hmac.compare_digest(given, self._token or b"") and bool(given)
+        is_reader = hmac.compare_digest(given, self._read_token or b"") and bool(given)
+        if is_full or (is_reader and reads):
             return None
-        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token):
-            return None
+        if is_reader:
+            return RequestError(
+                403,
+                "this token is read-only: use the full token to post rows or change anything",
+                _CLOSE,
+            )
         return RequestError(
             401,
             "missing or wrong token: send the header 'Authorization: Bearer <token>'",
-            {"WWW-Authenticate": "Bearer", "Connection": "close"},
+            {"WWW-Authenticate": "Bearer", **_CLOSE},
         )
 
 
-_METHODS = {"GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH"}
-
-
-def _cross_site_refusal(headers: dict[bytes, bytes]) -> RequestError | None:
-    """Refuse what a browser sends for another site: by a name of theirs, or from their page."""
+def _check_same_site(headers: dict[bytes, bytes]) -> RequestError | None:
+    """Refuse requests that a browser sends to a foreign host name, or from a page of another origin."""
     host = headers.get(b"host", b"").decode("latin-1")
-    if not _is_home(_host(f"//{host}")):
-        words = (
-            "without a token the service answers only to localhost or an IP address in the Host header"
+    if not _is_local_name(_hostname(f"//{host}")):
+        return RequestError(
+            421,
+            "without a token, the Host header must be localhost, another name without a dot, or an IP "
+            "address",
+            _CLOSE,
         )
-        return RequestError(421, words, {"Connection": "close"})
     origin = headers.get(b"origin", b"").decode("latin-1")
     if origin and origin.partition("://")[2] != host:
-        return RequestError(403, "cross-origin request refused", {"Connection": "close"})
+        return RequestError(403, "cross-origin request refused", _CLOSE)
     return None
 
 
-def _host(url: str) -> str:
+def _hostname(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
         return ""
 
 
-def _is_home(name: str) -> bool:
+def _is_local_name(name: str) -> bool:
     if name and "." not in name and ":" not in name:
-        return True  # nobody can register a name without a dot
+        return True  # a name without a dot cannot be registered
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -149,16 +168,7 @@ def _is_home(name: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address is heard by this machine only.
-
-    Parameters
-    ----------
-    host : str
-
-    Returns
-    -------
-    bool
-    """
+    """Return whether only this computer can reach an address."""
     if host == "localhost":
         return True
     try:
@@ -167,23 +177,24 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_reach(host: str, token: str | None) -> None:
-    """Refuse to be heard by others without a token.
-
-    Parameters
-    ----------
-    host : str
-    token : str or None
-
-    Raises
-    ------
-    InvalidInputError
-        If others could come in.
-    """
-    if token is not None and len(token) < 16:
-        raise InvalidInputError(f"the token has {len(token)} characters: use 16 or more")
+def check_exposure(host: str, token: str | None, read_token: str | None = None) -> None:
+    """Raise InvalidInputError for short tokens, or if other computers could connect without a token."""
+    for name, one in (("token", token), ("read-only token", read_token)):
+        if one is not None and len(one) < _SHORTEST:
+            raise InvalidInputError(f"the {name} has {len(one)} characters: use {_SHORTEST} or more")
     if token is None and not is_loopback(host):
         raise InvalidInputError(
-            f"{host} can be reached from elsewhere: give a token (--token-file or BARYFLOW_TOKEN), or "
-            "stay at 127.0.0.1"
+            f"other computers can reach {host}: set a token (--token-file or BARYFLOW_TOKEN), or listen "
+            "at 127.0.0.1"
         )
+
+
+def check_read_token(token: str | None, read_token: str | None) -> None:
+    """Raise InvalidInputError if a read-only token would restrict nothing."""
+    if read_token is not None and token is None:
+        raise InvalidInputError(
+            "a read-only token needs a full token beside it (--token-file or BARYFLOW_TOKEN): without "
+            "one, every client may change everything"
+        )
+    if read_token is not None and read_token == token:
+        raise InvalidInputError("the read-only token equals the full token: use two different ones")

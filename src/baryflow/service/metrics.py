@@ -1,146 +1,139 @@
-"""Figures for Prometheus: aggregated, so that many targets do not make many series."""
+"""Prometheus metrics.
+
+To add one, declare a :class:`~prometheus_client.Counter` or a histogram in :class:`Metrics` and increase
+it where the event happens, or add a value to :class:`StateCollector` if it can be read on demand.
+"""
 
 from __future__ import annotations
 
-import os
-from collections import Counter
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
-#: Upper ends of the classes of durations, in seconds.
-BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    Metric,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
-
-class Durations:
-    """How long things took: a histogram."""
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
-        self.total = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Count one.
-
-        Parameters
-        ----------
-        seconds : float
-        """
-        self.counts[sum(seconds > bound for bound in BOUNDS)] += 1
-        self.total += seconds
-
-    def lines(self, name: str, label: str = "") -> list[str]:
-        """Return it as Prometheus reads it.
-
-        Parameters
-        ----------
-        name : str
-        label : str
-            ``key="value"``, if there is one.
-
-        Returns
-        -------
-        list of str
-        """
-        before, found, so_far = f"{label}," if label else "", [], 0
-        for bound, count in zip((*BOUNDS, "+Inf"), self.counts, strict=True):
-            so_far += count
-            found.append(f'{name}_bucket{{{before}le="{bound}"}} {so_far}')
-        around = f"{{{label}}}" if label else ""
-        return [*found, f"{name}_sum{around} {self.total:.6f}", f"{name}_count{around} {so_far}"]
+#: Upper bounds of the buckets of request durations, in seconds.
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-class Metrics:
-    """What a service counts.
-
-    Attributes
-    ----------
-    requests : Counter
-        By (route, method, status).
-    seconds : dict of str → Durations
-        By route.
-    rows, batches, repeated, drifts, refused, shed, quarantined : int
-        Rows acknowledged, requests with rows taken, those that had been taken before, drifts seen,
-        requests with rows that were refused, incomplete connections closed at the limit, and rows on
-        which the model failed.
-    """
+class Metrics(Collector):
+    """The metrics of one application, in a registry of its own."""
 
     def __init__(self) -> None:
-        self.requests: Counter[tuple[str, str, int]] = Counter()
-        self.seconds: dict[str, Durations] = {}
-        self.rows = self.batches = self.repeated = self.drifts = self.refused = self.shed = 0
-        self.quarantined = 0
-
-    def count(self, route: str, method: str, status: int, seconds: float) -> None:
-        """Count a request.
-
-        Parameters
-        ----------
-        route, method : str
-        status : int
-        seconds : float
-        """
-        self.requests[route, method, status] += 1
-        self.seconds.setdefault(route, Durations()).add(seconds)
-
-    def own(self) -> list[str]:
-        """Return what it has counted, as Prometheus reads it.
-
-        Returns
-        -------
-        list of str
-        """
-        lines = list(
-            family("baryflow_requests_total", "counter", "Requests, by route, method and status.")
+        self.registry = CollectorRegistry()
+        self._instruments: list[Counter | Histogram] = []
+        self.requests = self._counter(
+            "baryflow_requests",
+            "HTTP requests by route, method and status.",
+            "route",
+            "method",
+            "status",
         )
-        for (route, method, status), n in sorted(self.requests.items()):
-            lines.append(
-                f'baryflow_requests_total{{route="{route}",method="{method}",status="{status}"}} {n}'
-            )
-        lines += family("baryflow_request_duration_seconds", "histogram", "Time to answer, by route.")
-        for route, durations in sorted(self.seconds.items()):
-            lines += durations.lines("baryflow_request_duration_seconds", f'route="{route}"')
-        for name, value, words in (
-            ("baryflow_rows_total", self.rows, "Rows acknowledged."),
-            ("baryflow_batches_total", self.batches, "Requests with rows that were taken."),
-            ("baryflow_repeated_batches_total", self.repeated, "Batches that had been taken before."),
-            ("baryflow_refused_batches_total", self.refused, "Requests with rows that were refused."),
-            ("baryflow_drifts_total", self.drifts, "Drifts seen."),
-            ("baryflow_quarantined_rows_total", self.quarantined, "Rows on which a model failed."),
-            ("baryflow_shed_connections_total", self.shed, "Incomplete ones closed at the limit."),
+        self.seconds = Histogram(
+            "baryflow_request_duration_seconds",
+            "Time from the first byte of a request to the end of its response, by route.",
+            ["route"],
+            registry=None,
+            buckets=_BUCKETS,
+        )
+        self._instruments.append(self.seconds)
+        self.rows = self._counter("baryflow_rows", "Rows acknowledged.")
+        self.batches = self._counter("baryflow_batches", "Batches of rows accepted.")
+        self.repeated = self._counter(
+            "baryflow_repeated_batches",
+            "Batches answered from memory because they were accepted before.",
+        )
+        self.refused = self._counter("baryflow_refused_batches", "Batches of rows refused.")
+        self.drifts = self._counter("baryflow_drifts", "Drifts detected.")
+        self.quarantined = self._counter(
+            "baryflow_quarantined_rows", "Rows quarantined because the model failed on them."
+        )
+        self.shed = self._counter(
+            "baryflow_shed_connections",
+            "Connections without a complete request closed at the connection limit.",
+        )
+        self.registry.register(self)
+        ProcessCollector(registry=self.registry)
+
+    def _counter(self, name: str, description: str, *labels: str) -> Counter:
+        """Return a new counter; its name is exposed with the suffix ``_total``."""
+        counter = Counter(name, description, labels, registry=None)
+        self._instruments.append(counter)
+        return counter
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all counters and histograms, without the time at which each was created."""
+        for instrument in self._instruments:
+            for metric in instrument.collect():
+                metric.samples = [one for one in metric.samples if not one.name.endswith("_created")]
+                yield metric
+
+    def observe(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count a request and its duration."""
+        self.requests.labels(route, method, str(status)).inc()
+        self.seconds.labels(route).observe(seconds)
+
+    def exposition(self) -> bytes:
+        """Return all metrics in the Prometheus text format 0.0.4."""
+        return generate_latest(self.registry)
+
+
+class StateCollector(Collector):
+    """Values that are read from the state of the service on each scrape."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of the service, then those of individual targets if they are enabled."""
+        state, targets, journal = self._state, self._state.targets, self._state.targets.journal
+        summaries = targets.store.summaries.copy()
+        commits, batches = (journal.commits, journal.batches) if journal else (0, 0)
+        for name, description, value in (
+            ("baryflow_ready", "1 if the service accepts requests, else 0.", targets.state == "ready"),
+            ("baryflow_targets", "Targets in memory and on disk.", len(summaries)),
+            ("baryflow_targets_in_memory", "Targets in memory.", targets.store.sessions.n_in_memory),
+            ("baryflow_requests_waiting", "Batches of rows in progress or queued.", targets.n_waiting),
+            ("baryflow_received_bytes", "Bytes of request bodies in memory.", state.inbox.held),
+            ("baryflow_listeners", "Clients connected to live updates.", len(state.hub)),
+            ("baryflow_replayed_batches", "Batches replayed at startup.", targets.n_replayed),
         ):
-            lines += family(name, "counter", words, value)
-        return lines
-
-
-def family(name: str, kind: str, words: str, value: float | None = None) -> Iterable[str]:
-    """Return the lines of a figure.
-
-    Parameters
-    ----------
-    name : str
-    kind : {"counter", "gauge", "histogram"}
-    words : str
-    value : float, optional
-        Without it only the head is returned.
-
-    Returns
-    -------
-    iterable of str
-    """
-    head = [f"# HELP {name} {words}", f"# TYPE {name} {kind}"]
-    return head if value is None else [*head, f"{name} {value}"]
-
-
-def memory() -> int:
-    """Return the bytes of memory that the process has.
-
-    Returns
-    -------
-    int
-        0 where only Linux could tell.
-    """
-    try:
-        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-    except OSError:
-        return 0
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+            yield GaugeMetricFamily(name, description, float(value))
+        for name, description, count in (
+            ("baryflow_snapshots", "Snapshots written.", targets.snapshots),
+            (
+                "baryflow_log_commits",
+                "Times the journal was synced to disk.",
+                commits,
+            ),
+            (
+                "baryflow_log_batches",
+                "Batches written to the journal.",
+                batches,
+            ),
+        ):
+            yield CounterMetricFamily(name, description, count)
+        chosen = sorted(summaries)[: state.limits.target_metrics]
+        families: tuple[tuple[str, type[CounterMetricFamily | GaugeMetricFamily], str, str], ...] = (
+            ("baryflow_target_rows", CounterMetricFamily, "Rows acknowledged.", "rows_seen"),
+            (
+                "baryflow_target_reliability",
+                GaugeMetricFamily,
+                "Estimated reliability of the predictions, 0 to 1.",
+                "reliability",
+            ),
+            ("baryflow_target_drifts", CounterMetricFamily, "Drifts detected.", "drifts"),
+        )
+        for name, kind, description, key in families if chosen else ():
+            family = kind(name, description, labels=["target"])
+            for target in chosen:
+                family.add_metric([target], summaries[target][key])
+            yield family

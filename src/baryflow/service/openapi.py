@@ -1,11 +1,21 @@
-"""The description of the service's interface, written by hand and true for one model and its limits."""
+"""The OpenAPI document of the service, for one model and its limits.
+
+Paths come from the table of operations in :mod:`baryflow.service.routes`; this module holds the schemas.
+They depend on the columns of the model and on the limits, so they are written by hand.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from baryflow.service.limits import BATCH_ID, NAME, TIME_LENGTH, Limits
-from baryflow.validation import LARGEST
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baryflow.service.parsing import BATCH_ID, ID_HEADER, JSON, NDJSON, TIME_LENGTH, Limits
+from baryflow.validation import LARGEST, TARGET_NAME
 
 Schema = dict[str, Any]
 
@@ -19,107 +29,111 @@ _LABEL: Schema = {"type": ["string", "number", "boolean", "null"]}
 _POSITION: Schema = {"type": "integer", "minimum": 1}
 _SHARES: Schema = {"type": "object", "additionalProperties": {"type": "number"}}
 _TEXTS: Schema = {"type": "array", "items": _TEXT}
-#: Answers that any route may give.
-_REFUSALS = {
+#: Schemas of the parameters in paths.
+_PARAMETERS: dict[str, Schema] = {
+    "name": {"type": "string", "pattern": f"^{TARGET_NAME}$"},
+    "position": {"type": "integer", "minimum": 0, "maximum": 10**15 - 1},
+}
+#: Errors of every route.
+_ERRORS = {
     "400": "The request is malformed.",
     "401": "The token is missing or wrong.",
-    "403": "Without a token: the request comes from a page of another origin.",
-    "421": "Without a token: the Host header holds neither localhost nor an IP address.",
+    "403": "The token is read-only; without a token: the request comes from another origin.",
+    "421": "Without a token: the Host header holds neither a local name nor an IP address.",
     "503": "The journal is being replayed, or the service is stopping.",
     "507": "The disk is full, or the state folder cannot be written.",
 }
 
 
-def description(n_columns: int, columns: list[str] | None, limits: Limits) -> dict[str, Any]:
-    """Return an OpenAPI description.
+@dataclass(frozen=True)
+class Operation:
+    """One method of one path: its handler, and what the OpenAPI document says beside the docstring."""
 
-    Parameters
-    ----------
-    n_columns : int
-    columns : list of str or None
-    limits : Limits
+    method: str
+    path: str
+    endpoint: Callable[[Request], Awaitable[Response]]
+    schema: Schema | None = field(default_factory=lambda: {"type": "object"})  # None: no content
+    errors: dict[str, str] = field(default_factory=dict)
+    media_type: str = JSON
+    accepts_rows: bool = False
+    is_open: bool = False  # needs no token
+    is_listed: bool = True  # in the OpenAPI document
 
-    Returns
-    -------
-    dict
-    """
+
+def document(
+    operations: Sequence[Operation], n_columns: int, columns: list[str] | None, limits: Limits
+) -> Schema:
+    """Return the OpenAPI document."""
+    paths: dict[str, Schema] = {}
+    for one in operations:
+        if one.is_listed:
+            paths.setdefault(one.path, {})[one.method.lower()] = _describe(one)
+    for path, methods in paths.items():
+        names = re.findall(r"{(\w+)}", path)
+        if names:
+            methods["parameters"] = [
+                {"name": name, "in": "path", "required": True, "schema": _PARAMETERS[name]}
+                for name in names
+            ]
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "baryflow",
             "version": "1",
-            "description": "Many targets, each followed by its own copy of one model.",
+            "description": "Many targets, each with its own copy of one fitted model.",
         },
         "security": [{}, {"token": []}],
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "schemas": {
-                "Error": _object({"error": _TEXT}),
+                "Error": object_schema({"error": _TEXT}),
                 "Row": _row(n_columns, columns),
                 "Rows": _rows(n_columns, columns, limits),
                 "Prediction": _prediction(),
                 "Answer": _answer(),
-                "Target": _object(_line()),
-                "TargetDetail": _object(_line() | _detail()),
+                "Target": object_schema(_summary()),
+                "TargetDetail": object_schema(_summary() | _detail()),
             },
         },
-        "paths": _paths(),
+        "paths": paths,
     }
 
 
-def _paths() -> Schema:
-    one, name = "/v1/targets/{name}", _parameter("name", {"type": "string", "pattern": f"^{NAME}$"})
-    position = _parameter("position", {"type": "integer", "minimum": 0, "maximum": 10**15 - 1})
-    wrong = {"404": "There is no such target.", "422": "The name cannot be one."}
-    rows = {
-        "operationId": "post_rows",
-        "summary": "Take rows of a target: each is predicted, then learned from.",
-        "parameters": [
-            {"name": "Idempotency-Key", "in": "header", "schema": _ID,
-             "description": "The id of the batch, if the body does not tell it."},
-        ],
-        "requestBody": {
+def _describe(operation: Operation) -> Schema:
+    summary = (operation.endpoint.__doc__ or "").partition("\n")[0]
+    responses: Schema = {"204": {"description": "Done."}}
+    if operation.schema is not None:
+        content = {operation.media_type: {"schema": operation.schema}}
+        responses = {"200": {"description": "Success.", "content": content}}
+    error = {"application/json": {"schema": reference("Error")}}
+    for code, text in (_ERRORS | operation.errors).items():
+        responses[code] = {"description": text, "content": error}
+    found: Schema = {
+        "operationId": operation.endpoint.__name__,
+        "summary": summary,
+        "responses": responses,
+    }
+    if operation.accepts_rows:
+        description = "The id of the batch, if the body has none."
+        found["parameters"] = [
+            {"name": ID_HEADER, "in": "header", "schema": _ID, "description": description}
+        ]
+        lines = _TEXT | {"description": "One row per line."}
+        found["requestBody"] = {
             "required": True,
-            "content": {
-                "application/json": {"schema": _reference("Rows")},
-                "application/x-ndjson": {"schema": _TEXT | {"description": "A row on each line."}},
-            },
-        },
-        "responses": _responses("What comes of them; they are in the log.", _reference("Answer"), {
-            "400": "The body is not JSON.",
-            "408": "The body came too slowly.",
-            "409": "There are too many targets, or the columns are not those of the model.",
-            "413": "The body has too many bytes or rows.",
-            "415": "The body is not of a known type.",
-            "422": "A row, the name or the id is invalid; nothing was taken.",
-            "429": "Too many requests are waiting.",
-        }),
-    }  # fmt: skip
-    some = {"type": "object"}
-    return {
-        f"{one}/rows": {"parameters": [name], "post": rows},
-        "/v1/targets": {"get": _get("list_targets", "List all targets.", _object(
-            {"targets": {"type": "array", "items": _reference("Target")}}))},
-        one: {
-            "parameters": [name],
-            "get": _get("get_target", "Say all about a target.", _reference("TargetDetail"), wrong),
-            "delete": {
-                "operationId": "delete_target",
-                "summary": "Forget a target.",
-                "responses": {"204": {"description": "It is gone."}}
-                | _refusals(wrong),
-            },
-        },
-        f"{one}/picture": {"parameters": [name], "get": _get(
-            "get_picture", "Say what is drawn of a target.", some, wrong)},
-        f"{one}/why/{{position}}": {"parameters": [name, position], "get": _get(
-            "get_why", "Say why a recent row was called what it was.", some, wrong)},
-        f"{one}/live": {"parameters": [name], "get": _stream("get_target_live", wrong)},
-        "/v1/live": {"get": _stream("get_live", {})},
-        "/metrics": {"get": _text("get_metrics", "Figures for Prometheus.", "text/plain")},
-        "/healthz": {"get": _get("get_health", "Say that the process is there.", some)},
-        "/readyz": {"get": _get("get_readiness", "Say whether requests are taken.", some)},
-    }  # fmt: skip
+            "content": {JSON: {"schema": reference("Rows")}, NDJSON[0]: {"schema": lines}},
+        }
+    return found
+
+
+def object_schema(properties: Schema) -> Schema:
+    """Return the schema of an object with required properties."""
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def reference(name: str) -> Schema:
+    """Return a reference to a schema of the document."""
+    return {"$ref": f"#/components/schemas/{name}"}
 
 
 def _row(n_columns: int, columns: list[str] | None) -> Schema:
@@ -127,7 +141,7 @@ def _row(n_columns: int, columns: list[str] | None) -> Schema:
     forms = [numbers]
     if "values" not in (columns or ()):
         timed = {"values": numbers} | ({} if "time" in (columns or ()) else {"time": _TIME})
-        forms.append(_object(timed) | {"required": ["values"], "additionalProperties": False})
+        forms.append(object_schema(timed) | {"required": ["values"], "additionalProperties": False})
     if columns is not None:
         named = {"time": _TIME} | dict.fromkeys(columns, _NUMBER)
         forms.append({"type": "object", "properties": named, "additionalProperties": False})
@@ -135,46 +149,59 @@ def _row(n_columns: int, columns: list[str] | None) -> Schema:
 
 
 def _rows(n_columns: int, columns: list[str] | None, limits: Limits) -> Schema:
-    many = {"type": "array", "items": _reference("Row"), "minItems": 1, "maxItems": limits.rows}
     names: Schema = {
-        "type": ["array", "null"], "minItems": n_columns, "maxItems": n_columns,
-        "items": _TEXT if columns is None else {"enum": columns}, "uniqueItems": columns is not None,
-        "description": "Names of the columns of rows that are lists, if they are in another order.",
-    }  # fmt: skip
-    found = _object({"rows": many, "columns": names, "batch_id": _ID | {"type": ["string", "null"]}})
+        "type": ["array", "null"],
+        "minItems": n_columns,
+        "maxItems": n_columns,
+        "items": _TEXT if columns is None else {"enum": columns},
+        "uniqueItems": columns is not None,
+        "description": "Column names of rows that are lists, if their order differs from the model's.",
+    }
+    rows = {"type": "array", "items": reference("Row"), "minItems": 1, "maxItems": limits.rows}
+    batch_id = _ID | {"type": ["string", "null"]}
+    found = object_schema({"rows": rows, "columns": names, "batch_id": batch_id})
     return found | {"required": ["rows"], "additionalProperties": False}
 
 
 def _prediction() -> Schema:
-    fields = {
-        "position": _POSITION, "time": _TEXT, "label": _LABEL, "probability": _SHARE,
-        "reliability": _SHARE, "novelty": {"type": "number"}, "rows_seen": _COUNT,
-    }  # fmt: skip
-    return _object(fields) | {"required": ["position", "time", "label", "probability", "novelty"]}
+    required = {
+        "position": _POSITION,
+        "time": _TEXT,
+        "label": _LABEL,
+        "probability": _SHARE,
+        "novelty": {"type": "number"},
+    }
+    found = object_schema(required)
+    found["properties"] = required | {"reliability": _SHARE, "rows_seen": _COUNT}
+    return found
 
 
 def _answer() -> Schema:
-    event = {"event": _TEXT, "position": _POSITION, "message": _TEXT}
-    return _object({
-        "target": _TEXT,
-        "batch_id": {"type": ["string", "null"]},
-        "rows": _COUNT,
-        "first": _POSITION,
-        "last": _POSITION,
-        "quarantined": _COUNT | {"description": "Rows on which the model failed; events say why."},
-        "repeated": {"type": "boolean", "description": "Taken before; told again as far as known."},
-        "predictions": {"type": "array", "items": _reference("Prediction")},
-        "events": {"type": "array", "items": _object(event)},
-    })  # fmt: skip
+    event = object_schema({"event": _TEXT, "position": _POSITION, "message": _TEXT})
+    quarantined = "Rows quarantined because the model failed on them; events give the reasons."
+    repeated = "The batch was accepted before; the answer holds what is still known of it."
+    return object_schema(
+        {
+            "target": _TEXT,
+            "batch_id": {"type": ["string", "null"]},
+            "rows": _COUNT,
+            "first": _POSITION,
+            "last": _POSITION,
+            "quarantined": _COUNT | {"description": quarantined},
+            "repeated": {"type": "boolean", "description": repeated},
+            "predictions": {"type": "array", "items": reference("Prediction")},
+            "events": {"type": "array", "items": event},
+        }
+    )
 
 
-def _line() -> Schema:
+def _summary() -> Schema:
     return {
         "name": _TEXT,
         "rows_seen": _COUNT | {"description": "Rows acknowledged."},
-        "rows_learned": _COUNT | {"description": "... of them those that the model has learned from."},
+        "rows_learned": _COUNT | {"description": "Rows that the model has learned from."},
         "reliability": _SHARE,
-        "nearest": {"type": ["string", "null"]},
+        "nearest": {"type": ["string", "null"], "description": "The source it resembles most."},
         "last_label": _LABEL,
         "last_time": {"type": ["string", "null"]},
         "drifts": _COUNT,
@@ -191,47 +218,4 @@ def _detail() -> Schema:
         "sources": _TEXTS,
         "columns": _TEXTS | {"type": ["array", "null"]},
         "report": _TEXT,
-    }
-
-
-def _object(properties: Schema) -> Schema:
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-def _reference(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def _parameter(name: str, schema: Schema) -> Schema:
-    return {"name": name, "in": "path", "required": True, "schema": schema}
-
-
-def _get(name: str, words: str, schema: Schema, refusals: dict[str, str] | None = None) -> Schema:
-    return {
-        "operationId": name,
-        "summary": words,
-        "responses": _responses("Here.", schema, refusals or {}),
-    }
-
-
-def _stream(name: str, refusals: dict[str, str]) -> Schema:
-    found = _text(name, "Tell what happens, as it does.", "text/event-stream")
-    found["responses"] |= _refusals(refusals | {"429": "Too many are listening."})
-    return found
-
-
-def _text(name: str, words: str, kind: str) -> Schema:
-    responses = {"200": {"description": "Here.", "content": {kind: {"schema": _TEXT}}}}
-    return {"operationId": name, "summary": words, "responses": responses | _refusals({})}
-
-
-def _responses(words: str, schema: Schema, refusals: dict[str, str]) -> Schema:
-    found = {"200": {"description": words, "content": {"application/json": {"schema": schema}}}}
-    return found | _refusals(refusals)
-
-
-def _refusals(words: dict[str, str]) -> Schema:
-    content = {"application/json": {"schema": _reference("Error")}}
-    return {
-        code: {"description": text, "content": content} for code, text in (_REFUSALS | words).items()
     }

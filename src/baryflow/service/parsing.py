@@ -1,8 +1,7 @@
-"""Rows in the bodies of requests: received within limits, then taken apart.
+"""Request bodies with rows: received within limits, then parsed and validated.
 
-A body is counted while it comes in, before anybody makes sense of it. One row that cannot be used
-refuses all of them and nothing is taken, so that whoever sends a batch again need not know how far it
-got.
+A body is counted while it arrives, before it is parsed. One invalid row refuses the whole batch and
+nothing is stored, so a client can send a corrected batch without knowing how far the first one got.
 """
 
 from __future__ import annotations
@@ -10,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import math
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import numpy as np
 from starlette.requests import ClientDisconnect, Request
 
 from baryflow.service.errors import RequestError, busy
-from baryflow.service.limits import BATCH_ID, TIME_LENGTH, Limits, is_batch_id
 from baryflow.streams.numbers import valid_text
 from baryflow.validation import LARGEST, Floats
 
@@ -28,25 +27,68 @@ JSON = "application/json"
 NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 #: The header that holds the id of a batch.
 ID_HEADER = "Idempotency-Key"
-#: Seconds and bytes for which the rest of a body that is too long is read: only who has sent it listens.
-_LINGER_SECONDS, _LINGER_BYTES = 3.0, 256 * 2**20
-#: Digits of a length that can be meant.
+#: The pattern of batch ids: visible ASCII characters, which a header can hold.
+BATCH_ID = r"[!-~]{1,128}"
+#: The longest time of a row, in characters.
+TIME_LENGTH = 64
+#: How long, and how many bytes of, a body that is too long are read and discarded: clients read the
+#: response only after they have sent everything.
+_DRAIN_SECONDS, _DRAIN_BYTES = 3.0, 256 * 2**20
+#: The most digits of a plausible Content-Length.
 _DIGITS = 15
 _NUMBERS = {float, int, type(None)}
 _CLOSE = {"Connection": "close"}
 
 
-@dataclass(frozen=True, eq=False)
-class Posted:
-    """What a request brought.
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a service; requests beyond them are refused.
 
     Attributes
     ----------
-    rows : array of shape (n, d)
-    times : list of str
-        One for each row; the time at which it came, if it does not say.
-    batch_id : str or None
+    body : int
+        Bytes of one request body.
+    rows : int
+        Rows of one request.
+    targets : int
+        Targets, in memory and on disk together.
+    in_memory : int
+        Targets in memory.
+    buffered : int
+        Bytes of all request bodies in memory.
+    requests : int
+        Batches in progress or queued, for all targets.
+    waiting : int
+        Batches in progress or queued, for one target.
+    listeners : int
+        Clients connected to live updates.
+    seconds : float
+        Time for the headers of a request to arrive, and for its body.
+    snapshot_every : int
+        Batches between two snapshots; at most this many are replayed after a crash.
+    snapshot_seconds : float
+        Longest time from a batch to the next snapshot.
+    target_metrics : int
+        Targets with metrics of their own in ``/metrics``, the first by name.
     """
+
+    body: int = 8 * 2**20
+    rows: int = 4096
+    targets: int = 10_000
+    in_memory: int = 256
+    buffered: int = 64 * 2**20
+    requests: int = 64
+    waiting: int = 16
+    listeners: int = 64
+    seconds: float = 30.0
+    snapshot_every: int = 256
+    snapshot_seconds: float = 60.0
+    target_metrics: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Posted:
+    """The rows of a request, the time of each (that of arrival if it has none) and the batch id."""
 
     rows: Floats
     times: list[str]
@@ -54,150 +96,108 @@ class Posted:
 
 
 class Inbox:
-    """Receives bodies, all of them together within limits.
-
-    Parameters
-    ----------
-    limits : Limits
-
-    Attributes
-    ----------
-    held : int
-        Bytes in memory at present.
-    """
+    """Receives request bodies; ``held`` is the number of bytes in memory at present."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits, self.held = limits, 0
 
     @contextlib.asynccontextmanager
     async def receive(self, request: Request) -> AsyncIterator[bytes]:
-        """Hand over the body of a request, and count it until it is done with.
-
-        Parameters
-        ----------
-        request : Request
-
-        Yields
-        ------
-        bytes
-
-        Raises
-        ------
-        Refusal
-            If it is too long, too slow, or too much for now.
-        """
+        """Yield the body of a request, and count its bytes until the block ends."""
         chunks: list[bytes] = []
-        taken, stream = 0, request.stream()
+        size, stream = 0, request.stream()
         try:
             declared = request.headers.get("content-length", "0")
             is_number = declared.isdecimal() and len(declared) <= _DIGITS
-            is_long = not is_number or int(declared) > self.limits.body
+            too_long = not is_number or int(declared) > self.limits.body
             try:
                 async with asyncio.timeout(self.limits.seconds):
-                    while not is_long and (chunk := await anext(stream, None)) is not None:
-                        if taken + len(chunk) > self.limits.body:
-                            is_long = True
+                    while not too_long and (chunk := await anext(stream, None)) is not None:
+                        if size + len(chunk) > self.limits.body:
+                            too_long = True
                             break
                         if self.held + len(chunk) > self.limits.buffered:
-                            raise busy("too much is coming in at once: send it more slowly", 2)
+                            raise busy("too many bytes are arriving at once: retry more slowly", 2)
                         chunks.append(chunk)
-                        taken += len(chunk)
+                        size += len(chunk)
                         self.held += len(chunk)
             except TimeoutError as error:
                 raise RequestError(
                     408, f"the body did not arrive within {self.limits.seconds:g} s", _CLOSE
                 ) from error
-            except ClientDisconnect as error:  # nobody will read this
-                raise RequestError(400, "the body ended before its end", _CLOSE) from error
-            if is_long:
+            except ClientDisconnect as error:  # no client is left to read this
+                raise RequestError(
+                    400, "the client disconnected before the body ended", _CLOSE
+                ) from error
+            if too_long:
                 chunks.clear()
-                await _linger(stream)
+                await _drain(stream)
                 raise RequestError(
                     413,
-                    f"a request may have {self.limits.body:,} bytes: send the rows in several",
+                    f"the body is longer than {self.limits.body:,} bytes: split the rows into several "
+                    "requests",
                     _CLOSE,
                 )
             yield b"".join(chunks)
         finally:
-            self.held -= taken
+            self.held -= size
 
 
-async def _linger(stream: AsyncIterator[bytes]) -> None:
-    """Read on for a while, keeping nothing: who is sending does not listen before the end."""
-    passed = 0
+async def _drain(stream: AsyncIterator[bytes]) -> None:
+    """Read and discard the rest of a body, within bounds."""
+    size = 0
     with contextlib.suppress(TimeoutError, ClientDisconnect):
-        async with asyncio.timeout(_LINGER_SECONDS):
+        async with asyncio.timeout(_DRAIN_SECONDS):
             async for chunk in stream:
-                passed += len(chunk)
-                if passed > _LINGER_BYTES:
+                size += len(chunk)
+                if size > _DRAIN_BYTES:
                     break
 
 
 class Parser:
-    """Takes bodies apart.
+    """Parses bodies for a model with ``n_columns`` columns, named ``columns`` if they have names."""
 
-    Parameters
-    ----------
-    n_columns : int
-    columns : list of str or None
-        Their names; without them rows are lists of numbers.
-    most : int
-        Rows of a request.
-    """
-
-    def __init__(self, n_columns: int, columns: list[str] | None, most: int) -> None:
-        self.n_columns, self.columns, self.most = n_columns, columns, most
-        self._place = {name: j for j, name in enumerate(columns or ())}
-        # A few bytes of brackets become many of objects: more than rows can have are not even read.
+    def __init__(self, n_columns: int, columns: list[str] | None, max_rows: int) -> None:
+        self.n_columns, self.columns, self.max_rows = n_columns, columns, max_rows
+        self._index = {name: j for j, name in enumerate(columns or ())}
+        # A bracket of one byte becomes an object of many. Bodies with more brackets than the allowed
+        # rows can have are refused before they are parsed.
         in_names = sum(map(_count_brackets, map(str.encode, columns or ())))
-        self._brackets = 200 + most * (2 + TIME_LENGTH + in_names)
+        self.max_brackets = 200 + max_rows * (2 + TIME_LENGTH + in_names)
 
     def parse(self, body: bytes, kind: str, header_id: str | None) -> Posted:
-        """Return the rows of a body.
-
-        Parameters
-        ----------
-        body : bytes
-        kind : str
-            Type of its content.
-        header_id : str or None
-            The id of the batch, if a header tells it and the body does not.
-
-        Returns
-        -------
-        Posted
-
-        Raises
-        ------
-        Refusal
-            If it is not JSON, or a row cannot be used.
-        """
-        if _count_brackets(body) > self._brackets:
-            raise RequestError(413, f"a request may have {self.most:,} rows: send several")
+        """Return the rows of a body. A batch id in the body takes precedence over that of the header."""
+        if _count_brackets(body) > self.max_brackets:
+            raise RequestError(
+                413, f"more than {self.max_rows:,} rows: split them into several requests"
+            )
         columns = None
         if kind in NDJSON:
-            items, batch_id = _lines(body), None
+            items, batch_id = _decode_lines(body), None
         else:
-            items, batch_id, columns = _fields(_load(body, "the body"))
-        if not all(one is None or is_batch_id(one) for one in (batch_id, header_id)):
-            raise RequestError(422, f"a batch_id is 1 to 128 characters from ! to ~ ({BATCH_ID})")
+            items, batch_id, columns = _fields(_decode(body, "the body"))
+        for one in (batch_id, header_id):
+            if one is not None and re.fullmatch(BATCH_ID, one) is None:
+                raise RequestError(422, f"batch_id must match {BATCH_ID}, got {_shown(one)}")
         if batch_id is None:
             batch_id = header_id
         if not items:
-            raise RequestError(422, "there is no row: send at least one")
-        if len(items) > self.most:
+            raise RequestError(422, "the batch has no rows: send at least one")
+        if len(items) > self.max_rows:
             raise RequestError(
-                413, f"a request may have {self.most:,} rows, got {len(items):,}: send several"
+                413,
+                f"expected at most {self.max_rows:,} rows, got {len(items):,}: split them into several "
+                "requests",
             )
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         rows, times = self._rows(items, self._order(columns))
         return Posted(rows, [time or now for time in times], batch_id)
 
     def _order(self, columns: list[str] | None) -> list[int] | None:
-        """Return where each column of the model stands in rows whose columns have these names.
+        """Return the position of each of the model's columns in rows whose columns have these names.
 
-        Columns that are not those of the model are a conflict rather than bad rows: the client
-        expects another model, so every row of it would be refused.
+        Columns that differ from the model's are a conflict (409), not invalid rows (422): the client
+        expects another model, so every row it sends would be refused.
         """
         if columns is None:
             return None
@@ -207,15 +207,15 @@ class Parser:
             return None
         given = set(columns)
         missing = [name for name in self.columns if name not in given]
-        unknown = [name for name in columns if name not in self._place]
-        for words, names in (("lack", missing), ("have unknown", unknown)):
+        unknown = [name for name in columns if name not in self._index]
+        for problem, names in (("missing", missing), ("unknown", unknown)):
             if names:
                 more = f" and {len(names) - 5} more" if len(names) > 5 else ""
                 listed = ", ".join(map(_shown, names[:5]))
-                raise RequestError(409, f"the rows {words} columns: {listed}{more}; nothing was taken")
+                raise RequestError(409, f"{problem} columns: {listed}{more}; nothing was stored")
         if len(columns) != self.n_columns:
             twice = next(name for name in columns if columns.count(name) > 1)
-            raise RequestError(409, f"the column {_shown(twice)} is named twice; nothing was taken")
+            raise RequestError(409, f"column {_shown(twice)} is named twice; nothing was stored")
         return [columns.index(name) for name in self.columns]
 
     def _rows(self, items: list[Any], order: list[int] | None = None) -> tuple[Floats, list[str]]:
@@ -226,64 +226,51 @@ class Parser:
             if isinstance(item, dict):
                 cells, times[i], named = self._cells(item, i)
             if not isinstance(cells, list):
-                raise _unusable(i, f"expected a list or an object, got {_shown(item)}")
+                raise _invalid(i, f"expected a list or an object, got {_shown(item)}")
             if len(cells) != self.n_columns:
-                raise _unusable(i, f"expected {self.n_columns} numbers, got {len(cells)}")
+                raise _invalid(i, f"expected {self.n_columns} numbers, got {len(cells)}")
             if order is not None and not named:
                 cells = [cells[j] for j in order]
             if not set(map(type, cells)) <= _NUMBERS:
                 j = next(j for j, cell in enumerate(cells) if type(cell) not in _NUMBERS)
-                raise _unusable(i, f"{self._name(j)} is {_shown(cells[j])}, not a number or null")
+                raise _invalid(i, f"{self._name(j)} is {_shown(cells[j])}, not a number or null")
             try:
                 rows[i] = cells
-            except OverflowError:  # a whole number of hundreds of digits
-                raise _unusable(i, f"a number is beyond ±{LARGEST:g}") from None
+            except OverflowError:  # an integer of hundreds of digits
+                raise _invalid(i, f"a number is beyond ±{LARGEST:g}") from None
         for i, j in np.argwhere(np.abs(rows) > LARGEST)[:1].tolist():
-            raise _unusable(i, f"{self._name(j)} is {rows[i, j]:g}: numbers end at ±{LARGEST:g}")
+            raise _invalid(i, f"{self._name(j)} is {rows[i, j]:g}, beyond ±{LARGEST:g}")
         return rows, times
 
     def _cells(self, item: dict[str, Any], i: int) -> tuple[Any, str, bool]:
-        """Return the cells of a row that is an object, its time, and whether cells go by name."""
-        place = self._place
-        time = item.get("time", "") if "time" not in place else ""
-        if not isinstance(time, str) or not _is_time(time):
-            words = f"its time is {_shown(time)}: expected text of {TIME_LENGTH} characters at most"
-            raise _unusable(i, words)
-        if "values" in item and "values" not in place and item.keys() <= {"values", "time"}:
+        """Return the cells of a row that is an object, its time, and whether the cells are in order."""
+        index = self._index
+        time = item.get("time", "") if "time" not in index else ""
+        if not isinstance(time, str) or len(time) > TIME_LENGTH or valid_text(time) != time:
+            raise _invalid(
+                i, f"time is {_shown(time)}: expected text of at most {TIME_LENGTH} characters"
+            )
+        if "values" in item and "values" not in index and item.keys() <= {"values", "time"}:
             return item["values"], time, False
         if self.columns is None:
-            raise _unusable(i, 'the model knows no names of columns: send lists, or {"values": […]}')
-        unknown = [name for name in item if name not in place and name != "time"]
+            raise _invalid(i, 'the model has no column names: send lists, or {"values": […]}')
+        unknown = [name for name in item if name not in index and name != "time"]
         if unknown:
             names = ", ".join(self.columns[:5]) + (", …" if self.n_columns > 5 else "")
-            raise _unusable(i, f"there is no column {_shown(unknown[0])}; columns are {names}")
+            raise _invalid(i, f"unknown column {_shown(unknown[0])}; the columns are {names}")
         return [item.get(name) for name in self.columns], time, True
 
     def _name(self, j: int) -> str:
         return f"column {j + 1}" if self.columns is None else f"column {self.columns[j]!r}"
 
 
-def kind_of(request: Request) -> str:
-    """Return the type of what a request brings.
-
-    Parameters
-    ----------
-    request : Request
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    Refusal
-        If rows cannot be read from it.
-    """
+def content_type(request: Request) -> str:
+    """Return the content type of a request with rows; refuse types that cannot hold rows."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON and kind not in NDJSON:
-        raise RequestError(415, f"send rows as {JSON} or {NDJSON[0]} (header Content-Type)")
+        raise RequestError(415, f"expected Content-Type {JSON} or {NDJSON[0]}, got {_shown(kind)}")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise RequestError(415, "send the body as it is, without Content-Encoding")
+        raise RequestError(415, "Content-Encoding is not supported: send the body uncompressed")
     return kind
 
 
@@ -291,18 +278,31 @@ def _count_brackets(text: bytes) -> int:
     return text.count(b"[") + text.count(b"{")
 
 
-def _lines(body: bytes) -> list[Any]:
+def _decode_lines(body: bytes) -> list[Any]:
     lines = body.splitlines() if b"\r" in body else body.split(b"\n")
-    return [_load(line, f"line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    return [_decode(line, f"line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _decode(text: bytes, what: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except RecursionError:
+        raise RequestError(400, f"{what} is nested too deeply") from None
+    except msgspec.ValidationError as error:  # JSON, but no double can hold a number in it
+        raise RequestError(422, f"{what}: {error}; nothing was stored") from error
+    except ValueError as error:  # malformed JSON or UTF-8
+        hint = "; send null for a missing value" if b"NaN" in text else ""
+        raise RequestError(400, f"{what} is not JSON: {str(error)[:120]}{hint}") from error
 
 
 def _fields(content: Any) -> tuple[list[Any], str | None, list[str] | None]:
+    """Return the rows, the batch id and the column names of a JSON body."""
     if not isinstance(content, dict):
         raise RequestError(422, f'expected an object {{"rows": […]}}, got {_shown(content)}')
     unknown = content.keys() - {"rows", "batch_id", "columns"}
     if unknown:
         raise RequestError(
-            422, f"{_shown(min(unknown))} is not known here: there are rows, columns and batch_id"
+            422, f"unknown field {_shown(min(unknown))}: the fields are rows, columns and batch_id"
         )
     rows, batch_id, columns = (content.get(name) for name in ("rows", "batch_id", "columns"))
     if not isinstance(rows, list):
@@ -316,36 +316,17 @@ def _fields(content: Any) -> tuple[list[Any], str | None, list[str] | None]:
     return rows, batch_id, columns
 
 
-def _is_time(text: str) -> bool:
-    return len(text) <= TIME_LENGTH and valid_text(text) == text
-
-
-def _load(body: bytes, what: str) -> Any:
-    try:
-        return json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
-    except RecursionError:
-        raise RequestError(400, f"{what} is nested too deeply") from None
-    except (ValueError, OverflowError) as error:
-        raise RequestError(400, f"{what} is not JSON: {str(error)[:120]}") from error
-
-
-def _refuse_constant(word: str) -> float:
-    raise ValueError(f"{word} is not JSON; send null where there is no value")
-
-
-def _unusable(i: int, words: str) -> RequestError:
-    return RequestError(422, f"row {i + 1}: {words}; nothing was taken")
+def _invalid(i: int, problem: str) -> RequestError:
+    return RequestError(422, f"row {i + 1}: {problem}; nothing was stored")
 
 
 def _shown(value: Any) -> str:
-    """Return the beginning of a value, short whatever it is."""
+    """Return a short text for a value of any size."""
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else f"a list of {len(value)}"
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, int) and value.bit_length() > 200:
         return "a very long number"
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
     text = ascii(value)
     return text if len(text) <= 40 else f"{text[:40]}…"

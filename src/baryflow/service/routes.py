@@ -1,8 +1,9 @@
-"""The routes of a service."""
+"""The HTTP routes. To add one, write its handler and add a line to :data:`OPERATIONS`."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,175 +13,202 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from baryflow.service.errors import RequestError, reply
-from baryflow.service.limits import NAME, is_name
-from baryflow.service.openapi import description
-from baryflow.service.parsing import ID_HEADER, kind_of
+from baryflow.service.openapi import Operation, document, object_schema, reference
+from baryflow.service.parsing import ID_HEADER, content_type
 from baryflow.service.state import ServiceState
 from baryflow.service.view import explain, picture
+from baryflow.validation import TARGET_NAME, is_target_name
 
 STATIC = Path(__file__).parent / "static"
-#: Digits of a position, at most.
+#: The most digits of a row's position.
 _DIGITS = 15
 
 
-def routes() -> list[BaseRoute]:
-    """Return the routes that need the token, if there is one.
-
-    Returns
-    -------
-    list of routes
-    """
-    one = "/v1/targets/{name}"
-    return [
-        Route(f"{one}/rows", post_rows, methods=["POST"]),
-        Route("/v1/targets", list_targets),
-        Route(one, get_target, methods=["GET"]),
-        Route(one, delete_target, methods=["DELETE"]),
-        Route(f"{one}/picture", get_picture),
-        Route(f"{one}/why/{{position}}", get_why),
-        Route("/v1/live", get_live),
-        Route(f"{one}/live", get_target_live),
-        Route("/metrics", get_metrics),
-    ]
-
-
-def open_routes() -> list[BaseRoute]:
-    """Return the routes that never need the token: health, the description and the files of the page.
-
-    Returns
-    -------
-    list of routes
-    """
-    return [
-        Route("/healthz", get_health),
-        Route("/readyz", get_readiness),
-        Route("/openapi.json", get_description),
-        Route("/", get_page),
-        Mount("/static", StaticFiles(directory=STATIC, check_dir=False), name="static"),
-    ]
-
-
-def _desk(request: Request) -> ServiceState:
-    found: ServiceState = request.app.state.desk
-    return found
+def _state(request: Request) -> ServiceState:
+    state: ServiceState = request.app.state.service
+    return state
 
 
 def _name(request: Request) -> str:
     name: str = request.path_params["name"]
-    if not is_name(name):
+    if not is_target_name(name):
         raise RequestError(
-            422, f"a target cannot have this name: letters, digits and . _ : @ - are allowed ({NAME})"
+            422,
+            "invalid target name: use at most 128 letters, digits and . _ : @ -, starting with a letter "
+            f"or digit ({TARGET_NAME})",
         )
     return name
 
 
+def _no_target(name: str) -> RequestError:
+    return RequestError(404, f"no target {name!r}: post rows to create it")
+
+
 async def post_rows(request: Request) -> Response:
-    """Take rows of a target."""
-    desk = _desk(request)
+    """Predict rows of a target, then learn from them; a new name creates a target."""
+    state = _state(request)
     try:
-        name, kind = _name(request), kind_of(request)
-        desk.targets.require_ready()
-        async with desk.inbox.receive(request) as body:
-            # Text becomes numbers in another thread: a long one must not keep others waiting.
+        name, kind = _name(request), content_type(request)
+        state.targets.require_ready()
+        async with state.inbox.receive(request) as body:
+            # In a thread, so that a large body does not block other requests.
             header = request.headers.get(ID_HEADER)
-            posted = await asyncio.to_thread(desk.parser.parse, body, kind, header)
+            posted = await asyncio.to_thread(state.parser.parse, body, kind, header)
             del body
-        answer = await desk.targets.take(name, posted)
+        answer = await state.targets.take(name, posted)
     except (RequestError, OSError):
-        desk.metrics.refused += 1
+        state.metrics.refused.inc()
         raise
-    desk.metrics.repeated += answer["repeated"]
+    if answer["repeated"]:
+        state.metrics.repeated.inc()
     return reply(answer)
 
 
 async def list_targets(request: Request) -> Response:
-    """List all targets."""
-    desk = _desk(request)
-    desk.targets.require_ready()
-    return reply({"targets": desk.lines()})
+    """List all targets with a summary of each."""
+    state = _state(request)
+    state.targets.require_ready()
+    return reply({"targets": state.lines()})
 
 
 async def get_target(request: Request) -> Response:
-    """Say all about a target."""
+    """Describe a target in detail, with a report."""
     name = _name(request)
-    found = await _desk(request).describe(name, report=True)
+    found = await _state(request).describe(name, report=True)
     if found is None:
-        _desk(request).targets.require_ready()
-        raise RequestError(404, f"there is no target {name!r}: post rows to it, and there is")
+        _state(request).targets.require_ready()
+        raise _no_target(name)
     return reply(found)
 
 
 async def delete_target(request: Request) -> Response:
-    """Forget a target."""
-    await _desk(request).targets.delete(_name(request))
+    """Delete a target and everything learned from it."""
+    await _state(request).targets.delete(_name(request))
     return Response(status_code=204)
 
 
 async def get_picture(request: Request) -> Response:
-    """Say what is drawn of a target."""
-    return reply(await _desk(request).picture(_name(request), picture))
+    """Return the data that the live page draws of a target."""
+    return reply(await _state(request).picture(_name(request), picture))
 
 
 async def get_why(request: Request) -> Response:
-    """Say why a recent row was called what it was."""
+    """Explain the prediction for a recent row."""
     name, text = _name(request), request.path_params["position"]
     if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
-        raise RequestError(422, "a position is a whole number, as in the predictions")
-    found: Any = await _desk(request).targets.look(name, lambda session: explain(session, int(text)))
+        raise RequestError(422, "the position must be a whole number, as in the predictions")
+    found = await _state(request).targets.look(name, lambda session: explain(session, int(text)))
     if found is None:
-        raise RequestError(404, f"row {int(text)} of {name} is not among the recent ones")
+        raise RequestError(404, f"row {int(text)} of {name} is not among its recent rows")
     return reply(found)
 
 
 async def get_live(request: Request) -> Response:
-    """Tell which targets change, as they do."""
-    desk = _desk(request)
-    desk.targets.require_ready()
+    """Stream the summaries of targets as they change, as server-sent events."""
+    state = _state(request)
+    state.targets.require_ready()
 
     async def describe(name: str) -> dict[str, Any] | None:
-        return desk.line(name)
+        return state.line(name)
 
-    return _stream(desk.hub.listen(None, describe))
+    return _stream(state.hub.listen(None, describe))
 
 
 async def get_target_live(request: Request) -> Response:
-    """Tell what comes of a target's rows, as they come."""
-    desk, name = _desk(request), _name(request)
-    desk.targets.require_ready()
-    if desk.line(name) is None:
-        raise RequestError(404, f"there is no target {name!r}: post rows to it, and there is")
-    return _stream(desk.hub.listen(name, desk.describe))
+    """Stream the predictions and events of a target, as server-sent events."""
+    state, name = _state(request), _name(request)
+    state.targets.require_ready()
+    if state.line(name) is None:
+        raise _no_target(name)
+    return _stream(state.hub.listen(name, state.describe))
 
 
-def _stream(events: Any) -> Response:
+def _stream(events: AsyncIterator[bytes]) -> Response:
     return StreamingResponse(events, media_type="text/event-stream")
 
 
 async def get_metrics(request: Request) -> Response:
-    """Return figures for Prometheus."""
-    text = _desk(request).figures()
+    """Return metrics in the Prometheus text format."""
+    text = _state(request).metrics.exposition()
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 async def get_health(_: Request) -> Response:
-    """Say that the process is there."""
+    """Return 200 while the process runs."""
     return reply({"alive": True})
 
 
 async def get_readiness(request: Request) -> Response:
-    """Say whether requests are taken."""
-    state = _desk(request).targets.state
+    """Return 200 if the service accepts requests, else 503."""
+    state = _state(request).targets.state
     if state != "ready":
         return reply({"state": state, "error": f"the service is {state}"}, 503, {"Retry-After": "1"})
     return reply({"state": state})
 
 
 async def get_description(request: Request) -> Response:
-    """Return the description of this interface."""
-    desk = _desk(request)
-    return reply(description(desk.parser.n_columns, desk.parser.columns, desk.limits))
+    """Return the OpenAPI document."""
+    state = _state(request)
+    return reply(document(OPERATIONS, state.parser.n_columns, state.parser.columns, state.limits))
 
 
 async def get_page(_: Request) -> Response:
-    """Return the page."""
+    """Return the live page."""
     return FileResponse(STATIC / "index.html", media_type="text/html")
+
+
+_TARGET = "/v1/targets/{name}"
+_TARGETS = object_schema({"targets": {"type": "array", "items": reference("Target")}})
+_ROWS_ERRORS = {
+    "400": "The body is not JSON.",
+    "408": "The body arrived too slowly.",
+    "409": "There are too many targets, or the columns differ from the model's.",
+    "413": "The body has too many bytes or rows.",
+    "415": "The content type is not supported.",
+    "422": "A row, the name or the batch id is invalid; nothing was stored.",
+    "429": "Too many requests are waiting.",
+}
+_NAME_ERRORS = {"404": "The target does not exist.", "422": "The name is invalid."}
+_FULL = {"429": "Too many clients are connected to live updates."}
+_EVENTS: dict[str, Any] = {"schema": {"type": "string"}, "media_type": "text/event-stream"}
+_PLAIN: dict[str, Any] = {"schema": {"type": "string"}, "media_type": "text/plain"}
+
+#: Every route, with its entry in the OpenAPI document. The handler's name is the operation's id, and the
+#: first line of its docstring is the summary.
+OPERATIONS = [
+    Operation(
+        "POST",
+        f"{_TARGET}/rows",
+        post_rows,
+        reference("Answer"),
+        _ROWS_ERRORS,
+        accepts_rows=True,
+    ),
+    Operation("GET", "/v1/targets", list_targets, _TARGETS),
+    Operation("GET", _TARGET, get_target, reference("TargetDetail"), _NAME_ERRORS),
+    Operation("DELETE", _TARGET, delete_target, None, _NAME_ERRORS),
+    Operation("GET", f"{_TARGET}/picture", get_picture, errors=_NAME_ERRORS),
+    Operation("GET", f"{_TARGET}/why/{{position}}", get_why, errors=_NAME_ERRORS),
+    Operation("GET", "/v1/live", get_live, errors=_FULL, **_EVENTS),
+    Operation("GET", f"{_TARGET}/live", get_target_live, errors=_NAME_ERRORS | _FULL, **_EVENTS),
+    Operation("GET", "/metrics", get_metrics, **_PLAIN),
+    Operation("GET", "/healthz", get_health, is_open=True),
+    Operation("GET", "/readyz", get_readiness, is_open=True),
+    Operation("GET", "/openapi.json", get_description, is_open=True, is_listed=False),
+    Operation("GET", "/", get_page, is_open=True, is_listed=False),
+]
+
+
+def routes() -> list[BaseRoute]:
+    """Return the routes that require the token, if there is one."""
+    return [_route(one) for one in OPERATIONS if not one.is_open]
+
+
+def open_routes() -> list[BaseRoute]:
+    """Return the routes without a token: health checks, the OpenAPI document and the page's files."""
+    files = Mount("/static", StaticFiles(directory=STATIC, check_dir=False), name="static")
+    return [*(_route(one) for one in OPERATIONS if one.is_open), files]
+
+
+def _route(operation: Operation) -> Route:
+    return Route(operation.path, operation.endpoint, methods=[operation.method])

@@ -1,7 +1,7 @@
-"""Server-sent events: what happens, told at most five times a second, to readers of any speed.
+"""Server-sent events, at most five a second for each client.
 
-Each listener has one slot in which news gathers until it is sent: who reads slowly hears less often, and
-nothing grows.
+Each client has one slot in which updates accumulate until they are sent: a slow client receives fewer
+messages, and memory stays bounded.
 """
 
 from __future__ import annotations
@@ -14,55 +14,49 @@ from typing import Any
 from baryflow.service.errors import busy, to_json
 
 _log = logging.getLogger("baryflow.service")
-#: Seconds between two messages to a listener, at least.
+#: The shortest time between two messages to a client, in seconds.
 PACE = 0.2
-#: Seconds of silence after which a comment says that the line is alive.
+#: Seconds without a message after which a comment keeps the connection alive.
 HEARTBEAT = 10.0
-#: Records and events of a message, at most; the last ones.
-_MOST = 20
-#: Names in a message about all targets, at most; with more, who listens asks for the list.
-_MOST_NAMES = 200
+#: The most predictions and events in a message; older ones are dropped.
+_MAX_RECORDS = 20
+#: The most targets in a message about all targets; beyond it, clients request the list.
+_MAX_NAMES = 200
 
 Describe = Callable[[str], Awaitable["dict[str, Any] | None"]]
 
 
 class _Slot:
-    """News for one listener."""
+    """Updates waiting for one client."""
 
     def __init__(self) -> None:
-        self.news = asyncio.Event()
+        self.updated = asyncio.Event()
         self.records: list[Any] = []
         self.events: list[Any] = []
         self.names: set[str] = set()
-        self.gone = False
+        self.deleted = False
 
     def add(self, name: str, answer: dict[str, Any] | None) -> None:
-        if len(self.names) <= _MOST_NAMES:
+        if len(self.names) <= _MAX_NAMES:
             self.names.add(name)
         if answer is not None:
-            self.records = [*self.records, *answer["predictions"][-_MOST:]][-_MOST:]
-            self.events = [*self.events, *answer["events"][-_MOST:]][-_MOST:]
-        self.gone = answer is None
-        self.news.set()
+            self.records = [*self.records, *answer["predictions"][-_MAX_RECORDS:]][-_MAX_RECORDS:]
+            self.events = [*self.events, *answer["events"][-_MAX_RECORDS:]][-_MAX_RECORDS:]
+        self.deleted = answer is None
+        self.updated.set()
 
-    def empty(self) -> tuple[list[Any], list[Any], set[str], bool]:
-        found = self.records, self.events, self.names, self.gone
-        self.records, self.events, self.names, self.gone = [], [], set(), False
-        self.news.clear()
+    def clear(self) -> tuple[list[Any], list[Any], set[str], bool]:
+        found = self.records, self.events, self.names, self.deleted
+        self.records, self.events, self.names, self.deleted = [], [], set(), False
+        self.updated.clear()
         return found
 
 
 class Hub:
-    """Passes on what happens to those who listen.
+    """Publishes updates to connected clients, ``max_clients`` at a time."""
 
-    Parameters
-    ----------
-    most : int
-        Listeners.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_clients: int) -> None:
+        self._max_clients = max_clients
         self._slots: dict[str | None, set[_Slot]] = {}
         self._closed = False
 
@@ -70,14 +64,7 @@ class Hub:
         return sum(map(len, self._slots.values()))
 
     def publish(self, name: str, answer: dict[str, Any] | None) -> None:
-        """Pass on what came of rows of a target.
-
-        Parameters
-        ----------
-        name : str
-        answer : dict or None
-            None: it is gone.
-        """
+        """Publish the answer to a batch of a target, or None if the target was deleted."""
         for slot in (*self._slots.get(name, ()), *self._slots.get(None, ())):
             slot.add(name, answer)
 
@@ -86,45 +73,32 @@ class Hub:
         self._closed = True
         for slots in self._slots.values():
             for slot in slots:
-                slot.news.set()
+                slot.updated.set()
 
     def listen(self, name: str | None, describe: Describe) -> AsyncIterator[bytes]:
-        """Return the stream of what happens to a target, or to all of them.
+        """Return the events of a target, or of all targets if the name is None.
 
-        Parameters
-        ----------
-        name : str or None
-        describe : callable
-            Returns what is said of a target; None if it is gone.
-
-        Returns
-        -------
-        asynchronous iterator of bytes
-
-        Raises
-        ------
-        Refusal
-            If there are too many listeners.
+        ``describe`` returns the description of a target, or None if it was deleted.
         """
-        if len(self) >= self._most:
-            raise busy(f"{self._most} readers are listening already", 10)
+        if len(self) >= self._max_clients:
+            raise busy(f"{self._max_clients} clients are connected to live updates already", 10)
         return self._stream(name, describe)
 
     async def _stream(self, name: str | None, describe: Describe) -> AsyncIterator[bytes]:
-        message, slot = _overview if name is None else _about, _Slot()
+        messages, slot = _overview if name is None else _detail, _Slot()
         self._slots.setdefault(name, set()).add(slot)
         try:
             yield b"retry: 2000\n\n"
             while not self._closed:
                 try:
-                    await asyncio.wait_for(slot.news.wait(), HEARTBEAT)
+                    await asyncio.wait_for(slot.updated.wait(), HEARTBEAT)
                 except TimeoutError:
-                    yield b": still here\n\n"
+                    yield b": keep-alive\n\n"
                     continue
-                async for part in message(slot, describe):
-                    yield part
+                async for message in messages(slot, describe):
+                    yield message
                 await asyncio.sleep(PACE)
-        except OSError as error:  # too late for another status: the reader connects again
+        except OSError as error:  # too late for another status: the client reconnects
             _log.error("cannot read %s for a live update: %s", name, error)
         finally:
             slots = self._slots[name]
@@ -134,23 +108,24 @@ class Hub:
 
 
 async def _overview(slot: _Slot, describe: Describe) -> AsyncIterator[bytes]:
-    _, _, names, _ = slot.empty()
-    found = {name: await describe(name) for name in sorted(names)[:_MOST_NAMES]}
-    yield _event("targets", {
-        "targets": [line for line in found.values() if line is not None],
-        "gone": [name for name, line in found.items() if line is None],
-        "all": len(names) <= _MOST_NAMES,
-    })  # fmt: skip
+    _, _, names, _ = slot.clear()
+    found = {name: await describe(name) for name in sorted(names)[:_MAX_NAMES]}
+    content = {
+        "targets": [summary for summary in found.values() if summary is not None],
+        "gone": [name for name, summary in found.items() if summary is None],
+        "all": len(names) <= _MAX_NAMES,
+    }
+    yield _event("targets", content)
 
 
-async def _about(slot: _Slot, describe: Describe) -> AsyncIterator[bytes]:
-    records, events, names, gone = slot.empty()
+async def _detail(slot: _Slot, describe: Describe) -> AsyncIterator[bytes]:
+    records, events, names, deleted = slot.clear()
     for event in events:
         if event["event"] == "drift":
             yield _event("drift", event)
     for name in names:
         summary = await describe(name)
-        if gone or summary is None:
+        if deleted or summary is None:
             yield _event("gone", {"name": name})
         else:
             yield _event("batch", {"records": records, "events": events, "summary": summary})

@@ -10,9 +10,8 @@ from typing import Any
 
 from baryflow.runtime import Checkpoint, Session, SessionConfig
 from baryflow.service.errors import RequestError, to_json
-from baryflow.service.limits import Limits
-from baryflow.service.metrics import Metrics, family, memory
-from baryflow.service.parsing import Inbox, Parser
+from baryflow.service.metrics import Metrics
+from baryflow.service.parsing import Inbox, Limits, Parser
 from baryflow.service.sse import Hub
 from baryflow.service.target_record import detail
 from baryflow.service.targets import Targets
@@ -58,10 +57,10 @@ class ServiceState:
             self._speeds.pop(name, None)
             self._pictures.pop(name, None)
         else:
-            self.metrics.rows += answer["rows"]
-            self.metrics.quarantined += answer["quarantined"]
-            self.metrics.batches += 1
-            self.metrics.drifts += sum(event["event"] == "drift" for event in answer["events"])
+            self.metrics.rows.inc(answer["rows"])
+            self.metrics.quarantined.inc(answer["quarantined"])
+            self.metrics.batches.inc()
+            self.metrics.drifts.inc(sum(event["event"] == "drift" for event in answer["events"]))
             self._speeds[name] = (self._speed(name) + answer["rows"] / _WINDOW, time.monotonic())
         self.hub.publish(name, answer)
 
@@ -151,46 +150,3 @@ class ServiceState:
         while len(self._pictures) > _PICTURES:
             self._pictures.popitem(last=False)
         return drawn
-
-    # -- figures ---------------------------------------------------------------------------------
-
-    def figures(self) -> str:
-        """Return everything that is counted, as Prometheus reads it.
-
-        Returns
-        -------
-        str
-        """
-        targets, log = self.targets, self.targets.journal
-        commits, batches = (log.commits, log.batches) if log else (0, 0)
-        summaries = targets.store.summaries.copy()
-        lines = self.metrics.own()
-        for name, kind, words, value in (
-            ("baryflow_ready", "gauge", "Whether requests are taken.", int(targets.state == "ready")),
-            ("baryflow_targets", "gauge", "Targets.", len(summaries)), ("baryflow_targets_in_memory",
-            "gauge", "... in memory.", targets.store.sessions.n_in_memory),
-            ("baryflow_requests_waiting", "gauge", "Requests with rows inside.", targets.n_waiting),
-            ("baryflow_received_bytes", "gauge", "Bodies in memory.", self.inbox.held),
-            ("baryflow_listeners", "gauge", "Readers of live updates.", len(self.hub)),
-            ("baryflow_replayed_batches", "gauge", "Replayed at the start.", targets.n_replayed),
-            ("baryflow_snapshots_total", "counter", "Snapshots made.", targets.snapshots),
-            ("baryflow_log_commits_total", "counter", "Trips of the log to the disk.", commits),
-            ("baryflow_log_batches_total", "counter", "Batches that made them.", batches),
-            ("process_resident_memory_bytes", "gauge", "Memory.", memory()),
-        ):  # fmt: skip
-            lines += family(name, kind, words, value)
-        chosen = sorted(summaries)[: self.limits.target_metrics]
-        for name, kind, words, key in (
-            ("baryflow_target_rows_total", "counter", "Rows acknowledged.", "rows_seen"),
-            (
-                "baryflow_target_reliability",
-                "gauge",
-                "How far predictions can be trusted.",
-                "reliability",
-            ),
-            ("baryflow_target_drifts_total", "counter", "Drifts seen.", "drifts"),
-        ):
-            if chosen:
-                lines += family(name, kind, words)
-                lines += [f'{name}{{target="{one}"}} {summaries[one][key]}' for one in chosen]
-        return "\n".join([*lines, ""])

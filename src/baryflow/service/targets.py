@@ -39,8 +39,7 @@ from baryflow.runtime import (
 from baryflow.runtime.durable import resume_config
 from baryflow.runtime.session import rows_of as all_rows
 from baryflow.service.errors import RequestError, busy, to_json
-from baryflow.service.limits import Limits
-from baryflow.service.parsing import Posted
+from baryflow.service.parsing import Limits, Posted
 from baryflow.service.target_record import find_answer, record, rows_of, summarize
 from baryflow.streams import Batch, Rejected
 

@@ -1,146 +1,215 @@
-"""A machine as the live page shows it: plain values, made from what its model knows at the moment."""
+"""The data of the live page: a target's mixture in a plane, its history, reasons for predictions."""
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
 from baryflow.core.mixture import Mixture
+from baryflow.estimators._input import InOrder
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.runtime.session import Session
-from baryflow.service.nameless import NAMELESS
-from baryflow.service.projection import Plane
 from baryflow.validation import Floats
 
-#: Columns that differ most, nearest components, and columns that speak for or against: so many of each.
+#: The most deviating columns, nearest components and columns for or against a prediction to return.
 _COLUMNS, _NEAREST, _REASONS = 12, 6, 6
-#: A component of a target that stands for fewer rows than this is a class that is only awaited.
+#: Components of the target with fewer rows than this only hold the place of a class not yet seen.
 _LEAST_ROWS = 0.75
-#: Beyond this a column says no more: one broken sensor must not drown all others.
-_MOST_STDS = 6.0
+#: Deviations of a column are clipped here, so that one broken sensor does not hide all others.
+_MAX_STDS = 6.0
 
 
 def picture(session: Session) -> dict[str, Any]:
-    """Return all that the page draws of a machine.
+    """Return everything that the page draws of a target, ready for JSON.
 
-    Parameters
-    ----------
-    followed : Followed
-        Nothing of it is changed. Of its notes ``recent`` (the last diagnoses), ``likelihood`` (pairs of
-        rows seen and mean log-density of a batch) and ``drifts`` are shown, if they are there.
-
-    Returns
-    -------
-    dict
-        Plain values, as JSON has them: ``classes``, ``sources``, ``ellipses``, ``history``, ``drifts``,
-        ``proportions``, ``recent``, ``columns``.
+    The metadata of the session may hold ``recent`` (the last predictions), ``likelihood`` (pairs of rows
+    seen and mean log-density of a batch) and ``drifts``. The session is not changed.
     """
     model, metadata = session.model, session.metadata
     classes, sources = [str(name) for name in model.classes_.tolist()], [str(s) for s in model.sources_]
-    plane = Plane.of(list(model.source_mixtures_.values()), len(classes))
+    projection = Projection.fit(list(model.source_mixtures_.values()), len(classes))
     return {
         "classes": classes,
         "sources": sources,
         "rows_seen": model.n_samples_seen_,
-        "ellipses": _ellipses(model, plane, classes),
+        "ellipses": _ellipses(model, projection, classes),
         "history": _history(model, sources, metadata.get("likelihood", [])),
         "drifts": [dict(drift) for drift in metadata.get("drifts", [])],
         "proportions": _proportions(model, classes),
-        "recent": _recent(model, plane, metadata.get("recent", [])),
+        "recent": _recent(model, projection, metadata.get("recent", [])),
         "columns": _columns(model),
     }
 
 
 def explain(session: Session, position: int) -> dict[str, Any] | None:
-    """Say why a row was diagnosed as it was, by the model as it is now.
+    """Explain the prediction for a recent row with the model in its present state.
 
-    Parameters
-    ----------
-    followed : Followed
-    position : int
-        Of a row among ``notes["recent"]``.
-
-    Returns
-    -------
-    dict or None
-        None if the row is not among them. Otherwise its record; ``probabilities`` of the likeliest
-        classes; ``components`` that are nearest, with their class, whose they are and how far they are
-        in standard deviations; and ``columns`` that speak for the diagnosis or against it, compared with
-        the ``rival`` class, in the units of rows.
+    Return None if the row is not among ``metadata["recent"]``, otherwise its record with the
+    ``probabilities`` of the likeliest classes; the nearest ``components``, with their class, source and
+    distance in standard deviations; and the ``columns`` that are evidence for the prediction or against
+    it compared with the ``rival``, the likeliest other class, in the units of the rows.
     """
     records = session.metadata.get("recent", [])
     record = next((one for one in records if one.get("position") == position), None)
     model = session.model
-    if record is None or len(_row(record)) != model.n_features_in_:
+    if record is None or len(_values(record)) != model.n_features_in_:
         return None
-    row = np.array([_row(record)])
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=NAMELESS)
-        chances = model.predict_proba(row)[0]
-    order = np.argsort(-chances, kind="stable")
+    row = _values(record)
+    probabilities = model.predict_proba(InOrder(row[None]))[0]
+    order = np.argsort(-probabilities, kind="stable")
     names = [str(name) for name in model.classes_.tolist()]
-    # A row may have been called unknown; then its likeliest class is what is explained.
-    said = names.index(str(record["label"])) if str(record["label"]) in names else int(order[0])
-    rival = int(next((i for i in order if i != said), said))
+    # The label may be "unknown": then explain the likeliest class.
+    label = str(record["label"])
+    predicted = names.index(label) if label in names else int(order[0])
+    rival = int(next((i for i in order if i != predicted), predicted))
     return {
         **_without_values(record),
-        "probabilities": [{"class": names[i], "probability": _number(chances[i])} for i in order[:5]],
+        "probabilities": [
+            {"class": names[i], "probability": _number(probabilities[i])} for i in order[:5]
+        ],
         "components": _nearest(model, row, names),
         "rival": names[rival],
-        "columns": [] if rival == said else _reasons(model, row[0], said, rival),
+        "columns": [] if rival == predicted else _reasons(model, row, predicted, rival),
     }
 
 
-def _ellipses(model: OnlineDaDiL, plane: Plane, classes: list[str]) -> dict[str, Any]:
-    held = model.source_mixtures_
-    sources = {str(name): plane.by_class(mixture, classes) for name, mixture in held.items()}
-    target = [] if not model.resemblance_ else plane.ellipses(_seen(model), classes)
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """A plane in which the classes of the sources are separated, found from the sources alone.
+
+    So nothing but the target moves while rows arrive. Distances shrink far from the centre (by the
+    inverse hyperbolic sine of each coordinate): otherwise one class that is far away would leave the
+    others no room. ``axes`` has shape (n_dimensions, 2) and orthonormal columns; the second is zero if
+    there is only one dimension. Up to about ``scale`` distances are preserved.
+    """
+
+    centre: Floats
+    axes: Floats
+    scale: Floats
+
+    @classmethod
+    def fit(cls, sources: Sequence[Mixture], n_classes: int) -> Self:
+        """Find the plane for labelled mixtures.
+
+        Each pair of classes contributes its direction only, not its distance: otherwise the plane would
+        show how one distant class differs from the others, and nothing else.
+        """
+        means = _class_means(sources, n_classes)
+        first, second = np.triu_indices(len(means), k=1)
+        gaps = means[first] - means[second]
+        lengths = np.linalg.norm(gaps, axis=1, keepdims=True)
+        directions = gaps[lengths[:, 0] > 0.0] / lengths[lengths[:, 0] > 0.0]
+        _, vectors = np.linalg.eigh(directions.T @ directions)
+        axes = np.zeros((means.shape[1], 2))
+        found = vectors[:, ::-1][:, :2]
+        # The sign of an eigenvector is arbitrary: make its largest entry positive.
+        signs = np.sign(found[np.abs(found).argmax(axis=0), np.arange(found.shape[1])])
+        axes[:, : found.shape[1]] = found * np.where(signs == 0.0, 1.0, signs)
+        centre = np.median(means, axis=0)
+        scale = np.median(np.abs((means - centre) @ axes), axis=0)
+        return cls(centre, axes, np.where(scale > 0.0, scale, 1.0))
+
+    def transform(self, Z: Floats) -> Floats:
+        """Return the coordinates in the plane of rows of shape (n, n_dimensions)."""
+        return np.asarray(self.scale * np.arcsinh((Z - self.centre) @ self.axes / self.scale))
+
+    def ellipses(self, mixture: Mixture, classes: Sequence[str]) -> list[dict[str, Any]]:
+        """Return each component of a labelled mixture as an ellipse of one standard deviation.
+
+        An ellipse has x, y, rx, ry, angle (degrees from x towards y), class and weight.
+        """
+        labels = np.asarray(mixture.labels)
+        return [
+            self._ellipse(mean, np.diag(np.square(std)), weight, classes[code])
+            for mean, std, weight, code in zip(
+                mixture.means, mixture.stds, mixture.weights, labels.argmax(axis=1), strict=True
+            )
+        ]
+
+    def class_ellipses(self, mixture: Mixture, classes: Sequence[str]) -> list[dict[str, Any]]:
+        """Return one ellipse for each class of a labelled mixture, as :meth:`ellipses` does."""
+        codes, found = np.asarray(mixture.labels).argmax(axis=1), []
+        for code in np.unique(codes):
+            which = codes == code
+            weight = float(mixture.weights[which].sum())
+            shares = mixture.weights[which] / weight
+            mean = shares @ mixture.means[which]
+            gaps = mixture.means[which] - mean
+            covariance = np.diag(shares @ np.square(mixture.stds[which]))
+            covariance += (shares[:, None] * gaps).T @ gaps
+            found.append(self._ellipse(mean, covariance, weight, classes[code]))
+        return found
+
+    def _ellipse(self, mean: Floats, covariance: Floats, weight: float, name: str) -> dict[str, Any]:
+        x, y = self.transform(mean)
+        # The derivative of the transform at the mean.
+        axes = self.axes / np.hypot(1.0, (mean - self.centre) @ self.axes / self.scale)
+        variances, vectors = np.linalg.eigh(axes.T @ covariance @ axes)
+        small, large = np.sqrt(np.maximum(variances, 0.0))
+        angle = math.degrees(math.atan2(vectors[1, 1], vectors[0, 1]))
+        angle = (angle + 90.0) % 180.0 - 90.0  # an ellipse is the same after half a turn
+        numbers = {"x": x, "y": y, "rx": large, "ry": small, "angle": angle, "weight": weight}
+        return {key: round(float(value), 4) for key, value in numbers.items()} | {"class": name}
+
+
+def _class_means(sources: Sequence[Mixture], n_classes: int) -> Floats:
+    """Return the mean of every class that occurs, with equal weight for each source."""
+    found = []
+    for code in range(n_classes):
+        parts = []
+        for mixture in sources:
+            which = np.asarray(mixture.labels).argmax(axis=1) == code
+            if which.any():
+                parts.append(np.average(mixture.means[which], axis=0, weights=mixture.weights[which]))
+        if parts:
+            found.append(np.mean(parts, axis=0))
+    return np.array(found)
+
+
+def _ellipses(model: OnlineDaDiL, projection: Projection, classes: list[str]) -> dict[str, Any]:
+    sources = {
+        str(name): projection.class_ellipses(mixture, classes)
+        for name, mixture in model.source_mixtures_.items()
+    }
+    target = projection.ellipses(_target_mixture(model), classes) if model.resemblance_ else []
     return {"target": target, "sources": sources}
 
 
-def _recent(model: OnlineDaDiL, plane: Plane, records: list[Any]) -> list[dict[str, Any]]:
-    """Return the last diagnoses, and where in the plane their rows lie."""
+def _recent(model: OnlineDaDiL, projection: Projection, records: list[Any]) -> list[dict[str, Any]]:
+    """Return the last predictions with the positions of their rows in the plane."""
     shown = [_without_values(record) for record in records]
-    rows = [_row(record) for record in records]
-    if any(len(row) != model.n_features_in_ for row in rows):
+    rows = [_values(record) for record in records]
+    if not rows or any(len(row) != model.n_features_in_ for row in rows):
         return shown
-    if not rows:
-        return []
-    places = plane.places(_in_view(model, rows))
+    points = projection.transform(model.in_view(InOrder(np.array(rows))))
     return [
-        record | {"x": _number(x), "y": _number(y)} for record, (x, y) in zip(shown, places, strict=True)
+        record | {"x": _number(x), "y": _number(y)} for record, (x, y) in zip(shown, points, strict=True)
     ]
 
 
-def _in_view(model: OnlineDaDiL, rows: Any) -> Floats:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=NAMELESS)
-        return model.in_view(np.asarray(rows))
-
-
-def _row(record: Mapping[str, Any]) -> Floats:
-    """Return the values of a row, NaN where there was none."""
+def _values(record: Mapping[str, Any]) -> Floats:
+    """Return the values of a row, NaN where one is missing."""
     return np.asarray(record.get("values", ()), dtype=np.float64)
 
 
-def _seen(model: OnlineDaDiL) -> Mixture:
-    """Return the target's own components, without those that only wait for a class."""
+def _target_mixture(model: OnlineDaDiL) -> Mixture:
+    """Return the target's components, without those that only hold the place of a class."""
     mixture = model.known_target().mixture
     rows = mixture.weights * (model.target_mass + len(model.classes_))
-    there = rows >= min(_LEAST_ROWS, float(rows.max()))
-    weights = mixture.weights[there]
-    labels = np.asarray(mixture.labels)[there]
-    return Mixture(weights / weights.sum(), mixture.means[there], mixture.stds[there], labels)
+    seen = rows >= min(_LEAST_ROWS, float(rows.max()))
+    weights = mixture.weights[seen]
+    labels = np.asarray(mixture.labels)[seen]
+    return Mixture(weights / weights.sum(), mixture.means[seen], mixture.stds[seen], labels)
 
 
 def _history(model: OnlineDaDiL, sources: list[str], likelihood: list[Any]) -> dict[str, Any]:
     history = model.history_
     rows = history.n_rows.tolist()
-    told = {int(n): value for n, value in likelihood}
+    likelihood_at = {int(n): value for n, value in likelihood}
     return {
         "rows": rows,
         "resemblance": {
@@ -150,7 +219,7 @@ def _history(model: OnlineDaDiL, sources: list[str], likelihood: list[Any]) -> d
         "reliability": [_number(value) for value in history.reliability],
         "novelty": [_number(value) for value in history.novelty],
         "loss": [_number(value) for value in history.losses[:, 1]],
-        "likelihood": [_number(told.get(n)) for n in rows],
+        "likelihood": [_number(likelihood_at.get(n)) for n in rows],
     }
 
 
@@ -162,6 +231,7 @@ def _proportions(model: OnlineDaDiL, classes: list[str]) -> dict[str, float | No
 
 
 def _columns(model: OnlineDaDiL) -> list[dict[str, Any]]:
+    """Return the columns in which the target deviates most from the sources."""
     if not model.n_samples_seen_:
         return []
     found = model.compare_columns()
@@ -178,14 +248,14 @@ def _columns(model: OnlineDaDiL) -> list[dict[str, Any]]:
 
 
 def _nearest(model: OnlineDaDiL, row: Floats, names: list[str]) -> list[dict[str, Any]]:
-    """Return the components nearest to a row, of the sources and of the target itself."""
-    Z = _in_view(model, row)[0]
-    whose = [(str(name), mixture) for name, mixture in model.source_mixtures_.items()]
+    """Return the components of the sources and of the target that are nearest to a row."""
+    z = model.in_view(InOrder(row[None]))[0]
+    mixtures = [(str(name), mixture) for name, mixture in model.source_mixtures_.items()]
     if model.resemblance_:
-        whose.append(("", _seen(model)))
+        mixtures.append(("", _target_mixture(model)))
     found = []
-    for name, mixture in whose:
-        distances = np.sqrt(np.square((Z - mixture.means) / mixture.stds).mean(axis=1))
+    for name, mixture in mixtures:
+        distances = np.sqrt(np.square((z - mixture.means) / mixture.stds).mean(axis=1))
         codes = np.asarray(mixture.labels).argmax(axis=1)
         found += [
             {"class": names[code], "source": name or None, "distance": _number(distance)}
@@ -194,13 +264,13 @@ def _nearest(model: OnlineDaDiL, row: Floats, names: list[str]) -> list[dict[str
     return sorted(found, key=lambda one: one["distance"] or 0.0)[:_NEAREST]
 
 
-def _reasons(model: OnlineDaDiL, row: Floats, said: int, rival: int) -> list[dict[str, Any]]:
-    """Return the columns in which a row is nearer to one class than to another, or the other way."""
+def _reasons(model: OnlineDaDiL, row: Floats, predicted: int, rival: int) -> list[dict[str, Any]]:
+    """Return the columns in which a row is much nearer to one of two classes than to the other."""
     found = model.compare_columns()
     means = model.class_means_
     stds = np.where(found.source_stds > 0.0, found.source_stds, np.nan)
-    away = np.clip((row - means[[said, rival]]) / stds, -_MOST_STDS, _MOST_STDS)
-    gain = np.nan_to_num(np.square(away[1]) - np.square(away[0]))
+    deviations = np.clip((row - means[[predicted, rival]]) / stds, -_MAX_STDS, _MAX_STDS)
+    gain = np.nan_to_num(np.square(deviations[1]) - np.square(deviations[0]))
     order = np.argsort(-gain, kind="stable")
     chosen = [*order[:_REASONS], *order[::-1][: _REASONS // 2]]
     total = float(np.abs(gain).sum()) or 1.0
@@ -208,7 +278,7 @@ def _reasons(model: OnlineDaDiL, row: Floats, said: int, rival: int) -> list[dic
         {
             "name": _column_name(found.names[i]),
             "value": _number(row[i]),
-            "usual": _number(means[said, i]),
+            "usual": _number(means[predicted, i]),
             "rival": _number(means[rival, i]),
             "speaks": "for" if gain[i] > 0.0 else "against",
             "share": _number(gain[i] / total),
@@ -227,5 +297,5 @@ def _without_values(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float | None:
-    """Return a number with the digits that can be seen; JSON has no word for what is not finite."""
+    """Return a number with five digits, enough to draw it; None if it is not finite."""
     return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None

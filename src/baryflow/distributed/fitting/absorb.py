@@ -1,4 +1,4 @@
-"""A target in partitions, summarised where its rows are: two looks at them, merged as trees."""
+"""Adapt a model to a target in partitions: two passes over its rows, merged in trees."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from dask.delayed import delayed
 
 from baryflow.core.moments import Moments
 from baryflow.core.summary import StreamSummary
-from baryflow.distributed.blocks import REJECTED, Reader
-from baryflow.distributed.fitting.draws import draw
-from baryflow.distributed.fitting.partitions import Parts, require_parts
-from baryflow.distributed.fitting.work import Work
-from baryflow.distributed.models import pack, require_columns, unpack
-from baryflow.distributed.store import place
+from baryflow.distributed.fitting.partitions import OUT_OF_RANGE, Parts, Reader, require_parts
+from baryflow.distributed.fitting.passes import hash_rows
+from baryflow.distributed.prediction import pack, require_columns, unpack
+from baryflow.distributed.store import open_store
+from baryflow.distributed.tasks import TaskRunner
 from baryflow.estimators._leave_one_out import Progress
 from baryflow.estimators._sensors import Tally, warn
 from baryflow.estimators._target import Target, TargetState
@@ -28,8 +27,8 @@ from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats
 
-#: Rows by which it is judged how far predictions can be relied on.
-_JUDGED = 1024
+#: Number of rows from which the reliability of predictions is estimated.
+_RELIABILITY_ROWS = 1024
 
 
 def absorb(
@@ -41,141 +40,149 @@ def absorb(
     client: Any = None,
     progress: Progress | None = None,
 ) -> OnlineDaDiL:
-    """Adapt a fitted model to a target whose rows are in partitions, and stay there.
+    """Adapt a fitted model to a target whose rows are in partitions. Rows stay on the workers.
 
-    Every piece becomes a summary of bounded size, the same that a stream is kept as; summaries are
-    merged as a tree, and the result is adapted to by a worker. The columns' moments are found first, in
-    a look of their own, so that all pieces are seen in the same view.
+    A first pass computes the moments of the columns, so that all partitions are projected in the same
+    way. A second pass summarises every partition in bounded size, like a stream. The summaries are
+    merged in a tree, and a worker adapts the model to the result.
 
     Parameters
     ----------
     model : OnlineDaDiL
-        Fitted. What it has seen of the target already counts, too.
+        Fitted. Rows of the target that it has seen before count as well.
     parts : Parts
-        Rows without labels; labels are not looked at.
-    checkpoint, storage_options, client, progress
-        As in :func:`fit`.
+        Rows of the target. Labels are ignored.
+    checkpoint : str, optional
+        Folder or fsspec URL that the caller and all workers share, to resume after a crash.
+    storage_options : dict, optional
+        Options of the file system of `checkpoint`.
+    client : distributed.Client, optional
+        Default: Dask's current client, or else threads of this process.
+    progress : callable, optional
+        Called as ``progress(done, total, what)``.
 
     Returns
     -------
     OnlineDaDiL
-        A copy of the model that has seen the target; the model itself is not changed.
+        An adapted copy. The model itself does not change.
 
     Raises
     ------
     InvalidInputError
-        If the columns are not those of the model, or it forgets (``half_life``): what came last is not
-        known of partitions.
+        If columns of the model are missing, or the model forgets (``half_life``): partitions have no
+        order in time.
+    UnreachableError
+        If the scheduler is gone, the cluster has no workers, or a partition repeatedly kills them.
     """
     packed = pack(model)
     require_parts(parts)
     if model.method == "paper" or model.half_life is not None:
         raise InvalidInputError(
-            "partitions have no order in which to forget: absorb needs half_life=None and "
-            "the default method"
+            "absorb needs half_life=None and the default method: partitions have no order in time"
         )
-    reader = parts.reader.rows_only(require_columns(model, parts.columns, parts.n_features))
-    if not parts.pieces:
-        raise InvalidInputError("there is no row to absorb: expected at least one partition")
+    reader = parts.reader.features_only(require_columns(model, parts.columns, parts.n_features))
     store = None
     if checkpoint is not None:
-        # What is kept of rows was seen with the model's limits and in its view.
-        seen_by = hashlib.sha256(packed).hexdigest()[:16]
-        store = place(checkpoint, storage_options) / f"target-{parts.identity}-{seen_by}"
-    work = Work(client, store, progress)
-    base = delayed(packed)
-    look = work.over("look", Looked, parts.pieces, partial(_look, reader), _merge_looks, base)
-    looked = work.hold(look, "looking at the target")
-    summed = work.over(
-        "summary", Summed, parts.pieces, partial(_summarise, reader), _merge_sums, base, looked
+        # Stored summaries depend on the model: on its limits and its projection.
+        digest = hashlib.sha256(packed).hexdigest()[:16]
+        store = open_store(checkpoint, storage_options) / f"target-{parts.identity}-{digest}"
+    runner, base = TaskRunner(client, store, progress), delayed(packed)
+    merged = runner.reduce(
+        "moments", TargetMoments, parts.partitions, partial(_measure, reader), _merge_moments, base
     )
-    state, rejected = work.compute(delayed(_adapt)(base, looked, summed), "absorbing the target")
-    if rejected:
-        told = f"{rejected:,} rows {REJECTED} and are not used"
-        warnings.warn(told, UserWarning, stacklevel=2)
+    moments = runner.persist(merged, "measuring the target")
+    summary = runner.reduce(
+        "summary",
+        TargetSummary,
+        parts.partitions,
+        partial(_summarise, reader),
+        _merge_summaries,
+        *(base, moments),
+    )
+    state, n_skipped = runner.compute(delayed(_adapt)(base, moments, summary), "absorbing the target")
+    if n_skipped:
+        warnings.warn(f"{n_skipped:,} rows {OUT_OF_RANGE} and are not used", UserWarning, stacklevel=2)
     adapted = model.spawn() if state is None else model.spawn(state)
     warn(model.columns_, adapted.columns_)
     return adapted
 
 
 @dataclass(frozen=True, eq=False)
-class Looked:
-    """What the first look at a target gives."""
+class TargetMoments:
+    """Result of the first pass."""
 
     moments: Moments
     tally: Tally
-    rejected: int  # rows with values that no plant has
+    out_of_range: int  # number of rows that are not used
 
 
 @dataclass(frozen=True, eq=False)
-class Summed:
-    """What the second look gives: a summary, and some rows by which to judge."""
+class TargetSummary:
+    """Result of the second pass: a summary, None without rows, and the rows with the lowest hashes."""
 
-    target: TargetState | None  # None: no row was there
-    lots: Any  # the lowest numbers drawn
+    target: TargetState | None
+    hashes: Any
     rows: Floats
 
 
 @one_thread
-def _look(reader: Reader, piece: Any, packed: bytes) -> Looked:
+def _measure(reader: Reader, partition: Any, packed: bytes) -> TargetMoments:
     model = unpack(packed)
     limits, d = model.tracker.knowledge.limits, model.n_features_in_
     if limits is None:
-        raise InvalidInputError("a model made from mixtures absorbs no rows")
-    found = [Looked(Moments.none(d), Tally.none(d), 0)]
-    for block in reader.blocks(piece):
+        raise InvalidInputError(
+            "cannot absorb rows: the model was made from mixtures, not fitted on rows"
+        )
+    found = [TargetMoments(Moments.none(d), Tally.none(d), 0)]
+    for block in reader.blocks(partition):
         rows = limits.screen(block.X)
         moments = Moments.of(rows, np.ones(len(rows)))
-        found.append(Looked(moments, Tally.of(block.X, rows), block.rejected))
-    return _merge_looks(found)
+        found.append(TargetMoments(moments, Tally.of(block.X, rows), block.out_of_range))
+    return _merge_moments(found)
 
 
-def _merge_looks(some: list[Looked]) -> Looked:
-    return Looked(
-        reduce(Moments.plus, (one.moments for one in some)),
-        reduce(Tally.__add__, (one.tally for one in some)),
-        sum(one.rejected for one in some),
+def _merge_moments(parts: list[TargetMoments]) -> TargetMoments:
+    return TargetMoments(
+        reduce(Moments.plus, (part.moments for part in parts)),
+        reduce(Tally.__add__, (part.tally for part in parts)),
+        sum(part.out_of_range for part in parts),
     )
 
 
 @one_thread
-def _summarise(reader: Reader, piece: Any, packed: bytes, looked: Looked) -> Summed:
+def _summarise(reader: Reader, partition: Any, packed: bytes, measured: TargetMoments) -> TargetSummary:
     model = unpack(packed)
-    tracker = model.tracker
-    source, d = tracker.knowledge.model, model.n_features_in_
-    moments = looked.moments
-    usual = np.where(moments.counts > 0.0, moments.means, source.centre)
+    tracker, moments = model.tracker, measured.moments
+    means = np.where(moments.counts > 0.0, moments.means, tracker.knowledge.model.centre)
     variances, mass = moments.variances, float(moments.counts.max(initial=0.0))
     target = Target(tracker.knowledge, tracker.settings)
     target.see_stds(np.sqrt(variances))
-    found = [Summed(None, np.zeros(0, np.uint64), np.zeros((0, d)))]
-    for block in reader.blocks(piece):
+    sample = TargetSummary(None, np.zeros(0, np.uint64), np.zeros((0, model.n_features_in_)))
+    for block in reader.blocks(partition):
         if not len(block.X):
             continue
-        rows, lost = target.clean(block.X, usual=usual)
-        weights = np.ones(int((~lost).sum()))
-        target.summarise(rows[~lost], weights, (usual, variances, mass))
-        found.append(Summed(None, draw(block.X, 0), block.X))
-        found = [_judged(found)]
-    seen = target.state() if target.mass > 0.0 else None
-    return Summed(seen, found[0].lots, found[0].rows)
+        rows, lost = target.clean(block.X, usual=means)
+        target.summarise(rows[~lost], np.ones(int((~lost).sum())), (means, variances, mass))
+        sample = _lowest_hashes([sample, TargetSummary(None, hash_rows(block.X, 0), block.X)])
+    return TargetSummary(target.state() if target.mass > 0.0 else None, sample.hashes, sample.rows)
 
 
-def _judged(some: list[Summed]) -> Summed:
-    """Return the rows that have drawn the lowest numbers, in their order."""
-    lots, rows = np.concatenate([s.lots for s in some]), np.concatenate([s.rows for s in some])
-    lowest = np.sort(np.argsort(lots, kind="stable")[:_JUDGED])
-    return Summed(None, lots[lowest], rows[lowest])
+def _lowest_hashes(parts: list[TargetSummary]) -> TargetSummary:
+    """Return the rows with the lowest hashes, in their order."""
+    hashes = np.concatenate([part.hashes for part in parts])
+    rows = np.concatenate([part.rows for part in parts])
+    lowest = np.sort(np.argsort(hashes, kind="stable")[:_RELIABILITY_ROWS])
+    return TargetSummary(None, hashes[lowest], rows[lowest])
 
 
 @one_thread
-def _merge_sums(some: list[Summed]) -> Summed:
-    states = [one.target for one in some if one.target is not None]
-    rest = _judged(some)
-    if not states:
-        return Summed(None, rest.lots, rest.rows)
-    rows, stacked = _merge([one.rows for one in states]), _merge([one.stacked for one in states])
-    return Summed(TargetState(rows, stacked, states[0].tally), rest.lots, rest.rows)
+def _merge_summaries(parts: list[TargetSummary]) -> TargetSummary:
+    states = [part.target for part in parts if part.target is not None]
+    sample, merged = _lowest_hashes(parts), None
+    if states:
+        rows, stacked = _merge([one.rows for one in states]), _merge([one.stacked for one in states])
+        merged = TargetState(rows, stacked, states[0].tally)
+    return TargetSummary(merged, sample.hashes, sample.rows)
 
 
 def _merge(states: list[Any]) -> Any:
@@ -188,9 +195,12 @@ def _merge(states: list[Any]) -> Any:
 
 
 @one_thread
-def _adapt(packed: bytes, looked: Looked, summed: Summed) -> tuple[TrackerState | None, int]:
-    if summed.target is None:
-        return None, looked.rejected
+def _adapt(
+    packed: bytes, measured: TargetMoments, summary: TargetSummary
+) -> tuple[TrackerState | None, int]:
+    if summary.target is None:
+        return None, measured.out_of_range
     model = unpack(packed).spawn()
-    model.tracker.join(TargetState(summed.target.rows, summed.target.stacked, looked.tally), summed.rows)
-    return model.target_state(), looked.rejected
+    state = TargetState(summary.target.rows, summary.target.stacked, measured.tally)
+    model.tracker.join(state, summary.rows)
+    return model.target_state(), measured.out_of_range

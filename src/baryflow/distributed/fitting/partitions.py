@@ -1,46 +1,68 @@
-"""Rows in partitions: what a fit, a summary or a prediction over many of them is given."""
+"""Rows in partitions, from Parquet files, Dask data frames or Dask arrays, and how to read them."""
 
 from __future__ import annotations
 
 import hashlib
+import math
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from importlib.metadata import version
 from pathlib import PurePosixPath
 from typing import Any
 
-from baryflow.distributed.blocks import ArrayReader, FrameReader, ParquetReader, Reader, as_label
-from baryflow.distributed.columns import agree, refuse_odd
-from baryflow.distributed.parquet import NOTHING, PIECE, Folder
-from baryflow.distributed.store import open_system
+import numpy as np
+import pandas as pd
+from dask.base import tokenize
+
+from baryflow.distributed.parquet import (
+    NO_VALUE,
+    PARTITION_BYTES,
+    Folder,
+    Partition,
+    compare_columns,
+    refuse_mismatches,
+    rows_per_batch,
+)
+from baryflow.distributed.store import open_filesystem
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.tables import WHOLE
+from baryflow.streams.columnar import as_text
+from baryflow.streams.tables import UNLABELLED, WHOLE
+from baryflow.validation import LARGEST, Floats, Integers
+
+#: Why a row with unusable numbers is skipped.
+OUT_OF_RANGE = f"contain infinity or numbers beyond ±{LARGEST:g}"
+#: Column that holds the name of the file, handled like a column from folder names.
+_FILE = "<name of the file>"
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Rows in pieces, each of which fits into the memory of a worker.
+    """Rows in partitions, each small enough for the memory of a worker.
 
-    Made by :func:`read_parquet`, :func:`from_frame` or :func:`from_arrays`.
+    Create it with :func:`read_parquet`, :func:`from_frame` or :func:`from_arrays`.
 
     Attributes
     ----------
     reader : Reader
-        Makes rows of a piece.
-    pieces : list
+        Reads the rows of a partition.
+    partitions : list
+        Descriptions of Parquet partitions, or Dask's delayed partitions.
     columns : list or None
         Names of the features.
     n_features : int
     labelled : bool
+        Whether rows have labels.
     identity : str
-        The same for the same rows in the same pieces, as far as that can be told without reading them.
+        Equal for equal rows in equal partitions, as far as that is known without reading them.
     left_out : dict of str → str
-        Columns that are no features, and why.
+        Columns that are not features, with the reason.
     """
 
     reader: Reader = field(repr=False)
-    pieces: list[Any] = field(repr=False)  # there may be thousands
+    partitions: list[Any] = field(repr=False)  # there may be thousands
     columns: list[Any] | None
     n_features: int
     labelled: bool
@@ -57,27 +79,27 @@ def read_parquet(
     columns: Sequence[str] | None = None,
     ignore: Sequence[str] = (),
     storage_options: dict[str, Any] | None = None,
-    piece_bytes: int = PIECE,
+    partition_bytes: int = PARTITION_BYTES,
 ) -> Parts:
-    """Look at folders of Parquet files; rows are read by workers, when they are needed.
+    """Open folders of Parquet files. Workers read the rows later.
 
     Parameters
     ----------
     urls : str or sequence of str
-        Folders or files on any file system that fsspec knows; one file system for all of them.
+        Folders or files on any file system that fsspec supports; the same one for all.
     label, domain : str, optional
-        Columns of the class and of the domain of a row; a folder ``plant=north`` is a column, too.
-        Domains are text, whatever the column holds.
+        Columns that hold the class and the domain of a row. Folder names (``plant=north``) are columns,
+        too. Domains are read as text.
     domain_from_file : bool
-        Each file is a domain of its own, called like it; after its folder, too, if two are called alike.
+        Treat each file as a domain with the file's name, preceded by its folder if names repeat.
     columns : sequence of str, optional
-        The features; without it all columns of numbers that are not named here otherwise.
+        Features (default: all other numeric columns).
     ignore : sequence of str
         Columns to leave out.
     storage_options : dict, optional
-        For the file system: credentials, endpoints.
-    piece_bytes : int
-        Row groups of a file are taken together up to so many bytes, uncompressed.
+        Options of the file system, such as credentials or endpoints.
+    partition_bytes : int
+        Combine row groups of a file up to this uncompressed size.
 
     Returns
     -------
@@ -86,39 +108,42 @@ def read_parquet(
     Raises
     ------
     InvalidInputError
-        If there is nothing to read, a file would be read twice, folders are on several file systems, a
-        column is missing or holds no numbers, or files differ in one that is used. A column without any
-        value in some files is no difference.
+        If there are no files, a file is listed twice, the folders are on several file systems, a column
+        is missing or not numeric, or files differ in a column that is used. A column that is empty in
+        some files does not count as different.
     """
     places = [urls] if isinstance(urls, str) else [str(url) for url in urls]
     if domain is not None and domain_from_file:
-        raise InvalidInputError("the domain is in a column or in the files' names, and not in both")
-    _refuse_several_systems(places, storage_options or {})
-    folders = [Folder.open(name, storage_options, piece_bytes) for name in places]
-    _refuse_twice(folders)
-    first = folders[0]
-    types, odd = agree({folder.url: folder.types for folder in folders})
+        raise InvalidInputError("domain and domain_from_file exclude each other: leave out one")
+    _require_one_filesystem(places, storage_options or {})
+    folders = [Folder.open(name, storage_options, partition_bytes) for name in places]
+    _refuse_duplicate_files(folders)
+    types, mismatches = compare_columns({folder.url: folder.types for folder in folders})
     for folder in folders:
-        odd |= folder.odd  # says it better: which file it is
+        mismatches |= folder.mismatches  # more precise: they name the file
     roles = _Roles(label, domain, columns, ignore)
-    numbers = [name for name, one in odd.items() if "number" in one.kinds and name not in ignore]
-    refuse_odd(odd, [*roles.apart, *(columns or numbers)])
-    others = {name: f"holds {kind}" for name, kind in types.items() if kind != "number"}
-    others |= dict.fromkeys(odd, "is not the same in all files")
-    chosen, left_out = roles.choose([*types, *odd], others, f" in {first.url}")
-    pieces = [piece for folder in folders for piece in folder.pieces]
-    bare = replace(first, pieces=[], types={}, marks={}, odd={})
+    numeric = [name for name, one in mismatches.items() if "number" in one.kinds and name not in ignore]
+    refuse_mismatches(mismatches, [*roles.label_and_domain, *(columns or numeric)])
+    unusable = {name: f"holds {kind}" for name, kind in types.items() if kind != "number"}
+    unusable |= dict.fromkeys(mismatches, "differs between files")
+    chosen, left_out = roles.choose([*types, *mismatches], unusable, f" in {folders[0].url}")
+    partitions = [partition for folder in folders for partition in folder.partitions]
     if domain_from_file:
-        names = _name_files([path for folder in folders for path in folder.marks])
-        pieces = [replace(p, folders={**p.folders, _FILE: names[p.path]}) for p in pieces]
+        names = _name_files([path for folder in folders for path in folder.versions])
+        partitions = [replace(p, folders={**p.folders, _FILE: names[p.path]}) for p in partitions]
     reader = ParquetReader(
-        bare, chosen, label, _FILE if domain_from_file else domain, whole=_are_whole(pieces, label)
+        chosen,
+        label,
+        _FILE if domain_from_file else domain,
+        folder=Folder(folders[0].url, folders[0].options, [], {}),
+        integer_labels=_are_integers(partitions, label),
     )
-    marks = [sorted(folder.marks.items()) for folder in folders]
-    told = repr(
-        ([(p.path, p.groups, p.n_rows) for p in pieces], marks, chosen, label, domain, domain_from_file)
+    identity = _digest(
+        [(p.path, p.groups, p.n_rows) for p in partitions],
+        [sorted(folder.versions.items()) for folder in folders],
+        *(chosen, label, domain, domain_from_file),
     )
-    return Parts(reader, pieces, chosen, len(chosen), label is not None, _digest(told), left_out)
+    return Parts(reader, partitions, chosen, len(chosen), label is not None, identity, left_out)
 
 
 def from_frame(
@@ -129,15 +154,15 @@ def from_frame(
     columns: Sequence[Any] | None = None,
     ignore: Sequence[Any] = (),
 ) -> Parts:
-    """Take the partitions of a Dask data frame.
+    """Use the partitions of a Dask data frame.
 
     Parameters
     ----------
     frame : dask.dataframe.DataFrame
     label, domain : column, optional
-        Of the class and of the domain of a row.
+        Columns that hold the class and the domain of a row.
     columns : sequence, optional
-        The features; without it all columns of numbers that are not named here otherwise.
+        Features (default: all other numeric columns).
     ignore : sequence
         Columns to leave out.
 
@@ -148,30 +173,26 @@ def from_frame(
     Raises
     ------
     InvalidInputError
-        If it is no Dask frame, or a column is missing or holds no numbers.
+        If `frame` is not a Dask data frame, or a column is missing or not numeric.
     """
-    import pandas as pd
-    from dask.base import tokenize
-
     if not hasattr(frame, "to_delayed") or not hasattr(frame, "dtypes"):
-        raise InvalidInputError(f"expected a Dask data frame, got a {type(frame).__name__}")
+        raise InvalidInputError(f"expected a Dask data frame, got {type(frame).__name__}")
     if not frame.columns.is_unique:
-        twice = frame.columns[frame.columns.duplicated()].tolist()[0]
-        raise InvalidInputError(f"there are several columns called {twice!r}: rename them")
+        repeated = frame.columns[frame.columns.duplicated()].tolist()[0]
+        raise InvalidInputError(f"there are several columns called {repeated!r}: rename them")
     is_number = pd.api.types.is_numeric_dtype
-    others = {name: f"holds {kind}" for name, kind in frame.dtypes.items() if not is_number(kind)}
+    unusable = {name: f"holds {kind}" for name, kind in frame.dtypes.items() if not is_number(kind)}
     roles = _Roles(label, domain, columns, ignore)
-    chosen, left_out = roles.choose(frame.columns.tolist(), others, "")
-    kept = frame[[*chosen, *roles.apart]]
-    told = repr((tokenize(kept), chosen, label, domain))
-    return Parts(
-        FrameReader(chosen, label, domain), kept.to_delayed(), chosen, len(chosen), label is not None,
-        _digest(told), left_out,
-    )  # fmt: skip
+    chosen, left_out = roles.choose(frame.columns.tolist(), unusable, "")
+    selected = frame[[*chosen, *roles.label_and_domain]]
+    identity = _digest(tokenize(selected), chosen, label, domain)
+    reader = FrameReader(chosen, label, domain)
+    partitions = selected.to_delayed()
+    return Parts(reader, partitions, chosen, len(chosen), label is not None, identity, left_out)
 
 
 def from_arrays(X: Any, y: Any = None, sample_domain: Any = None) -> Parts:
-    """Take the blocks of Dask arrays.
+    """Use the blocks of Dask arrays as partitions.
 
     Parameters
     ----------
@@ -188,101 +209,46 @@ def from_arrays(X: Any, y: Any = None, sample_domain: Any = None) -> Parts:
     Raises
     ------
     InvalidInputError
-        If they are no Dask arrays of such shapes.
+        If they are not Dask arrays of these shapes.
     """
-    from dask.base import tokenize
-
     if not hasattr(X, "numblocks") or X.ndim != 2:
-        raise InvalidInputError(f"X must be a Dask array of rows and columns, got {type(X).__name__}")
+        raise InvalidInputError(f"X must be a two-dimensional Dask array, got {type(X).__name__}")
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
-    beside: list[list[Any]] = []
+    others: list[list[Any]] = []
     for name, column in (("y", y), ("sample_domain", sample_domain)):
         if column is None:
-            beside.append([None] * X.numblocks[0])
+            others.append([None] * X.numblocks[0])
             continue
         if not hasattr(column, "numblocks") or column.ndim != 1:
-            raise InvalidInputError(f"{name} must be a Dask array of one column, got {column!r}")
-        if column.shape[0] != X.shape[0]:  # also if neither is known
+            raise InvalidInputError(f"{name} must be a one-dimensional Dask array, got {column!r}")
+        if column.shape[0] != X.shape[0]:  # also if both are unknown
             raise InvalidInputError(
-                f"X has {X.shape[0]} rows, {name} {column.shape[0]}: with unknown numbers of rows, call "
-                "compute_chunk_sizes() first"
+                f"X has {X.shape[0]} rows, {name} has {column.shape[0]}: if the numbers of rows are "
+                "unknown, call compute_chunk_sizes() first"
             )
-        same = column if column.chunks[0] == X.chunks[0] else column.rechunk((X.chunks[0],))
-        beside.append(same.to_delayed().ravel().tolist())
-    pieces = list(zip(X.to_delayed().ravel().tolist(), *beside, strict=True))
-    told = repr(tokenize(X, y, sample_domain))
-    return Parts(ArrayReader(), pieces, None, int(X.shape[1]), y is not None, _digest(told))
+        aligned = column if column.chunks[0] == X.chunks[0] else column.rechunk((X.chunks[0],))
+        others.append(aligned.to_delayed().ravel().tolist())
+    partitions = list(zip(X.to_delayed().ravel().tolist(), *others, strict=True))
+    identity = _digest(tokenize(X, y, sample_domain))
+    return Parts(ArrayReader(), partitions, None, int(X.shape[1]), y is not None, identity)
 
 
 def require_parts(parts: Any) -> None:
-    """Refuse what is no partitions of ours.
-
-    Parameters
-    ----------
-    parts : object
-
-    Raises
-    ------
-    InvalidInputError
-        If it is anything else; the message says what makes them.
-    """
+    """Raise an error unless `parts` is a Parts with at least one partition."""
     if not isinstance(parts, Parts):
         raise InvalidInputError(
-            f"expected rows in partitions, as read_parquet, from_frame or from_arrays gives them, got a "
-            f"{type(parts).__name__}"
+            f"expected the result of read_parquet, from_frame or from_arrays, got {type(parts).__name__}"
         )
+    if not parts.partitions:
+        raise InvalidInputError("there are no rows: expected at least one partition")
 
 
-#: The column in which names of files are, as if they were names of folders.
-_FILE = "<name of the file>"
-
-
-def _refuse_several_systems(places: list[str], options: dict[str, Any]) -> None:
-    """Refuse what workers could not read, since they open one file system for all pieces."""
-    systems = [open_system(place, options)[0] for place in places]
-    for place, system in zip(places, systems, strict=True):
-        if system != systems[0]:
-            raise InvalidInputError(
-                f"{places[0]} and {place} are on different file systems: expected one for all folders; "
-                "copy the rows to one of them"
-            )
-
-
-def _refuse_twice(folders: list[Folder]) -> None:
-    """Refuse files that are in two of the folders: their rows would count twice."""
-    known: dict[str, str] = {}
-    for folder in folders:
-        for path in folder.marks:
-            if path in known:
-                raise InvalidInputError(
-                    f"{path} would be read twice, in {known[path]} and in {folder.url}: expected each "
-                    "file once; leave out one of the two"
-                )
-            known[path] = folder.url
-
-
-def _name_files(paths: list[str]) -> dict[str, str]:
-    """Return a name for each file: no two are the same."""
-    # Blanks around a name are no part of it.
-    ways = (lambda p: p.stem.strip(), lambda p: f"{p.parent.name}/{p.stem}".strip(), str)
-    found: dict[str, str] = {}
-    for way in ways:
-        left = {path: way(PurePosixPath(path)) for path in paths if path not in found}
-        often = Counter(left.values())
-        found |= {path: name for path, name in left.items() if often[name] == 1 or way is str}
-    return found
-
-
-def _are_whole(pieces: Sequence[Any], column: str | None) -> bool:
-    """Tell whether all names of folders for a column are whole numbers."""
-    names = {piece.folders[column] for piece in pieces if column in piece.folders} - {*NOTHING}
-    labels = {as_label(name) for name in names} - {None}
-    return bool(labels) and all(WHOLE.fullmatch(label) for label in labels)
+# -- choosing columns ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Roles:
-    """Which columns are what, as far as it was said."""
+    """The columns that the caller named."""
 
     label: Any
     domain: Any
@@ -290,37 +256,244 @@ class _Roles:
     ignore: Sequence[Any]
 
     @property
-    def apart(self) -> list[Any]:
-        """Columns beside the features."""
+    def label_and_domain(self) -> list[Any]:
+        """The columns of label and domain, if there are any."""
         return [name for name in (self.label, self.domain) if name is not None]
 
     def choose(
-        self, known: Sequence[Any], others: dict[Any, str], where: str
+        self, known: Sequence[Any], unusable: dict[Any, str], where: str
     ) -> tuple[list[Any], dict[Any, str]]:
-        """Return the features, and columns that are left out for what they hold: no numbers."""
-        apart, wanted = self.apart, list(self.features or ())
-        for name in (*apart, *self.ignore, *wanted):
+        """Return the features, and the other columns with the reason why they are left out."""
+        reserved, features = self.label_and_domain, list(self.features or ())
+        for name in (*reserved, *self.ignore, *features):
             if name not in known:
                 names = ", ".join(map(str, known))
-                raise InvalidInputError(f"there is no column {name!r}{where}; columns are: {names}")
-        for name in apart:
-            if name in wanted or apart.count(name) > 1:
+                raise InvalidInputError(f"there is no column {name!r}{where}; columns: {names}")
+        for name in reserved:
+            if name in features or reserved.count(name) > 1:
                 raise InvalidInputError(
-                    f"column {name!r} has two roles: expected the label, the domain and the features to "
-                    "be different columns"
+                    f"column {name!r} has two roles: label, domain and features must be distinct columns"
                 )
-        free = [name for name in known if name not in apart and name not in self.ignore]
-        left_out = {name: others[name] for name in free if name in others}
-        chosen = wanted or [name for name in free if name not in others]
-        wrong = [name for name in chosen if name in others]
-        if wrong or not chosen:
-            what = (
-                f"column {wrong[0]!r} {others[wrong[0]]}" if wrong else "there is no column of numbers"
+        free = [name for name in known if name not in reserved and name not in self.ignore]
+        chosen = features or [name for name in free if name not in unusable]
+        if not chosen:
+            raise InvalidInputError(f"there is no numeric column{where}: features must be numbers")
+        for name in chosen:
+            if name in unusable:
+                raise InvalidInputError(
+                    f"column {name!r} {unusable[name]}{where}: features must be numbers"
+                )
+        return chosen, {name: unusable[name] for name in free if name in unusable}
+
+
+def _require_one_filesystem(places: list[str], options: dict[str, Any]) -> None:
+    systems = [open_filesystem(place, options)[0] for place in places]
+    for place, system in zip(places, systems, strict=True):
+        if system != systems[0]:
+            raise InvalidInputError(
+                f"{places[0]} and {place} are on different file systems: copy the files to one of them"
             )
-            raise InvalidInputError(f"{what}{where}: features are numbers")
-        return chosen, left_out
 
 
-def _digest(words: str) -> str:
-    # Another version may count otherwise: it begins anew.
-    return hashlib.sha256(f"{version('baryflow')} {words}".encode()).hexdigest()[:16]
+def _refuse_duplicate_files(folders: list[Folder]) -> None:
+    known: dict[str, str] = {}
+    for folder in folders:
+        for path in folder.versions:
+            if path in known:
+                raise InvalidInputError(
+                    f"{path} would be read twice, from {known[path]} and {folder.url}: leave out one"
+                )
+            known[path] = folder.url
+
+
+def _name_files(paths: list[str]) -> dict[str, str]:
+    """Return a unique name for each file: its stem, with its folder, or the whole path."""
+    ways = (lambda p: p.stem.strip(), lambda p: f"{p.parent.name}/{p.stem}".strip(), str)
+    found: dict[str, str] = {}
+    for way in ways:
+        left = {path: way(PurePosixPath(path)) for path in paths if path not in found}
+        times = Counter(left.values())
+        found |= {path: name for path, name in left.items() if times[name] == 1 or way is str}
+    return found
+
+
+def _are_integers(partitions: Sequence[Partition], column: str | None) -> bool:
+    """Return whether all folder names for a column are integers."""
+    names = {one.folders[column] for one in partitions if column in one.folders} - {*NO_VALUE}
+    labels = {_as_label(name) for name in names} - {None}
+    return bool(labels) and all(WHOLE.fullmatch(label) for label in labels)
+
+
+def _digest(*values: Any) -> str:
+    # Another version may compute something else, so it does not reuse checkpoints of this one.
+    return hashlib.sha256(f"{version('baryflow')} {values!r}".encode()).hexdigest()[:16]
+
+
+# -- reading rows ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Usable rows, with their labels and domains; NaN marks a missing value.
+
+    `labels` and `domains` list the names that occur, [None] if rows have none; `label_codes` and
+    `domain_codes` index them. Rows without a label or domain, or with numbers out of range, are counted
+    and left out.
+    """
+
+    X: Floats
+    labels: list[Any]
+    label_codes: Integers
+    domains: list[Any]
+    domain_codes: Integers
+    without_label: int = 0
+    without_domain: int = 0
+    out_of_range: int = 0
+
+    @classmethod
+    def of(cls, X: Floats, label: tuple[Any, Any] | None, domain: tuple[Any, Any] | None) -> Block:
+        """Leave out unusable rows. `label` and `domain` are codes (-1: missing) and their names."""
+        label_codes, labels = label or (np.zeros(len(X), dtype=np.intp), [None])
+        domain_codes, domains = domain or (np.zeros(len(X), dtype=np.intp), [None])
+        in_range = ~(np.abs(X) > LARGEST).any(axis=1)
+        labelled, has_domain = label_codes >= 0, domain_codes >= 0
+        usable = in_range & labelled & has_domain
+        if not usable.all():
+            X, label_codes, domain_codes = X[usable], label_codes[usable], domain_codes[usable]
+        return cls(
+            X,
+            labels,
+            np.asarray(label_codes, dtype=np.intp),
+            domains,
+            np.asarray(domain_codes, dtype=np.intp),
+            int((~labelled).sum()),
+            int((labelled & ~has_domain).sum()),
+            int((labelled & has_domain & ~in_range).sum()),
+        )
+
+
+@dataclass(frozen=True)
+class Reader(ABC):
+    """Reads these columns of a partition, and label and domain if they are named."""
+
+    columns: Any
+    label: Any = None
+    domain: Any = None
+
+    @abstractmethod
+    def blocks(self, partition: Any) -> Iterator[Block]:
+        """Yield the rows of a partition in blocks of moderate size."""
+
+    def features_only(self, columns: list[Any] | None = None) -> Reader:
+        """Return a reader of these columns that ignores labels and domains."""
+        return replace(self, columns=columns or self.columns, label=None, domain=None)
+
+
+@dataclass(frozen=True)
+class ParquetReader(Reader):
+    """Reads partitions of Parquet files. `folder` is without them: they are sent one by one."""
+
+    folder: Folder = field(kw_only=True)
+    integer_labels: bool = field(kw_only=True)  # whether labels from folder names are integers
+
+    def blocks(self, partition: Partition) -> Iterator[Block]:
+        """Yield the rows of a partition in blocks of moderate size."""
+        names = [name for name in (self.label, self.domain) if name is not None]
+        for batch in self.folder.batches(partition, [*self.columns, *names]):
+            X = np.empty((batch.num_rows, len(self.columns)))
+            for number, name in enumerate(self.columns):
+                X[:, number] = batch.column(name).to_numpy(zero_copy_only=False)
+            label = self._encode(self.label, batch, partition, _as_label)
+            yield Block.of(X, label, self._encode(self.domain, batch, partition, _as_domain))
+
+    def _encode(
+        self, column: str | None, batch: Any, partition: Partition, convert: Callable[[Any], Any]
+    ) -> tuple[Any, Any] | None:
+        if column is None:
+            return None
+        if column not in partition.folders:
+            # Keep integers beside missing values: as floats, large ones would become equal.
+            return _encode(batch.column(column).to_pandas(integer_object_nulls=True), convert)
+        value = partition.folders[column]
+        name = None if value in NO_VALUE else convert(value)
+        if name is None:
+            return np.full(batch.num_rows, -1), []
+        if self.integer_labels and column == self.label:
+            name = int(name.partition(".")[0])  # 1.0 is 1, as in a column of numbers
+        return np.zeros(batch.num_rows, dtype=np.intp), [name]
+
+
+@dataclass(frozen=True)
+class FrameReader(Reader):
+    """Reads partitions of a Dask data frame, which are pandas data frames."""
+
+    def blocks(self, partition: Any) -> Iterator[Block]:
+        """Yield the rows of a partition in blocks of moderate size."""
+        for rows in _slices(len(partition), len(self.columns)):
+            part = partition.iloc[rows]
+            yield Block.of(
+                part[self.columns].to_numpy(dtype=np.float64, na_value=np.nan),
+                None if self.label is None else _encode(part[self.label]),
+                None if self.domain is None else _encode(part[self.domain]),
+            )
+
+
+@dataclass(frozen=True)
+class ArrayReader(Reader):
+    """Reads blocks of Dask arrays: tuples of rows, labels or None, and domains or None."""
+
+    columns: Any = None  # all of them
+    label: Any = "y"
+    domain: Any = "sample_domain"
+
+    def blocks(self, partition: Any) -> Iterator[Block]:
+        """Yield the rows of a partition in blocks of moderate size."""
+        X, y, domain = partition
+        for rows in _slices(len(X), X.shape[1]):
+            yield Block.of(
+                np.asarray(X[rows], dtype=np.float64),
+                None if self.label is None or y is None else _encode(y[rows]),
+                None if self.domain is None or domain is None else _encode(domain[rows]),
+            )
+
+
+def _slices(n_rows: int, n_columns: int) -> Iterator[slice]:
+    size = rows_per_batch(n_columns)
+    return (slice(start, start + size) for start in range(0, n_rows, size))
+
+
+def _as_name(value: Any) -> Any:
+    """Return a value as a string or number that prints as people write it: 3, not 3.0."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, float | Decimal):
+        return int(value) if math.isfinite(value) and value == int(value) else float(value)
+    return value if isinstance(value, str | int) else str(value)  # dates, for example
+
+
+def _as_label(value: Any) -> Any:
+    """Return the name of a class as a fit in memory reads it from a file; None if it is missing."""
+    name = _as_name(value)
+    if not isinstance(name, str):
+        return name
+    text = as_text(name)
+    return None if text.casefold() in UNLABELLED else text
+
+
+def _as_domain(value: Any) -> str | None:
+    """Return the name of a domain as text, as a fit in memory reads it; None if it is missing."""
+    return as_text(_as_name(value)) or None
+
+
+def _encode(values: Any, convert: Callable[[Any], Any] = _as_name) -> tuple[Any, Any]:
+    """Return a code for each value, -1 for a missing one, and the names of the codes."""
+    try:
+        codes, found = pd.factorize(values)
+    except TypeError as error:  # lists, for example
+        raise InvalidInputError(
+            f"labels and domains must be names or integers ({error}): check the column"
+        ) from error
+    converted = [convert(value) for value in found.tolist()]
+    # Different spellings of a name, for example with spaces around it, get the same code.
+    names = [name for name in dict.fromkeys(converted) if name is not None]
+    code_of = {name: code for code, name in enumerate(names)}
+    return np.array([*(code_of.get(name, -1) for name in converted), -1])[codes], names

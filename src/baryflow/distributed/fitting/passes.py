@@ -1,9 +1,14 @@
-"""The second and the third look at all rows: how classes spread and a sample, then mixtures."""
+"""The three passes of a fit over all rows: statistics, then scatter and a sample, then a step of EM.
+
+Each pass computes a small summary of every partition, and merges the summaries in a tree. A *cell* is a
+class of a domain. Tasks use one thread, because the bits of a sum depend on the number of threads.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from operator import add
 from typing import Any
 
@@ -12,230 +17,504 @@ from numpy.typing import NDArray
 
 from baryflow.core.discriminant import Scatter
 from baryflow.core.mixture import Mixture
-from baryflow.distributed.blocks import Reader
-from baryflow.distributed.fitting.census import Roll
-from baryflow.distributed.fitting.draws import as_shares, draw
+from baryflow.distributed.fitting.partitions import OUT_OF_RANGE, Block, Reader
+from baryflow.estimators._domains import name_sources
 from baryflow.estimators._source_table import SourceTable
 from baryflow.estimators._sources import LabelledRows, Outlook
+from baryflow.estimators._threads import one_thread
+from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers
 
-#: Of every class of every source about so many rows, or more, are in the sample if there are so many:
-#: each is drawn by itself, so that it may be some fewer ...
-LEAST = 200
-#: ... unless this would make the sample so many times as large as was asked for: the memory of a worker
-#: must do, however many sources there are.
-_AT_MOST = 4
-#: Rows of a class that are kept of a source, however rare the class is there.
-_FEW = 20
-#: A component's std is at least this part of the usual spread within a class.
-_FLOOR = 1e-2
+_Hashes = NDArray[np.uint64]
+#: Maximum number of classes, and of domains.
+_MAX_NAMES = 10_000
+#: The sample holds about this many rows of every cell, or all of a smaller cell. Rows are drawn
+#: independently, so it may be a few less ...
+ROWS_PER_CELL = 200
+#: ... unless the sample would grow beyond this multiple of its intended size: it must fit into the
+#: memory of a worker, however many sources there are.
+_MAX_GROWTH = 4
+#: Rows of a cell that are sampled in any case, and kept when over-represented classes are thinned.
+_MIN_ROWS_PER_CELL = 20
+#: Lower bound of a component's std, relative to the spread within classes.
+_STD_FLOOR = 1e-2
+#: Odd 64-bit constants without a pattern: the golden ratio, and roots of small primes.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_COPY_FACTOR = np.uint64(0xBB67AE8584CAA73B)
+_MIX_FACTOR = np.uint64(0xA54FF53A5F1D36F1)
 
 
-# -- a sample, and how classes spread ----------------------------------------------------------------
+# -- pass 1: statistics of every cell ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class CellStatistics:
+    """Counts and moments of every cell, of some rows or of all."""
+
+    domains: list[Any]  # of each cell
+    labels: list[Any]
+    counts: Floats  # rows of each cell
+    values: Floats  # (n_cells, d): number of values that are not missing, ...
+    means: Floats  # ... their mean, ...
+    deviations: Floats  # ... the sum of their squared deviations, ...
+    repeats: Floats  # ... and how many equal the value in the previous row of the cell
+    lowest: Floats  # of each column
+    highest: Floats
+    without_label: int = 0  # numbers of rows that are not used
+    without_domain: int = 0
+    out_of_range: int = 0
+
+    @classmethod
+    def empty(cls, n_features: int, *skipped: int) -> CellStatistics:
+        """Return the statistics of no rows; `skipped` are the last three attributes."""
+        none, inf = np.zeros((0, n_features)), np.full(n_features, np.inf)
+        return cls([], [], np.zeros(0), none, none, none, none, inf, -inf, *skipped)
+
+    @classmethod
+    def of(cls, block: Block) -> CellStatistics:
+        """Return the statistics of a block."""
+        d = block.X.shape[1]
+        skipped = (block.without_label, block.without_domain, block.out_of_range)
+        if not len(block.X):
+            return cls.empty(d, *skipped)
+        cells = block.domain_codes * len(block.labels) + block.label_codes
+        order = np.argsort(cells, kind="stable")
+        X = block.X[order]
+        found, starts, counts = np.unique(cells[order], return_index=True, return_counts=True)
+        missing = np.isnan(X)
+        any_missing = bool(missing.any())
+
+        def sum_cells(table: Floats) -> Floats:
+            present = np.where(missing, 0.0, table) if any_missing else table
+            return np.asarray(np.add.reduceat(present, starts, axis=0))
+
+        values = np.repeat(counts[:, None], d, axis=1).astype(np.float64)
+        if any_missing:
+            values -= np.add.reduceat(missing, starts, axis=0)
+        divisor = np.maximum(values, 1.0)
+        means = sum_cells(X) / divisor
+        # A second step around the mean removes most of the rounding error.
+        means += sum_cells(X - np.repeat(means, counts, axis=0)) / divisor
+        deviations = sum_cells(np.square(X - np.repeat(means, counts, axis=0)))
+        repeated = np.zeros(X.shape)
+        np.equal(X[1:], X[:-1], out=repeated[1:])
+        repeated[starts] = 0.0
+        return cls(
+            [block.domains[cell // len(block.labels)] for cell in found.tolist()],
+            [block.labels[cell % len(block.labels)] for cell in found.tolist()],
+            counts.astype(np.float64),
+            values,
+            means,
+            deviations,
+            np.add.reduceat(repeated, starts, axis=0),
+            np.min(X, axis=0, initial=np.inf, where=~missing),
+            np.max(X, axis=0, initial=-np.inf, where=~missing),
+            *skipped,
+        )
+
+    @property
+    def unused(self) -> dict[str, int]:
+        """Number of rows that are not used, by reason."""
+        found = {
+            "have no label": self.without_label,
+            "have no domain": self.without_domain,
+            OUT_OF_RANGE: self.out_of_range,
+        }
+        return {reason: number for reason, number in found.items() if number}
+
+    def plus(self, other: CellStatistics) -> CellStatistics:
+        """Return the statistics of both sets of rows together."""
+        cells = {cell: number for number, cell in enumerate(self._cells)}
+        for cell in other._cells:
+            cells.setdefault(cell, len(cells))
+        _refuse_many_names(cells)
+        n = len(cells)
+        counts, values, means, deviations, repeats = self._expand(list(range(len(self.counts))), n)
+        more, more_values, more_means, more_deviations, more_repeats = other._expand(
+            [cells[cell] for cell in other._cells], n
+        )
+        total = values + more_values
+        share = more_values / np.where(total > 0.0, total, 1.0)
+        step = more_means - means
+        return CellStatistics(
+            [domain for domain, _ in cells],
+            [label for _, label in cells],
+            counts + more,
+            total,
+            means + share * step,
+            deviations + more_deviations + values * share * np.square(step),
+            repeats + more_repeats,
+            np.minimum(self.lowest, other.lowest),
+            np.maximum(self.highest, other.highest),
+            self.without_label + other.without_label,
+            self.without_domain + other.without_domain,
+            self.out_of_range + other.out_of_range,
+        )
+
+    @property
+    def _cells(self) -> list[tuple[Any, Any]]:
+        return list(zip(self.domains, self.labels, strict=True))
+
+    def _expand(self, rows: list[int], n: int) -> list[Floats]:
+        """Return the tables with `n` rows, ours at the given ones and zeros elsewhere."""
+        found = []
+        for table in (self.counts, self.values, self.means, self.deviations, self.repeats):
+            expanded = np.zeros((n, *table.shape[1:]))
+            expanded[np.array(rows, dtype=np.intp)] = table
+            found.append(expanded)
+        return found
+
+
+@one_thread
+def measure_partition(reader: Reader, partition: Any, n_features: int) -> CellStatistics:
+    """Return the statistics of a partition."""
+    blocks = (CellStatistics.of(block) for block in reader.blocks(partition))
+    return merge_statistics([CellStatistics.empty(n_features), *blocks])
+
+
+def merge_statistics(parts: Iterable[CellStatistics]) -> CellStatistics:
+    """Add statistics in the order of the list."""
+    return reduce(CellStatistics.plus, parts)
+
+
+@dataclass(frozen=True, eq=False)
+class SourceCatalog:
+    """All classes and sources in order, with the statistics of each source."""
+
+    classes: Any
+    sources: list[Any]
+    fill_values: Floats  # (n_sources, d): column means, which replace missing values
+    table: SourceTable  # with missing values replaced
+
+    @classmethod
+    def of(cls, statistics: CellStatistics, columns: list[Any] | None = None) -> SourceCatalog:
+        """Order classes and sources as a fit in memory does, and check that they can be used."""
+        if not len(statistics.counts):
+            raise InvalidInputError(
+                f"there are no rows to learn from: {statistics.without_label:,} have no label, "
+                f"{statistics.without_domain:,} have no domain, "
+                f"{statistics.out_of_range:,} {OUT_OF_RANGE}"
+            )
+        classes = _sorted_names(statistics.labels, "label")
+        names = [1 if name is None else name for name in statistics.domains]
+        sources = np.unique(name_sources(_sorted_names(names, "domain"), len(set(names)))).tolist()
+        class_codes = np.searchsorted(classes, np.array(statistics.labels, dtype=classes.dtype))
+        source_codes = np.array([sources.index(name) for name in names])
+        values = np.zeros((len(sources), len(statistics.lowest)))
+        np.add.at(values, source_codes, statistics.values)
+        empty = np.argwhere(values == 0.0)
+        if len(empty):
+            source, column = empty[0].tolist()
+            name = f"number {column}" if columns is None else repr(columns[column])
+            raise InvalidInputError(
+                f"source {sources[source]!r} has no value at all in column {name}: leave out the column "
+                "or the source"
+            )
+        fill_values = np.zeros_like(values)
+        np.add.at(fill_values, source_codes, statistics.values * statistics.means)
+        fill_values /= values
+        table = _fill_gaps(statistics, source_codes, class_codes, fill_values, len(classes))
+        return cls(classes, sources, fill_values, table)
+
+    @cached_property
+    def _class_codes(self) -> dict[Any, int]:
+        return {name: code for code, name in enumerate(self.classes.tolist())}
+
+    @cached_property
+    def _source_codes(self) -> dict[Any, int]:
+        return {name: code for code, name in enumerate(self.sources)}
+
+    def encode(self, block: Block) -> tuple[Floats, Integers, Integers]:
+        """Return the rows of a block with missing values replaced, their class and source codes."""
+        # Without a domain column there is a single source, called 1.
+        names = [1 if name is None else name for name in block.domains]
+        of_domain = np.array([self._source_codes.get(name, -1) for name in names], dtype=np.intp)
+        of_label = np.array([self._class_codes.get(name, -1) for name in block.labels], dtype=np.intp)
+        sources, classes = of_domain[block.domain_codes], of_label[block.label_codes]
+        if len(sources) and min(sources.min(), classes.min()) < 0:
+            raise InvalidInputError(
+                "rows changed during the fit: they have a class or domain that the first pass did not "
+                "see; repeat the call, with another checkpoint if there is one"
+            )
+        X, missing = block.X, np.isnan(block.X)
+        if missing.any():
+            X = np.where(missing, self.fill_values[sources], X)
+        return X, classes, sources
+
+
+def _sorted_names(names: list[Any], what: str) -> Any:
+    if len({isinstance(name, str) for name in names}) > 1:
+        raise InvalidInputError(f"{what}s must be all names or all numbers, got both")
+    found = np.unique(np.array(names))
+    if found.dtype.kind == "f":
+        wrong = next((name for name in found.tolist() if not name.is_integer()), found[0])
+        raise InvalidInputError(f"{what}s must be names or integers, got {wrong:g}: check the column")
+    return found
+
+
+def _refuse_many_names(cells: dict[tuple[Any, Any], int]) -> None:
+    """Refuse a column that is not a class or domain: a name per row would exhaust the memory."""
+    if len(cells) <= _MAX_NAMES:
+        return
+    for what, names in zip(("domain", "label"), zip(*cells, strict=True), strict=True):
+        if len(set(names)) > _MAX_NAMES:
+            raise InvalidInputError(
+                f"there are more than {_MAX_NAMES:,} {what}s ({names[0]!r}, ...): check the column"
+            )
+
+
+def _fill_gaps(
+    statistics: CellStatistics, sources: Integers, classes: Integers, fill_values: Floats, n_classes: int
+) -> SourceTable:
+    """Return the table of all sources, with missing values replaced by the source's mean."""
+    n_sources, d = fill_values.shape
+    counts = np.zeros((n_sources, n_classes))
+    means, deviations, repeats = np.zeros((3, n_sources, n_classes, d))
+    rows = statistics.counts[:, None]
+    missing_share = (rows - statistics.values) / rows
+    steps = fill_values[sources] - statistics.means
+    counts[sources, classes] = statistics.counts
+    means[sources, classes] = statistics.means + missing_share * steps
+    deviations[sources, classes] = statistics.deviations + statistics.values * missing_share * np.square(
+        steps
+    )
+    repeats[sources, classes] = statistics.repeats
+    return SourceTable(counts, means, deviations, statistics.lowest, statistics.highest, repeats)
+
+
+# -- pass 2: scatter around the class means, and a sample --------------------------------------------
+
+
+def hash_rows(X: Floats, seed: int) -> _Hashes:
+    """Return a 64-bit hash of every row, so that a sample does not depend on the partitions.
+
+    Copies of a row within a block get different hashes: a value that occurs a million times is sampled
+    in proportion, not always or never. In different blocks their first copies get the same hash.
+    """
+    plain = np.where(np.isnan(X), np.nan, X + 0.0)  # one NaN, one zero
+    found = np.full(len(X), _GOLDEN ^ np.uint64(seed))
+    for column in np.ascontiguousarray(plain.T).view(np.uint64):
+        found = _mix_bits(found ^ column)
+    order = np.argsort(found, kind="stable")
+    ranked = found[order]
+    first = np.concatenate([[True], ranked[1:] != ranked[:-1]])[: len(X)]
+    if not first.all():
+        ranks = np.arange(len(X))
+        copies = np.empty(len(X), dtype=np.uint64)
+        copies[order] = ranks - np.maximum.accumulate(np.where(first, ranks, 0))
+        found = np.where(copies > 0, _mix_bits(found ^ (copies * _COPY_FACTOR)), found)
+    return found
+
+
+def to_unit_interval(hashes: _Hashes) -> Floats:
+    """Map hashes to [0, 1)."""
+    return np.asarray((hashes >> np.uint64(11)) * 2.0**-53)
+
+
+def _mix_bits(words: _Hashes) -> _Hashes:
+    """Let every bit depend on every other."""
+    words = (words ^ (words >> np.uint64(32))) * _GOLDEN
+    words = (words ^ (words >> np.uint64(29))) * _MIX_FACTOR
+    # Odd factors keep distinct numbers distinct; shifts carry upper bits down, which factors cannot.
+    return np.asarray(words ^ (words >> np.uint64(32)))
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Complete rows drawn from all, the cell of each, and the lot that it has drawn."""
+    """Rows drawn from all, without missing values, with the cell and the hash of each."""
 
     cells: Integers
-    lots: NDArray[np.uint64]
+    hashes: _Hashes
     X: Floats
 
     @classmethod
-    def none(cls, n_features: int) -> Sample:
-        """Return no rows."""
+    def empty(cls, n_features: int) -> Sample:
+        """Return a sample without rows."""
         return cls(np.zeros(0, np.intp), np.zeros(0, np.uint64), np.zeros((0, n_features)))
 
-    def labelled(self, table: SourceTable, *, evenly: bool = False) -> LabelledRows:
+    def labelled(self, table: SourceTable, *, proportional: bool = False) -> LabelledRows:
         """Return the rows by source.
 
-        With `evenly`, rows of over-represented classes are left out, down to a few, so that every
-        source has its own class proportions.
+        With `proportional`, classes that the sample over-represents are thinned, down to a few rows, so
+        that every source has its own class proportions.
         """
         n_sources, n_classes = table.counts.shape
         complete = len(self.cells) == table.counts.sum()
-        # All rows stay in their order, as in memory. That of a sample is of no account, and the same in
-        # any pieces and any order of rows.
-        sample = self if complete else self._without_gaps(table)
-        order = slice(None) if complete else np.argsort(sample.lots, kind="stable")
+        # If all rows are here, keep their order, as in memory. Order a sample by hash, which does not
+        # depend on the partitions.
+        sample = self if complete else self._fill_empty_cells(table)
+        order = slice(None) if complete else np.argsort(sample.hashes, kind="stable")
         cells, X = sample.cells[order], sample.X[order]
-        drawn = np.bincount(cells, minlength=n_sources * n_classes)
-        snapshot = table.counts.ravel() / np.maximum(drawn, 1)
-        if evenly:
-            keep = _thin(cells, drawn, snapshot, n_classes)
+        if proportional:
+            keep = _thin(cells, table)
             cells, X = cells[keep], X[keep]
         order = np.argsort(cells // n_classes, kind="stable")
         cells, X = cells[order], X[order]
         ends = np.cumsum(np.bincount(cells // n_classes, minlength=n_sources))[:-1]
         return LabelledRows(np.split(X, ends), np.split(cells % n_classes, ends), n_classes)
 
-    def _without_gaps(self, table: SourceTable) -> Sample:
-        """Let the mean stand for cells of which nobody was drawn.
+    def _fill_empty_cells(self, table: SourceTable) -> Sample:
+        """Add the mean of every cell of which no row was drawn.
 
-        Equal rows in many pieces all draw the same lot: their mean is what they are.
+        Equal rows in many partitions have the same hash and may all be left out: their mean equals them.
         """
         drawn = np.bincount(self.cells, minlength=table.counts.size)
-        gaps = np.flatnonzero((drawn == 0) & (table.counts.ravel() > 0.0))
-        means = table.means.reshape(-1, self.X.shape[1])[gaps]
+        empty = np.flatnonzero((drawn == 0) & (table.counts.ravel() > 0.0))
+        means = table.means.reshape(-1, self.X.shape[1])[empty]
         return Sample(
-            np.concatenate([self.cells, gaps]),
-            np.concatenate([self.lots, draw(means, 0)]),
+            np.concatenate([self.cells, empty]),
+            np.concatenate([self.hashes, hash_rows(means, 0)]),
             np.concatenate([self.X, means]),
         )
 
 
-def _thin(cells: Integers, drawn: Integers, snapshot: Floats, n_classes: int) -> Any:
-    """Tell which rows to keep, so that all rows of a source stand for about as many."""
-    most = snapshot.reshape(-1, n_classes).max(axis=1).repeat(n_classes)
-    share = np.maximum(snapshot / most, np.minimum(1.0, _FEW / np.maximum(drawn, 1)))
-    number = np.empty(len(cells))  # of each row among those of its cell
+def _thin(cells: Integers, table: SourceTable) -> Any:
+    """Return which rows to keep so that all rows of a source represent about equally many."""
+    drawn = np.bincount(cells, minlength=table.counts.size)
+    represented = table.counts.ravel() / np.maximum(drawn, 1)
+    most = represented.reshape(-1, table.n_classes).max(axis=1).repeat(table.n_classes)
+    share = np.maximum(represented / most, np.minimum(1.0, _MIN_ROWS_PER_CELL / np.maximum(drawn, 1)))
+    rank = np.empty(len(cells))  # of each row within its cell
     order = np.argsort(cells, kind="stable")
-    number[order] = np.arange(len(order)) - (np.cumsum(drawn) - drawn)[cells[order]]
-    return np.floor((number + 1) * share[cells]) > np.floor(number * share[cells])
+    rank[order] = np.arange(len(order)) - (np.cumsum(drawn) - drawn)[cells[order]]
+    return np.floor((rank + 1) * share[cells]) > np.floor(rank * share[cells])
 
 
-def fractions(table: SourceTable, n_rows: int) -> Floats:
-    """Return which part of every class of every source is drawn into a sample of about `n_rows`."""
+def sampling_fractions(table: SourceTable, n_rows: int) -> Floats:
+    """Return the fraction of every cell that is drawn into a sample of about `n_rows`."""
     counts = np.maximum(table.counts, 1.0)
-    even = n_rows / table.counts.sum()
-    least = np.clip(_AT_MOST * n_rows / np.count_nonzero(table.counts), _FEW, LEAST)
-    return np.asarray(np.minimum(1.0, np.maximum(even, least / counts)))
+    overall = n_rows / table.counts.sum()
+    per_cell = np.clip(
+        _MAX_GROWTH * n_rows / np.count_nonzero(table.counts), _MIN_ROWS_PER_CELL, ROWS_PER_CELL
+    )
+    return np.asarray(np.minimum(1.0, np.maximum(overall, per_cell / counts)))
 
 
 @dataclass(frozen=True, eq=False)
-class Second:
-    """What the second look gives."""
+class ScatterAndSample:
+    """Result of the second pass: scatter around the known class means, and a sample."""
 
-    scatter: Scatter  # around the classes of the sources, which are known from the census
+    scatter: Scatter
     sample: Sample
 
 
-def look_again(reader: Reader, piece: Any, roll: Roll, *, n_rows: int, seed: int) -> Second:
-    """Return how the rows of a piece spread around their classes, and its part of the sample.
-
-    `n_rows`, about, are drawn from all rows together; who is drawn depends on the rows and the seed.
-    """
-    table, unknown = roll.table, np.zeros(0)
-    d, drawn = len(table.centre), fractions(table, n_rows)
-    scatters = [Scatter(0, np.zeros((d, d)), 0.0, unknown, unknown)]
-    samples = [Sample.none(d)]
-    for block in reader.blocks(piece):
-        X, codes, whose = roll.place(block)
-        residuals = (X - table.means[whose, codes]) / table.spreads[whose]
+@one_thread
+def sample_partition(
+    reader: Reader, partition: Any, catalog: SourceCatalog, *, n_rows: int, seed: int
+) -> ScatterAndSample:
+    """Return the scatter of a partition's rows, and its part of a sample of `n_rows` of all rows."""
+    table, unknown = catalog.table, np.zeros(0)
+    d, fractions = len(table.centre), sampling_fractions(table, n_rows)
+    found = [ScatterAndSample(Scatter(0, np.zeros((d, d)), 0.0, unknown, unknown), Sample.empty(d))]
+    for block in reader.blocks(partition):
+        X, classes, sources = catalog.encode(block)
+        residuals = (X - table.means[sources, classes]) / table.spreads[sources]
         lengths = np.vecdot(residuals, residuals)
-        scatters.append(
-            Scatter(len(X), residuals.T @ residuals, float(lengths @ lengths), unknown, unknown)
-        )
-        lots = draw(block.X, seed)
-        lucky = as_shares(lots) < drawn[whose, codes]
-        cells = whose * table.n_classes + codes
-        samples.append(Sample(cells[lucky], lots[lucky], X[lucky]))
-    return merge_second([Second(*both) for both in zip(scatters, samples, strict=True)])
+        scatter = Scatter(len(X), residuals.T @ residuals, float(lengths @ lengths), unknown, unknown)
+        hashes = hash_rows(block.X, seed)
+        drawn = to_unit_interval(hashes) < fractions[sources, classes]
+        cells = sources * table.n_classes + classes
+        found.append(ScatterAndSample(scatter, Sample(cells[drawn], hashes[drawn], X[drawn])))
+    return merge_samples(found)
 
 
-def merge_second(some: list[Second]) -> Second:
-    """Return the sums and all rows, in the order of the list."""
-    return Second(
-        reduce(add, (one.scatter for one in some)),
+def merge_samples(parts: list[ScatterAndSample]) -> ScatterAndSample:
+    """Add the scatters and join the samples, in the order of the list."""
+    return ScatterAndSample(
+        reduce(add, (part.scatter for part in parts)),
         Sample(
-            np.concatenate([one.sample.cells for one in some]),
-            np.concatenate([one.sample.lots for one in some]),
-            np.concatenate([one.sample.X for one in some]),
+            np.concatenate([part.sample.cells for part in parts]),
+            np.concatenate([part.sample.hashes for part in parts]),
+            np.concatenate([part.sample.X for part in parts]),
         ),
     )
 
 
 def complete_scatter(scatter: Scatter, table: SourceTable) -> Scatter:
-    """Return the scatter with what the table knows of the classes."""
+    """Add the scatter between classes, which follows from the statistics."""
     steps = (table.means - table.source_means[:, None]) / table.spreads[:, None]
     sums = np.einsum("lc,lcd->cd", table.counts, steps)
     return Scatter(scatter.n_rows, scatter.within, scatter.fourth, table.counts.sum(axis=0), sums)
 
 
-# -- mixtures --------------------------------------------------------------------------------------
+# -- pass 3: one step of EM with all rows ------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class Mixtures:
-    """Mixtures of cells, all with the same number of components; those that are none have no weight.
+class CellMixtures:
+    """Mixtures of n cells, padded to m components of weight 0; `cells` are in rising order."""
 
-    Attributes
-    ----------
-    cells : array of shape (n,)
-        source · n_classes + class, in rising order.
-    weights : array of shape (n, m)
-    means, stds : array of shape (n, m, p)
-    """
-
-    cells: Integers
-    weights: Floats
-    means: Floats
-    stds: Floats
+    cells: Integers  # source · n_classes + class
+    weights: Floats  # (n, m)
+    means: Floats  # (n, m, p)
+    stds: Floats  # (n, m, p)
 
     @classmethod
-    def of(cls, found: dict[int, Mixture], m: int, p: int) -> Mixtures:
-        """Put the mixtures of cells side by side."""
+    def of(cls, found: dict[int, Mixture], m: int, p: int) -> CellMixtures:
+        """Stack the mixtures of cells."""
         n = len(found)
         weights, means, stds = np.zeros((n, m)), np.zeros((n, m, p)), np.ones((n, m, p))
         for row, cell in enumerate(sorted(found)):
             mixture = found[cell]
             k = mixture.n_components
-            weights[row, :k], means[row, :k], stds[row, :k] = (
-                mixture.weights,
-                mixture.means,
-                mixture.stds,
-            )
+            weights[row, :k] = mixture.weights
+            means[row, :k] = mixture.means
+            stds[row, :k] = mixture.stds
         return cls(np.array(sorted(found), dtype=np.intp), weights, means, stds)
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
-    """What rows say of the components of mixtures: sums over rows, relative to the means there were."""
+class EMSums:
+    """Sums over rows for every component, relative to its previous mean."""
 
     masses: Floats  # (n, m)
     steps: Floats  # (n, m, p)
-    squares: Floats
+    squares: Floats  # (n, m, p)
 
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(self.masses + other.masses, self.steps + other.steps, self.squares + other.squares)
+    def __add__(self, other: EMSums) -> EMSums:
+        return EMSums(self.masses + other.masses, self.steps + other.steps, self.squares + other.squares)
 
-    def improve(self, start: Mixtures, unit: Floats) -> dict[int, Mixture]:
-        """Return the mixtures after this step of EM, which is exact: as if all rows were at hand."""
+    def update(self, start: CellMixtures, unit: Floats) -> dict[int, Mixture]:
+        """Return the mixtures after this step of EM, exactly as if all rows were in memory."""
         found = {}
         for row, cell in enumerate(start.cells.tolist()):
             alive = self.masses[row] > 0.0
             masses = self.masses[row, alive]
             steps = self.steps[row, alive] / masses[:, None]
             variances = self.squares[row, alive] / masses[:, None] - np.square(steps)
-            stds = np.sqrt(np.maximum(variances, np.square(_FLOOR * unit)))
+            stds = np.sqrt(np.maximum(variances, np.square(_STD_FLOOR * unit)))
             means = start.means[row, alive] + steps
             found[cell] = Mixture(masses / masses.sum(), means, stds, mass=float(masses.sum()))
         return found
 
 
-def sum_up(reader: Reader, piece: Any, roll: Roll, outlook: Outlook, start: Mixtures) -> Sums:
-    """Return what the rows of a piece say of the components of their cells."""
-    total = Sums(*(np.zeros_like(like) for like in (start.weights, start.means, start.means)))
+@one_thread
+def sum_partition(
+    reader: Reader, partition: Any, catalog: SourceCatalog, outlook: Outlook, start: CellMixtures
+) -> EMSums:
+    """Return the sums of a partition for a step of EM."""
+    total = EMSums(*(np.zeros_like(like) for like in (start.weights, start.means, start.means)))
     if not len(start.cells):
-        return total  # all rows are in the sample
-    row_of = np.full(roll.table.counts.size, -1)
+        return total  # the sample holds all rows
+    row_of = np.full(catalog.table.counts.size, -1)
     row_of[start.cells] = np.arange(len(start.cells))
-    with np.errstate(divide="ignore"):  # no weight, no membership
+    with np.errstate(divide="ignore"):  # components of weight 0 get no responsibility
         log_weights = np.log(start.weights)
-    for block in reader.blocks(piece):
-        X, codes, whose = roll.place(block)
-        rows = row_of[whose * roll.table.n_classes + codes]
+    for block in reader.blocks(partition):
+        X, classes, sources = catalog.encode(block)
+        rows = row_of[sources * catalog.table.n_classes + classes]
         wanted = np.flatnonzero(rows >= 0)
-        order = wanted[np.argsort(whose[wanted], kind="stable")]
-        sources, starts = np.unique(whose[order], return_index=True)
-        for source, some in zip(sources.tolist(), np.split(order, starts)[1:], strict=True):
+        order = wanted[np.argsort(sources[wanted], kind="stable")]
+        present, starts = np.unique(sources[order], return_index=True)
+        for source, some in zip(present.tolist(), np.split(order, starts)[1:], strict=True):
             _add_rows(total, outlook.see(X[some], source), rows[some], start, log_weights)
     return total
 
 
-def _add_rows(total: Sums, V: Floats, rows: Integers, start: Mixtures, log_weights: Floats) -> None:
-    """Add rows of a source where they belong: with many sources, most cells are of others."""
+def _add_rows(
+    total: EMSums, V: Floats, rows: Integers, start: CellMixtures, log_weights: Floats
+) -> None:
+    """Add rows of one source in place: with many sources, most cells belong to others."""
     order = np.argsort(rows, kind="stable")
     V, rows = V[order], rows[order]
     present, starts = np.unique(rows, return_index=True)
@@ -243,15 +522,15 @@ def _add_rows(total: Sums, V: Floats, rows: Integers, start: Mixtures, log_weigh
     stds = start.stds[rows]
     logs = log_weights[rows] - np.log(stds).sum(axis=2)
     logs -= 0.5 * np.square(steps / stds).sum(axis=2)
-    memberships = np.exp(logs - logs.max(axis=1, keepdims=True))
-    memberships /= memberships.sum(axis=1, keepdims=True)
-    steps *= memberships[:, :, None]
-    total.masses[present] += np.add.reduceat(memberships, starts, axis=0)
+    responsibilities = np.exp(logs - logs.max(axis=1, keepdims=True))
+    responsibilities /= responsibilities.sum(axis=1, keepdims=True)
+    steps *= responsibilities[:, :, None]
+    total.masses[present] += np.add.reduceat(responsibilities, starts, axis=0)
     total.steps[present] += np.add.reduceat(steps, starts, axis=0)
     steps *= V[:, None] - start.means[rows]
     total.squares[present] += np.add.reduceat(steps, starts, axis=0)
 
 
-def add_sums(some: list[Sums]) -> Sums:
-    """Return the sum; the order is that of the list."""
-    return reduce(add, some)
+def merge_sums(parts: list[EMSums]) -> EMSums:
+    """Add sums in the order of the list."""
+    return reduce(add, parts)

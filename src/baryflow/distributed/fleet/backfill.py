@@ -1,8 +1,9 @@
-"""Fleets and backfills: thousands of targets, each with a model of its own, from files to files."""
+"""Backfill: follow every target in a folder of Parquet files, and resume when it is called again."""
 
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
@@ -11,47 +12,55 @@ from typing import Any
 from uuid import uuid4
 
 from baryflow import container
-from baryflow.distributed.cluster import connect, require, told_if_gone
-from baryflow.distributed.columns import refuse_odd
-from baryflow.distributed.fleet.assign import Group, count_done, deal, follow_group, weigh
-from baryflow.distributed.fleet.index import Progress, list_arrivals
-from baryflow.distributed.fleet.manifest import named_by_folder, split_keys
-from baryflow.distributed.fleet.submit import complete
-from baryflow.distributed.fleet.worker import Counts, JobContext, Plan
-from baryflow.distributed.parquet import Folder
-from baryflow.distributed.store import Store, place
+from baryflow.distributed.cluster import connect, current_client, scheduler_errors
+from baryflow.distributed.fleet.groups import (
+    Group,
+    assign_targets,
+    bytes_per_target,
+    count_epochs,
+    count_groups,
+    run_group,
+)
+from baryflow.distributed.fleet.job import BackfillPlan, Counts, JobContext
+from baryflow.distributed.fleet.manifest import (
+    Manifest,
+    add_manifest,
+    check_files,
+    encode_targets,
+    is_named_by_folder,
+    load_manifests,
+)
+from baryflow.distributed.parquet import Folder, refuse_mismatches
+from baryflow.distributed.store import Store, open_store
+from baryflow.distributed.tasks import complete
+from baryflow.drift.monitor import ACTIONS
+from baryflow.estimators._leave_one_out import Progress
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
 from baryflow.persistence import open_content
 from baryflow.streams.blocks import Selection
-from baryflow.validation import as_count
+from baryflow.validation import as_choice, as_count
 
-#: Groups for each worker: enough that none is idle for long at the end ...
-_GROUPS = 8
-#: ... but fewer where targets share files, since every group reads all files in which it has a target.
-_GROUPS_SHARED = 3
-#: Groups at least, so that workers who come later find work. Where files are shared, reading them for
-#: sixteen should cost less than 2 % (0.29 µs a row and group, where following a row takes 300).
-_LEAST, _LEAST_SHARED = 64, 16
-#: Rows of a target from one state to the next: a worker that dies costs so many, a second's work or two.
+#: Rows of a target between two states: a worker that dies loses at most these, a second or two of work.
 EPOCH_ROWS = 2048
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is done of a fleet, in all calls together: ``rows`` is ``used`` and ``quarantined`` together.
+    """Result of all calls of :func:`backfill` with the same state folder.
 
     Attributes
     ----------
     targets : int
     rows, used, predicted, quarantined : int
-        Each row used is predicted, unless rows are raw signals: then windows of them are.
+        ``rows == used + quarantined``. Every row that is used is predicted. Of raw signals, windows are.
     drifts : int
-        How often a target was seen to drift.
+        Number of detected drifts.
     failed : dict of str → str
-        Targets that could not be followed to their end, and why. Their rows count as far as they got;
-        the same call goes on with them.
+        Targets that could not be followed to their end, with the reason. The same call tries them again.
+    unlearned : int
+        Rows that were predicted, but from which the model failed to learn; an event gives the reason.
     """
 
     targets: int
@@ -61,9 +70,10 @@ class Summary:
     quarantined: int
     drifts: int
     failed: dict[str, str] = field(default_factory=dict)
+    unlearned: int = 0
 
 
-def follow(
+def backfill(
     model: OnlineDaDiL | SignalModel,
     source: str | Path | Folder,
     *,
@@ -81,46 +91,45 @@ def follow(
 ) -> Summary:
     """Follow every target in a folder of Parquet files: predict each row, then learn from it.
 
-    Each target has its own copy of the model, and its predictions are those of ``baryflow run`` on its
-    rows alone, bit for bit; positions count its own rows. They are in ``output/target=…/000000.parquet``
-    and so on, rows that cannot be used in ``output/_quarantine``.
+    Each target has its own copy of the model. Its predictions are those of ``baryflow run`` on its rows
+    alone, bit for bit, and positions count its own rows. They are written to
+    ``output/target=…/000000.parquet`` and so on. Rows that cannot be used, and rows on which the model
+    fails, go to ``output/_quarantine`` with the reason, and the target continues with the next row.
 
-    Work is cut into epochs of a target. A state is written after each, and whatever is killed, workers
-    or the caller, the same call goes on from there; in the end the files are the same. When more files
-    have come, the same call takes them, too: those that come later are later rows. Files that were read
-    must not change: rows are not followed twice, so a file that was written again is warned of, and
-    refused if it has more or fewer rows. They may be removed once their targets are done. Two callers
-    must not work on one folder of states at the same time with different files.
+    After each epoch of a target its state is written. If workers or the caller are killed, the same call
+    resumes from there, and the files are the same in the end. The same call also processes files that
+    were added since, as later rows. Files must not change: rows are never processed twice. A rewritten
+    file causes a warning, and an error if its number of rows differs. Files of finished targets may be
+    deleted. Two callers must not use one state folder at the same time with different files.
 
     Parameters
     ----------
     model : OnlineDaDiL or SignalModel
         Fitted.
     source : str, path or Folder
-        A folder of Parquet files, on any file system that fsspec knows and all workers reach.
+        Folder of Parquet files, on a file system that fsspec supports and all workers reach.
     key : str
-        Column that names the target, in the files or in the names of folders (``machine=7``).
+        Column that names the target, in the files or in folder names (``pump=7``).
     output, state : str or path
-        Folders for predictions and for states, likewise.
+        Folders for predictions and for states, on the same kinds of file systems.
     batch_size : int
-        A target's model learns once so many of its rows are waiting. At the end they stay waiting: more
-        may come.
-    drift : {"off", "tell", "forget", "restart"}
-        Whether drift is watched for, and what to do about it.
+        Number of rows after which the model of a target learns. A partial batch at the end waits for
+        more files.
+    drift : str
+        ``"off"``, or what to do about drift: an action of :class:`~baryflow.drift.DriftMonitor`.
     time : str, optional
-        Column that is repeated beside each prediction.
+        Timestamp column; copied to each prediction.
     events : str or path, optional
-        Folder for what happened to each target, likewise: when it drifted, what it learned from each
-        batch, columns that are not as they should be, rows that cannot be used. They are lines of NDJSON
-        in ``events/target=…/000000.ndjson`` and so on, as ``baryflow run --events`` writes them.
+        Folder for events: drift, what was learned from each batch, suspicious columns, quarantined rows.
+        They are NDJSON, as ``baryflow run --events`` writes them, in ``events/target=…/000000.ndjson``.
     epoch_rows : int
-        Rows of a target from one state to the next.
+        Rows of a target between two states.
     storage_options : dict, optional
-        For file systems other than this machine's: credentials, endpoints.
+        Options of the file system, such as credentials or endpoints.
     client : distributed.Client, optional
-        Without it the present one, or else workers on this machine, one for each core.
+        Default: Dask's current client, or else workers on this computer, one for each core.
     progress : callable, optional
-        Called with rows that are done, rows in all, and what is being done, in words.
+        Called as ``progress(rows_done, rows_total, what)``.
 
     Returns
     -------
@@ -129,208 +138,242 @@ def follow(
     Raises
     ------
     InvalidInputError
-        If columns are missing, or `state` was begun with another model or other settings.
+        If columns are missing, or the state folder belongs to another model or other settings.
     UnreachableError
-        If the scheduler is gone, there are no workers, or they die again and again.
-    ModuleNotFoundError
-        If Dask is not there: ``pip install 'baryflow[dask]'``.
+        If the scheduler is gone, the cluster has no workers, or they die repeatedly.
     """
-    require()
     if not isinstance(model, OnlineDaDiL | SignalModel):
         raise InvalidInputError(
-            f"model must be a fitted OnlineDaDiL or SignalModel, got a {type(model).__name__}"
+            f"model must be a fitted OnlineDaDiL or SignalModel, got {type(model).__name__}"
         )
-    if drift not in _DRIFT:
-        raise InvalidInputError(f"drift must be one of {', '.join(_DRIFT)}, got {drift!r}")
-    options = storage_options or {}
-    places = [place(one, options) for one in (state, output, events) if one is not None]
+    as_choice(drift, "drift", ("off", *ACTIONS))
+    options, report = storage_options or {}, progress or (lambda *_: None)
     if isinstance(source, Folder):
-        folder = replace(source, url=place(source.url, {}).url)
+        folder = replace(source, url=open_store(source.url, {}).url)
     else:
-        there = place(source, options)
-        folder = Folder.open(there.url, there.options, spare=True)
-    folder, left_out = _leave_out(folder, key)
-    _try_key(folder, key)
-    _keep_apart(folder.url, [one.url for one in places])
-    plan = Plan(
-        folder.url, places[1].url, key, time, _columns(model, folder, key, time),
-        as_count(batch_size, "batch_size"), drift, as_count(epoch_rows, "epoch_rows"),
-        places[2].url if events is not None else None,
-    )  # fmt: skip
-    context = _begin(plan, model.to_bytes(), Store(folder.url, folder.options), *places)
-    with _client(client) as present, told_if_gone():
-        return _Backfill(present, context, progress or (lambda *_: None), left_out).run(folder)
+        where = open_store(source, options)
+        folder = Folder.open(where.url, where.options, skip_unreadable=True)
+    folder, unreadable = _leave_out_unreadable(folder, key)
+    _check_key(folder, key)
+    stores = [open_store(one, options) for one in (state, output, events) if one is not None]
+    _require_separate_folders(folder.url, [store.url for store in stores])
+    plan = BackfillPlan(
+        source=folder.url,
+        output=stores[1].url,
+        key=key,
+        time=time,
+        columns=_choose_columns(model, folder, key, time),
+        batch_size=as_count(batch_size, "batch_size"),
+        drift=drift,
+        epoch_rows=as_count(epoch_rows, "epoch_rows"),
+        events=stores[2].url if events is not None else None,
+    )
+    context = _begin(plan, model.to_bytes(), Store(folder.url, folder.options), *stores)
+    with _client(client) as present, scheduler_errors():
+        manifests = load_manifests(context)
+        if warning := check_files(manifests, folder):
+            warnings.warn(warning, UserWarning, stacklevel=2)
+        manifests = add_manifest(present, context, folder, manifests, report)
+        shared_files = any(key not in partition.folders for partition in folder.partitions)
+        found = _run_groups(present, context, manifests, shared_files, report)
+    return replace(found, failed=found.failed | unreadable)
 
 
-_DRIFT = ("off", "tell", "forget", "restart")
+def open_target(
+    state: str | Path, key: str, *, storage_options: dict[str, Any] | None = None
+) -> OnlineDaDiL:
+    """Return the model of one target, as of its last epoch in :func:`backfill`.
+
+    It is an adapted copy of the fleet's model: it predicts, reports which sources the target resembles,
+    and can be saved. Using it does not change the state of the backfill.
+
+    Parameters
+    ----------
+    state : str or path
+        State folder of the backfill.
+    key : str
+        Name of the target.
+    storage_options : dict, optional
+        Options of the file system.
+
+    Returns
+    -------
+    OnlineDaDiL
+        For raw signals, the model of features.
+
+    Raises
+    ------
+    InvalidInputError
+        If the folder has no state of this target.
+    FileFormatError
+        If the folder is not the state of a backfill, or damaged.
+    """
+    store = open_store(state, storage_options)
+    context = JobContext(store, store, store, fingerprint="")
+    config, found = context.load_config(), context.latest_state(key)
+    if found is None:
+        raise InvalidInputError(f"{store.url} has no state of a target called {key!r}")
+    return config.resume(found[1].session).model
 
 
-@dataclass
-class _Backfill:
-    """One call."""
+def _run_groups(
+    client: Any, context: JobContext, manifests: list[Manifest], shared_files: bool, progress: Progress
+) -> Summary:
+    n_groups = count_groups(sum(client.nthreads().values()), shared_files)
+    assigned = assign_targets(manifests, n_groups, bytes_per_target(context.plan))
+    topic, n_targets = f"baryflow-{uuid4().hex}", sum(map(len, assigned))
+    groups = [Group(n, context, names, len(manifests), topic) for n, names in enumerate(assigned)]
+    without_target = sum(manifest.without_target for manifest in manifests)
+    total = sum(int(manifest.rows.sum()) for manifest in manifests) + without_target
+    rows_done: dict[int, int] = {}  # of each group
 
-    client: Any
-    context: JobContext
-    progress: Progress
-    left_out: dict[str, str]  # targets that are not gone on with, and why
-    done: dict[int, int] = field(default_factory=dict)  # rows of each group
-
-    def run(self, folder: Folder) -> Summary:
-        known = list_arrivals(self.client, self.context, folder, self.progress)
-        shared = any(self.context.plan.key not in piece.folders for piece in folder.pieces)
-        n_groups = _count_groups(sum(self.client.nthreads().values()), shared)
-        plan, topic = self.context.plan, f"baryflow-{uuid4().hex}"
-        dealt = deal(known, n_groups, weigh(plan))
-        groups = [Group(n, self.context, keys, len(known), topic) for n, keys in enumerate(dealt)]
-        nameless = sum(arrival.nameless for arrival in known)
-        total = sum(int(arrival.rows.sum()) for arrival in known)
-        what = f"following {sum(map(len, dealt)):,} targets"
-
-        def listen() -> None:
-            self.progress(sum(self.done.copy().values()) + nameless, total + nameless, what)
-
-        counts, failed = Counts(), dict[str, str]()
-        self.client.subscribe_topic(topic, self._hear)
-        try:
-            work = complete(self.client, follow_group, groups, progress=count_done, listen=listen)
-            for number, outcome in work:
-                if isinstance(outcome, BaseException):
-                    failed |= dict.fromkeys(groups[number].keys, _words(outcome))
-                else:
-                    counts += outcome.counts
-                    failed |= outcome.failed
-                    self.done[number] = outcome.counts.rows
-        finally:
-            with contextlib.suppress(Exception):  # what went wrong before matters more
-                self.client.unsubscribe_topic(topic)
-        listen()
-        return Summary(
-            sum(map(len, dealt)), counts.rows + nameless, counts.used, counts.predicted,
-            counts.quarantined + nameless, counts.drifts, failed | self.left_out,
-        )  # fmt: skip
-
-    def _hear(self, event: tuple[float, tuple[int, int]]) -> None:
+    def receive(event: tuple[float, tuple[int, int]]) -> None:
         number, rows = event[1]
-        self.done[number] = max(rows, self.done.get(number, 0))
+        rows_done[number] = max(rows, rows_done.get(number, 0))
+
+    def report() -> None:
+        done = sum(rows_done.copy().values()) + without_target
+        progress(done, total, f"following {n_targets:,} targets")
+
+    counts, failed = Counts(), dict[str, str]()
+    client.subscribe_topic(topic, receive)
+    try:
+        results = complete(client, run_group, groups, progress=count_epochs, on_poll=report)
+        for number, result in results:
+            if isinstance(result, BaseException):
+                reason = f"{type(result).__name__}: {result}"
+                failed |= dict.fromkeys(groups[number].targets, reason)
+            else:
+                counts += result.counts
+                failed |= result.failed
+                rows_done[number] = result.counts.rows
+    finally:
+        with contextlib.suppress(Exception):  # do not hide the first error
+            client.unsubscribe_topic(topic)
+    report()
+    return Summary(
+        targets=n_targets,
+        rows=counts.rows + without_target,
+        used=counts.used,
+        predicted=counts.predicted,
+        quarantined=counts.quarantined + without_target,
+        drifts=counts.drifts,
+        failed=failed,
+        unlearned=counts.unlearned,
+    )
 
 
-def _count_groups(n_workers: int, shared: bool) -> int:
-    """Return how many groups are wanted: workers that are there now may be only the first of many."""
-    if shared:
-        return max(_LEAST_SHARED, _GROUPS_SHARED * n_workers)
-    return max(_LEAST, _GROUPS * n_workers)
+def _leave_out_unreadable(folder: Folder, key: str) -> tuple[Folder, dict[str, str]]:
+    """Leave out targets with an unreadable file, since later rows must not be processed before it.
 
-
-def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-def _leave_out(folder: Folder, key: str) -> tuple[Folder, dict[str, str]]:
-    """Return a folder without targets of which a file cannot be read, and these, with the reason.
-
-    Later rows of theirs must not come before those. A file in which anybody may have rows is refused.
+    An unreadable file that may hold rows of any target raises an error.
     """
     found: dict[str, str] = {}
-    for piece, why in folder.unreadable:
-        if not named_by_folder(piece, key):
-            raise InvalidInputError(why)
-        found.setdefault(piece.folders[key], why)
-    pieces = [piece for piece in folder.pieces if piece.folders.get(key) not in found]
-    return replace(folder, pieces=pieces), found
+    for partition, reason in folder.unreadable:
+        if not is_named_by_folder(partition, key):
+            raise InvalidInputError(reason)
+        found.setdefault(partition.folders[key], reason)
+    readable = [one for one in folder.partitions if one.folders.get(key) not in found]
+    return replace(folder, partitions=readable), found
 
 
-def _keep_apart(source: str, others: list[str]) -> None:
+def _require_separate_folders(source: str, others: list[str]) -> None:
     for one in others:
         if f"{one}/".startswith(f"{source}/"):
             raise InvalidInputError(
-                f"{one} is in {source}, where rows are read from: name another folder"
+                f"{one} is inside {source}, from which rows are read: use another folder"
             )
         if others.count(one) > 1:
             raise InvalidInputError(
-                f"states, predictions and events need folders of their own, got {one} twice"
+                f"states, predictions and events need separate folders, got {one} twice"
             )
 
 
-def _columns(model: OnlineDaDiL | SignalModel, folder: Folder, key: str, time: str | None) -> list[str]:
-    """Return the columns that the model wants, having checked that they are there."""
+def _choose_columns(
+    model: OnlineDaDiL | SignalModel, folder: Folder, key: str, time: str | None
+) -> list[str]:
+    """Return the columns of the model, after checking that the files have them."""
     named = getattr(model, "feature_names_in_", None)
     texts = [key] if time is None else [key, time]
-    by_folder = folder.pieces[0].folders if folder.pieces else {}
+    by_folder = folder.partitions[0].folders if folder.partitions else {}
     wanted = None if named is None else [str(name) for name in named]
-    refuse_odd(folder.odd, [*(wanted or ()), *texts])
+    refuse_mismatches(folder.mismatches, [*(wanted or ()), *texts])
     chosen = Selection(wanted, texts, list(by_folder)).choose(list(folder.types), folder.url)
     for what, column in (("key", key), ("time", time)):
         if column in chosen:
-            raise InvalidInputError(f"{column!r} is a feature of the model, not the {what}")
+            raise InvalidInputError(f"{column!r} is a feature of the model and cannot be the {what}")
     for column in chosen:
         if column in by_folder:
             raise InvalidInputError(
-                f"{column!r} is the name of folders in {folder.url}, but the model needs its numbers in "
-                "the files"
+                f"{column!r} is a feature of the model, but {folder.url} has it in folder names only: "
+                "write it to the files"
             )
     width = (model.model if isinstance(model, SignalModel) else model).n_features_in_
     if not isinstance(model, SignalModel) and len(chosen) != width:
         raise InvalidInputError(
-            f"the model was fitted on {width} columns without names, and {folder.url} has {len(chosen)} "
-            f"beside {' and '.join(map(repr, texts))}: fit it on columns with names"
+            f"the model was fitted on {width} unnamed columns, but {folder.url} has {len(chosen)} "
+            f"beside {' and '.join(map(repr, texts))}: fit the model on named columns"
         )
     return chosen
 
 
-def _try_key(folder: Folder, key: str) -> None:
-    """Refuse a column that cannot name targets before anything is written: states remember their key."""
-    if folder.pieces and folder.types.get(key) == "other":  # lists and the like, but times too
-        split_keys(next(folder.batches(folder.pieces[0], [key])).column(0))
+def _check_key(folder: Folder, key: str) -> None:
+    """Refuse a column that cannot name targets before the plan is written."""
+    if folder.partitions and folder.types.get(key) == "other":  # lists, for example, but also timestamps
+        encode_targets(next(folder.batches(folder.partitions[0], [key])).column(0))
 
 
 def _begin(
-    plan: Plan, model: bytes, source: Store, state: Store, output: Store, events: Store | None = None
+    plan: BackfillPlan,
+    model: bytes,
+    source: Store,
+    state: Store,
+    output: Store,
+    events: Store | None = None,
 ) -> JobContext:
-    """Write down what is wanted, or check that it is what was wanted before."""
-    before = state.load(Plan, "plan.bary")
+    """Write plan and model, or check that they equal those of the first call."""
+    before = state.load(BackfillPlan, "plan.bary")
     if before is None:
         for what, store in (("predictions", output), ("events", events)):
             if store is not None and not store.is_empty():
                 raise InvalidInputError(
-                    f"{store.url} holds files already, but {state.url} does not know of them: name an "
-                    f"empty folder for {what}, or the states that belong to these"
+                    f"{store.url} is not empty, but {state.url} is not its state folder: use an empty "
+                    f"folder for {what}, or the state folder that belongs to it"
                 )
-        state.keep(plan, "plan.bary")
+        state.save(plan, "plan.bary")
         before = plan
-    for one in fields(Plan):
+    for one in fields(BackfillPlan):
         was, now = getattr(before, one.name), getattr(plan, one.name)
         if was != now:
             raise InvalidInputError(
-                f"{state.url} was begun with {one.name}={was!r}, got {now!r}: give what it was begun "
-                "with, or name another folder for states"
+                f"cannot resume: {state.url} was started with {one.name}={was!r}, got {now!r}; use "
+                "the same setting, or another state folder"
             )
-    kept = state.read("model.bary")
-    if kept is None:
-        kept = model
+    stored = state.read("model.bary")
+    if stored is None:
+        stored = model
         state.write("model.bary", model)
-    elif kept != model and _write_again(kept, f"{state.url}/model.bary") != model:
+    elif stored != model and _rewrite(stored, f"{state.url}/model.bary") != model:
         raise InvalidInputError(
-            f"{state.url} was begun with another model than the one given: give that one "
-            f"({state.url}/model.bary), or name another folder for states"
+            f"cannot resume: {state.url} was started with another model; use {state.url}/model.bary, or "
+            "another state folder"
         )
-    mark = sha256(kept + repr(plan).encode()).hexdigest()
-    return JobContext(source, state, output, mark, events)
+    fingerprint = sha256(stored + repr(plan).encode()).hexdigest()
+    return JobContext(source, state, output, fingerprint, events)
 
 
-def _write_again(model: bytes, name: str) -> bytes:
-    """Return a model as this release writes it: the same model of an earlier one is other bytes."""
+def _rewrite(model: bytes, name: str) -> bytes:
+    """Return a model as this release writes it: other releases write the same model differently."""
     content: bytes = open_content(container.from_bytes(model, name=name)).to_bytes()
     return content
 
 
 @contextlib.contextmanager
 def _client(given: Any) -> Iterator[Any]:
-    """Give the client that was given, the present one, or one of workers on this machine."""
-    distributed = require()
-    with contextlib.ExitStack() as stack:
-        if given is None:
-            try:
-                given = distributed.get_client()
-            except ValueError:
-                given = stack.enter_context(connect("local"))
-        yield given
+    """Yield the given client, Dask's current one, or one with workers on this computer."""
+    present = current_client(given)
+    if present is not None:
+        yield present
+        return
+    with connect("local") as started:
+        yield started

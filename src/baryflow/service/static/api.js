@@ -1,99 +1,101 @@
-// Talking to the service: JSON, and server-sent events read from a fetch so that a token can go along.
+// Requests to the service: JSON, and server-sent events read with fetch, because EventSource cannot send a token.
 
 const KEY = "baryflow-token";
 
-export class Refused extends Error {}
+export class RequestError extends Error {}
 
-const headers = () => {
+const authorization = () => {
   const token = sessionStorage.getItem(KEY);
   return token ? { Authorization: `Bearer ${token}` } : {};
 };
 
-let asking = null;
+let prompting = null;
 
-// Ask for the token, once for all who wait for it.
-const ask = () => {
-  asking ??= new Promise((done) => {
+// Show the token dialog, once for all requests that wait for it.
+const askForToken = () => {
+  prompting ??= new Promise((resolve) => {
     const dialog = document.getElementById("ask"), input = document.getElementById("token");
-    document.getElementById("ask-wrong").textContent = sessionStorage.getItem(KEY) ? "That token was not accepted." : "";
+    document.getElementById("ask-wrong").textContent = sessionStorage.getItem(KEY) ? "The token was not accepted." : "";
     input.value = "";
     dialog.addEventListener("close", () => {
       if (input.value) sessionStorage.setItem(KEY, input.value);
-      asking = null;
-      done();
+      prompting = null;
+      resolve();
     }, { once: true });
     dialog.showModal();
   });
-  return asking;
+  return prompting;
 };
 
 const request = async (path, options = {}) => {
   for (;;) {
-    const answer = await fetch(path, { cache: "no-store", ...options, headers: { ...options.headers, ...headers() } });
-    if (answer.status !== 401) return answer;
-    await ask();
+    const response = await fetch(path, { cache: "no-store", ...options, headers: { ...options.headers, ...authorization() } });
+    if (response.status !== 401) return response;
+    await askForToken();
   }
 };
 
 export const get = async (path, options) => {
-  const answer = await request(path, options);
-  if (!answer.ok) throw new Refused(await words(answer));
-  return answer.json();
+  const response = await request(path, options);
+  if (!response.ok) throw new RequestError(await errorMessage(response));
+  return response.json();
 };
 
 export const post = (path, body) =>
   get(path, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
 
-const words = async (answer) => {
+const errorMessage = async (response) => {
   try {
-    const body = await answer.json();
-    return String(body.error?.words ?? body.error ?? body.detail ?? answer.status);
+    return String((await response.json()).error ?? response.status);
   } catch {
-    return `${answer.status} ${answer.statusText}`;
+    return `${response.status} ${response.statusText}`;
   }
 };
 
-export const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+// The text to show for an error of a request.
+export const describeError = (error) => (error instanceof RequestError ? error.message : "The service is unreachable at the moment.");
 
-// Follow a stream of events for ever: what breaks is opened again, later and later.
-export const follow = async (path, { event, state, signal }) => {
+export const sleep = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+// Read a stream of events until `signal` aborts; reconnect with backoff.
+export const subscribe = async (path, { onEvent, onState, signal }) => {
   let wait = 500;
   while (!signal.aborted) {
     try {
-      const answer = await request(path, { signal });
-      if (!answer.ok || !answer.body) throw new Refused(await words(answer));
-      state("live");
+      const response = await request(path, { signal });
+      if (!response.ok || !response.body) throw new RequestError(await errorMessage(response));
+      onState("live");
       wait = 500;
-      await read(answer.body, event);
-    } catch (error) {
+      await readEvents(response.body, onEvent);
+    } catch {
       if (signal.aborted) return;
     }
     if (signal.aborted) return;
-    state("lost");
-    await pause(wait);
+    onState("lost");
+    await sleep(wait);
     wait = Math.min(2 * wait, 5000);
   }
 };
 
-const read = async (body, event) => {
+const readEvents = async (body, onEvent) => {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-  let held = "";
+  let buffer = "";
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
-    held += value.replaceAll("\r", "");
-    const parts = held.split("\n\n");
-    held = parts.pop();
-    for (const part of parts) tell(part, event);
+    buffer += value.replaceAll("\r", "");
+    const messages = buffer.split("\n\n");
+    buffer = messages.pop();
+    for (const message of messages) dispatch(message, onEvent);
   }
 };
 
-const tell = (part, event) => {
-  let kind = "message";
+const dispatch = (message, onEvent) => {
+  let type = "message";
   const data = [];
-  for (const line of part.split("\n")) {
-    if (line.startsWith("event:")) kind = line.slice(6).trim();
+  for (const line of message.split("\n")) {
+    if (line.startsWith("event:")) type = line.slice(6).trim();
     else if (line.startsWith("data:")) data.push(line.slice(5).trimStart());
   }
-  if (data.length) event(kind, JSON.parse(data.join("\n")));
+  if (data.length) onEvent(type, JSON.parse(data.join("\n")));
 };

@@ -1,64 +1,61 @@
-// The live page: which target is looked at, and what is asked for when.
-import { follow, get, pause, Refused } from "./api.js";
-import { Demo } from "./demo.js";
-import { Plane } from "./mixture.js";
-import { showColumns, showEvents, showNow, showProportions, showRecent, showTargets } from "./panels.js";
-import { Series } from "./series.js";
-import { explain, prepare } from "./why.js";
-import { $ } from "./words.js";
+// The live page: selects a target, and decides when to request what.
+import { get, RequestError, sleep, subscribe } from "./api.js";
+import { Charts } from "./charts.js";
+import { $ } from "./dom.js";
+import { MixturePlot } from "./mixture.js";
+import { Demo, explain, showColumns, showEvents, showNow, showProportions, showRecent, showTargets } from "./panels.js";
 
-const EVERY = 500; // milliseconds from one picture to the next, at least
-const QUIET = 4000; // after so long without news figures of the moment are asked for again
+const INTERVAL = 500; // milliseconds between two pictures, at least
+const IDLE = 4000; // milliseconds without an update after which the list is requested again
 
 const targets = new Map();
-const now = { target: null, picture: null, news: 0 };
-const why = (position) => explain(now.target, position);
-const plane = new Plane(why), series = new Series(), demo = new Demo(() => now.picture && drawSeries());
+const current = { target: null, picture: null, updated: 0 };
+const plot = new MixturePlot((position) => explain(current.target, position));
+const charts = new Charts(), demo = new Demo(() => current.picture && drawCharts());
 
-const status = (state) => {
+const showStatus = (state) => {
   $("status").dataset.state = state;
-  $("status").textContent = { live: "live", lost: "connection lost, trying again", waiting: "connecting" }[state];
+  $("status").textContent = { live: "live", lost: "connection lost, reconnecting", waiting: "connecting" }[state];
 };
 
 // ---- one target
 
 const marks = () => {
-  const drifts = (now.picture?.drifts ?? []).map((drift) => ({ ...drift, kind: "drift" }));
-  return [...drifts, ...(demo.target === now.target ? demo.marks : [])].sort((a, b) => a.row - b.row);
+  const drifts = (current.picture?.drifts ?? []).map((drift) => ({ ...drift, kind: "drift" }));
+  return [...drifts, ...(demo.target === current.target ? demo.marks : [])].sort((a, b) => a.row - b.row);
 };
 
-const drawSeries = () => {
-  series.update(now.picture, marks());
+const drawCharts = () => {
+  charts.update(current.picture, marks());
   showEvents(marks());
 };
 
-const drawNow = () => showNow(targets.get(now.target) ?? {}, now.picture);
+const drawNow = () => showNow(targets.get(current.target) ?? {}, current.picture);
 
-// One request at a time; what comes meanwhile asks for one more.
-const refresh = once(async () => {
-  const name = now.target;
+const refresh = throttled(async () => {
+  const name = current.target;
   if (name === null) return;
   const picture = await get(`/v1/targets/${encodeURIComponent(name)}/picture`).catch((error) => {
-    if (error instanceof Refused) $("mixture-words").textContent = error.message;
+    if (error instanceof RequestError) $("mixture-caption").textContent = error.message;
     throw error;
   });
-  if (name !== now.target) return;
-  now.picture = picture;
-  plane.update(picture);
-  drawSeries();
+  if (name !== current.target) return;
+  current.picture = picture;
+  plot.update(picture);
+  drawCharts();
   drawNow();
-  showRecent(picture.recent, picture.classes, why, (position) => prepare(name, position));
+  showRecent(name, picture.recent, picture.classes);
   showProportions(picture.proportions, picture.classes);
   showColumns(picture.columns);
   document.body.dataset.rows = picture.rows_seen;
 });
 
-const choose = (name) => {
-  Object.assign(now, { target: name, picture: null });
+const select = (name) => {
+  Object.assign(current, { target: name, picture: null });
   $("title-target").textContent = name;
   document.title = `${name} · baryflow live`;
   history.replaceState(null, "", `#${encodeURIComponent(name)}`);
-  plane.clear();
+  plot.clear();
   drawNow();
   list();
   refresh();
@@ -66,42 +63,43 @@ const choose = (name) => {
 
 // ---- all targets
 
-const wanted = () => decodeURIComponent(location.hash.slice(1));
+const nameInUrl = () => decodeURIComponent(location.hash.slice(1));
 
 const list = () => {
-  if (!targets.has(now.target)) {
-    now.target = null;
-    const [first] = targets.has(wanted()) ? [wanted()] : targets.keys();
-    if (first !== undefined) return choose(first);
+  if (!targets.has(current.target)) {
+    current.target = null;
+    const [first] = targets.has(nameInUrl()) ? [nameInUrl()] : targets.keys();
+    if (first !== undefined) return select(first);
   }
-  return showTargets([...targets.values()], now.target, choose);
+  return showTargets([...targets.values()], current.target, select);
 };
 
-const listSoon = once(async () => list());
+const listSoon = throttled(async () => list());
 
-const reload = once(async () => {
+const reload = throttled(async () => {
   const all = await get("/v1/targets");
   targets.clear();
   for (const one of all.targets) targets.set(one.name, one);
-  now.news = Date.now();
+  current.updated = Date.now();
   list();
   drawNow();
   refresh();
 });
 
-const hear = (_, { targets: some, gone, all }) => {
-  now.news = Date.now();
-  for (const one of some) targets.set(one.name, one);
+const onEvent = (_, { targets: changed, gone, all }) => {
+  current.updated = Date.now();
+  for (const one of changed) targets.set(one.name, one);
   for (const name of gone) targets.delete(name);
   if (!all) reload();
   listSoon();
-  if (some.some((one) => one.name === now.target)) {
+  if (changed.some((one) => one.name === current.target)) {
     drawNow();
     refresh();
   }
 };
 
-function once(work) {
+// Run one call at a time, at most one per INTERVAL; calls meanwhile are combined into one more.
+function throttled(work) {
   let running = false, again = false;
   return async () => {
     again = true;
@@ -109,26 +107,30 @@ function once(work) {
     running = true;
     while (again) {
       again = false;
-      try { await work(); } catch { /* the stream of events says when the service is back */ }
-      await pause(EVERY);
+      try { await work(); } catch { /* the event stream reports when the service is back */ }
+      await sleep(INTERVAL);
     }
     running = false;
   };
 }
 
-// A browser has few connections for one host: a page that nobody sees gives its own back.
-let stop = null;
-const listen = () => {
-  stop?.abort();
-  stop = null;
+// A browser allows few connections per host: a hidden page closes its own.
+let connection = null;
+const connect = () => {
+  connection?.abort();
+  connection = null;
   if (document.hidden) return;
-  stop = new AbortController();
-  follow("/v1/live", { signal: stop.signal, event: hear, state: (state) => { status(state); if (state === "live") reload(); } });
+  connection = new AbortController();
+  const onState = (state) => {
+    showStatus(state);
+    if (state === "live") reload();
+  };
+  subscribe("/v1/live", { signal: connection.signal, onEvent, onState });
 };
 
-document.addEventListener("visibilitychange", listen);
+document.addEventListener("visibilitychange", connect);
 $("find").addEventListener("input", list);
-addEventListener("hashchange", () => { if (wanted() !== now.target && targets.has(wanted())) choose(wanted()); });
-setInterval(() => { if (!document.hidden && Date.now() - now.news > QUIET && targets.get(now.target)?.rows_per_second > 0.05) reload(); }, QUIET);
-if (new URLSearchParams(location.search).has("demo")) setInterval(() => document.hidden || demo.look(), 1000);
-listen();
+addEventListener("hashchange", () => { if (nameInUrl() !== current.target && targets.has(nameInUrl())) select(nameInUrl()); });
+setInterval(() => { if (!document.hidden && Date.now() - current.updated > IDLE && targets.get(current.target)?.rows_per_second > 0.05) reload(); }, IDLE);
+if (new URLSearchParams(location.search).has("demo")) setInterval(() => document.hidden || demo.update(), 1000);
+connect();

@@ -1,23 +1,24 @@
-// The target's mixture, flowing over its sources.
-import { $, brief, chance, color, draw, key, line, list, make, percent } from "./words.js";
+// The mixture of the target over those of its sources, with animated transitions.
+import { $, color, dash, element, formatPercent, formatProbability, joinWithAnd, legendKey, shorten, svgElement } from "./dom.js";
 
-const WIDE = 1000, FLOW = 700, SIGMAS = 1.3, STRETCH = 2.5;
-const still = matchMedia("(prefers-reduced-motion: reduce)");
+// Width in SVG units, milliseconds of a transition, radius in standard deviations, largest ratio of the scales.
+const WIDTH = 1000, TRANSITION = 700, SIGMAS = 1.3, STRETCH = 2.5;
+const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
 
-export class Plane {
-  constructor(why) {
+export class MixturePlot {
+  constructor(explain) {
     this.svg = $("plane");
-    this.why = why;
+    this.explain = explain;
     this.shown = [];
-    this.picked = null;
-    this.layers = Object.fromEntries(["sources", "rows", "target", "labels"].map((name) => [name, draw("g", { class: `layer-${name}` })]));
+    this.highlighted = null;
+    this.layers = Object.fromEntries(["sources", "rows", "target", "labels"].map((name) => [name, svgElement("g", { class: `layer-${name}` })]));
     this.svg.append(this.layers.sources, this.layers.target, this.layers.rows, this.layers.labels);
-    this.svg.addEventListener("pointermove", (event) => this.point(event));
-    this.svg.addEventListener("pointerleave", () => { $("tip").hidden = true; this.pick(null, false); });
-    new ResizeObserver(() => this.place()).observe(this.svg);
+    this.svg.addEventListener("pointermove", (event) => this.showTip(event));
+    this.svg.addEventListener("pointerleave", () => { $("tip").hidden = true; this.highlight(null); });
+    new ResizeObserver(() => this.fit()).observe(this.svg);
   }
 
-  // Another target: forget all that was drawn.
+  // Clear everything, for another target.
   clear() {
     this.shown = [];
     this.picture = null;
@@ -33,17 +34,17 @@ export class Plane {
     const known = JSON.stringify(picture.ellipses.sources);
     if (known !== this.known) {
       this.known = known;
-      this.place();
+      this.fit();
     }
     this.sources();
     this.rows();
-    this.flow(picture.ellipses.target, first || still.matches);
+    this.animate(picture.ellipses.target, first || reducedMotion.matches);
     this.chips();
-    this.words();
+    this.describe();
   }
 
-  // The window on the plane: all sources, with some room.
-  place() {
+  // Fit the view to all sources, with a margin.
+  fit() {
     if (!this.picture) return;
     const all = Object.values(this.picture.ellipses.sources).flat();
     if (!all.length) return;
@@ -52,16 +53,16 @@ export class Plane {
       return [(low + high) / 2, (high - low) || 1];
     };
     const [x, width] = ends("x"), [y, height] = ends("y"), box = this.svg.getBoundingClientRect();
-    // Words keep their size on the screen, whatever the size of the picture.
-    this.unit = WIDE / (box.width || WIDE);
+    // Text keeps its size on the screen at any size of the plot.
+    this.unit = WIDTH / (box.width || WIDTH);
     this.high = (box.height || 600) * this.unit;
-    // The two directions have no common measure: each fills the picture, within reason.
-    let across = WIDE / width / 1.08, up = this.high / height / 1.12;
+    // The two axes have no common unit: each fills the plot, within STRETCH.
+    let across = WIDTH / width / 1.08, up = this.high / height / 1.12;
     across = Math.min(across, STRETCH * up);
     up = Math.min(up, STRETCH * across);
     this.map = { x, y, across, up };
-    this.svg.setAttribute("viewBox", `0 0 ${WIDE} ${this.high.toFixed(1)}`);
-    const matrix = `matrix(${across} 0 0 ${-up} ${WIDE / 2 - across * x} ${this.high / 2 + up * y})`;
+    this.svg.setAttribute("viewBox", `0 0 ${WIDTH} ${this.high.toFixed(1)}`);
+    const matrix = `matrix(${across} 0 0 ${-up} ${WIDTH / 2 - across * x} ${this.high / 2 + up * y})`;
     this.layers.sources.setAttribute("transform", matrix);
     this.layers.target.setAttribute("transform", matrix);
     this.sources();
@@ -71,7 +72,7 @@ export class Plane {
 
   at(one) {
     const { x, y, across, up } = this.map;
-    return [WIDE / 2 + across * (one.x - x), this.high / 2 - up * (one.y - y)];
+    return [WIDTH / 2 + across * (one.x - x), this.high / 2 - up * (one.y - y)];
   }
 
   shape(node, one) {
@@ -85,7 +86,7 @@ export class Plane {
 
   ellipse(one, kind) {
     const i = this.index.get(one.class) ?? 0;
-    const node = draw("ellipse", { class: kind, fill: color(i), stroke: color(i), "stroke-dasharray": line(i) });
+    const node = svgElement("ellipse", { class: kind, fill: color(i), stroke: color(i), "stroke-dasharray": dash(i) });
     node.dataset.class = one.class;
     return node;
   }
@@ -93,18 +94,18 @@ export class Plane {
   sources() {
     if (!this.map) return;
     const { sources } = this.picture.ellipses, { resemblance } = this.picture.history;
-    // What the target resembles most is seen best.
+    // The source that the target resembles most is drawn strongest.
     const share = (name) => resemblance[name]?.at(-1) ?? 1 / Object.keys(sources).length;
     const most = Math.max(...Object.keys(sources).map(share));
     this.layers.sources.replaceChildren(...Object.entries(sources).map(([name, all]) => {
-      const group = draw("g"), strong = 0.3 + 0.7 * share(name) / (most || 1);
+      const group = svgElement("g"), strong = 0.3 + 0.7 * share(name) / (most || 1);
       group.dataset.source = name;
       group.append(...all.map((one) => {
         const node = this.ellipse(one, "source");
-        // Not the opacity of a group: hundreds of layers on top of each other show their rounding.
+        // Not the opacity of the group: rounding shows when hundreds of layers overlap.
         node.setAttribute("stroke-opacity", (0.4 * strong).toFixed(3));
         node.setAttribute("fill-opacity", (0.05 * strong).toFixed(3));
-        node.dataset.words = `${one.class}, in ${name}`;
+        node.dataset.tip = `${one.class}, in ${name}`;
         this.shape(node, one);
         return node;
       }));
@@ -118,25 +119,25 @@ export class Plane {
     const recent = this.picture.recent.filter((one) => one.x !== undefined && one.x !== null);
     const nodes = recent.map((one, i) => {
       const [x, y] = this.at(one), known = this.index.get(String(one.label));
-      const node = draw("circle", { class: "row", cx: x.toFixed(1), cy: y.toFixed(1), r: (3.6 * this.unit).toFixed(2),
+      const node = svgElement("circle", { class: "row", cx: x.toFixed(1), cy: y.toFixed(1), r: (3.6 * this.unit).toFixed(2),
         fill: known === undefined ? "var(--ink)" : color(known), "fill-opacity": (0.15 + 0.85 * (i + 1) / recent.length).toFixed(2) });
       node.dataset.class = one.label;
-      node.dataset.words = `row ${one.position}: ${one.label}, ${chance(one.probability)}`;
-      node.addEventListener("click", () => this.why(one.position));
+      node.dataset.tip = `row ${one.position}: ${one.label}, ${formatProbability(one.probability)}`;
+      node.addEventListener("click", () => this.explain(one.position));
       return node;
     });
     if (recent.length) {
       const [x, y] = this.at(recent.at(-1));
-      nodes.push(draw("circle", { class: "newest", cx: x.toFixed(1), cy: y.toFixed(1), r: (8 * this.unit).toFixed(2) }));
+      nodes.push(svgElement("circle", { class: "newest", cx: x.toFixed(1), cy: y.toFixed(1), r: (8 * this.unit).toFixed(2) }));
     }
     this.layers.rows.replaceChildren(...nodes);
     this.dim();
   }
 
-  // Let each ellipse go from where the nearest one of its class was to where it is now.
-  flow(target, atOnce) {
+  // Move each ellipse from the nearest previous one of its class to its new position.
+  animate(target, immediately) {
     const goal = JSON.stringify(target);
-    if (goal === this.goal) return undefined; // nothing was learned since
+    if (goal === this.goal) return undefined; // nothing has changed
     this.goal = goal;
     const before = [...this.shown];
     const pairs = target.map((one) => {
@@ -150,12 +151,12 @@ export class Plane {
       return [old, one];
     });
     cancelAnimationFrame(this.frame);
-    if (atOnce) return this.draw(target);
+    if (immediately) return this.draw(target);
     const begun = performance.now();
     let frame = 0;
     const step = (now) => {
-      const done = Math.min(1, Math.max(0, (now - begun) / FLOW)), way = done * done * (3 - 2 * done);
-      this.draw(pairs.map(([old, one]) => between(old, one, way)), done === 1 || frame++ % 4 === 0);
+      const done = Math.min(1, Math.max(0, (now - begun) / TRANSITION)), t = done * done * (3 - 2 * done);
+      this.draw(pairs.map(([old, one]) => interpolate(old, one, t)), done === 1 || frame++ % 4 === 0);
       if (done < 1) this.frame = requestAnimationFrame(step);
     };
     this.frame = requestAnimationFrame(step);
@@ -167,7 +168,7 @@ export class Plane {
     if (!this.map) return;
     const layer = this.layers.target;
     const heavy = [...target].sort((a, b) => b.weight - a.weight);
-    // Many ellipses on top of each other are as dark as few.
+    // Many overlapping ellipses are as dark as few.
     const many = new Map();
     for (const one of heavy) many.set(one.class, (many.get(one.class) ?? 0) + 1);
     while (layer.children.length > heavy.length) layer.lastChild.remove();
@@ -180,29 +181,29 @@ export class Plane {
       const code = this.index.get(one.class) ?? 0;
       node.setAttribute("fill", color(code));
       node.setAttribute("stroke", color(code));
-      node.setAttribute("stroke-dasharray", line(code));
+      node.setAttribute("stroke-dasharray", dash(code));
       node.setAttribute("fill-opacity", Math.min(0.4, 0.75 * many.get(one.class) ** -0.85).toFixed(3));
       node.setAttribute("stroke-opacity", (many.get(one.class) ** -0.45).toFixed(3));
       node.dataset.class = one.class;
-      node.dataset.words = `${one.class}: ${percent(one.weight, 1)} of the target's rows are here`;
+      node.dataset.tip = `${one.class}: ${formatPercent(one.weight, 1)} of the target's rows`;
       this.shape(node, one);
     });
     if (labels) this.labels();
     this.dim();
   }
 
-  // The name of each class at its heaviest ellipse, where it does not cover another name.
+  // Label each class at its heaviest ellipse, unless the label would cover another.
   labels() {
     const heaviest = new Map();
     for (const one of this.shown) if (!(heaviest.get(one.class)?.weight > one.weight)) heaviest.set(one.class, one);
     const taken = [], nodes = [];
     for (const one of [...heaviest.values()].sort((a, b) => b.weight - a.weight)) {
-      const words = brief(one.class), [x, y] = this.at(one);
-      const half = 3.9 * this.unit * words.length, high = 8 * this.unit;
+      const text = shorten(one.class), [x, y] = this.at(one);
+      const half = 3.9 * this.unit * text.length, high = 8 * this.unit;
       const covers = taken.some(([u, v, w]) => Math.abs(u - x) < w + half && Math.abs(v - y) < 2 * high);
-      if (covers && this.picked !== one.class) continue;
+      if (covers && this.highlighted !== one.class) continue;
       taken.push([x, y, half]);
-      const node = draw("text", { x: x.toFixed(1), y: (y + 4 * this.unit).toFixed(1), transform: `translate(${x} ${y}) scale(${this.unit}) translate(${-x} ${-y})` }, words);
+      const node = svgElement("text", { x: x.toFixed(1), y: (y + 4 * this.unit).toFixed(1), transform: `translate(${x} ${y}) scale(${this.unit}) translate(${-x} ${-y})` }, text);
       node.dataset.class = one.class;
       nodes.push(node);
     }
@@ -214,70 +215,70 @@ export class Plane {
     if (this.chipNames === names.join("\n") && $("chips").children.length) return;
     this.chipNames = names.join("\n");
     $("chips").replaceChildren(...names.map((name, i) => {
-      const chip = make("button", { type: "button", title: name, ariaPressed: "false" }, key(i), make("span", { textContent: names.length > 12 ? brief(name) : name }));
+      const chip = element("button", { type: "button", title: name, ariaPressed: "false" }, legendKey(i), element("span", { textContent: names.length > 12 ? shorten(name) : name }));
       chip.setAttribute("aria-label", name);
-      chip.addEventListener("click", () => this.hold(name));
-      chip.addEventListener("pointerenter", () => this.pick(name, false));
-      chip.addEventListener("pointerleave", () => this.pick(null, false));
+      chip.addEventListener("click", () => this.select(name));
+      chip.addEventListener("pointerenter", () => this.highlight(name));
+      chip.addEventListener("pointerleave", () => this.highlight(null));
       return chip;
     }));
   }
 
-  // A class that was pressed stays until it is pressed again.
-  hold(name) {
-    this.held = this.held === name ? null : name;
-    [...$("chips").children].forEach((chip, i) => chip.setAttribute("aria-pressed", String(this.picture.classes[i] === this.held)));
-    this.pick(null);
+  // A selected class stays highlighted until it is selected again.
+  select(name) {
+    this.selected = this.selected === name ? null : name;
+    [...$("chips").children].forEach((chip, i) => chip.setAttribute("aria-pressed", String(this.picture.classes[i] === this.selected)));
+    this.highlight(null);
   }
 
-  pick(name) {
-    this.picked = name ?? this.held ?? null;
+  highlight(name) {
+    this.highlighted = name ?? this.selected ?? null;
     if (!this.picture) return;
     this.labels();
     this.dim();
-    this.words();
+    this.describe();
   }
 
   dim() {
-    this.svg.classList.toggle("picking", this.picked !== null);
-    for (const node of this.svg.querySelectorAll("[data-class]")) node.classList.toggle("dim", this.picked !== null && node.dataset.class !== this.picked);
+    this.svg.classList.toggle("highlighting", this.highlighted !== null);
+    for (const node of this.svg.querySelectorAll("[data-class]")) node.classList.toggle("dim", this.highlighted !== null && node.dataset.class !== this.highlighted);
   }
 
-  point(event) {
-    const tip = $("tip"), words = event.target.dataset?.words;
-    tip.hidden = !words;
-    if (!words) return;
-    tip.textContent = words;
+  showTip(event) {
+    const tip = $("tip"), text = event.target.dataset?.tip;
+    tip.hidden = !text;
+    if (!text) return;
+    tip.textContent = text;
     const box = this.svg.getBoundingClientRect();
     const x = event.clientX - box.left, y = event.clientY - box.top;
     tip.style.left = `${Math.min(x + 14, Math.max(0, box.width - tip.offsetWidth - 8))}px`;
     tip.style.top = `${y > box.height - 60 ? y - tip.offsetHeight - 10 : y + 16}px`;
   }
 
-  words() {
+  describe() {
     const { ellipses, proportions, history, recent, sources } = this.picture;
-    const said = [];
-    if (this.picked) {
-      const here = ellipses.target.filter((one) => one.class === this.picked);
+    const sentences = [];
+    if (this.highlighted) {
+      const here = ellipses.target.filter((one) => one.class === this.highlighted);
       const weight = here.reduce((sum, one) => sum + one.weight, 0);
-      said.push(`${this.picked}: ${percent(weight, 1)} of the target, in ${here.length} ${here.length === 1 ? "ellipse" : "ellipses"}.`);
+      sentences.push(`${this.highlighted}: ${formatPercent(weight, 1)} of the target, in ${here.length} ${here.length === 1 ? "ellipse" : "ellipses"}.`);
     } else if (!ellipses.target.length) {
-      said.push(`No row was learned from yet: what is drawn are the ${sources.length} sources.`);
+      sentences.push(`The model has not learned from the target yet. Outlines: the ${sources.length} sources.`);
     } else {
       const order = Object.entries(proportions).sort((a, b) => b[1] - a[1]);
-      const most = order.slice(0, 3).map(([name, share]) => `${brief(name, 24)} ${percent(share)}`);
-      const mostly = order[0][1] > 1.5 / order.length ? `mostly ${list(most)}` : "all classes in much the same parts";
+      const most = order.slice(0, 3).map(([name, share]) => `${shorten(name, 24)} ${formatPercent(share)}`);
+      const mostly = order[0][1] > 1.5 / order.length ? `mostly ${joinWithAnd(most)}` : "all classes in similar proportions";
       const alike = sources.map((name) => [name, history.resemblance[name]?.at(-1) ?? 0]).sort((a, b) => b[1] - a[1])[0];
-      said.push(`Filled: ${ellipses.target.length} components of the target, ${mostly}. Outlines: the ${sources.length} sources, ${alike[0]} drawn strongest because the target resembles it most.`);
-      if (recent.length) said.push("Dots: the last rows.");
+      sentences.push(`Filled: ${ellipses.target.length} components of the target, ${mostly}. Outlines: the ${sources.length} sources, ${alike[0]} drawn strongest because the target resembles it most.`);
+      if (recent.length) sentences.push("Dots: the most recent rows.");
     }
-    $("mixture-words").textContent = said.join(" ");
+    $("mixture-caption").textContent = sentences.join(" ");
   }
 }
 
-const between = (old, one, way) => {
-  const turn = ((one.angle - old.angle + 270) % 180) - 90; // the shorter way round
-  const mixed = { class: one.class, weight: one.weight, angle: old.angle + way * turn };
-  for (const name of ["x", "y", "rx", "ry"]) mixed[name] = old[name] + way * (one[name] - old[name]);
+const interpolate = (old, one, t) => {
+  const turn = ((one.angle - old.angle + 270) % 180) - 90; // the shorter rotation
+  const mixed = { class: one.class, weight: one.weight, angle: old.angle + t * turn };
+  for (const name of ["x", "y", "rx", "ry"]) mixed[name] = old[name] + t * (one[name] - old[name]);
   return mixed;
 };

@@ -1,113 +1,252 @@
-// Lists and bars: targets, figures of the moment, diagnoses, proportions, columns, events.
-import { $, brief, chance, color, count, draw, key, list, make, number, percent } from "./words.js";
+// Everything but the plots: the list of targets, current values, predictions and their explanations, bars, events,
+// and the panel of a demo.
+import { describeError, get, post } from "./api.js";
+import { $, color, element, formatCount, formatNumber, formatPercent, formatProbability, legendKey, svgElement } from "./dom.js";
 
-const NOVEL = 0.99, COLUMNS = 8;
-const STILL = 6000; // milliseconds
-const FEW = 12, LISTED = 60; // targets that need no search, and that are listed at a time
+const NOVEL = 0.99; // novelty above which a row is unlike anything known
+const MAX_COLUMNS = 8, MAX_PROPORTIONS = 12, MAX_EVENTS = 30, MAX_EXPLANATIONS = 30;
+const PAUSE = 6000; // milliseconds for which the predictions stand still after the pointer or a key was used
+const SEARCHABLE = 12, MAX_LISTED = 60; // more targets than this get a search field; at most this many are listed
 
-export const showTargets = (all, chosen, choose) => {
+// ---- targets
+
+export const showTargets = (all, selected, select) => {
   $("targets-note").hidden = all.length > 0;
-  $("find").hidden = all.length <= FEW;
-  const looked = all.filter((one) => one.name.toLowerCase().includes($("find").value.toLowerCase())).sort((a, b) => (a.name < b.name ? -1 : 1));
-  const targets = looked.slice(0, LISTED);
-  $("targets-more").textContent = looked.length > LISTED ? `and ${count(looked.length - LISTED)} more` : "";
-  const had = document.activeElement?.dataset?.target;
-  $("targets").replaceChildren(...targets.map((one) => {
-    const more = [`${count(one.rows_seen)} rows`, one.state];
-    if (one.rows_per_second > 0.05) more.splice(1, 0, `${number(one.rows_per_second)}/s`);
-    const button = make("button", { type: "button" }, make("b", { textContent: one.name }),
-      make("span", { className: "more", textContent: more.join(" · ") }),
-      make("span", { className: "more", textContent: one.nearest ? `most like ${one.nearest} · ${percent(one.reliability)} reliable` : "nothing learned yet" }));
+  $("find").hidden = all.length <= SEARCHABLE;
+  const found = all.filter((one) => one.name.toLowerCase().includes($("find").value.toLowerCase())).sort((a, b) => (a.name < b.name ? -1 : 1));
+  $("targets-more").textContent = found.length > MAX_LISTED ? `and ${formatCount(found.length - MAX_LISTED)} more` : "";
+  const focused = document.activeElement?.dataset?.target;
+  $("targets").replaceChildren(...found.slice(0, MAX_LISTED).map((one) => {
+    const more = [`${formatCount(one.rows_seen)} ${one.rows_seen === 1 ? "row" : "rows"}`, one.state];
+    if (one.rows_per_second > 0.05) more.splice(1, 0, `${formatNumber(one.rows_per_second)}/s`);
+    const button = element("button", { type: "button" }, element("b", { textContent: one.name }),
+      element("span", { className: "more", textContent: more.join(" · ") }),
+      element("span", { className: "more", textContent: one.nearest ? `most like ${one.nearest} · ${formatPercent(one.reliability)} reliable` : "nothing learned yet" }));
     button.dataset.target = one.name;
-    button.setAttribute("aria-current", String(one.name === chosen));
-    button.addEventListener("click", () => choose(one.name));
-    return make("li", {}, button);
+    button.setAttribute("aria-current", String(one.name === selected));
+    button.addEventListener("click", () => select(one.name));
+    return element("li", {}, button);
   }));
-  if (had !== undefined) [...$("targets").querySelectorAll("button")].find((node) => node.dataset.target === had)?.focus();
+  if (focused !== undefined) [...$("targets").querySelectorAll("button")].find((node) => node.dataset.target === focused)?.focus();
 };
 
+// ---- current values
+
 export const showNow = (summary, picture) => {
-  const last = picture?.recent.at(-1), label = String(last?.label ?? summary.last_label ?? "nothing yet");
+  const last = picture?.recent.at(-1), label = String(last?.label ?? summary.last_label ?? "none yet");
   $("now-label").textContent = $("now-label").title = label;
   $("now-label").classList.toggle("long", label.length > 26);
-  $("now-label-more").textContent = last ? `${chance(last.probability)} probable, ${strangeness(last.novelty)}` : "";
+  $("now-label-more").textContent = last ? `probability ${formatProbability(last.probability)}, ${describeNovelty(last.novelty)}` : "";
   const shares = Object.entries(picture?.history.resemblance ?? {}).map(([name, values]) => [name, values.at(-1) ?? 0]);
   const alike = shares.sort((a, b) => b[1] - a[1]).filter(([, share]) => share > 0);
   $("now-nearest").textContent = summary.nearest ?? "–";
-  $("now-nearest-more").textContent = alike.slice(0, 2).map(([name, share], i) => (i ? `${name} ${percent(share)}` : percent(share))).join("; ");
-  $("now-reliability").textContent = summary.nearest ? percent(summary.reliability) : "–";
+  $("now-nearest-more").textContent = alike.slice(0, 2).map(([name, share], i) => (i ? `${name} ${formatPercent(share)}` : formatPercent(share))).join("; ");
+  $("now-reliability").textContent = summary.nearest ? formatPercent(summary.reliability) : "–";
   $("now-meter").value = summary.reliability ?? 0;
-  $("now-rows").textContent = count(summary.rows_seen);
-  $("now-rate").textContent = summary.rows_per_second > 0.05 ? `${number(summary.rows_per_second)} in a second` : "";
+  $("now-rows").textContent = formatCount(summary.rows_seen);
+  $("now-rate").textContent = summary.rows_per_second > 0.05 ? `${formatNumber(summary.rows_per_second)} per second` : "";
   const drifts = Number(summary.drifts ?? 0);
-  $("now-drifts").textContent = count(drifts);
-  $("now-drifts-more").textContent = drifts ? "marked in the charts" : "nothing has changed";
+  $("now-drifts").textContent = formatCount(drifts);
+  $("now-drifts-more").textContent = drifts ? "marked in the charts" : "none detected";
 };
 
-// A time as it came; of one in full, only the hour of the day here.
-const moment = (time) => (/^\d{4}-\d\d-\d\dT.*Z$/.test(time) ? new Date(time).toLocaleTimeString("en-GB") : String(time));
+// ---- predictions
 
-const strangeness = (novelty) => (novelty === null || novelty === undefined ? "novelty unknown" : novelty > NOVEL ? "novel" : `novelty ${percent(novelty)}`);
+// A full timestamp is shortened to the time of day; any other text is shown unchanged.
+const formatTime = (time) => (/^\d{4}-\d\d-\d\dT.*Z$/.test(time) ? new Date(time).toLocaleTimeString("en-GB") : String(time));
 
-// Nobody can press what runs away: the list stands still for a while after a pointer or a key was on it.
+const describeNovelty = (novelty) => (novelty === null || novelty === undefined ? "novelty unknown" : novelty > NOVEL ? "novel" : `novelty ${formatPercent(novelty)}`);
+
+// A moving list cannot be clicked: it pauses while the pointer or the keyboard is on it.
 let touched = 0;
-for (const kind of ["pointermove", "pointerdown", "keydown", "focusin"]) $("recent").addEventListener(kind, () => { touched = Date.now(); });
+for (const type of ["pointermove", "pointerdown", "keydown", "focusin"]) $("recent").addEventListener(type, () => { touched = Date.now(); });
 $("recent").addEventListener("pointerleave", () => { touched = 0; });
 
-export const showRecent = (recent, classes, why, prepare) => {
-  const still = Date.now() - touched < STILL && $("recent").children.length > 0;
-  $("recent-words").textContent = still ? "Standing still while you look." : "Newest first. Press one to see why.";
-  if (still) return;
-  const had = document.activeElement?.dataset?.position;
+export const showRecent = (target, recent, classes) => {
+  const paused = Date.now() - touched < PAUSE && $("recent").children.length > 0;
+  $("recent-note").textContent = paused ? "Paused while you look." : "Newest first. Select one for an explanation.";
+  if (paused) return;
+  const focused = document.activeElement?.dataset?.position;
   $("recent-none").hidden = recent.length > 0;
   $("recent").replaceChildren(...[...recent].reverse().map((one) => {
     const label = String(one.label), code = classes.indexOf(label);
-    const button = make("button", { type: "button", title: label }, code < 0 ? make("span") : key(code),
-      make("span", { className: "name", textContent: label }), make("span", { className: "sure", textContent: chance(one.probability) }),
-      make("span", { className: "more" }, make("span", { textContent: `row ${count(one.position)}${one.time ? `, ${moment(one.time)}` : ""}` }),
-        make("span", { className: one.novelty > NOVEL ? "strange" : "", textContent: strangeness(one.novelty) })));
+    const button = element("button", { type: "button", title: label }, code < 0 ? element("span") : legendKey(code),
+      element("span", { className: "name", textContent: label }), element("span", { className: "probability", textContent: formatProbability(one.probability) }),
+      element("span", { className: "more" }, element("span", { textContent: `row ${formatCount(one.position)}${one.time ? `, ${formatTime(one.time)}` : ""}` }),
+        element("span", { className: one.novelty > NOVEL ? "novel" : "", textContent: describeNovelty(one.novelty) })));
     button.dataset.position = one.position;
-    button.addEventListener("click", () => why(one.position));
-    // The service keeps the last rows only: what may be asked for is fetched before it is gone.
-    for (const kind of ["pointerenter", "focus"]) button.addEventListener(kind, () => prepare(one.position));
-    return make("li", {}, button);
+    button.addEventListener("click", () => explain(target, one.position));
+    // The service keeps the last rows only: fetch the explanation before the row is dropped.
+    for (const type of ["pointerenter", "focus"]) button.addEventListener(type, () => fetchExplanation(target, one.position));
+    return element("li", {}, button);
   }));
-  if (had !== undefined) ($("recent").querySelector(`[data-position="${Number(had)}"]`) ?? $("recent")).focus({ preventScroll: true });
+  if (focused !== undefined) ($("recent").querySelector(`[data-position="${Number(focused)}"]`) ?? $("recent")).focus({ preventScroll: true });
 };
 
+// ---- explanation of a prediction
+
+const explanations = new Map();
+
+const fetchExplanation = (target, position) => {
+  const path = `/v1/targets/${encodeURIComponent(target)}/why/${position}`;
+  if (!explanations.has(path)) {
+    const explanation = get(path);
+    explanation.catch(() => explanations.delete(path));
+    explanations.set(path, explanation);
+    if (explanations.size > MAX_EXPLANATIONS) explanations.delete(explanations.keys().next().value);
+  }
+  return explanations.get(path);
+};
+
+export const explain = async (target, position) => {
+  const dialog = $("why"), body = $("why-body");
+  $("why-title").textContent = `Row ${formatCount(position)}`;
+  body.replaceChildren(element("p", { textContent: "Loading …" }));
+  if (!dialog.open) dialog.showModal();
+  try {
+    const explanation = await fetchExplanation(target, position);
+    $("why-title").textContent = `Why ${explanation.label}?`;
+    body.replaceChildren(...renderExplanation(explanation, position));
+  } catch (error) {
+    body.replaceChildren(element("p", { textContent: describeError(error) }));
+  }
+};
+
+const section = (title, note, body) => [
+  element("h3", { textContent: title }),
+  ...(note ? [element("p", { className: "note", textContent: note })] : []),
+  element("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: title }, body)];
+
+// With explicit roles: browsers drop the table semantics where the style stacks the cells on narrow screens.
+const grid = (head, rows) => element("table", { role: "table", className: head.length > 2 ? "many" : "" },
+  element("thead", { role: "rowgroup" }, element("tr", { role: "row" },
+    ...head.map((name, i) => element("th", { role: "columnheader", scope: "col", textContent: name, className: i ? "n" : "" })))),
+  element("tbody", { role: "rowgroup" }, ...rows.map(([first, ...rest]) => element("tr", { role: "row" },
+    element("th", { role: "rowheader", scope: "row", textContent: first }),
+    ...rest.map((cell) => element("td", { role: "cell", className: "n" }, cell))))));
+
+const renderExplanation = (one, position) => {
+  const nearest = one.components[0];
+  const novel = one.novelty > NOVEL ? " The row is unlike anything known, so the prediction is unreliable." : "";
+  const prediction = `Row ${formatCount(position)} was predicted as “${one.label}” with probability ${formatProbability(one.probability)}. Its novelty is ${formatPercent(one.novelty)}: that share of known rows is closer to the known classes.${novel}`;
+  const near = nearest ? ` The nearest component is “${nearest.class}” ${nearest.source ? `of ${nearest.source}` : "of the target itself"}, ${formatNumber(nearest.distance)} standard deviations away.` : "";
+  const parts = [element("p", { textContent: prediction + near }),
+    ...section("Probabilities now", "According to the model in its present state.", grid(["class", "probability"], one.probabilities.map((row) => [row.class, formatProbability(row.probability)]))),
+    ...section("Nearest components", "", grid(["class", "domain", "standard deviations away"], one.components.map((row) => [row.class, row.source ?? "the target itself", formatNumber(row.distance)])))];
+  if (one.columns.length) {
+    parts.push(...section("Columns for and against the prediction", `Compared with “${one.rival}”, the likeliest other class.`, grid(
+      ["column", "this row", "predicted class", "other class", "evidence"],
+      one.columns.map((row) => [row.name, formatNumber(row.value), formatNumber(row.usual), formatNumber(row.rival),
+        element("span", { className: row.speaks, textContent: `${row.speaks} ${formatPercent(Math.abs(row.share ?? 0))}` })]))));
+  }
+  return parts;
+};
+
+$("why-close").addEventListener("click", () => $("why").close());
+$("why").addEventListener("click", (event) => { if (event.target === $("why")) $("why").close(); });
+
+// ---- bars
+
 const bar = (from, to, fill) => {
-  const svg = draw("svg", { class: "length", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" });
-  svg.append(draw("rect", { x: Math.min(from, to), y: 0, width: Math.max(0.6, Math.abs(to - from)), height: 10, fill }));
+  const svg = svgElement("svg", { class: "length", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" });
+  svg.append(svgElement("rect", { x: Math.min(from, to), y: 0, width: Math.max(0.6, Math.abs(to - from)), height: 10, fill }));
   return svg;
 };
 
 export const showProportions = (proportions, classes) => {
   const all = Object.entries(proportions).sort((a, b) => b[1] - a[1]);
-  const shown = all.filter(([, share]) => share >= 0.005).slice(0, 12), rest = all.length - shown.length;
+  const shown = all.filter(([, share]) => share >= 0.005).slice(0, MAX_PROPORTIONS), n = all.length - shown.length;
   $("proportions").replaceChildren(...shown.map(([name, share]) => {
     const code = classes.indexOf(name);
-    return make("div", { className: "bar" }, make("span", { className: "name", title: name }, key(code), make("span", { textContent: name })),
-      bar(0, 100 * share / (shown[0][1] || 1), color(code)), make("span", { className: "n", textContent: percent(share, 1) }));
+    return element("div", { className: "bar" }, element("span", { className: "name", title: name }, legendKey(code), element("span", { textContent: name })),
+      bar(0, 100 * share / (shown[0][1] || 1), color(code)), element("span", { className: "n", textContent: formatPercent(share, 1) }));
   }));
-  const left = all.slice(shown.length).reduce((sum, [, share]) => sum + share, 0);
-  $("proportions-words").textContent = all.length ? `As the target is estimated to hold them.${rest ? ` ${count(rest)} further ${rest === 1 ? "class" : "classes"}: ${percent(left, 1)} together.` : ""}` : "Not estimated yet.";
+  const rest = all.slice(shown.length).reduce((sum, [, share]) => sum + share, 0);
+  $("proportions-caption").textContent = all.length ? `Estimated for the target.${n ? ` ${formatCount(n)} further ${n === 1 ? "class" : "classes"}: ${formatPercent(rest, 1)} in total.` : ""}` : "Not estimated yet.";
 };
 
 export const showColumns = (all) => {
-  const columns = all.slice(0, COLUMNS);
-  const most = Math.max(0.25, ...columns.map((one) => Math.abs(one.difference ?? 0)));
-  $("columns").replaceChildren(...columns.map((one) => make("div", { className: "bar" },
-    make("span", { className: "name", title: one.name }, make("span", { textContent: one.name })),
-    bar(50, 50 + 50 * (one.difference ?? 0) / most, one.difference > 0 ? "var(--c5)" : "var(--c0)"),
-    make("span", { className: "n", textContent: `${number(one.target)} vs ${number(one.sources)}` }))));
-  $("columns-words").textContent = columns.length ? `Mean of the target and of the sources, in the units of rows. The bars are in standard deviations of the sources, higher to the right, lower to the left; the first is ${number(Math.abs(columns[0].difference ?? 0))} ${columns[0].difference > 0 ? "higher" : "lower"}.` : "Nothing to compare yet.";
+  const columns = all.slice(0, MAX_COLUMNS);
+  const largest = Math.max(0.25, ...columns.map((one) => Math.abs(one.difference ?? 0)));
+  $("columns").replaceChildren(...columns.map((one) => element("div", { className: "bar" },
+    element("span", { className: "name", title: one.name }, element("span", { textContent: one.name })),
+    bar(50, 50 + 50 * (one.difference ?? 0) / largest, one.difference > 0 ? "var(--c5)" : "var(--c0)"),
+    element("span", { className: "n", textContent: `${formatNumber(one.target)} vs ${formatNumber(one.sources)}` }))));
+  $("columns-caption").textContent = columns.length ? `Means of the target and of the sources, in the units of the rows. Bars: the difference in standard deviations of the sources, higher to the right, lower to the left. The first column is ${formatNumber(Math.abs(columns[0].difference ?? 0))} ${columns[0].difference > 0 ? "higher" : "lower"}.` : "Nothing to compare yet.";
 };
 
+// ---- events
+
 export const showEvents = (events) => {
-  // Who listens hears of what is new, and of nothing twice.
-  const last = events.at(-1), told = last ? `${last.kind === "drift" ? "Drift: " : ""}${last.message ?? last.words}` : "";
-  if ($("announced").textContent !== told) $("announced").textContent = told;
+  const text = (event) => event.message ?? event.words;
+  // For screen readers: announce a new event once.
+  const last = events.at(-1), announcement = last ? `${last.kind === "drift" ? "Drift: " : ""}${text(last)}` : "";
+  if ($("announced").textContent !== announcement) $("announced").textContent = announcement;
   $("events-none").hidden = events.length > 0;
-  $("events").replaceChildren(...[...events].reverse().slice(0, 30).map((one) => make("li", { className: one.kind },
-    make("small", { textContent: `row ${count(one.row)} · ${one.kind === "mark" ? "demo" : one.kind}` }), one.message ?? one.words)));
+  $("events").replaceChildren(...[...events].reverse().slice(0, MAX_EVENTS).map((one) => element("li", { className: one.kind },
+    element("small", { textContent: `row ${formatCount(one.row)} · ${one.kind === "mark" ? "demo" : one.kind}` }), text(one))));
+};
+
+// ---- the panel of a demo: how accurate the model is, and the controls of the simulated plant
+
+export class Demo {
+  constructor(onMarks) {
+    this.onMarks = onMarks;
+    this.marks = [];
+  }
+
+  async update() {
+    const content = await get("/v1/demo").catch(() => null);
+    if (!content) return;
+    $("demo").hidden = false;
+    this.target = content.target;
+    $("demo-title").textContent = content.title;
+    $("demo-description").textContent = content.words;
+    $("demo-figures").replaceChildren(...content.figures.map((one) => element("div", {}, element("b", { textContent: one.value }), element("span", { textContent: one.name }))));
+    if (content.plant) this.showPlant(content.plant);
+    if (content.marks.length !== this.marks.length) {
+      this.marks = content.marks.map((mark) => ({ ...mark, kind: "mark" }));
+      this.onMarks();
+    }
+  }
+
+  showPlant(plant) {
+    if ($("plant").hidden) this.buildPlant(plant);
+    markPressed("plant-modes", plant.mode);
+    markPressed("plant-faults", plant.fault);
+    $("plant-said").textContent = plant.said;
+    if (document.activeElement !== $("plant-speed")) $("plant-speed").value = plant.speed;
+    $("plant-speed-value").textContent = `${$("plant-speed").value} h`;
+  }
+
+  buildPlant(plant) {
+    $("plant").hidden = false;
+    addButtons("plant-modes", plant.modes.map((mode) => [mode, String(mode), `operating mode ${mode}`]), (mode) => this.command("mode", { mode }));
+    addButtons("plant-faults", plant.faults.map((name, fault) => [fault, fault ? String(fault) : "none", fault ? `fault ${fault}: ${name}` : "none: no fault, normal operation"]), (fault) => this.command("fault", { fault }));
+    $("plant-speed").addEventListener("change", () => this.command("speed", { speed: Number($("plant-speed").value) }));
+    $("plant-speed").addEventListener("input", () => { $("plant-speed-value").textContent = `${$("plant-speed").value} h`; });
+  }
+
+  async command(name, body) {
+    try {
+      this.showPlant(await post(`/v1/plant/${name}`, body));
+    } catch (error) {
+      $("plant-said").textContent = describeError(error);
+    }
+    this.update();
+  }
+}
+
+const addButtons = (id, all, onClick) => {
+  $(id).querySelector(".buttons").replaceChildren(...all.map(([value, text, description]) => {
+    const button = element("button", { type: "button", textContent: text, title: description });
+    button.setAttribute("aria-label", description);
+    button.dataset.value = value;
+    button.addEventListener("click", () => onClick(value));
+    return button;
+  }));
+};
+
+const markPressed = (id, value) => {
+  for (const button of $(id).querySelectorAll("button")) button.setAttribute("aria-pressed", String(button.dataset.value === String(value)));
 };

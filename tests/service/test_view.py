@@ -1,4 +1,4 @@
-"""What the page draws of a machine: plain values that are true."""
+"""The data of the live page is complete and correct."""
 
 import json
 import math
@@ -8,26 +8,25 @@ import pytest
 
 from baryflow import Mixture, OnlineDaDiL
 from baryflow.runtime import Rows, SessionConfig
-from baryflow.service.projection import Plane
 from baryflow.service.target_record import record_likelihood
-from baryflow.service.view import explain, picture
+from baryflow.service.view import Projection, explain, picture
 
 
-def _followed(model, rows, batch=16):
+def follow(model, rows, batch=16):
     session = SessionConfig(model, batch).begin()
     positions = np.arange(1, len(rows) + 1)
     for start in range(0, len(rows), batch):
         some = slice(start, start + batch)
         n = len(rows[some])
-        said = session.take(Rows(rows[some], positions[some], [""] * n, [""] * n)).records
-        new = [one | {"values": row.tolist()} for one, row in zip(said, rows[some], strict=True)]
+        records = session.take(Rows(rows[some], positions[some], [""] * n, [""] * n)).records
+        new = [one | {"values": row.tolist()} for one, row in zip(records, rows[some], strict=True)]
         session.metadata["recent"] = [*session.metadata.get("recent", []), *new][-50:]
         record_likelihood(session)
     return session
 
 
-def test_a_picture_is_plain_and_complete(model, rows):
-    session = _followed(model, rows[:64])
+def test_the_picture_is_complete_and_json(model, rows):
+    session = follow(model, rows[:64])
     before = session.state()
     drawn = json.loads(json.dumps(picture(session), allow_nan=False))
     assert drawn["classes"] == ["0", "1", "2"]
@@ -49,7 +48,7 @@ def test_a_picture_is_plain_and_complete(model, rows):
     assert before.metadata is after.metadata
 
 
-def test_before_the_first_row_there_are_the_sources(model):
+def test_before_the_first_row_only_the_sources_are_drawn(model):
     drawn = picture(SessionConfig(model).begin())
     assert drawn["ellipses"]["target"] == []
     assert drawn["history"]["rows"] == drawn["recent"] == drawn["columns"] == []
@@ -58,14 +57,14 @@ def test_before_the_first_row_there_are_the_sources(model):
 
 
 def test_only_the_target_moves(model, rows):
-    first, later = (picture(_followed(model, rows[:n])) for n in (16, 96))
+    first, later = (picture(follow(model, rows[:n])) for n in (16, 96))
     assert first["ellipses"]["sources"] == later["ellipses"]["sources"]
     assert first["ellipses"]["target"] != later["ellipses"]["target"]
 
 
 def test_a_component_is_drawn_where_rows_of_its_class_lie(model, rows, problem):
-    """The last rows lie near the ellipses of the class that they truly are of."""
-    drawn = picture(_followed(model, rows[:96]))
+    """The last rows lie near the ellipses of their true class."""
+    drawn = picture(follow(model, rows[:96]))
     truth = problem.y_target[46:96]
     near = [
         min(
@@ -77,30 +76,30 @@ def test_a_component_is_drawn_where_rows_of_its_class_lie(model, rows, problem):
     assert np.mean([one["class"] == str(label) for one, label in zip(near, truth, strict=True)]) > 0.8
 
 
-def test_why_names_what_is_nearest_and_columns_in_their_units(model, rows):
-    session = _followed(model, rows[:64])
-    said = json.loads(json.dumps(explain(session, 60), allow_nan=False))
+def test_explanations_have_the_nearest_components_and_columns_in_their_units(model, rows):
+    session = follow(model, rows[:64])
+    found = json.loads(json.dumps(explain(session, 60), allow_nan=False))
     record = next(one for one in session.metadata["recent"] if one["position"] == 60)
-    assert said["label"] == record["label"]
-    assert said["probabilities"][0]["class"] == str(record["label"])
-    assert said["components"][0]["class"] == str(record["label"])
-    distances = [one["distance"] for one in said["components"]]
+    assert found["label"] == record["label"]
+    assert found["probabilities"][0]["class"] == str(record["label"])
+    assert found["components"][0]["class"] == str(record["label"])
+    distances = [one["distance"] for one in found["components"]]
     assert distances == sorted(distances)
-    assert {one["speaks"] for one in said["columns"]} <= {"for", "against"}
+    assert {one["speaks"] for one in found["columns"]} <= {"for", "against"}
     columns = dict(zip(["flow", "heat", "speed", "noise"], record["values"], strict=True))
-    for one in said["columns"]:
+    for one in found["columns"]:
         assert one["value"] == pytest.approx(columns[one["name"]], rel=1e-3)
 
 
-def test_why_knows_only_the_last_rows(model, rows):
-    session = _followed(model, rows[:64])
+def test_only_recent_rows_can_be_explained(model, rows):
+    session = follow(model, rows[:64])
     assert explain(session, 3) is None
     assert explain(session, 65) is None
 
 
-def test_likelihood_is_kept_where_history_is(model, rows, monkeypatch):
+def test_likelihood_is_kept_for_the_points_of_the_history(model, rows, monkeypatch):
     monkeypatch.setattr("baryflow.estimators._history.LONGEST", 8)
-    session = _followed(model, rows[:80], batch=4)
+    session = follow(model, rows[:80], batch=4)
     kept = [n for n, _ in session.metadata["likelihood"]]
     assert kept == session.model.history_.n_rows.tolist()
     assert len(kept) <= 8
@@ -109,7 +108,7 @@ def test_likelihood_is_kept_where_history_is(model, rows, monkeypatch):
 def test_rows_with_gaps_are_drawn(model, rows):
     gaps = rows[:32].copy()
     gaps[5:, 1] = np.nan
-    drawn = picture(_followed(model, gaps))
+    drawn = picture(follow(model, gaps))
     json.dumps(drawn, allow_nan=False)
     assert all(one["x"] is not None for one in drawn["recent"])
 
@@ -118,28 +117,28 @@ def _two_classes(means):
     return Mixture([0.5, 0.5], means, np.full(np.shape(means), 0.5), labels=np.eye(2))
 
 
-def test_an_ellipse_is_the_shadow_of_its_gaussian():
-    plane = Plane.of([_two_classes([[0.0, 0.0, 0.0], [4.0, 0.0, 0.0]])], 2)
+def test_an_ellipse_is_the_projection_of_its_gaussian():
+    projection = Projection.fit([_two_classes([[0.0, 0.0, 0.0], [4.0, 0.0, 0.0]])], 2)
     mixture = Mixture([1.0], [[2.0, 0.0, 0.0]], [[2.0, 0.5, 0.1]], labels=[[1.0, 0.0]])
-    drawn = plane.ellipses(mixture, ["a", "b"])[0]
-    # At the middle nothing shrinks; the plane's first direction is the first column.
+    drawn = projection.ellipses(mixture, ["a", "b"])[0]
+    # At the centre nothing shrinks; the first axis is the first column.
     assert drawn["rx"] == pytest.approx(2.0, rel=1e-3)
     assert drawn["angle"] in (0.0, pytest.approx(-90.0))
     assert (drawn["x"], drawn["y"]) == (0.0, 0.0)
 
 
 def test_one_column_is_enough():
-    plane = Plane.of([_two_classes([[0.0], [4.0]])], 2)
-    drawn = plane.by_class(_two_classes([[0.0], [4.0]]), ["a", "b"])
+    projection = Projection.fit([_two_classes([[0.0], [4.0]])], 2)
+    drawn = projection.class_ellipses(_two_classes([[0.0], [4.0]]), ["a", "b"])
     assert drawn[0]["x"] != drawn[1]["x"]
     assert drawn[0]["y"] == drawn[1]["y"] == 0.0
     assert drawn[0]["ry"] == 0.0
 
 
-def test_one_class_far_away_leaves_room_for_the_others():
+def test_a_distant_class_leaves_room_for_the_others():
     means = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [200.0, 0.0]]
     mixture = Mixture(np.full(4, 0.25), means, np.full((4, 2), 0.1), labels=np.eye(4))
-    x = [one["x"] for one in Plane.of([mixture], 4).by_class(mixture, list("abcd"))]
+    x = [one["x"] for one in Projection.fit([mixture], 4).class_ellipses(mixture, list("abcd"))]
     assert max(x) - min(x) < 12 * abs(x[1] - x[0])
 
 
@@ -150,7 +149,7 @@ def test_sources_and_rows_share_their_coordinates(problem):
     held = model.source_mixtures_
     assert list(held) == model.sources_
     assert all(mixture.means.shape[1] == Z.shape[1] for mixture in held.values())
-    # The sources' own mixtures name most rows of the target rightly, there and nowhere else.
+    # In these coordinates the sources' own mixtures classify most rows of the target correctly.
     right = [
         np.mean(mixture.predict_proba(Z).argmax(axis=1) == problem.y_target) for mixture in held.values()
     ]

@@ -1,4 +1,4 @@
-"""Access control: the token, and requests from other sites."""
+"""Access control: tokens, and requests from other sites."""
 
 import asyncio
 
@@ -11,15 +11,16 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from baryflow.cli import main
 from baryflow.exceptions import InvalidInputError
 from baryflow.service import create_app
-from baryflow.service.auth import check_reach
+from baryflow.service.auth import check_exposure
 from tests.service.conftest import post, serve
 
-TOKEN = "a-token-of-some-length"  # noqa: S105 - opens nothing
+TOKEN = "a-token-of-some-length"  # noqa: S105 - grants nothing
+READ_TOKEN = "a-token-for-reading"  # noqa: S105 - grants nothing
 
 
 @pytest.fixture(scope="module")
-def guarded(model):
-    with serve(model, token=TOKEN) as client:
+def protected(model):
+    with serve(model, token=TOKEN, read_token=READ_TOKEN) as client:
         yield client
 
 
@@ -34,19 +35,19 @@ def open_service(model):
     ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", TOKEN, "Bearer \xff",
      f"Bearer {TOKEN[:-1]}"],
 )  # fmt: skip
-def test_a_wrong_token_is_refused(guarded, rows, sent):
+def test_a_wrong_token_is_refused(protected, rows, sent):
     headers = {"Authorization": sent.encode("latin-1")} if sent else {}
-    del guarded.headers["Authorization"]
+    del protected.headers["Authorization"]
     try:
         for path in ("/v1/targets", "/v1/targets/a", "/v1/live", "/metrics"):
-            refused = guarded.get(path, headers=headers)
+            refused = protected.get(path, headers=headers)
             assert refused.status_code == 401
             assert refused.headers["www-authenticate"] == "Bearer"
-        refused = guarded.post("/v1/targets/a/rows", json={"rows": rows[:1].tolist()}, headers=headers)
+        refused = protected.post("/v1/targets/a/rows", json={"rows": rows[:1].tolist()}, headers=headers)
         assert refused.status_code == 401
         assert TOKEN not in refused.text
     finally:
-        guarded.headers["Authorization"] = f"Bearer {TOKEN}"
+        protected.headers["Authorization"] = f"Bearer {TOKEN}"
 
 
 def answer(app, path, method="GET", root_path="", kind="http", token=None):
@@ -62,7 +63,7 @@ def answer(app, path, method="GET", root_path="", kind="http", token=None):
     sent, coming = [], [{"type": "websocket.connect" if kind == "websocket" else "http.request"}]
 
     async def receive():
-        return coming.pop() if coming else await asyncio.Event().wait()  # nothing else comes
+        return coming.pop() if coming else await asyncio.Event().wait()  # nothing else arrives
 
     async def send(message):
         sent.append(message)
@@ -81,20 +82,26 @@ async def _socket(websocket):
 
 @pytest.fixture(scope="module")
 def bare(model):
-    """An application with a token and extra routes; the journal is never replayed."""
+    """An application with tokens and extra routes; the journal is never replayed."""
     return create_app(
-        model, token=TOKEN, extra_routes=[Route("/extra", _extra), WebSocketRoute("/socket", _socket)]
+        model,
+        token=TOKEN,
+        read_token=READ_TOKEN,
+        extra_routes=[
+            Route("/extra", _extra, methods=["GET", "POST"]),
+            WebSocketRoute("/socket", _socket),
+        ],
     )
 
 
 PREFIXES = {
-    "as it is": lambda app: (app, "", ""),
+    "unchanged": lambda app: (app, "", ""),
     "root_path": lambda app: (app, "/proxy", ""),
     "root_path without effect on the path": lambda app: (app, "/v1", ""),
     "mounted": lambda app: (Starlette(routes=[Mount("/sub", app)]), "", "/sub"),
     "mounted below a root_path": lambda app: (Starlette(routes=[Mount("/v1", app)]), "/proxy", "/v1"),
 }
-GUARDED = [
+PROTECTED = [
     ("GET", "/v1/targets"), ("GET", "/v1/targets/a"), ("GET", "/v1/live"), ("GET", "/metrics"),
     ("POST", "/v1/targets/a/rows"), ("DELETE", "/v1/targets/a"), ("HEAD", "/v1/targets"),
     ("GET", "/extra"), ("GET", "/no/such/path"), ("OPTIONS", "/v1/targets"), ("OPTIONS", "/healthz"),
@@ -106,7 +113,7 @@ GUARDED = [
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-@pytest.mark.parametrize(("method", "path"), GUARDED, ids=repr)
+@pytest.mark.parametrize(("method", "path"), PROTECTED, ids=repr)
 def test_every_route_needs_the_token_wherever_the_app_is_mounted(bare, prefix, method, path):
     app, root_path, before = PREFIXES[prefix](bare)
     status, headers = answer(app, before + path, method, root_path)
@@ -127,30 +134,77 @@ def test_open_routes_need_no_token_wherever_the_app_is_mounted(bare, prefix, met
     assert b"cache-control" not in headers
 
 
-def test_the_files_of_the_page_lead_to_nothing_else(bare):
+def test_static_paths_cannot_escape_their_folder(bare):
     assert answer(bare, "/static/../v1/targets")[0] == 404
-    assert answer(bare, "/static/..%2fguard.py")[0] == 404
+    assert answer(bare, "/static/..%2fauth.py")[0] == 404
 
 
 def test_websockets_of_extra_routes_need_the_token(bare):
     assert answer(bare, "/socket", kind="websocket")[0] == 1008
+    assert answer(bare, "/socket", kind="websocket", token=READ_TOKEN)[0] == 1008
     assert answer(bare, "/socket", kind="websocket", token=TOKEN)[0] != 1008
 
 
-def test_with_the_token_one_is_let_in(guarded, rows):
-    assert post(guarded, "a", rows[:3]).status_code == 200
-    assert guarded.get("/metrics").status_code == 200
-    lower = guarded.get("/v1/targets", headers={"Authorization": f"bearer {TOKEN}"})
+def test_the_token_grants_access(protected, rows):
+    assert post(protected, "a", rows[:3]).status_code == 200
+    assert protected.get("/metrics").status_code == 200
+    lower = protected.get("/v1/targets", headers={"Authorization": f"bearer {TOKEN}"})
     assert lower.status_code == 200
 
 
+def test_a_read_only_token_may_read_everything_and_change_nothing(protected, rows):
+    reader = {"Authorization": f"Bearer {READ_TOKEN}"}
+    assert post(protected, "b", rows[:3]).status_code == 200
+    for path in (
+        "/v1/targets",
+        "/v1/targets/b",
+        "/v1/targets/b/picture",
+        "/v1/targets/b/why/1",
+        "/metrics",
+    ):
+        assert protected.get(path, headers=reader).status_code == 200
+    with protected.stream("GET", "/v1/live", headers=reader) as stream:
+        assert stream.status_code == 200
+    body = {"rows": rows[:1].tolist()}
+    for refused in (
+        protected.post("/v1/targets/b/rows", json=body, headers=reader),
+        protected.delete("/v1/targets/b", headers=reader),
+    ):
+        assert refused.status_code == 403
+        assert "read-only" in refused.json()["error"]
+    assert protected.get("/v1/targets/b").json()["rows_seen"] == 3
+    for wrong in (READ_TOKEN + "x", READ_TOKEN[:-1]):
+        headers = {"Authorization": f"Bearer {wrong}"}
+        assert protected.get("/v1/targets", headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE", "PUT", "PATCH", "OPTIONS", "PURGE"])
+def test_a_read_only_token_allows_get_and_head_on_every_route(bare, method):
+    for path in ("/extra", "/v1/targets/a", "/no/such/path"):
+        assert answer(bare, path, method, token=READ_TOKEN)[0] == 403
+        for read in ("GET", "HEAD"):
+            assert answer(bare, path, read, token=READ_TOKEN)[0] not in (401, 403)
+
+
+def test_an_empty_token_grants_nothing(model):
+    app = create_app(model, token="", read_token="r" * 16)
+    for token in (None, "", " "):
+        assert answer(app, "/metrics", token=token)[0] == 401
+
+
+@pytest.mark.parametrize("token", [None, READ_TOKEN])
+def test_a_read_only_token_needs_another_full_token(model, token):
+    with pytest.raises(InvalidInputError, match="full token"):
+        create_app(model, token=token, read_token=READ_TOKEN)
+
+
 @pytest.mark.parametrize("path", ["/", "/healthz", "/readyz", "/openapi.json"])
-def test_some_need_no_token(guarded, path):
-    assert guarded.get(path, headers={"Authorization": ""}).status_code == 200
+def test_health_checks_page_and_description_need_no_token(protected, path):
+    assert protected.get(path, headers={"Authorization": ""}).status_code == 200
 
 
-def test_a_token_in_the_address_is_no_token(guarded):
-    asked = guarded.get(f"/v1/targets?token={TOKEN}", headers={"Authorization": ""})
+def test_a_token_in_the_query_is_ignored(protected):
+    asked = protected.get(f"/v1/targets?token={TOKEN}", headers={"Authorization": ""})
     assert asked.status_code == 401
 
 
@@ -159,44 +213,53 @@ def test_a_token_in_the_address_is_no_token(guarded):
     [("evil.example", 421), ("evil.example:8000", 421), ("localhost", 200), ("127.0.0.1:1", 200),
      ("[::1]:80", 200), ("[", 421)],
 )  # fmt: skip
-def test_without_a_token_names_that_others_can_register_lead_nowhere(open_service, host, status):
+def test_without_a_token_host_names_that_can_be_registered_are_refused(open_service, host, status):
     assert open_service.get("/v1/targets", headers={"Host": host}).status_code == status
 
 
-def test_without_a_token_pages_from_elsewhere_are_not_let_in(open_service):
-    from_elsewhere = {"Origin": "https://evil.example"}
-    assert open_service.get("/v1/targets", headers=from_elsewhere).status_code == 403
+def test_without_a_token_cross_origin_requests_are_refused(open_service):
+    foreign = {"Origin": "https://evil.example"}
+    assert open_service.get("/v1/targets", headers=foreign).status_code == 403
     own = {"Origin": str(open_service.base_url).rstrip("/")}
     assert open_service.get("/v1/targets", headers=own).status_code == 200
-    form = {"Content-Type": "text/plain"}  # what a form can send without asking first
+    form = {"Content-Type": "text/plain"}  # a form can send this without a preflight request
     assert open_service.post("/v1/targets/a/rows", content=b"{}", headers=form).status_code == 415
 
 
-def test_browsers_load_nothing_from_elsewhere(open_service):
+def test_browsers_load_nothing_from_other_hosts(open_service):
     headers = open_service.get("/").headers
     assert "default-src 'self'" in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7", "example.org"])  # noqa: S104 - refused
-def test_beyond_this_machine_a_token_is_needed(host):
-    with pytest.raises(InvalidInputError, match="can be reached from elsewhere"):
-        check_reach(host, None)
-    check_reach(host, TOKEN)
+def test_listening_for_other_computers_requires_a_token(host):
+    with pytest.raises(InvalidInputError, match="set a token"):
+        check_exposure(host, None)
+    check_exposure(host, TOKEN)
     for near in ("127.0.0.1", "localhost", "::1", "[::1]"):
-        check_reach(near, None)
+        check_exposure(near, None)
 
 
-def test_the_command_refuses_before_it_listens(model_file, tmp_path):
+def test_the_command_checks_tokens_and_certificates_before_it_listens(model_file, tmp_path):
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "short").write_text("abc")
-    for arguments, words in (
-        (["--host", "0.0.0.0"], "can be reached from elsewhere"),  # noqa: S104 - refused
+    (tmp_path / "full").write_text(TOKEN)
+    full = str(tmp_path / "full")
+    for arguments, reason in (
+        (["--host", "0.0.0.0"], "set a token"),  # noqa: S104 - refused
         (["--token-file", str(tmp_path / "empty")], "is empty"),
         (["--token-file", str(tmp_path / "short")], "use 16 or more"),
+        (["--token-file", full, "--read-token-file", str(tmp_path / "short")], "use 16 or more"),
+        (["--read-token-file", full], "needs a full token"),
+        (["--token-file", full, "--read-token-file", full], "two different"),
+        (["--tls-key", full], "--tls-cert"),
+        (["--tls-cert", full], "cannot load the TLS certificate"),
     ):
         done = CliRunner().invoke(
-            main, ["serve", str(model_file), *arguments], env={"BARYFLOW_TOKEN": ""}
+            main,
+            ["serve", str(model_file), *arguments],
+            env={"BARYFLOW_TOKEN": "", "BARYFLOW_READ_TOKEN": ""},
         )
         assert done.exit_code == 1
-        assert words in done.output
+        assert reason in done.output

@@ -1,4 +1,4 @@
-"""Whose rows are in which files of a fleet: counted once, and never taken for those of other files."""
+"""Which targets have rows in which files: counted once, and never confused with other files."""
 
 import json
 from dataclasses import replace
@@ -7,14 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from baryflow.distributed import follow
-from baryflow.distributed.fleet import assign as grouping
-from baryflow.distributed.fleet import backfill
-from baryflow.distributed.fleet import index as indexing
-from baryflow.distributed.fleet import manifest as arrivals
-from baryflow.distributed.fleet.assign import Group, follow_group
-from baryflow.distributed.fleet.manifest import Count, Look, count, folder_of
-from baryflow.distributed.fleet.worker import JobContext, Snapshot
+from baryflow import distributed
+from baryflow.distributed.fleet import backfill, groups, manifest
+from baryflow.distributed.fleet.groups import Group, run_group
+from baryflow.distributed.fleet.job import JobContext, TargetSnapshot, target_folder
+from baryflow.distributed.fleet.manifest import CountJob, Manifest, PartitionCount, count_partition
 from baryflow.distributed.parquet import Folder
 from baryflow.distributed.store import Store
 from baryflow.exceptions import InvalidInputError
@@ -24,39 +21,41 @@ MODEL = fleets.fit()
 
 
 def do(client, folder, source, **how):
-    how = {"key": "machine", "batch_size": 16, "epoch_rows": 24} | how
-    return follow(MODEL, source, output=folder / "out", state=folder / "state", client=client, **how)
+    how = {"key": "pump", "batch_size": 16, "epoch_rows": 24} | how
+    where = {"output": folder / "out", "state": folder / "state"}
+    return distributed.backfill(MODEL, source, client=client, **where, **how)
 
 
-def write(path, number, keys):
-    """Write a file with a row for each key; None is a row of nobody."""
+def write(path, number, targets):
+    """Write a file with a row for each target; None names no target."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = fleets.rows_of(number, len(keys)).append_column("machine", pa.array(keys, pa.string()))
+    table = fleets.rows_of(number, len(targets)).append_column("pump", pa.array(targets, pa.string()))
     pq.write_table(table, path, row_group_size=1000)
 
 
-def nobody(folder):
-    """Return the rows of nobody that were put aside."""
+def unassigned(folder):
+    """Return the quarantined rows that name no target."""
     files = sorted((folder / "out/_quarantine/nobody").iterdir())
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
 @pytest.fixture
 def interrupted(client, tmp_path, monkeypatch):
-    """A folder whose rows were counted by a call that was stopped before it could write down all."""
+    """A folder whose rows were counted by a call that was killed before it wrote the manifest."""
     source = tmp_path / "in"
     write(source / "2026-02.parquet", 1, ["A"] * 40 + [None] * 3)
     write(source / "2026-03.parquet", 2, ["B"] * 30 + [None])
 
-    def stop(*given, gather=indexing._gather):
-        gather(*given)
-        raise KeyboardInterrupt
+    def stop(store, value, name, save=Store.save):
+        if isinstance(value, Manifest):
+            raise KeyboardInterrupt
+        save(store, value, name)
 
     with monkeypatch.context() as patch:
-        patch.setattr(indexing, "_gather", stop)
+        patch.setattr(Store, "save", stop)
         with pytest.raises(KeyboardInterrupt):
             do(client, tmp_path / "wild", source)
-    assert len(nobody(tmp_path / "wild")) == 4
+    assert len(unassigned(tmp_path / "wild")) == 4
     return tmp_path
 
 
@@ -65,22 +64,22 @@ def check_against_calm(client, folder):
     assert wild == calm
     assert not wild.failed
     assert fleets.content(folder / "wild/out") == fleets.content(folder / "calm/out")
-    assert len(nobody(folder / "wild")) == wild.rows - wild.predicted
+    assert len(unassigned(folder / "wild")) == wild.rows - wild.predicted
     return wild
 
 
-def test_files_that_sort_before_those_that_were_counted_take_nothing_from_them(client, interrupted):
+def test_files_with_earlier_names_do_not_change_counts(client, interrupted):
     write(interrupted / "in/2026-01.parquet", 3, ["C"] * 20 + [None] * 2)
     assert check_against_calm(client, interrupted).predicted == 90
 
 
-def test_a_file_that_was_written_again_before_all_was_counted_is_counted_again(client, interrupted):
+def test_file_rewritten_before_the_manifest_is_counted_again(client, interrupted):
     write(interrupted / "in/2026-02.parquet", 3, [None] * 2 + ["C"] * 41)
     assert check_against_calm(client, interrupted).predicted == 71
-    assert sorted(row["position"] for row in nobody(interrupted / "wild")) == [1, 2, 31]
+    assert sorted(row["position"] for row in unassigned(interrupted / "wild")) == [1, 2, 31]
 
 
-def test_one_that_counts_late_leaves_nothing_for_good(client, interrupted):
+def test_foreign_quarantine_files_are_deleted(client, interrupted):
     check_against_calm(client, interrupted)
     folder = interrupted / "wild/out/_quarantine/nobody"
     late = folder / f"000000-{'0' * 32}-000000.ndjson"
@@ -88,7 +87,7 @@ def test_one_that_counts_late_leaves_nothing_for_good(client, interrupted):
     check_against_calm(client, interrupted)
 
 
-def test_what_was_done_on_earlier_days_is_not_looked_at_again(client, tmp_path, monkeypatch):
+def test_index_of_earlier_days_is_not_read(client, tmp_path, monkeypatch):
     source = tmp_path / "in"
     for day in range(3):
         for part in range(4):
@@ -100,41 +99,43 @@ def test_what_was_done_on_earlier_days_is_not_looked_at_again(client, tmp_path, 
         (tmp_path / f"out/target={key}/000002.parquet").unlink()
     loaded = []
 
-    def load_told(store, kind, name, load=Store.load):
+    def spy(store, kind, name, load=Store.load):
         loaded.append((kind, store.url))
         return load(store, kind, name)
 
-    monkeypatch.setattr(Store, "load", load_told)
+    monkeypatch.setattr(Store, "load", spy)
     context = JobContext(
-        *(Store(str(tmp_path / name)) for name in ("in", "state", "out")), mark="by hand"
+        *(Store(str(tmp_path / name)) for name in ("in", "state", "out")), fingerprint="test"
     )
     for number, key in enumerate(("early", "late")):
-        follow_group(Group(number, context, [key], 3))
-        # Of the last day, and of that only what is between the first of its rows and the last.
-        notes = [url.rsplit("/", 1)[1] for kind, url in loaded if kind is Count]
-        assert notes == ["000002"] * 2
+        run_group(Group(number, context, [key], 3))
+        # Only of the last day, and only from the first of its rows to the last.
+        indexes = [url.rsplit("/", 1)[1] for kind, url in loaded if kind is PartitionCount]
+        assert indexes == ["000002"] * 2
         loaded.clear()
     assert fleets.content(tmp_path / "out") == whole
 
 
 @pytest.mark.parametrize("named", ["by a column", "by folders"])
-def test_rows_of_nobody_are_put_aside_some_at_a_time(tmp_path, monkeypatch, named):
-    keys = [None, "7", None] * 30
-    write(tmp_path / "in/a.parquet", 0, keys)
+def test_rows_without_a_target_are_quarantined_in_chunks(tmp_path, monkeypatch, named):
+    targets = [None, "7", None] * 30
+    write(tmp_path / "in/a.parquet", 0, targets)
     folder = Folder.open(str(tmp_path / "in"))
-    (piece,) = folder.pieces
+    (partition,) = folder.partitions
     if named == "by folders":
-        piece, keys = replace(piece, folders={"machine": ""}), [None] * 90
-    monkeypatch.setattr(arrivals, "_ASIDE", 16)
-    index, output = (Store(str(tmp_path / name)) for name in ("index/000000", "out"))
-    look = Look(folder, piece, "", 0, 100, "machine", fleets.COLUMNS, index, output)
-    expected = [i for i, key in enumerate(keys) if key is None]
-    assert count(look).nameless == len(expected)
-    names = (output / "_quarantine/nobody").names()
+        partition, targets = replace(partition, folders={"pump": ""}), [None] * 90
+    monkeypatch.setattr(manifest, "_QUARANTINE_ROWS", 16)
+    index, quarantine = (
+        Store(str(tmp_path / name)) for name in ("index/000000", "out/_quarantine/nobody")
+    )
+    job = CountJob(folder, partition, "", 0, 100, "pump", fleets.COLUMNS, index, quarantine)
+    expected = [i for i, target in enumerate(targets) if target is None]
+    assert count_partition(job).without_target == len(expected)
+    names = quarantine.names()
     assert len(names) == -(-len(expected) // 16)
     files = [tmp_path / "out/_quarantine/nobody" / name for name in names]
     assert all(len(file.read_text().splitlines()) <= 16 for file in files)
-    rows = nobody(tmp_path)
+    rows = unassigned(tmp_path)
     assert [row["position"] for row in rows] == [101 + i for i in expected]
     cells = fleets.rows_of(0, 90).select(fleets.COLUMNS).to_pylist()
     assert [row["raw"] for row in rows] == [",".join(map(str, cells[i].values())) for i in expected]
@@ -142,38 +143,38 @@ def test_rows_of_nobody_are_put_aside_some_at_a_time(tmp_path, monkeypatch, name
 
 def test_lists_cannot_name_targets(client, tmp_path):
     (tmp_path / "in").mkdir()
-    table = fleets.rows_of(0).append_column("machine", pa.array([[1]] * 70))
+    table = fleets.rows_of(0).append_column("pump", pa.array([[1]] * 70))
     pq.write_table(table, tmp_path / "in/a.parquet")
-    with pytest.raises(InvalidInputError, match=r"a column of list<.*> cannot name targets: expected"):
+    with pytest.raises(InvalidInputError, match="cannot name targets"):
         do(client, tmp_path, tmp_path / "in")
-    # Nothing was begun with this key: another one is not refused.
+    # Nothing was written, so another column is not refused.
     assert do(client, tmp_path, tmp_path / "in", key="when").targets == 70
 
 
-def test_long_keys_are_followed_and_readable_in_what_comes_out(client, tmp_path):
+def test_long_target_names_are_complete_in_the_output(client, tmp_path):
     long = ["ü" * 60, "ü" * 61]
     write(tmp_path / "in/a.parquet", 1, long * 20)
     summary = do(client, tmp_path, tmp_path / "in")
     assert (summary.predicted, summary.failed) == (40, {})
     assert sorted(pq.read_table(tmp_path / "out")["key"].unique().to_pylist()) == long
-    states = Store(str(tmp_path / "state/targets" / folder_of(long[0])))
-    assert states.load(Snapshot, "000000.bary").key == long[0]
+    states = Store(str(tmp_path / "state/targets" / target_folder(long[0])))
+    assert states.load(TargetSnapshot, "000000.bary").name == long[0]
 
 
 @pytest.mark.parametrize(("layout", "least"), [(fleets.by_folder, 64), (fleets.mixed, 16)])
-def test_workers_that_come_later_find_work(client, tmp_path, monkeypatch, layout, least):
+def test_there_are_groups_for_workers_that_join_later(client, tmp_path, monkeypatch, layout, least):
     wanted = []
 
-    def deal(known, n, weight):
+    def assign_targets(known, n, weight):
         wanted.append(n)
-        return grouping.deal(known, n, weight)
+        return groups.assign_targets(known, n, weight)
 
-    monkeypatch.setattr(backfill, "deal", deal)
+    monkeypatch.setattr(backfill, "assign_targets", assign_targets)
     source = layout(tmp_path / "in", tables={"1": fleets.rows_of(0), "2": fleets.rows_of(1)})
     assert do(client, tmp_path, source).predicted == 103
-    assert wanted == [least]  # one worker is there
+    assert wanted == [least]  # with one worker
 
 
 def test_many_workers_have_several_groups_each():
-    assert backfill._count_groups(100, shared=False) == 800
-    assert backfill._count_groups(100, shared=True) == 300
+    assert groups.count_groups(100, shared_files=False) == 800
+    assert groups.count_groups(100, shared_files=True) == 300

@@ -1,4 +1,4 @@
-"""Fleets whose caller is a process of its own, and whose files are in an object store."""
+"""Backfills called in another process, and with files in an object store."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from moto.server import ThreadedMotoServer
 from baryflow import load
 from baryflow.cli import backfill as clusters
 from baryflow.cli import main
-from baryflow.distributed import follow
+from baryflow.distributed import backfill
 from tests.distributed import fleets
 
 TABLES = {str(i): fleets.rows_of(i, 300) for i in range(4)}
@@ -32,19 +32,19 @@ def model(tmp_path_factory):
 def command(model, source, folder, *more):
     return [
         sys.executable, "-m", "baryflow", "run", str(model), str(source), "--dask", "local",
-        "--workers", "1", "--key", "machine", "--time", "when", "-o", str(folder / "out"),
+        "--workers", "1", "--key", "pump", "--time", "when", "-o", str(folder / "out"),
         "--checkpoint", str(folder / "state"), "--events", str(folder / "events"), *more,
     ]  # fmt: skip
 
 
-def test_a_caller_that_is_stopped_or_killed_can_be_called_again(client, model, tmp_path):
+def test_interrupted_or_killed_caller_can_resume(client, model, tmp_path):
     source = fleets.by_folder(tmp_path / "in", tables=TABLES)
     calm, wild = tmp_path / "calm", tmp_path / "wild"
     states = wild / "state/targets"
 
     def do(folder, progress=None):
-        return follow(
-            load(model), source, key="machine", time="when", drift="tell", output=folder / "out",
+        return backfill(
+            load(model), source, key="pump", time="when", drift="tell", output=folder / "out",
             state=folder / "state", events=folder / "events", client=client, progress=progress,
         )  # fmt: skip
 
@@ -68,12 +68,12 @@ def test_a_caller_that_is_stopped_or_killed_can_be_called_again(client, model, t
     assert done.items() <= fleets.content(states).items()
 
 
-def test_ctrl_c_while_workers_start_is_for_the_caller(model, tmp_path):
+def test_ctrl_c_while_workers_start_reaches_the_caller_only(model, tmp_path):
     source = fleets.by_folder(tmp_path / "in")
     process = subprocess.Popen(
         command(model, source, tmp_path), stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    # One of its children minds what the others have opened; the next is a worker that starts.
+    # The first child is the resource tracker of multiprocessing, the second a worker.
     children = f"/proc/{process.pid}/task"
     while process.poll() is None and sum(
         len(path.read_text().split()) for path in Path(children).glob("*/children")
@@ -92,37 +92,37 @@ def test_ctrl_c_while_workers_start_is_for_the_caller(model, tmp_path):
     [
         (["--tail"], "--tail is not for --dask: call it again when more files have come"),
         (["--save", "m.bary"], "--save is not for --dask: there are many models"),
-        (["--dask", "tcp://127.0.0.1:1"], "the number of workers is for 'local'"),
-        (["--key", "flow"], "'flow' is a feature of the model"),
+        (["--dask", "tcp://127.0.0.1:1"], "number of workers"),
+        (["--key", "flow"], "'flow' is a feature"),
         (["-o", "-"], "name it, -o FOLDER"),
         (["--events", "-"], "name it, --events FOLDER"),
     ],
 )
-def test_what_makes_no_sense_on_a_cluster_is_refused(model, tmp_path, more, words):
+def test_options_for_one_process_are_refused(model, tmp_path, more, words):
     found = CliRunner().invoke(main, [*command(model, tmp_path, tmp_path)[3:], *more])
     assert found.exit_code == 1
     assert words in found.output
     assert not list(tmp_path.iterdir())
 
 
-def test_workers_are_for_a_cluster(model, tmp_path):
+def test_workers_option_needs_dask(model, tmp_path):
     found = CliRunner().invoke(main, ["run", str(model), "rows.csv", "--workers", "2"])
     assert "--workers is for --dask local" in found.output
 
 
-def test_how_far_it_is_and_how_long_it_takes(monkeypatch):
+def test_progress_bar_shows_rate_and_time_left(monkeypatch):
     shown, now = [], iter([0.0, 10.0, 20.0])
-    # The clock of this module only: that of Python drives the cluster in the background.
+    # Replace the clock of this module only: the cluster in the background needs the real one.
     monkeypatch.setattr(clusters, "clock", SimpleNamespace(monotonic=lambda: next(now)))
     bar = clusters.Bar(SimpleNamespace(show=shown.append), lambda: False)
     for done in (500, 1000, 2000):
         bar(done, 2000, "following 3 targets")
     assert shown[1].startswith("following 3 targets ████████████░░░░░░░░░░░░ 50%  1,000 of 2,000 rows")
-    assert shown[1].endswith("50/s, 20 s left")  # what was done before it began does not count
+    assert shown[1].endswith("50/s, 20 s left")  # rows of earlier calls do not count
     assert shown[2].endswith("75/s")
 
 
-def test_an_object_store_holds_all_of_it(client, tmp_path):
+def test_backfill_works_in_an_object_store(client, tmp_path):
     import s3fs
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -133,27 +133,27 @@ def test_an_object_store_holds_all_of_it(client, tmp_path):
         store = s3fs.S3FileSystem(**options)
         store.mkdir("plant")
         store.put(str(fleets.by_folder(tmp_path / "in")), "plant/", recursive=True)
-        here = {"key": "machine", "epoch_rows": 24}
+        here = {"key": "pump", "epoch_rows": 24}
         there = here | {
             "output": "s3://plant/out",
             "state": "s3://plant/state",
             "events": "s3://plant/events",
             "storage_options": options,
         }
-        follow(
+        backfill(
             fleets.fit(), tmp_path / "in", output=tmp_path / "out", state=tmp_path / "state",
             events=tmp_path / "events", client=client, **here,
         )  # fmt: skip
-        first = follow(fleets.fit(), "s3://plant/in", client=client, **there)
-        # What is lost is done again, from the state before.
+        first = backfill(fleets.fit(), "s3://plant/in", client=client, **there)
+        # A lost epoch is computed again from the state before.
         store.rm("plant/state/targets/target=10/000004.bary")
         store.rm("plant/out/target=10/000004.parquet")
-        assert follow(fleets.fit(), "s3://plant/in", client=client, **there) == first
+        assert backfill(fleets.fit(), "s3://plant/in", client=client, **there) == first
         store.get("plant/out/", str(tmp_path / "fetched"), recursive=True)
-        store.get("plant/events/", str(tmp_path / "told"), recursive=True)
+        store.get("plant/events/", str(tmp_path / "fetched-events"), recursive=True)
     finally:
         server.stop()
     assert first.predicted == sum(fleets.ROWS)
     assert fleets.content(tmp_path / "fetched") == fleets.content(tmp_path / "out")
-    assert fleets.content(tmp_path / "told") == fleets.content(tmp_path / "events")
+    assert fleets.content(tmp_path / "fetched-events") == fleets.content(tmp_path / "events")
     assert pq.read_table(tmp_path / "fetched").num_rows == first.predicted

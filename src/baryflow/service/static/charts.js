@@ -1,26 +1,26 @@
-// What goes along the stream: three charts with uPlot, each with its words and its table.
-import { $, brief, count, list, number, percent, table } from "./words.js";
+// Three uPlot charts along the stream, each with a caption and a table.
+import { $, formatCount, formatNumber, formatPercent, joinWithAnd, shorten, table } from "./dom.js";
 
-const ROWS = 12; // of the tables: evenly over the stream
+const TABLE_ROWS = 12; // evenly spaced along the stream
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const DASHES = [[], [7, 4], [2, 3], [9, 4, 2, 4], [4, 8]];
 
 class Chart {
   constructor(id) {
-    this.place = $(id);
+    this.container = $(id);
     this.shape = "";
-    new ResizeObserver(() => this.fit()).observe(this.place);
+    new ResizeObserver(() => this.fit()).observe(this.container);
   }
 
   fit() {
-    if (!this.plot || !this.place.clientWidth) return;
+    if (!this.plot || !this.container.clientWidth) return;
     const size = this.size();
     if (size.width !== this.plot.width || size.height !== this.plot.height) this.plot.setSize(size);
   }
 
   size() {
-    const legend = this.place.querySelector(".u-legend")?.offsetHeight ?? 24;
-    return { width: this.place.clientWidth, height: Math.max(120, this.place.clientHeight - legend) };
+    const legend = this.container.querySelector(".u-legend")?.offsetHeight ?? 24;
+    return { width: this.container.clientWidth, height: Math.max(120, this.container.clientHeight - legend) };
   }
 
   // `lines`: {name, values, scale, color, dash}; `marks`: {row, kind}.
@@ -38,7 +38,7 @@ class Chart {
   build(shape, lines, scales, data) {
     this.shape = shape;
     this.plot?.destroy();
-    this.place.replaceChildren();
+    this.container.replaceChildren();
     const ink = css("--soft"), grid = { stroke: css("--grid"), width: 1 };
     const axis = { stroke: ink, grid, ticks: { show: false }, font: "12px system-ui, sans-serif" };
     const y = Object.entries(scales).map(([scale, { format, side }]) => ({
@@ -46,16 +46,16 @@ class Chart {
     this.plot = new uPlot({
       ...this.size(),
       scales: { x: { time: false }, ...Object.fromEntries(Object.entries(scales).map(([name, { range }]) => [name, range ? { range } : {}])) },
-      axes: [{ ...axis, size: 30, values: (_, ticks) => ticks.map(count) }, ...y],
-      series: [{ label: "rows" , value: (_, v) => (v === null ? "–" : count(v)) }, ...lines.map((one) => ({
+      axes: [{ ...axis, size: 30, values: (_, ticks) => ticks.map(formatCount) }, ...y],
+      series: [{ label: "rows" , value: (_, v) => (v === null ? "–" : formatCount(v)) }, ...lines.map((one) => ({
         label: one.name, scale: one.scale, stroke: css(one.color), width: 2, dash: DASHES[one.dash ?? 0], spanGaps: true,
         points: { show: (plot) => plot.data[0].length < 3, size: 6 }, value: (_, v) => scales[one.scale].format(v) }))],
       cursor: { drag: { x: false, y: false }, y: false },
       legend: { live: false },
       hooks: { draw: [(plot) => this.mark(plot)] },
-    }, data, this.place);
-    this.plot.root.setAttribute("aria-hidden", "true"); // the words and the table say it
-    requestAnimationFrame(() => this.fit()); // once it is known how high the legend is
+    }, data, this.container);
+    this.plot.root.setAttribute("aria-hidden", "true"); // the caption and the table hold the same data
+    requestAnimationFrame(() => this.fit()); // after the legend has its height
   }
 
   mark(plot) {
@@ -76,7 +76,7 @@ class Chart {
   }
 }
 
-export class Series {
+export class Charts {
   constructor() {
     this.charts = Object.fromEntries(["resemblance", "reliability", "loss"].map((id) => [id, new Chart(id)]));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.last && this.update(...this.last));
@@ -85,39 +85,39 @@ export class Series {
   update(picture, marks) {
     this.last = [picture, marks];
     const { history, sources } = picture, rows = history.rows;
-    const share = { share: { format: (value) => percent(value), range: [0, 1] } };
+    const share = { share: { format: (value) => formatPercent(value), range: [0, 1] } };
     this.charts.resemblance.update(rows, sources.map((name, i) => (
-      { name: brief(name, 18), values: history.resemblance[name], scale: "share", color: `--c${i % 8}`, dash: Math.floor(i / 8) % 5 })), marks, share);
+      { name: shorten(name, 18), values: history.resemblance[name], scale: "share", color: `--c${i % 8}`, dash: Math.floor(i / 8) % 5 })), marks, share);
     this.charts.reliability.update(rows, [
       { name: "reliability", values: history.reliability, scale: "share", color: "--c0" },
       { name: "novel rows", values: history.novelty, scale: "share", color: "--c5", dash: 1 }], marks, share);
-    const likely = history.likelihood.some((value) => value !== null);
+    const hasLikelihood = history.likelihood.some((value) => value !== null);
     this.charts.loss.update(rows, [
       { name: "loss", values: history.loss, scale: "loss", color: "--c2" },
-      ...(likely ? [{ name: "log-likelihood (right)", values: history.likelihood, scale: "likelihood", color: "--c7", dash: 1 }] : [])], marks,
-      { loss: { format: number, range: (_, low, high) => [0, 1.1 * (high || 1)] }, ...(likely ? { likelihood: { format: number, side: 1 } } : {}) });
-    this.words(picture, marks);
+      ...(hasLikelihood ? [{ name: "log-likelihood (right)", values: history.likelihood, scale: "likelihood", color: "--c7", dash: 1 }] : [])], marks,
+      { loss: { format: formatNumber, range: (_, low, high) => [0, 1.1 * (high || 1)] }, ...(hasLikelihood ? { likelihood: { format: formatNumber, side: 1 } } : {}) });
+    this.describe(picture, marks);
   }
 
-  words({ history, sources }, marks) {
+  describe({ history, sources }, marks) {
     const rows = history.rows, n = rows.length, drifts = marks.filter((mark) => mark.kind === "drift");
-    const marked = drifts.length ? ` Dashed: drift at row ${list(drifts.slice(-3).map((mark) => count(mark.row)))}.` : "";
+    const marked = drifts.length ? ` Dashed line: drift at row ${joinWithAnd(drifts.slice(-3).map((mark) => formatCount(mark.row)))}.` : "";
     if (!n) {
-      for (const id of ["resemblance", "reliability", "loss"]) $(`${id}-words`).textContent = "Nothing was learned from the target yet.";
+      for (const id of ["resemblance", "reliability", "loss"]) $(`${id}-caption`).textContent = "The model has not learned from the target yet.";
       return;
     }
     const now = sources.map((name) => [name, history.resemblance[name].at(-1)]).sort((a, b) => b[1] - a[1]);
-    $("resemblance-words").textContent = `After ${count(rows.at(-1))} rows most like ${list(now.slice(0, 3).map(([name, value]) => `${name} (${percent(value)})`))}.${marked}`;
-    const trend = (values) => `${percent(values[0])} at the first batch, ${percent(values.at(-1))} now`;
-    $("reliability-words").textContent = `Reliability: ${trend(history.reliability)}. Novel rows: ${trend(history.novelty)}.${marked}`;
+    $("resemblance-caption").textContent = `After ${formatCount(rows.at(-1))} rows, most like ${joinWithAnd(now.slice(0, 3).map(([name, value]) => `${name} (${formatPercent(value)})`))}.${marked}`;
+    const trend = (values) => `${formatPercent(values[0])} after the first batch, ${formatPercent(values.at(-1))} now`;
+    $("reliability-caption").textContent = `Reliability: ${trend(history.reliability)}. Novel rows: ${trend(history.novelty)}.${marked}`;
     const likely = history.likelihood.filter((value) => value !== null);
-    $("loss-words").textContent = `Loss: ${number(history.loss[0])} at the first batch, ${number(history.loss.at(-1))} now.${likely.length ? ` Mean log-likelihood of a row: ${number(likely[0])}, now ${number(likely.at(-1))}.` : ""}${marked}`;
-    const chosen = [...new Set(Array.from({ length: Math.min(ROWS, n) }, (_, i) => Math.round(i * (n - 1) / Math.max(1, Math.min(ROWS, n) - 1))))];
+    $("loss-caption").textContent = `Loss: ${formatNumber(history.loss[0])} after the first batch, ${formatNumber(history.loss.at(-1))} now.${likely.length ? ` Mean log-likelihood of a row: ${formatNumber(likely[0])} at first, ${formatNumber(likely.at(-1))} now.` : ""}${marked}`;
+    const chosen = [...new Set(Array.from({ length: Math.min(TABLE_ROWS, n) }, (_, i) => Math.round(i * (n - 1) / Math.max(1, Math.min(TABLE_ROWS, n) - 1))))];
     const fill = (id, head, cells) => {
-      if ($(`${id}-table`).closest("details").open || !$(`${id}-table`).children.length) $(`${id}-table`).replaceChildren(table(["rows", ...head], chosen.map((i) => [count(rows[i]), ...cells(i)])));
+      if ($(`${id}-table`).closest("details").open || !$(`${id}-table`).children.length) $(`${id}-table`).replaceChildren(table(["rows", ...head], chosen.map((i) => [formatCount(rows[i]), ...cells(i)])));
     };
-    fill("resemblance", sources, (i) => sources.map((name) => percent(history.resemblance[name][i])));
-    fill("reliability", ["reliability", "novel rows"], (i) => [percent(history.reliability[i]), percent(history.novelty[i])]);
-    fill("loss", ["loss", "log-likelihood"], (i) => [number(history.loss[i]), number(history.likelihood[i])]);
+    fill("resemblance", sources, (i) => sources.map((name) => formatPercent(history.resemblance[name][i])));
+    fill("reliability", ["reliability", "novel rows"], (i) => [formatPercent(history.reliability[i]), formatPercent(history.novelty[i])]);
+    fill("loss", ["loss", "log-likelihood"], (i) => [formatNumber(history.loss[i]), formatNumber(history.likelihood[i])]);
   }
 }

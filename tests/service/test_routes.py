@@ -1,4 +1,4 @@
-"""Rows in, predictions out, each batch once."""
+"""Rows in, predictions out; each batch counts once."""
 
 import json
 
@@ -17,13 +17,12 @@ def service(model):
 
 
 def session(model, rows):
-    """What a machine says that is followed without a service."""
-    machine = SessionConfig(model, 8, "tell").begin()
+    """Return the predictions of a session without a service."""
     raw = Raw(rows, np.arange(1, len(rows) + 1), ["then"] * len(rows), [""] * len(rows))
-    return machine.take(raw).records
+    return SessionConfig(model, 8, "tell").begin().take(raw).records
 
 
-def test_predictions_are_those_of_a_run_however_rows_are_cut(serving, model, rows):
+def test_predictions_do_not_depend_on_how_rows_are_split_into_requests(serving, model, rows):
     with serving() as client:
         got = []
         for start, end in ((0, 5), (5, 30), (30, 31), (31, 60)):
@@ -46,12 +45,12 @@ def test_rows_may_be_objects_and_values_may_be_missing(serving, model, rows):
     with serving() as client:
         found = client.post("/v1/targets/a/rows", json={"rows": objects}).json()["predictions"]
     assert found[0]["time"] == "then"
-    assert all(record["time"].endswith("Z") for record in found[1:])  # when it came
+    assert all(record["time"].endswith("Z") for record in found[1:])  # the time of arrival
     wanted = session(model, some)
     assert [r["probability"] for r in found] == [r["probability"] for r in wanted]
 
 
-def test_lines_of_json_with_the_id_in_a_header(serving, rows):
+def test_ndjson_with_the_batch_id_in_a_header(serving, rows):
     lines = "\n".join(json.dumps(row) for row in rows[:5].tolist()) + "\n\n"
     headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": "first"}
     with serving() as client:
@@ -63,7 +62,7 @@ def test_lines_of_json_with_the_id_in_a_header(serving, rows):
     assert answers[0] | {"repeated": True} == answers[1]
 
 
-def test_a_batch_that_is_sent_again_counts_once_in_this_life_and_the_next(serving, rows, tmp_path):
+def test_a_batch_that_is_sent_again_counts_once_also_after_a_restart(serving, rows, tmp_path):
     with serving(tmp_path) as client:
         first = post(client, "a", rows[:20], "one").json()
         again = post(client, "a", rows[:20], "one").json()
@@ -82,46 +81,46 @@ def test_a_batch_that_is_sent_again_counts_once_in_this_life_and_the_next(servin
 
 
 @pytest.mark.parametrize(
-    ("content", "status", "words"),
+    ("content", "status", "reason"),
     [
         ({"rows": [[1, 2, 3, 4], [1, 2, 3]]}, 422, "row 2: expected 4 numbers, got 3"),
         ({"rows": [[1, 2, 3, "4"]]}, 422, "row 1: column 'noise' is '4', not a number"),
         ({"rows": [[1, 2, 3, True]]}, 422, "is true, not a number"),
         ({"rows": [[1, 2, 3, 1e200]]}, 422, "row 1: column 'noise' is 1e+200"),
         ({"rows": [[1, 2, 3, 10**400]]}, 422, "row 1"),
-        ({"rows": [{"flow": 1, "heft": 2}]}, 422, "there is no column 'heft'"),
-        ({"rows": [{"flow": 1, "time": 7}]}, 422, "its time is 7"),
+        ({"rows": [{"flow": 1, "heft": 2}]}, 422, "unknown column 'heft'"),
+        ({"rows": [{"flow": 1, "time": 7}]}, 422, "time is 7"),
         ({"rows": [7]}, 422, "expected a list or an object, got 7"),
-        ({"rows": []}, 422, "there is no row"),
+        ({"rows": []}, 422, "no rows"),
         ({"rows": {}}, 422, "rows must be a list"),
         ({}, 422, "rows must be a list"),
         ([1], 422, "expected an object"),
-        ({"rows": [[1, 2, 3, 4]], "labels": [1]}, 422, "'labels' is not known here"),
+        ({"rows": [[1, 2, 3, 4]], "labels": [1]}, 422, "unknown field 'labels'"),
         ({"rows": [[1, 2, 3, 4]], "batch_id": 7}, 422, "batch_id must be text"),
-        ({"rows": [[1, 2, 3, 4]], "batch_id": "a b"}, 422, "a batch_id is"),
+        ({"rows": [[1, 2, 3, 4]], "batch_id": "a b"}, 422, "batch_id must match"),
         ({"rows": [{"values": [1, 2, 3]}]}, 422, "row 1: expected 4 numbers, got 3"),
-        ({"rows": [{"values": [1, 2, 3, 4], "flow": 1}]}, 422, "there is no column 'values'"),
-        ({"rows": [{"values": [1, 2, 3, 4], "time": "\ud800"}]}, 422, "its time is"),
-        ({"rows": [[1, 2, 3, 4]] * 101}, 413, "may have 100 rows, got 101"),
-        (b'{"rows": [[1, 2, 3, NaN]]}', 400, "NaN is not JSON"),
+        ({"rows": [{"values": [1, 2, 3, 4], "flow": 1}]}, 422, "unknown column 'values'"),
+        ({"rows": [{"values": [1, 2, 3, 4], "time": "\ud800"}]}, 400, "not JSON"),
+        ({"rows": [[1, 2, 3, 4]] * 101}, 413, "at most 100 rows, got 101"),
+        (b'{"rows": [[1, 2, 3, NaN]]}', 400, "send null"),
         (b'{"rows": [[1, 2, 3', 400, "not JSON"),
-        (b'{"rows": [[1, 2, 3, 1e999]]}', 422, "row 1: column 'noise' is inf"),
+        (b'{"rows": [[1, 2, 3, 1e999]]}', 422, "out of range"),
         (b'{"rows": ' + b"[" * 5_000, 400, "nested too deeply"),
-        (b'{"rows": [[1, 2, 3, ' + b"9" * 10_000 + b"]]}", 400, "not JSON"),
+        (b'{"rows": [[1, 2, 3, ' + b"9" * 10_000 + b"]]}", 422, "out of range"),
         (b"\xff\xfe{}", 400, "not JSON"),
         (b"", 400, "not JSON"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_used_is_refused_in_words_and_nothing_is_taken(service, content, status, words):
+def test_invalid_rows_are_refused_with_a_reason_and_nothing_is_stored(service, content, status, reason):
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     answer = service.post(
         "/v1/targets/a/rows", content=body, headers={"Content-Type": "application/json"}
     )
-    assert (answer.status_code, words in answer.json()["error"]) == (status, True), answer.text
+    assert (answer.status_code, reason in answer.json()["error"]) == (status, True), answer.text
     assert service.get("/v1/targets").json() == {"targets": []}
 
 
-def test_other_types_are_refused(serving):
+def test_other_content_types_are_refused(serving):
     with serving() as client:
         url = "/v1/targets/a/rows"
         assert client.post(url, content=b"1,2,3,4").status_code == 415

@@ -1,4 +1,4 @@
-"""What happened to each target of a fleet, and when."""
+"""Events of each target of a backfill."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from baryflow.distributed import follow
-from baryflow.distributed.fleet.assign import Group, follow_group
-from baryflow.distributed.fleet.worker import JobContext, Plan
+from baryflow.distributed import backfill
+from baryflow.distributed.fleet.groups import Group, run_group
+from baryflow.distributed.fleet.job import BackfillPlan, JobContext
 from baryflow.distributed.store import Store
 from baryflow.exceptions import InvalidInputError
 from tests.distributed import fleets
@@ -20,12 +20,12 @@ HOW = {"batch_size": 16, "drift": "tell"}
 
 def do(client, folder, **how):
     places = {name: folder / name for name in ("output", "state", "events")}
-    how = {"key": "machine", "time": "when", "epoch_rows": 24, **HOW, **places} | how
-    return follow(MODEL, folder / "in", client=client, **how)
+    how = {"key": "pump", "time": "when", "epoch_rows": 24, **HOW, **places} | how
+    return backfill(MODEL, folder / "in", client=client, **how)
 
 
 def changing(number):
-    """Return the rows of a machine with a value that cannot be, which drifts after 400 rows."""
+    """Return the rows of a target with an outlier, which drifts after 400 rows."""
     table = fleets.rows_of(number, 600)
     values = np.stack([table[name].to_numpy() for name in fleets.COLUMNS])
     values[:, 400:] = 3.0 * values[::-1, 400:]
@@ -46,16 +46,16 @@ def test_events_are_those_of_a_runner(client, tmp_path, layout):
     found = {key: fleets.events(tmp_path / "events", key) for key in ("1", "a/b .")}
     for key, lines in found.items():
         assert lines == fleets.events_alone(MODEL, tables[key], tmp_path, key, **HOW)
-    told = [json.loads(line) for lines in found.values() for line in lines]
-    assert {event["event"] for event in told} == {"batch", "drift", "column"}
-    drifts = [event for event in told if event["event"] == "drift"]
+    events = [json.loads(line) for lines in found.values() for line in lines]
+    assert {event["event"] for event in events} == {"batch", "drift", "column"}
+    drifts = [event for event in events if event["event"] == "drift"]
     assert summary.drifts == len(drifts)
     assert min(event["position"] for event in drifts) > 400
-    # Of five rows nothing is learned, and nothing happened: no file, no folder.
+    # Five rows complete no batch: no events, no file, no folder.
     assert len(list((tmp_path / "events").iterdir())) == 2
 
 
-def test_rows_that_cannot_be_used_are_told_of_where_they_are(client, tmp_path):
+def test_quarantined_rows_have_events_at_their_positions(client, tmp_path):
     table = fleets.rows_of(0)
     flow = table["flow"].to_numpy().copy()
     flow[[3, 40, 41]] = np.inf
@@ -63,12 +63,11 @@ def test_rows_that_cannot_be_used_are_told_of_where_they_are(client, tmp_path):
     fleets.mixed(tmp_path / "in", tables={"7": table, "8": fleets.rows_of(1)})
     do(client, tmp_path)
     found = [json.loads(line) for line in fleets.events(tmp_path / "events", "7")]
-    told = [(event["event"], event["position"]) for event in found]
-    assert told == [
+    assert [(event["event"], event["position"]) for event in found] == [
         ("quarantine", 4), ("batch", 17), ("batch", 33), ("quarantine", 41), ("quarantine", 42),
         ("batch", 51), ("batch", 67),
     ]  # fmt: skip
-    # A runner tells of them as it reads, and does not know whose they are.
+    # A runner reports them while it reads, without the target.
     alone = [json.loads(line) for line in fleets.events_alone(MODEL, table, tmp_path, "7", **HOW)]
     bad = [event for event in alone if event["event"] == "quarantine"]
     named = [event | {"key": "7", "message": f"7: {event['message']}"} for event in bad]
@@ -76,7 +75,7 @@ def test_rows_that_cannot_be_used_are_told_of_where_they_are(client, tmp_path):
     assert [event for event in found if event not in named] == [e for e in alone if e not in bad]
 
 
-def test_what_is_done_again_becomes_the_same_events(client, tmp_path):
+def test_repeated_epochs_give_the_same_events(client, tmp_path):
     fleets.by_folder(tmp_path / "in", tables={"1": fleets.rows_of(0)})
     do(client, tmp_path, epoch_rows=8)
     whole = fleets.content(tmp_path / "events")
@@ -85,25 +84,25 @@ def test_what_is_done_again_becomes_the_same_events(client, tmp_path):
             path.unlink()
     do(client, tmp_path, epoch_rows=8)
     assert fleets.content(tmp_path / "events") == whole
-    # Every other epoch completes a batch; of those in which nothing happened there is no file.
+    # Every other epoch completes a batch; epochs without events have no file.
     assert list(whole) == [f"target=1/00000{epoch}.ndjson" for epoch in (1, 3, 5, 7)]
 
 
-def test_events_need_a_folder_of_their_own(client, tmp_path):
+def test_events_need_a_separate_folder(client, tmp_path):
     fleets.mixed(tmp_path / "in")
-    with pytest.raises(InvalidInputError, match="where rows are read from"):
+    with pytest.raises(InvalidInputError, match="is inside"):
         do(client, tmp_path, events=tmp_path / "in/events")
     for name in ("output", "state"):
-        with pytest.raises(InvalidInputError, match=f"need folders of their own, got .*{name} twice"):
+        with pytest.raises(InvalidInputError, match=f"{name} twice"):
             do(client, tmp_path, events=tmp_path / name)
     (tmp_path / "events").mkdir()
-    (tmp_path / "events/of-others").touch()
-    with pytest.raises(InvalidInputError, match=r"holds files already.* empty folder for events"):
+    (tmp_path / "events/other").touch()
+    with pytest.raises(InvalidInputError, match=r"events is not empty"):
         do(client, tmp_path)
     assert not (tmp_path / "state").exists()
 
 
-def test_threads_of_a_worker_do_not_hear_of_columns_of_others(client, tmp_path):
+def test_threads_of_a_worker_do_not_mix_up_targets(client, tmp_path):
     tables = {str(number): changing(number) for number in (1, 2)}
     fleets.by_folder(tmp_path / "in", tables=tables)
     do(client, tmp_path, drift="off")
@@ -112,8 +111,9 @@ def test_threads_of_a_worker_do_not_hear_of_columns_of_others(client, tmp_path):
         path.unlink()
     state = Store(str(tmp_path / "state"))
     stores = [Store(str(tmp_path / name)) for name in ("in", "state", "output")]
-    context = JobContext(*stores, repr(state.load(Plan, "plan.bary")), Store(str(tmp_path / "events")))
+    fingerprint = repr(state.load(BackfillPlan, "plan.bary"))
+    context = JobContext(*stores, fingerprint, Store(str(tmp_path / "events")))
     with ThreadPoolExecutor(len(tables)) as threads:
         groups = [Group(n, context, [key], 1) for n, key in enumerate(tables)]
-        assert not any(report.failed for report in threads.map(follow_group, groups))
+        assert not any(result.failed for result in threads.map(run_group, groups))
     assert fleets.content(tmp_path / "events") == calm

@@ -1,0 +1,187 @@
+"""The files of a backfill: plan, model, state of every target, predictions, quarantine and events."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from functools import cached_property
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from baryflow import container
+from baryflow.distributed.prediction import cached
+from baryflow.distributed.store import Store
+from baryflow.exceptions import FileFormatError
+from baryflow.persistence import open_content
+from baryflow.runtime import Event, SessionConfig
+from baryflow.runtime.session import SessionState
+from baryflow.streams.base import Rejected
+from baryflow.streams.sinks import encode_record
+
+#: Bytes of a folder name that file systems allow.
+_MAX_NAME_BYTES = 255
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Rows of a target so far: ``rows == used + quarantined``.
+
+    `unlearned` rows were predicted, but the model failed to learn from them.
+    """
+
+    rows: int = 0
+    used: int = 0
+    predicted: int = 0
+    quarantined: int = 0
+    drifts: int = 0
+    unlearned: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class TargetSnapshot:
+    """Content of a state file: everything that is known of a target after an epoch.
+
+    Not called TargetState: the session holds a class of this name, and the codec stores class names.
+    """
+
+    name: str
+    counts: Counts
+    session: SessionState
+
+
+@dataclass(frozen=True)
+class BackfillPlan:
+    """Settings of the first call; later calls with the same state folder must use the same."""
+
+    source: str  # URLs of folders, as for output and events
+    output: str
+    key: str  # column that names the target
+    time: str | None  # timestamp column
+    columns: list[str]  # of the model
+    batch_size: int
+    drift: str
+    epoch_rows: int
+    events: str | None = None
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """Where the files of a backfill are. It is sent to workers, which read the model themselves.
+
+    `fingerprint` identifies model and plan in the cache of a worker.
+    """
+
+    source: Store
+    state: Store
+    output: Store
+    fingerprint: str
+    events: Store | None = None
+
+    @cached_property
+    def plan(self) -> BackfillPlan:
+        """The settings of the first call."""
+        found = self.state.load(BackfillPlan, "plan.bary")
+        if found is None:
+            raise FileFormatError(
+                f"cannot resume: {self.state.url}/plan.bary is missing or damaged; use another folder"
+            )
+        return found  # type: ignore[no-any-return]
+
+    def config(self) -> SessionConfig:
+        """Return the session configuration, which a process reads once."""
+        return cached(self.fingerprint, self.load_config)  # type: ignore[no-any-return]
+
+    def load_config(self) -> SessionConfig:
+        """Read the session configuration."""
+        content = self.state.read("model.bary")
+        if content is None:
+            raise FileFormatError(f"cannot resume: {self.state.url}/model.bary is missing")
+        base = open_content(container.from_bytes(content, name="model.bary"))
+        return SessionConfig(base, self.plan.batch_size, self.plan.drift)
+
+    def states(self, target: str) -> Store:
+        """Return the folder of a target's states."""
+        return self.state / "targets" / target_folder(target)
+
+    def latest_state(self, target: str) -> tuple[int, TargetSnapshot] | None:
+        """Return the last finished epoch of a target and the state after it; None if there is none."""
+        states = self.states(target)
+        for name in reversed(states.names()):
+            if name.endswith(".bary") and (found := states.load(TargetSnapshot, name)) is not None:
+                return int(name.removesuffix(".bary")), found
+        return None
+
+    @property
+    def unassigned(self) -> Store:
+        """The quarantine of rows that name no target."""
+        return self.output / "_quarantine" / "nobody"
+
+
+def target_folder(target: str) -> str:
+    """Return the name of a target's folder: valid for every target, and different for each."""
+    name = f"target={quote(target, safe='')}"
+    if len(name) <= _MAX_NAME_BYTES:
+        return name
+    # Shorten it, at a whole character, and add a digest. Quoted names have no "!", so none can be equal.
+    digest = sha256(target.encode()).hexdigest()
+    beginning = target[:_MAX_NAME_BYTES]
+    while len(quote(beginning, safe="")) > _MAX_NAME_BYTES - len(f"target=!{digest}"):
+        beginning = beginning[:-1]
+    return f"target={quote(beginning, safe='')}!{digest}"
+
+
+def write_predictions(
+    store: Store, name: str, target: str, records: Sequence[dict[str, Any]], labels: Sequence[Any]
+) -> None:
+    """Write predictions as Parquet; equal records give equal bytes.
+
+    `labels` lists all possible predictions, so that the column has the same type in every file.
+    """
+    try:
+        label_type = pa.array(labels).type
+    except pa.ArrowException:  # numbers, and a name for unknown rows
+        label_type = pa.string()
+    types = {
+        "position": pa.int64(),
+        "time": pa.string(),
+        "label": label_type,
+        "probability": pa.float64(),
+        "reliability": pa.float64(),
+        "novelty": pa.float64(),
+        "rows_seen": pa.int64(),
+    }
+    columns = {"key": pa.array([target] * len(records), pa.string())}
+    for column, kind in types.items():
+        values = [_finite(record[column]) for record in records]
+        columns[column] = pa.array(map(str, values) if kind == pa.string() else values, kind)
+    content = io.BytesIO()
+    pq.write_table(pa.table(columns), content)
+    store.write(name, content.getvalue())
+
+
+def write_quarantine(store: Store, name: str, target: str, rejected: Sequence[Rejected]) -> None:
+    """Write unusable rows with the reason as NDJSON: readers of the Parquet files must not get them."""
+    records = (
+        {"key": target, "position": row.position, "reason": row.reason, "raw": row.raw}
+        for row in rejected
+    )
+    store.write(name, "".join(map(encode_record, records)).encode())
+
+
+def write_events(store: Store, name: str, events: Sequence[Event]) -> None:
+    """Write events as NDJSON, like ``baryflow run --events``."""
+    store.write(name, "".join(encode_record(event.record()) for event in events).encode())
+
+
+def _finite(value: Any) -> Any:
+    """Return a value, or None for NaN and infinity."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
