@@ -57,6 +57,15 @@ def test_csv_reads_back(tmp_path):
     ]
 
 
+def test_csv_has_a_header_even_if_the_first_batch_was_refused(tmp_path):
+    sink = open_sink(tmp_path / "a.csv")
+    with pytest.raises(InvalidInputError, match="as in the header"):
+        sink.write([{"a": 1}, {"b": 2}])
+    sink.write([{"b": 2}])
+    sink.close()
+    assert (tmp_path / "a.csv").read_text() == "b\n2\n"
+
+
 @pytest.mark.parametrize("suffix", ["ndjson", "csv", "parquet"])
 def test_truncated_and_rewritten_files_equal_those_written_once(tmp_path, suffix):
     if suffix == "parquet":
