@@ -149,7 +149,7 @@ def run(
         # Nobody knows when the next row comes: look up now and then whether to stop.
         rows = open_source(
             source, columns=columns, time=time, key=key, tail=tail, idle=_LOOK_UP if live else None,
-            credentials=known, every=every, tags=tags, max_age=max_age,
+            credentials=known, sample_interval=every, tags=tags, max_age=max_age,
         )  # fmt: skip
         stack.callback(rows.close)
         stop = stack.enter_context(heed_signals())

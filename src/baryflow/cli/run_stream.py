@@ -126,8 +126,8 @@ class Plan:
     def _heed(self, *ends: Any) -> None:
         """Let sources and sinks that may have to wait for a broker know when to stop."""
         for end in ends:
-            if hasattr(end, "heed"):
-                end.heed(self.stop)
+            if hasattr(end, "stop_when"):
+                end.stop_when(self.stop)
 
     def _check_shared(self) -> None:
         """Parts come and go and come again: each needs files of its own that can be gone on with."""
