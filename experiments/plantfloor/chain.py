@@ -20,7 +20,7 @@ from pathlib import Path
 from baryflow.tep import VARIABLES
 from baryflow.tep.plant.playing import play
 from tests.streams.mosquitto import PASSWORD, USER, Broker
-from tests.streams.plants import free_port
+from tests.streams.opcua_plant import free_port
 
 RESULTS = Path(__file__).parent / "results" / "chain.json"
 MODEL = Path(__file__).parents[2] / "src" / "baryflow" / "datasets" / "data" / "tep_plant.bary"

@@ -20,17 +20,17 @@ from pathlib import Path
 
 from baryflow.streams import open_source
 from baryflow.streams.urls import Credentials
-from tests.streams.following import (
+from tests.streams.mosquitto import CONFIGURATION, PASSWORD, USER, Broker, Publisher, Sending
+from tests.streams.proxy import Proxy
+from tests.streams.run_process import (
     COLUMNS,
-    Follower,
+    RunProcess,
     kill_again_and_again,
     make_record,
     mutate,
     read_records,
     save_model,
 )
-from tests.streams.mosquitto import CONFIGURATION, PASSWORD, USER, Broker, Publisher, Sending
-from tests.streams.proxy import Proxy
 
 RESULTS = Path(__file__).parent / "results" / "mqtt.json"
 US = Credentials(USER, PASSWORD)
@@ -41,7 +41,7 @@ DEFAULTS = "listener 1883\nallow_anonymous true\npersistence_location /var/lib/m
 
 
 def follow(folder, url):
-    return Follower(folder / "run", url, ENVIRONMENT, "--time", "n")
+    return RunProcess(folder / "run", url, ENVIRONMENT, "--time", "n")
 
 
 def subscribe(url, **options):
@@ -71,7 +71,7 @@ def wait_until_still(one, folder, seconds=5.0):
         size = path.stat().st_size if path.exists() else 0
         if size != last:
             last, since = size, time.monotonic()
-        assert one.process.poll() is None, one.words()
+        assert one.process.poll() is None, one.output()
         time.sleep(0.1)
 
 
@@ -176,7 +176,7 @@ def fuzz(folder, rows):
             publisher.send_all(TOPIC, payloads)
             one.wait_for(sent, seconds=300)
             one.end()
-            words = one.words().splitlines()[-1]
+            words = one.output().splitlines()[-1]
     good, bad = (read_records(folder / "run", name) for name in ("predictions", "quarantine"))
     positions = sorted(record["position"] for record in good + bad)
     reasons = Counter(record["reason"] for record in bad)

@@ -19,9 +19,9 @@ import numpy as np
 
 from baryflow.streams import open_source
 from tests.streams import test_opcua, test_opcua_kills
-from tests.streams.following import COLUMNS, read_records, save_model
-from tests.streams.plants import Plant
+from tests.streams.opcua_plant import Plant
 from tests.streams.proxy import Proxy
+from tests.streams.run_process import COLUMNS, read_records, save_model
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results" / "opcua.json"
@@ -64,10 +64,10 @@ def kills_without_history(folder):
     plant = make_plant(COLUMNS, history=False)
     rows = save_model(folder / "model.bary")
     out, count, n_kills = folder / "killed", 800, 0
-    telling = test_opcua_kills.Telling(plant, rows, count, 4)
+    writer = test_opcua_kills.RowWriter(plant, rows, count, 4)
     try:
-        with telling:
-            while telling.told < count - 150 and n_kills < 20:
+        with writer:
+            while writer.written < count - 150 and n_kills < 20:
                 with test_opcua_kills.run(out, plant.url + NODE) as one:
                     one.wait_until_working()
                     time.sleep(0.3)
@@ -169,7 +169,7 @@ def changes(_, rate=10, seconds=60):
 
 def listen(url, told):
     """Count what comes, and the share of a core that it takes, rows included."""
-    source = open_source(url + NODE, columns=TAGS, every=1, idle=0.1)
+    source = open_source(url + NODE, columns=TAGS, sample_interval=1, idle=0.1)
     heard = {name: [] for name in TAGS}
     update = source._sampler.update
 
@@ -201,8 +201,8 @@ def listen(url, told):
 
 def nonsense(_, count=5000):
     plant = make_plant(["a", "b"])
-    test_opcua.tell(plant, 0, 1)
-    source = open_source(plant.url + NODE, columns=["a", "b"], every=10, idle=0.05)
+    test_opcua.write_rows(plant, 0, 1)
+    source = open_source(plant.url + NODE, columns=["a", "b"], sample_interval=10, idle=0.05)
     try:
         source.read(1, 0.1)
         rows, notices = test_opcua.fuzz(plant, source, count, seed=1)
@@ -212,7 +212,7 @@ def nonsense(_, count=5000):
         plant.close()
     last = rows[-1, 0]
     return {
-        "strange_values": count,
+        "unusual_values": count,
         "connections_lost": sum("lost the connection" in notice for notice in notices),
         "rows": len(rows),
         "infinite": int(np.isinf(rows).sum()),

@@ -1,6 +1,5 @@
 """Metrics, health and structured logs of ``run``, and commands that use a model without following."""
 
-import inspect
 import json
 import logging
 import subprocess
@@ -21,7 +20,6 @@ from baryflow.cli.console import Stop, report_errors
 from baryflow.cli.metrics import RunMetrics
 from baryflow.datasets import make_domains
 from baryflow.runtime import Runner, SessionConfig
-from baryflow.streams import open_sink
 from tests.runtime.ends import Rows
 from tests.waiting import PATIENCE, ask_to_end
 
@@ -183,9 +181,6 @@ def test_the_second_signal_interrupts_at_once():
         stop.receive(2, None)
 
 
-@pytest.mark.skipif(
-    "rotate" not in inspect.signature(open_sink).parameters, reason="sinks do not rotate yet"
-)
 def test_outputs_rotate(files):
     how = ["run", files / "model.bary", files / "rows.csv", "-o", files / "out.ndjson"]
     call(*how, "--rotate", "4kB", "--checkpoint", files / "kept")

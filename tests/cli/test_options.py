@@ -173,7 +173,7 @@ def test_sizes(text, size):
     assert Size().convert(text, None, None) == size
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "many", "1.5MB", "3TB"])
+@pytest.mark.parametrize("text", ["", "0", "-1", "many", "3TB"])
 def test_sizes_that_are_none(text):
     with pytest.raises(click.BadParameter):
         Size().convert(text, None, None)

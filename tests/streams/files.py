@@ -1,4 +1,4 @@
-"""Small files, and reading all there is."""
+"""Write small files, and read sources to their end."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ def write(path, text, encoding="utf-8"):
 
 
 def read_all(what, columns=None, n=1000, **options):
-    """Return all batches of a source, and the source's columns."""
+    """Return all batches of a source."""
     with contextlib.closing(open_source(what, columns=columns, **options)) as source:
         batches = []
         while (batch := source.read(n)) is not None:
@@ -36,7 +36,7 @@ def read_rows(what, columns=None, n=1000, **options):
 
 
 def require(module):
-    """Skip a test that needs an extra, but not where all of them must be there."""
+    """Skip a test if an extra is not installed; in CI all extras are required."""
     if os.environ.get("CI") == "true":
         __import__(module)
     return pytest.importorskip(module)

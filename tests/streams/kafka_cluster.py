@@ -1,8 +1,8 @@
 """librdkafka's mock cluster in a process of its own, behind a front that can stall and refuse.
 
-The mock speaks plain Kafka and keeps everything in memory. Clients are told the front's ports instead of
-the mock's, so nothing goes past it: a stall of the front is a network that carries nothing for a while;
-a front that is down is a broker that restarts and has lost nothing, as one with a disk.
+The mock serves plain Kafka from memory. Clients get the ports of the front instead of the mock's, so all
+traffic passes through it: a stalled front is a network that drops everything for a while, and a front
+that is down is a broker that restarts without losing data.
 """
 
 import argparse
@@ -35,8 +35,8 @@ class Cluster:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             text=True, cwd=ROOT,
         )  # fmt: skip
-        told = json.loads(self.process.stdout.readline())
-        self.fronts, self.inner = told["fronts"], told["inner"]
+        ports = json.loads(self.process.stdout.readline())
+        self.fronts, self.inner = ports["fronts"], ports["inner"]
         self._producer = None
 
     def __enter__(self):
@@ -53,7 +53,7 @@ class Cluster:
         return f"{scheme}://{hosts}/{topic}{options}"
 
     def send(self, topic, values, partition=None):
-        """Send (key, value) pairs past the front, and wait until they are there."""
+        """Send (key, value) pairs past the front, and wait until they have arrived."""
         from confluent_kafka import Producer
 
         if self._producer is None:
@@ -96,7 +96,7 @@ class Cluster:
         return found
 
     def committed(self, topic, group):
-        """Return how far a group is."""
+        """Return the committed offsets of a group."""
         from confluent_kafka import Consumer, TopicPartition
 
         consumer = Consumer(
@@ -109,7 +109,7 @@ class Cluster:
         return {one.partition: one.offset for one in found if one.offset >= 0}
 
     def order(self, what):
-        """Have the front ``stall``, go ``down`` or come ``up`` again, and wait until it does."""
+        """Let the front ``stall``, go ``down`` or come ``up``, and wait for it."""
         self.process.stdin.write(what + "\n")
         self.process.stdin.flush()
         assert self.process.stdout.readline().strip() == what
@@ -203,7 +203,7 @@ class Front:
 
 
 def with_sasl(frame, version):
-    """Return the answer to "what can you do?" with authentication in it."""
+    """Return an ApiVersions response that includes authentication."""
     more = [struct.pack(">hhh", HANDSHAKE, 0, 1), struct.pack(">hhh", AUTHENTICATE, 0, 0)]
     head, rest = frame[:6], frame[6:]
     if version >= 3:  # a compact array: its length in one byte, tags behind each entry

@@ -1,4 +1,4 @@
-"""Follows a topic until told to end: ``URL FOLDER [URL of predictions]``; a model is in the folder."""
+"""Follow a topic until stopped: ``URL FOLDER [URL of predictions]``; the folder holds a model."""
 
 import json
 import signal

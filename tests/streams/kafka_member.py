@@ -1,7 +1,7 @@
-"""A member of a group that keeps what it reads in a folder for each shard: ``URL FOLDER``.
+"""A group member that logs what it reads in a folder for each partition: ``URL FOLDER``.
 
-Only one process may have a shard at a time: a lock that another one holds is waited for, and said. What
-it does is in ``log.ndjson`` of the shard: taken, each batch with its rows, given back.
+Only one process may own a partition at a time: it waits for a lock that another one holds, and logs it.
+``log.ndjson`` of the partition has what it does: taken, each batch with its rows, given back.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ COLUMNS = ["x0", "x1"]
 
 
 def lock(file):
-    """Lock a file; return whether nobody else had it."""
+    """Lock a file; return whether it was free."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""What is done to a run on Kafka, and what is found afterwards; small in tests, large in experiments."""
+"""Trials of runs on Kafka: small in tests, large in experiments."""
 
 import contextlib
 import json
@@ -52,7 +52,7 @@ def start(module, *arguments):
 
 @contextlib.contextmanager
 def running(*arguments):
-    """Start a process that does not outlive the block."""
+    """Start a process that ends with the block."""
     process = start(*arguments)
     try:
         yield process
@@ -62,7 +62,7 @@ def running(*arguments):
 
 
 def end(process):
-    """Ask a process to end, and return what it printed; it must have had nothing to complain about."""
+    """Ask a process to end, and return its output; it must not have failed."""
     ask_to_end(process)
     words, complaints = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, complaints
@@ -85,7 +85,7 @@ def records(path):
 def journals(folder):
     found = []
     for path in folder.glob("checkpoint/*.log"):
-        with contextlib.suppress(FileNotFoundError):  # it may go while we look
+        with contextlib.suppress(FileNotFoundError):  # it may be removed meanwhile
             found.append((path.name, path.stat().st_size))
     return sorted(found)
 
@@ -96,7 +96,7 @@ def is_read(cluster, count):
 
 
 def compare(cluster, topic, predictions, quarantine):
-    """Return what is missing, doubled and different, by offset."""
+    """Return the missing, doubled and different records by offset."""
     sent = {f"{one.partition()}:{one.offset()}" for one in cluster.received(topic)}
     by_offset = defaultdict(list)
     for line in predictions:
@@ -146,7 +146,7 @@ def kill_runs(folder, kills, seed=0):
 
 
 def disturb(folder, how, seconds):
-    """Let the network carry nothing (``stall``), or the broker be away (``down``), in mid-stream."""
+    """Stall the network (``stall``) or stop the broker (``down``) mid-stream."""
     write_model(folder)
     with Cluster() as cluster:
         rows, predictions = Rows(cluster), folder / "predictions.ndjson"
@@ -173,7 +173,7 @@ def disturb(folder, how, seconds):
 
 
 def mutate(draw, payload):
-    """Return a payload with some damage."""
+    """Return a damaged payload."""
     data = bytearray(payload)
     for _ in range(draw.randint(1, 4)):
         kind, at = draw.randrange(5), draw.randrange(len(data) + 1)
@@ -193,7 +193,7 @@ def mutate(draw, payload):
 
 
 def fuzz(folder, count, seed=0):
-    """Send damaged messages, with damaged keys, between some that are whole."""
+    """Send damaged messages with damaged keys among intact ones."""
     write_model(folder)
     draw = random.Random(seed)
     whole = json.dumps({"x0": 0.25, "x1": -1.5, "note": "ü"}, ensure_ascii=False).encode()
@@ -214,7 +214,7 @@ def fuzz(folder, count, seed=0):
 
 
 class Group:
-    """Members that share a topic, and what their logs say."""
+    """Members that share a topic, and their logs."""
 
     def __init__(
         self, cluster, folder, session
@@ -240,7 +240,7 @@ class Group:
         return sum(len(one.get("rows", [])) for log in self.logs().values() for one in log)
 
     def is_shared(self):
-        """Return whether all four partitions are with members that live, and each of these has one."""
+        """Return whether living members own all four partitions, and each owns one."""
         assert all(member.poll() is None for member in self.members), "a member has ended"
         owners = [log[-1]["process"] for log in self.logs().values() if log[-1].get("event") != "given"]
         return len(owners) == 4 and set(owners) == {member.pid for member in self.members}
@@ -251,7 +251,7 @@ class Group:
 
 
 def share(folder, kills, stall=0.0, session=6, seed=0):
-    """Let members join and be killed, and perhaps the network carry nothing for a while."""
+    """Let members join and be killed, with an optional network stall."""
     draw = random.Random(seed)
     with Cluster() as cluster, Group(cluster, folder, session) as group:
         rows = Rows(cluster)
@@ -314,7 +314,7 @@ def count_waits(group):
 
 
 def count_overlaps(logs):
-    """Return for how many keys two processes were at work at the same time."""
+    """Return for how many keys two processes worked at the same time."""
     work = defaultdict(list)
     for log in logs.values():
         for one in log:

@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from tests.streams.following import make_record
+from tests.streams.run_process import make_record
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ USER, PASSWORD = "plant", "correct horse"
 
 
 def find_mosquitto():
-    """Return the broker's program; skip if there is none, but not where it must be there."""
+    """Return the broker's program; skip the test without one, except in CI."""
     found = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
     if found is None and os.environ.get("CI") == "true":
         raise FileNotFoundError("mosquitto; scripts/install-services installs it")
@@ -78,13 +78,13 @@ class Broker:
             self.process = subprocess.Popen(
                 [find_mosquitto(), "-c", str(self.folder / "mosquitto.conf")], stdout=log, stderr=log
             )
-        wait_until(self.answers, self.words, step=0.01)
+        wait_until(self.answers, self.output, step=0.01)
 
-    def words(self):
+    def output(self):
         return (self.folder / "mosquitto.log").read_text(errors="replace")
 
     def answers(self):
-        assert self.process.poll() is None, self.words()
+        assert self.process.poll() is None, self.output()
         try:
             socket.create_connection(("127.0.0.1", self.port), timeout=1.0).close()
         except OSError:
@@ -101,7 +101,7 @@ class Broker:
         self.start()
 
     def wait_until_saved(self, quiet=0.3):
-        """Wait until it has written nothing for a while: what it has confirmed is on disk then."""
+        """Wait until it has written nothing for a while, so all confirmed messages are on disk."""
         path = self.folder / "mosquitto.db"
         wait_until(lambda: time.time() - path.stat().st_mtime >= quiet, "the broker keeps writing")
 
@@ -110,7 +110,7 @@ class Broker:
 
 
 class Publisher:
-    """Publishes with QoS 1 through paho, and goes on when the broker is back; use it as a context."""
+    """Publishes with QoS 1, and continues when the broker is back; a context manager."""
 
     def __init__(self, port, client="publisher"):
         import paho.mqtt.client as mqtt
@@ -131,7 +131,7 @@ class Publisher:
         self.client.loop_stop()
 
     def send(self, topic, what, name=None, qos=1):
-        """Send a message; what is no bytes is sent as JSON."""
+        """Send a message; anything but bytes is sent as JSON."""
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
 
@@ -143,7 +143,7 @@ class Publisher:
         self.sent += 1
 
     def send_all(self, topic, many, **options):
-        """Send messages, and return when the broker has them all."""
+        """Send messages, and return once the broker has confirmed them."""
         for one in many:
             self.send(topic, one, **options)
         self.wait()
@@ -159,7 +159,7 @@ class Publisher:
 
 
 class Sending:
-    """Sends rows in a thread, so many a second; use it as a context, which ends when all are sent."""
+    """Sends rows in a thread at a rate per second; a context manager that ends when all are sent."""
 
     def __init__(self, port, topic, rows, numbers, rate, named=True):
         self.port, self.topic, self.rows, self.numbers = port, topic, rows, numbers

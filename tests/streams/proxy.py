@@ -1,4 +1,4 @@
-"""A wire that can be cut: forwards TCP to a port on this machine, until it is told not to."""
+"""A proxy that forwards TCP to a local port, and can be cut."""
 
 import contextlib
 import selectors
@@ -7,11 +7,11 @@ import threading
 
 
 class Proxy:
-    """Forwards what comes to its port; use it as a context.
+    """Forwards connections; a context manager.
 
-    ``cut()`` lets nothing through any more, and tells nobody, as a switch without power does: what is
-    sent stays unanswered, new connections are accepted and stay silent. ``heal()`` closes what was open
-    then, and forwards new connections. ``reset()`` closes what is open, at once.
+    ``cut()`` drops everything silently, like a switch without power: data is not answered, and new
+    connections are accepted but get no answer. ``heal()`` closes these connections, and forwards new
+    ones. ``reset()`` closes all connections at once.
     """
 
     def __init__(self, target, host="127.0.0.1"):

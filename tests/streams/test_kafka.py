@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from baryflow.exceptions import InvalidInputError, StoppedError, UnreachableError
-from baryflow.streams import open_sink, open_source, stopping
+from baryflow.streams import brokers, open_sink, open_source
 from baryflow.streams.kafka import sink as sinks
 from baryflow.streams.kafka import source as sources
 from baryflow.streams.urls import parse_address
@@ -39,7 +39,7 @@ def open_topic(cluster, topic, options="", **kwargs):
 
 
 def drain(source, count, n=16):
-    """Return batches until `count` rows, good and bad, have come; a slow machine may take its time."""
+    """Return batches until `count` rows, good and bad, have come, within a minute."""
     batches, began = [], time.monotonic()
     while sum(len(batch.rows) + len(batch.rejected) for batch in batches) < count:
         batches.append(source.read(n, 0.1))
@@ -54,7 +54,7 @@ def read_some(source, n):
 
 
 def nothing(_):
-    """Do nothing about a shard."""
+    """Do nothing about a partition."""
 
 
 def values(batches):
@@ -84,7 +84,7 @@ def test_messages_are_rows_with_key_offset_and_time(cluster, topic):
             assert when.endswith("+00:00")
 
 
-def test_key_and_time_can_be_columns_and_the_key_the_topic(cluster, topic):
+def test_key_and_time_can_be_columns_and_the_key_can_be_the_topic(cluster, topic):
     cluster.send(topic, [(None, b'{"a": 1, "b": 2, "unit": "p7", "when": "noon"}')])
     source = open_topic(cluster, topic, key="unit", time="when")
     batch = read_some(source, 16)
@@ -96,7 +96,7 @@ def test_key_and_time_can_be_columns_and_the_key_the_topic(cluster, topic):
     assert batch.keys == [topic]
 
 
-def test_a_later_life_goes_on_after_the_cursor_in_every_partition(cluster, topic):
+def test_a_new_process_resumes_after_the_cursor_in_every_partition(cluster, topic):
     cluster.send(topic, rows(100))
     source = open_topic(cluster, topic)
     first = [read_some(source, 16) for _ in range(3)]
@@ -111,22 +111,24 @@ def test_a_later_life_goes_on_after_the_cursor_in_every_partition(cluster, topic
     assert max(one for batch in rest for one in batch.positions) == 110
 
 
-def test_the_group_is_told_what_was_acknowledged_and_no_more(cluster, topic):
+def test_only_acknowledged_offsets_are_committed_to_the_group(cluster, topic):
     cluster.send(topic, rows(40))
-    source = open_topic(cluster, topic, "?group=told")
+    source = open_topic(cluster, topic, "?group=committed")
     first, second = read_some(source, 16), read_some(source, 16)
     assert len(second.rows) > 0
     source.acknowledge(first.cursor)
     source.close()
-    told = cluster.committed(topic, "told")
-    assert {f"{topic}-{number}": offset for number, offset in told.items()} == first.cursor["offsets"]
-    source = open_topic(cluster, topic, "?group=told")  # without a cursor the group knows
+    committed = cluster.committed(topic, "committed")
+    assert {f"{topic}-{number}": offset for number, offset in committed.items()} == first.cursor[
+        "offsets"
+    ]
+    source = open_topic(cluster, topic, "?group=committed")  # without a cursor, committed offsets count
     rest = drain(source, 40 - len(first.rows))
     source.close()
     assert values([first, *rest]) == list(range(40))
 
 
-def test_the_cursor_wins_over_what_the_group_was_told(cluster, topic):
+def test_the_cursor_takes_precedence_over_committed_offsets(cluster, topic):
     cluster.send(topic, rows(30))
     source = open_topic(cluster, topic, "?group=ahead")
     batches = drain(source, 30, 8)
@@ -139,14 +141,14 @@ def test_the_cursor_wins_over_what_the_group_was_told(cluster, topic):
     assert values([first, *again]) == list(range(30))
 
 
-def test_from_the_latest_on_nothing_is_lost_even_if_killed_before_the_first_row(cluster, topic):
+def test_with_start_latest_a_kill_before_the_first_row_loses_nothing(cluster, topic):
     cluster.send(topic, rows(20))
     source = open_topic(cluster, topic, "?start=latest")
     batch = source.read(16, 0.1)
     source.close()
     assert batch.held
     assert len(batch.rows) == 0
-    cluster.send(topic, rows(20, 20))  # nobody is there
+    cluster.send(topic, rows(20, 20))  # while no process reads
     source = open_topic(cluster, topic, "?start=latest")
     source.seek(batch.cursor)
     rest = drain(source, 20)
@@ -154,7 +156,7 @@ def test_from_the_latest_on_nothing_is_lost_even_if_killed_before_the_first_row(
     assert values(rest) == list(range(20, 40))
 
 
-def test_messages_that_were_deleted_before_they_were_read_are_told(cluster, topic):
+def test_messages_deleted_before_they_were_read_are_reported(cluster, topic):
     cluster.send(topic, [(None, json.dumps({"a": 0, "b": 0, "c": "x" * 500_000}))] * 14, partition=0)
     cluster.send(topic, rows(3), partition=0)
     source = open_topic(cluster, topic)
@@ -174,12 +176,12 @@ def test_messages_that_were_deleted_before_they_were_read_are_told(cluster, topi
 @pytest.mark.parametrize(
     ("cursor", "words"),
     [
-        ({"offsets": {"elsewhere-0": 1}, "position": 1}, "what was read before"),
-        ({"offset": 3}, "must be offsets"),
-        ({"offsets": {"x-0": -3}}, "must be offsets"),
+        ({"offsets": {"elsewhere-0": 1}, "position": 1}, "the checkpoint is of elsewhere-0"),
+        ({"offset": 3}, "no Kafka offsets"),
+        ({"offsets": {"x-0": -3}}, "no Kafka offsets"),
     ],
 )
-def test_a_cursor_of_something_else_is_refused(cluster, topic, cursor, words):
+def test_a_foreign_cursor_is_refused(cluster, topic, cursor, words):
     cluster.send(topic, rows(1))
     source = open_topic(cluster, topic)
     with pytest.raises(InvalidInputError, match=words):
@@ -187,7 +189,7 @@ def test_a_cursor_of_something_else_is_refused(cluster, topic, cursor, words):
     source.close()
 
 
-def test_a_topic_that_was_made_anew_is_refused(cluster, topic):
+def test_a_recreated_topic_is_refused(cluster, topic):
     cluster.send(topic, rows(3), partition=1)
     source = open_topic(cluster, topic)
     source.seek({"offsets": {f"{topic}-1": 900}, "position": 900})
@@ -196,10 +198,10 @@ def test_a_topic_that_was_made_anew_is_refused(cluster, topic):
     source.close()
 
 
-def test_a_recreated_topic_is_noticed_though_no_broker_says_that_offsets_are_out_of_range(
+def test_a_recreated_topic_is_detected_even_if_no_broker_reports_offsets_out_of_range(
     cluster, topic, monkeypatch
 ):
-    monkeypatch.setattr(sources.KafkaSource, "_trouble", lambda *_: None)
+    monkeypatch.setattr(sources.KafkaSource, "_handle_error", lambda *_: None)
     cluster.send(topic, rows(3), partition=1)
     source = open_topic(cluster, topic)
     source.seek({"offsets": {f"{topic}-1": 900}, "position": 900})
@@ -208,7 +210,7 @@ def test_a_recreated_topic_is_noticed_though_no_broker_says_that_offsets_are_out
     source.close()
 
 
-def test_a_recreated_topic_is_noticed_by_its_id_though_it_is_long_enough(cluster, topic, monkeypatch):
+def test_a_recreated_topic_that_is_long_enough_is_detected_by_its_id(cluster, topic, monkeypatch):
     ids = ["first"]  # the mock cluster has none
 
     class TopicId:
@@ -244,7 +246,7 @@ def test_a_recreated_topic_is_noticed_by_its_id_though_it_is_long_enough(cluster
     shared.close()
 
 
-def test_damaged_messages_are_set_aside_with_their_offset(cluster, topic):
+def test_damaged_messages_are_rejected_with_their_offset(cluster, topic):
     import random
 
     draw = random.Random(1)
@@ -274,7 +276,7 @@ def test_a_new_partition_is_read_from_its_beginning(cluster, topic, monkeypatch)
     assert "new partitions" in " ".join(notice for batch in batches for notice in batch.notices)
 
 
-def test_a_broker_that_goes_and_comes_back_is_told_and_nothing_is_missing(topic):
+def test_a_broker_outage_is_reported_and_nothing_is_missing(topic):
     with Cluster() as cluster:
         cluster.send(topic, rows(20))
         source = open_topic(cluster, topic, "?group=away")
@@ -293,7 +295,7 @@ def test_a_broker_that_goes_and_comes_back_is_told_and_nothing_is_missing(topic)
         assert values(batches) == list(range(40))
 
 
-def test_a_network_that_carries_nothing_for_a_while_loses_nothing(topic):
+def test_a_stalled_network_loses_nothing(topic):
     with Cluster() as cluster:
         cluster.send(topic, rows(20))
         source = open_topic(cluster, topic)
@@ -310,7 +312,7 @@ def test_a_network_that_carries_nothing_for_a_while_loses_nothing(topic):
         assert values(batches) == list(range(40))
 
 
-def test_a_process_ends_although_nobody_answers_any_more(topic):
+def test_a_process_ends_even_if_no_broker_answers(topic):
     program = """
 import sys
 from baryflow.streams import open_source
@@ -333,21 +335,23 @@ print("closed", flush=True)
         try:
             assert process.stdout.readline() == "read\n"
             cluster.order("stall")
-            words, _ = process.communicate("\n", timeout=300)  # without a bound it waits for ever
+            words, _ = process.communicate(
+                "\n", timeout=300
+            )  # librdkafka alone would wait without limit
         finally:
             process.kill()
             process.communicate()
     assert (words, process.returncode) == ("closed\n", 0)
 
 
-# -- shards --------------------------------------------------------------------------------------------
+# -- groups --------------------------------------------------------------------------------------------
 
 
-def test_attached_each_batch_is_of_one_shard_and_counted_there(cluster, topic):
+def test_in_a_group_each_batch_is_from_one_partition_and_counted_there(cluster, topic):
     cluster.send(topic, rows(100))
     kept, events = {}, []
     for life in range(2):
-        source = open_topic(cluster, topic, f"?group=shards-{topic}&session=6")
+        source = open_topic(cluster, topic, f"?group=partitions-{topic}&session=6")
         source.attach(
             lambda partition: events.append(("taken", partition)) or kept.get(partition),
             lambda partition: events.append(("given", partition)),
@@ -375,7 +379,7 @@ def test_attached_each_batch_is_of_one_shard_and_counted_there(cluster, topic):
 
 
 @pytest.mark.parametrize("which", ["assigned", "revoked"])
-def test_what_a_hook_raises_comes_out(cluster, topic, which):
+def test_errors_of_hooks_are_raised(cluster, topic, which):
     def fail(partition):
         raise RuntimeError(f"no room for {partition}")
 
@@ -395,7 +399,7 @@ def read_and_close(source):
     source.close()
 
 
-def test_sharing_needs_a_group_and_comes_first(cluster, topic):
+def test_attach_needs_a_group_and_must_come_before_read(cluster, topic):
     cluster.send(topic, rows(1))
     source = open_topic(cluster, topic)
     with pytest.raises(InvalidInputError, match="group=NAME"):
@@ -403,7 +407,7 @@ def test_sharing_needs_a_group_and_comes_first(cluster, topic):
     source.close()
     source = open_topic(cluster, topic, "?group=g")
     source.read(1)
-    with pytest.raises(InvalidInputError, match="before it is read"):
+    with pytest.raises(InvalidInputError, match="before the first read"):
         source.attach(nothing, nothing)
     source.close()
 
@@ -411,14 +415,14 @@ def test_sharing_needs_a_group_and_comes_first(cluster, topic):
 # -- sink ----------------------------------------------------------------------------------------------
 
 
-def test_records_arrive_with_their_key_however_short_the_queue(cluster, topic, monkeypatch):
+def test_records_arrive_with_their_key_even_with_a_short_queue(cluster, topic, monkeypatch):
     monkeypatch.setattr(sinks, "_QUEUE", 10)
     sink = open_sink(cluster.url(topic))
     sink.write([{"n": i, "key": f"k{i % 5}", "p": float("nan")} for i in range(300)])
     sink.flush(sync=True)
     found = cluster.received(topic)
     assert sink.position == sum(len(one.value()) for one in found)
-    sink.truncate(0)  # cannot be taken back
+    sink.truncate(0)  # has no effect
     sink.write([{"n": 300}])
     sink.close()
     sink.close()
@@ -428,7 +432,7 @@ def test_records_arrive_with_their_key_however_short_the_queue(cluster, topic, m
     assert (found[7].key(), found[300].key()) == (b"k2", None)
 
 
-def test_what_cannot_be_delivered_is_an_error(topic):
+def test_a_message_that_cannot_be_delivered_is_an_error(topic):
     with Cluster() as cluster:
         cluster.send(topic, rows(1))
         sink = open_sink(cluster.url(topic, "?patience=1"))
@@ -440,12 +444,12 @@ def test_what_cannot_be_delivered_is_an_error(topic):
             sink.close()
 
 
-def test_a_sink_that_is_to_stop_does_not_wait_for_a_broker_that_is_away(topic, monkeypatch):
-    monkeypatch.setattr(stopping, "GRACE", 0.3)
+def test_a_stopping_sink_does_not_wait_for_an_absent_broker(topic, monkeypatch):
+    monkeypatch.setattr(brokers, "GRACE", 0.3)
     with Cluster() as cluster:
         cluster.send(topic, rows(1))
         sink = open_sink(cluster.url(topic))
-        sink.heed(lambda: True)
+        sink.stop_when(lambda: True)
         sink.write([{"n": 1}])
         sink.flush(sync=True)  # the broker is there
         cluster.order("down")
@@ -470,26 +474,26 @@ def test_a_sink_that_is_to_stop_does_not_wait_for_a_broker_that_is_away(topic, m
         ("?mechanism=PLAIN", "mechanism is for"),
     ],
 )
-def test_wrong_options_are_refused_before_anything_is_tried(options, words):
+def test_invalid_options_are_refused_before_connecting(options, words):
     with pytest.raises(InvalidInputError, match=words):
         open_source(f"kafka://nowhere.invalid/rows{options}", columns=["a"])
 
 
-def test_what_kafka_cannot_do_is_refused():
+def test_unsupported_arguments_are_refused():
     with pytest.raises(InvalidInputError, match="one topic"):
         open_source("kafka://nowhere.invalid/", columns=["a"])
     with pytest.raises(InvalidInputError, match="name the columns"):
         open_source("kafka://nowhere.invalid/rows", columns=None)
-    with pytest.raises(InvalidInputError, match="each message of Kafka is a row"):
-        open_source("kafka://nowhere.invalid/rows", columns=["a"], every=60.0)
+    with pytest.raises(InvalidInputError, match="each Kafka message is a row"):
+        open_source("kafka://nowhere.invalid/rows", columns=["a"], sample_interval=60.0)
 
 
-def test_a_topic_that_is_not_there_is_said(cluster):
-    with pytest.raises(InvalidInputError, match="there is no topic 'nonesuch'"):
+def test_a_topic_that_does_not_exist_is_named(cluster):
+    with pytest.raises(InvalidInputError, match="has no topic 'nonesuch'"):
         open_source(cluster.url("nonesuch"), columns=["a"])
 
 
-def test_several_hosts_stand_in_one_address():
+def test_one_url_can_have_several_hosts():
     address = parse_address("kafka://a:1,b:2,[::1]:3/rows?group=g")
     assert (address.host, address.port, address.more) == ("a", 1, ("b:2", "[::1]:3"))
     assert str(address) == "kafka://a:1,b:2,[::1]:3/rows"
@@ -500,7 +504,7 @@ def test_several_hosts_stand_in_one_address():
         address.check_options("group")
 
 
-def test_without_the_package_the_extra_is_named(monkeypatch):
+def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(ModuleNotFoundError, match=r"baryflow\[kafka\]"):
         open_source("kafka://nowhere.invalid/rows", columns=["a"])

@@ -1,4 +1,4 @@
-"""``baryflow run`` in a group: partitions, with the models of their machines, change hands."""
+"""``baryflow run`` in a group: partitions, with the models of their targets, change hands."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from tests.streams.kafka_cluster import Cluster
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
 COLUMNS = ["a", "b", "c", "d"]
-MACHINES, ROUNDS = 8, 90
+TARGETS, ROUNDS = 8, 90
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +31,12 @@ def model(tmp_path_factory):
 def rows(start, stop):
     for number in range(start, stop):
         value = dict(zip(COLUMNS, P.X_target[number % len(P.X_target)].tolist(), strict=True))
-        for machine in range(MACHINES):
-            yield f"machine {machine}", json.dumps(value).encode()
+        for target in range(TARGETS):
+            yield f"target {target}", json.dumps(value).encode()
 
 
 def written(folder):
-    """Return the records that are whole."""
+    """Return the complete records."""
     found = []
     for path in folder.glob("out-*.ndjson"):
         found += [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
@@ -51,7 +51,7 @@ def wait_for(folder, n, *processes):
         time.sleep(0.2)
 
 
-def test_a_killed_process_leaves_its_machines_to_the_other(model, tmp_path):
+def test_the_targets_of_a_killed_process_are_taken_over(model, tmp_path):
     with Cluster() as cluster:
         cluster.send("rows", rows(0, 1))
         command = [
@@ -61,11 +61,11 @@ def test_a_killed_process_leaves_its_machines_to_the_other(model, tmp_path):
         first, second = (subprocess.Popen(list(map(str, command))) for _ in range(2))
         try:
             cluster.send("rows", rows(1, 45))
-            wait_for(tmp_path, MACHINES * 20, first, second)
+            wait_for(tmp_path, TARGETS * 20, first, second)
             first.kill()
             first.wait()
             cluster.send("rows", rows(45, ROUNDS))
-            wait_for(tmp_path, MACHINES * ROUNDS, second)
+            wait_for(tmp_path, TARGETS * ROUNDS, second)
             second.terminate()
             assert second.wait(60) == 0
         finally:
@@ -73,7 +73,7 @@ def test_a_killed_process_leaves_its_machines_to_the_other(model, tmp_path):
                 process.kill()
                 process.wait()
     found = written(tmp_path)
-    assert len(found) == MACHINES * ROUNDS == len({record["offset"] for record in found})
+    assert len(found) == TARGETS * ROUNDS == len({record["offset"] for record in found})
     alone = OnlineDaDiL.from_bytes(model.read_bytes())
     del alone.feature_names_in_  # rows here have none
     labels = []
@@ -81,6 +81,6 @@ def test_a_killed_process_leaves_its_machines_to_the_other(model, tmp_path):
         batch = P.X_target[start : min(start + 32, ROUNDS)]
         labels += alone.predict(batch).tolist()
         alone.partial_fit(batch)
-    for machine in range(MACHINES):  # each as if it were alone, whoever followed it
-        own = [r for r in found if r["key"] == f"machine {machine}"]
+    for target in range(TARGETS):  # each as if it were alone, in whichever process
+        own = [r for r in found if r["key"] == f"target {target}"]
         assert [r["label"] for r in sorted(own, key=lambda r: int(r["offset"].split(":")[1]))] == labels

@@ -1,4 +1,4 @@
-"""Runs and groups that are killed: what ``python -m experiments.plantfloor.kafka`` does, but shorter."""
+"""Runs and groups that are killed: a short ``python -m experiments.plantfloor.kafka``."""
 
 import json
 from pathlib import Path
@@ -19,11 +19,11 @@ def check_run(found):
 
 def check_group(found):
     assert {name: found[name] for name in NONE_IN_A_GROUP} == dict.fromkeys(NONE_IN_A_GROUP, 0)
-    assert found["waits_for_an_owner"] == 0  # nobody had to wait for one who did not know
+    assert found["waits_for_an_owner"] == 0  # no member had to wait for a former owner
     assert found["told_the_group"] == found["sent"] > 0
 
 
-def test_a_killed_run_misses_nothing_and_what_it_sends_again_is_the_same(tmp_path):
+def test_a_killed_run_loses_nothing_and_resends_identical_records(tmp_path):
     found = trials.kill_runs(tmp_path, 1)
     check_run(found)
     assert found["read"] == found["sent"]
@@ -36,7 +36,7 @@ def test_members_that_join_and_die_hand_over_without_loss_or_overlap(tmp_path):
     assert found["changes_of_owner"] >= 8
 
 
-def test_a_comparison_sees_what_is_missing_doubled_and_different():
+def test_the_comparison_finds_missing_doubled_and_different_records():
     class Sent:
         def received(self, _):
             return [Sent.Message(offset) for offset in range(4)]
@@ -54,7 +54,7 @@ def test_a_comparison_sees_what_is_missing_doubled_and_different():
     assert (found["sent_again"], found["sent_again_but_different"]) == (2, 1)
 
 
-def test_overlapping_work_on_a_key_is_seen():
+def test_overlapping_work_on_a_key_is_detected():
     def work(began, at, process):
         return {"rows": [[1, "0:1", "pump"]], "began": began, "at": at, "process": process}
 
@@ -63,7 +63,7 @@ def test_overlapping_work_on_a_key_is_seen():
 
 
 @pytest.mark.skipif(not RESULTS.exists(), reason="experiments are not part of this distribution")
-def test_the_committed_figures_show_what_the_documentation_says():
+def test_the_committed_figures_match_the_documentation():
     found = json.loads(RESULTS.read_text(encoding="utf-8"))
     for name in ("kills", "stall", "down", "fuzz"):
         check_run(found[name])

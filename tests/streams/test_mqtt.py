@@ -14,12 +14,11 @@ from baryflow import OnlineDaDiL
 from baryflow.cli import main
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams import open_sink, open_source, stopping
+from baryflow.streams import brokers, open_sink, open_source
 from baryflow.streams.mqtt import connection
 from baryflow.streams.mqtt import sink as sink_module
-from baryflow.streams.mqtt.acks import Debts
-from baryflow.streams.mqtt.dedup import Taken, Window
-from baryflow.streams.mqtt.tags import read_reading
+from baryflow.streams.mqtt.delivery import Acknowledger, Deduplicator, Taken
+from baryflow.streams.mqtt.source import read_reading
 from baryflow.streams.urls import Credentials, parse_address
 from tests.streams.files import require
 from tests.streams.mosquitto import CONFIGURATION, PASSWORD, USER, Broker, Publisher
@@ -47,7 +46,7 @@ def subscribe(broker, path, **options):
 
 
 def take(source, count, n=32, seconds=300, acknowledge=True):
-    """Read batches until so many rows have come, good and bad; acknowledge them all."""
+    """Read and acknowledge batches until `count` rows, good and bad, have come."""
     batches, until = [], time.monotonic() + seconds
     while sum(len(batch.rows) + len(batch.rejected) for batch in batches) < count:
         assert time.monotonic() < until
@@ -84,7 +83,7 @@ def test_messages_are_rows(broker, publisher):
     assert all(one.offset for one in bad)
 
 
-def test_a_hash_stands_for_all_that_follows(broker, publisher):
+def test_a_hash_matches_all_further_levels(broker, publisher):
     assert parse_address("mqtt://h/plant/#?client=a").path == "plant/#"
     assert parse_address("mqtt://h/plant/%23").path == "plant/#"
     with subscribe(broker, "hash/#") as source:
@@ -92,18 +91,18 @@ def test_a_hash_stands_for_all_that_follows(broker, publisher):
         assert rows_of(take(source, 1)) == [1.0]
 
 
-def test_batches_are_larger_than_what_brokers_send_ahead_by_default(tmp_path):
+def test_batches_can_exceed_the_default_inflight_limit_of_brokers(tmp_path):
     shy = CONFIGURATION.replace("max_inflight_messages 0", "max_inflight_messages 20")
     with Broker(tmp_path, configuration=shy) as broker, Publisher(broker.port) as publisher:
         with subscribe(broker, "many", idle=None) as source:
             publisher.send_all("many", [{"n": i} for i in range(64)])
-            assert len(source.read(64).rows) == 64  # no time-out: it would wait for ever
+            assert len(source.read(64).rows) == 64  # without a timeout it would wait without limit
         with subscribe(broker, "few?inflight=8", idle=None) as source:
             publisher.send_all("few", [{"n": i} for i in range(8)])
             assert len(source.read(64).rows) == 8
 
 
-def test_what_was_not_acknowledged_comes_again_and_what_was_does_not(broker, publisher):
+def test_only_unacknowledged_messages_are_delivered_again(broker, publisher):
     with subscribe(broker, "again") as source:
         publisher.send_all("again", [{"n": i} for i in range(20)])
         first = source.read(8, 1.0)
@@ -118,11 +117,9 @@ def test_what_was_not_acknowledged_comes_again_and_what_was_does_not(broker, pub
     assert again[0].positions[0] == 9
 
 
-def test_what_is_on_disk_but_was_not_acknowledged_is_passed_over(broker, publisher):
+def test_messages_on_disk_are_skipped_when_delivered_again(broker, publisher):
     with subscribe(broker, "dead") as source:
-        publisher.send_all(
-            "dead", [{"n": 7}] * 20
-        )  # all the same: their content does not tell them apart
+        publisher.send_all("dead", [{"n": 7}] * 20)  # equal, so their content does not distinguish them
         kept = take(source, 20, n=20, acknowledge=False)[-1]
     with subscribe(broker, "dead") as source:
         source.seek(kept.cursor)
@@ -132,15 +129,15 @@ def test_what_is_on_disk_but_was_not_acknowledged_is_passed_over(broker, publish
     assert "20 messages were delivered a second time" in notices_of(batches)
 
 
-def test_no_more_is_taken_than_could_be_recognised_after_any_number_of_kills(
-    broker, publisher, monkeypatch
-):
+def test_unconfirmed_messages_are_limited_across_kills(broker, publisher, monkeypatch):
     path = "slow?inflight=8"
     with subscribe(broker, path) as source:
         publisher.send_all("slow", [{"n": i} for i in range(20)])
         kept = take(source, 8, acknowledge=False)[-1]
     with monkeypatch.context() as patch, subscribe(broker, path) as source:
-        patch.setattr(Debts, "pay", lambda *_: None)  # the broker has not come to read what is sent
+        patch.setattr(
+            Acknowledger, "send", lambda *_: None
+        )  # the broker has not read the acknowledgements
         source.seek(kept.cursor)
         assert len(source.read(8, 1.0).rows) == 0
     with subscribe(broker, path) as source:
@@ -148,7 +145,7 @@ def test_no_more_is_taken_than_could_be_recognised_after_any_number_of_kills(
         assert rows_of(take(source, 12)) == list(range(8, 20))
 
 
-def test_what_a_publisher_sends_twice_under_one_name_is_taken_once(broker, publisher):
+def test_a_message_sent_twice_with_one_id_is_taken_once(broker, publisher):
     with subscribe(broker, "named") as source:
         for name in ("a", "b", "a", "c", "b", "c", "d"):
             publisher.send_all("named", [{"n": ord(name)}], name=name)
@@ -157,7 +154,7 @@ def test_what_a_publisher_sends_twice_under_one_name_is_taken_once(broker, publi
     assert [one for batch in batches for one in batch.offsets] == ["a", "b", "c", "d"]
 
 
-def test_a_broker_that_has_forgotten_us_is_told_of(tmp_path):
+def test_a_lost_session_is_reported(tmp_path):
     forgetful = CONFIGURATION.replace("persistence true", "persistence false") + "log_type subscribe\n"
     with Broker(tmp_path, configuration=forgetful) as broker, subscribe(broker, "lost") as source:
         with Publisher(broker.port) as publisher:
@@ -165,34 +162,34 @@ def test_a_broker_that_has_forgotten_us_is_told_of(tmp_path):
             take(source, 1)
         broker.restart()
         notices, until = "", time.monotonic() + PATIENCE
-        while "has forgotten the session" not in notices:
+        while "has lost the session" not in notices:
             assert time.monotonic() < until
             notices += notices_of([source.read(8, 0.1)])
         assert "connected again after" in notices
-        wait_until(lambda: broker.words().count(" 1 lost\n") == 2)  # subscribed again
+        wait_until(lambda: broker.output().count(" 1 lost\n") == 2)  # subscribed again
         with Publisher(broker.port) as publisher:
-            # Packet identifiers begin anew: this is no repetition.
+            # Packet identifiers start again, so this is not a repetition.
             publisher.send_all("lost", [{"n": 1}, {"n": 2}])
             assert rows_of(take(source, 2)) == [1.0, 2.0]
 
 
-def test_messages_without_guarantee_are_told_of(broker, publisher):
+def test_messages_with_qos_0_are_reported(broker, publisher):
     with subscribe(broker, "qos0") as source:
         publisher.send_all("qos0", [{"n": 1}, {"n": 2}], qos=0)
         batches = take(source, 2)
     assert "QoS 0" in notices_of(batches)
 
 
-def test_another_topic_or_session_is_not_gone_on_with(broker):
+def test_a_cursor_of_another_topic_or_client_is_refused(broker):
     with subscribe(broker, "here?client=one") as source:
         cursor = source.read(1, 0.1).cursor
     for path in ("there?client=one", "here?client=two"):
-        with subscribe(broker, path) as source, pytest.raises(InvalidInputError, match="start anew"):
+        with subscribe(broker, path) as source, pytest.raises(InvalidInputError, match="cannot resume"):
             source.seek(cursor)
 
 
-def test_two_runs_under_one_name_do_not_fight_for_ever(broker, monkeypatch):
-    monkeypatch.setattr(connection, "_FIGHTS", 5)
+def test_two_runs_with_one_client_id_end_with_an_error(broker, monkeypatch):
+    monkeypatch.setattr(connection, "_TAKEOVERS", 5)
     with subscribe(broker, "two") as first, subscribe(broker, "two") as second:
 
         def read_both():
@@ -200,7 +197,7 @@ def test_two_runs_under_one_name_do_not_fight_for_ever(broker, monkeypatch):
                 first.read(1, 0.1)
                 second.read(1, 0.1)
 
-        with pytest.raises(UnreachableError, match="two runs need two names"):
+        with pytest.raises(UnreachableError, match="another process uses the client id"):
             read_both()
 
 
@@ -208,7 +205,7 @@ def test_two_runs_under_one_name_do_not_fight_for_ever(broker, monkeypatch):
     ("url", "options", "words"),
     [
         ("mqtt://h/", {}, "must name a topic"),
-        ("mqtt://h/a/#/b", {}, "# can only stand alone"),
+        ("mqtt://h/a/#/b", {}, "# can only be the last level"),
         ("mqtt://h/a+/b", {}, "a whole level"),
         ("mqtt://h/a?qos=2", {}, "qos must be"),
         ("mqtt://h/a?inflight=0", {}, "inflight must be"),
@@ -216,11 +213,11 @@ def test_two_runs_under_one_name_do_not_fight_for_ever(broker, monkeypatch):
         ("mqtt://h/a", {"columns": None}, "name the columns"),
         ("mqtt://h/a", {"key": "@node"}, "@topic"),
         ("mqtt://h/a", {"tags": "tags.csv"}, "--sample-interval"),
-        ("mqtt://h/a", {"every": 1.0}, "a list of tags"),
-        ("mqtt://h/a/+", {"every": 1.0, "time": "t"}, "leave out time"),
+        ("mqtt://h/a", {"sample_interval": 1.0}, "a tag list"),
+        ("mqtt://h/a/+", {"sample_interval": 1.0, "time": "t"}, "leave out time"),
     ],
 )
-def test_what_makes_no_sense_is_said(url, options, words):
+def test_invalid_arguments_are_refused(url, options, words):
     with pytest.raises(InvalidInputError, match=words):
         open_source(url, **{"columns": ["n"]} | options)
 
@@ -248,7 +245,7 @@ def test_records_are_messages(broker, monkeypatch):
     assert math.isnan(batches[0].rows[3, 1])
 
 
-def test_a_sink_waits_for_a_broker_that_is_away_and_sends_again(tmp_path):
+def test_a_sink_waits_for_an_absent_broker_and_sends_again(tmp_path):
     with Broker(tmp_path) as broker, subscribe(broker, "out") as source:
         sink = open_sink(broker.url("out"), credentials=US)
         sink.write([{"n": 0}])
@@ -262,7 +259,7 @@ def test_a_sink_waits_for_a_broker_that_is_away_and_sends_again(tmp_path):
 
 
 def test_sigterm_ends_a_run_while_the_broker_of_its_output_is_away(tmp_path, monkeypatch):
-    monkeypatch.setattr(stopping, "GRACE", 0.3)
+    monkeypatch.setattr(brokers, "GRACE", 0.3)
     P = make_domains(n_sources=2, n_classes=2, n_features=3, n_per_class=40, random_state=0)
     model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
         P.X, P.y, P.domain
@@ -331,11 +328,11 @@ def test_readings(payload, value, time, good):
 @pytest.mark.parametrize(
     "payload", [b"", b"off", b"{}", b"[1]", b'{"value": [1]}', b"\xff", b"[" * 5000, b"null"]
 )
-def test_what_is_no_reading(payload):
+def test_payloads_without_a_reading(payload):
     assert read_reading(payload) is None
 
 
-def test_a_time_that_cannot_be_read_is_not_that_of_arrival():
+def test_an_invalid_time_is_not_replaced_by_the_time_of_arrival():
     assert math.isnan(read_reading(b'{"value": 1, "time": "noon"}').time)
 
 
@@ -343,8 +340,8 @@ def reading(value, moment):
     return {"value": value, "time": 1_700_000_000 + moment}
 
 
-def test_rows_are_made_of_tags_and_go_on_after_a_kill(broker, publisher):
-    options = {"columns": ["flow", "speed"], "every": 10.0}
+def test_rows_are_sampled_from_tags_and_resume_after_a_kill(broker, publisher):
+    options = {"columns": ["flow", "speed"], "sample_interval": 10.0}
     with subscribe(broker, "tags/+", **options) as source:
         publisher.send_all("tags/flow", [reading(0.5, 1), reading(1.5, 8)])
         publisher.send_all("tags/speed", [reading(900, 2), b"off"])
@@ -364,8 +361,8 @@ def test_rows_are_made_of_tags_and_go_on_after_a_kill(broker, publisher):
     ]
 
 
-def test_more_tags_come_than_may_wait_for_their_row(broker, publisher):
-    with subscribe(broker, "busy/+?inflight=16", columns=["a"], every=1000.0) as source:
+def test_more_values_than_inflight_can_arrive_before_a_row(broker, publisher):
+    with subscribe(broker, "busy/+?inflight=16", columns=["a"], sample_interval=1000.0) as source:
         publisher.send_all("busy/a", [reading(i, i + 1) for i in range(200)])
         publisher.send_all("busy/a", [reading(-1, 1200)])
         assert take(source, 1)[-1].rows.tolist() == [[199.0]]
@@ -374,18 +371,18 @@ def test_more_tags_come_than_may_wait_for_their_row(broker, publisher):
 # -- what was delivered before -------------------------------------------------------------------------
 
 
-def test_a_window_knows_the_last_messages_and_no_others():
-    window = Window(3)
+def test_the_deduplicator_remembers_only_the_last_messages():
+    dedup = Deduplicator(3)
     for number in range(1, 6):
-        window.add(Taken(number, f"{number:012x}", named=number == 4, number=number))
-    assert window.find(5, f"{5:012x}", named=False, again=True).number == 5
-    assert window.find(5, f"{5:012x}", named=False, again=False) is None
-    assert window.find(5, f"{6:012x}", named=False, again=True) is None
-    assert window.find(2, f"{2:012x}", named=False, again=True) is None
-    assert window.find(99, f"{4:012x}", named=True, again=False).number == 4
-    again = Window(3)
-    again.read(window.write())
-    assert again.write() == window.write()
-    again.forget_identifiers()
-    assert again.find(5, f"{5:012x}", named=False, again=True) is None
-    assert again.find(99, f"{4:012x}", named=True, again=False) is not None
+        dedup.add(Taken(number, f"{number:012x}", has_id=number == 4, number=number))
+    assert dedup.find(5, f"{5:012x}", has_id=False, duplicate=True).number == 5
+    assert dedup.find(5, f"{5:012x}", has_id=False, duplicate=False) is None
+    assert dedup.find(5, f"{6:012x}", has_id=False, duplicate=True) is None
+    assert dedup.find(2, f"{2:012x}", has_id=False, duplicate=True) is None
+    assert dedup.find(99, f"{4:012x}", has_id=True, duplicate=False).number == 4
+    again = Deduplicator(3)
+    again.add_text(dedup.to_text())
+    assert again.to_text() == dedup.to_text()
+    again.forget_mids()
+    assert again.find(5, f"{5:012x}", has_id=False, duplicate=True) is None
+    assert again.find(99, f"{4:012x}", has_id=True, duplicate=False) is not None

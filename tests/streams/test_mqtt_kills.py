@@ -1,4 +1,4 @@
-"""Runs, brokers and wires that end at the worst moment: nothing is missing, and nothing comes twice."""
+"""Runs, brokers and networks that fail at the worst moment: no row is missing or doubled."""
 
 import contextlib
 import json
@@ -11,17 +11,17 @@ import pytest
 from baryflow.streams import open_source
 from baryflow.streams.urls import Credentials
 from tests.streams.files import require
-from tests.streams.following import (
+from tests.streams.mosquitto import PASSWORD, USER, Broker, Publisher, Sending, find_mosquitto
+from tests.streams.proxy import Proxy
+from tests.streams.run_process import (
     COLUMNS,
-    Follower,
+    RunProcess,
     kill_again_and_again,
     make_record,
     mutate,
     read_records,
     save_model,
 )
-from tests.streams.mosquitto import PASSWORD, USER, Broker, Publisher, Sending, find_mosquitto
-from tests.streams.proxy import Proxy
 
 require("paho.mqtt.client")
 ENVIRONMENT = {"BARYFLOW_USERNAME": USER, "BARYFLOW_PASSWORD": PASSWORD}
@@ -36,11 +36,11 @@ def model(tmp_path_factory):
 
 
 def follow(folder, url):
-    return Follower(folder, url, ENVIRONMENT, "--time", "n", "--batch-size", "8")
+    return RunProcess(folder, url, ENVIRONMENT, "--time", "n", "--batch-size", "8")
 
 
 def subscribe(url):
-    """Let the broker come to know the session: nothing is kept before that."""
+    """Create the session on the broker, which keeps nothing before that."""
     open_source(url, columns=COLUMNS, credentials=Credentials(USER, PASSWORD)).close()
 
 
@@ -48,8 +48,8 @@ def numbers(folder):
     return [int(record["time"]) for record in read_records(folder, "predictions")]
 
 
-def test_killed_at_work_each_message_is_predicted_once(model, tmp_path):
-    """Many kills are an experiment: experiments/plantfloor."""
+def test_each_message_is_predicted_once_despite_a_kill(model, tmp_path):
+    """For many kills, see experiments/plantfloor."""
     folder, rows = model
     out, count = folder / "killed", 200
     with Broker(tmp_path) as broker:
@@ -63,7 +63,7 @@ def test_killed_at_work_each_message_is_predicted_once(model, tmp_path):
     assert numbers(out) == list(range(count))
 
 
-def test_the_broker_is_ended_and_killed_in_mid_stream(model, tmp_path):
+def test_the_broker_is_stopped_and_killed_mid_stream(model, tmp_path):
     folder, rows = model
     out, count = folder / "restarted", 200
     with contextlib.ExitStack() as stack:
@@ -73,7 +73,7 @@ def test_the_broker_is_ended_and_killed_in_mid_stream(model, tmp_path):
         with Sending(broker.port, TOPIC, rows, range(count // 2), 150):
             one.wait_for(count // 10)
             broker.restart(signal.SIGTERM, away=0.5)
-        # It confirms a message to the publisher before it is on disk: in that moment it may be lost.
+        # It confirms a message to the publisher before it is on disk, so a kill in between loses it.
         broker.wait_until_saved()
         broker.restart(signal.SIGKILL, away=0.5)
         with Sending(broker.port, TOPIC, rows, range(count // 2, count), 300):
@@ -84,7 +84,7 @@ def test_the_broker_is_ended_and_killed_in_mid_stream(model, tmp_path):
     assert any("connected again after" in one for one in words)
 
 
-def test_the_wire_is_cut_for_a_while(model, tmp_path):
+def test_the_network_is_cut_for_a_while(model, tmp_path):
     folder, rows = model
     out, count = folder / "cut", 200
     with Broker(tmp_path) as broker, Proxy(broker.port) as proxy:

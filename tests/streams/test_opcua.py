@@ -20,7 +20,7 @@ from asyncua import Client, ua  # noqa: E402
 from asyncua.crypto.permission_rules import User, UserRole  # noqa: E402
 from asyncua.server.user_managers import UserManager  # noqa: E402
 
-from tests.streams.plants import Plant, free_port  # noqa: E402
+from tests.streams.opcua_plant import Plant, free_port  # noqa: E402
 from tests.waiting import PATIENCE  # noqa: E402
 
 BEGIN = 1_800_000_000
@@ -36,20 +36,20 @@ def shared():
 
 @pytest.fixture
 def plant(shared):
-    """A plant that knows nothing yet, at a time later than that of any test before."""
+    """A plant whose time is later than in any test before."""
     shared.now = getattr(shared, "now", BEGIN) + 1_000_000
     return shared
 
 
-def tell(plant, first, last, **status):
-    """Write rows at whole tens of seconds: column a is the number of the row, b a hundred more."""
+def write_rows(plant, first, last, **status):
+    """Write rows every ten seconds: column a is the number of the row, b a hundred more."""
     for number in range(first, last):
         moment = plant.now + 10 * number
         plant.write(("a", float(number), moment), ("b", 100.0 + number, moment))
 
 
 def gather(source, count, seconds=300):
-    """Return so many rows with their times, and all notices."""
+    """Return `count` rows with their times, all notices and the cursor."""
     rows, times, notices, until, cursor = [], [], [], time.monotonic() + seconds, None
     while len(rows) < count:
         assert time.monotonic() < until, (rows, notices)
@@ -62,16 +62,16 @@ def gather(source, count, seconds=300):
 
 
 def follow(url, **options):
-    options = {"columns": ["a", "b"], "every": 10, "idle": 0.2} | options
+    options = {"columns": ["a", "b"], "sample_interval": 10, "idle": 0.2} | options
     return open_source(url, **options)
 
 
 def test_variables_under_a_node_are_columns(plant):
-    tell(plant, 0, 1)
+    write_rows(plant, 0, 1)
     source = follow(plant.url + NODE, columns=["b", "a"])
     try:
         assert len(source.read(1, 0.1).rows) == 0
-        tell(plant, 1, 5)
+        write_rows(plant, 1, 5)
         rows, times, notices, _ = gather(source, 4)
     finally:
         source.close()
@@ -81,14 +81,14 @@ def test_variables_under_a_node_are_columns(plant):
 
 
 def test_tags_by_path_with_scale_and_without_columns(plant, tmp_path):
-    tell(plant, 0, 1)
+    write_rows(plant, 0, 1)
     tags = tmp_path / "tags.csv"
     tags.write_text("address,column,scale,offset\n2:Plant/2:b,hot,0.5,1\nns=2;s=a,cold,,\n")
     source = follow(plant.url, columns=None, tags=str(tags))
     try:
         assert source.columns == ["hot", "cold"]
         assert len(source.read(1, 0.1).rows) == 0
-        tell(plant, 1, 2)
+        write_rows(plant, 1, 2)
         rows, *_ = gather(source, 1)
     finally:
         source.close()
@@ -97,14 +97,14 @@ def test_tags_by_path_with_scale_and_without_columns(plant, tmp_path):
 
 @pytest.mark.parametrize("uncertain", ["missing", "good"])
 def test_bad_values_are_missing_in_their_column_only(plant, uncertain):
-    tell(plant, 0, 1)
+    write_rows(plant, 0, 1)
     source = follow(f"{plant.url}{NODE}&uncertain={uncertain}")
     try:
         source.read(1, 0.1)
         moment = plant.now + 10
         plant.write(("a", 5.0, moment, "Bad"), ("b", 6.0, moment))
         plant.write(("a", 7.0, moment + 10, "Uncertain"), ("b", 8.0, moment + 10))
-        tell(plant, 3, 5)
+        write_rows(plant, 3, 5)
         rows, *_ = gather(source, 4)
     finally:
         source.close()
@@ -112,14 +112,14 @@ def test_bad_values_are_missing_in_their_column_only(plant, uncertain):
     np.testing.assert_equal(rows, [[0, 100], [math.nan, 6], [seven, 8], [3, 103]])
 
 
-def test_what_was_missed_is_read_from_the_history(plant):
-    tell(plant, 0, 1)
+def test_missed_values_are_read_from_the_history(plant):
+    write_rows(plant, 0, 1)
     source = follow(plant.url + NODE)
     source.read(1, 0.1)
-    tell(plant, 1, 4)
+    write_rows(plant, 1, 4)
     first, *_, cursor = gather(source, 3)
     source.close()
-    tell(plant, 4, 40)
+    write_rows(plant, 4, 40)
     source = follow(plant.url + NODE)
     try:
         source.seek(json.loads(json.dumps(cursor)))
@@ -128,11 +128,11 @@ def test_what_was_missed_is_read_from_the_history(plant):
         source.close()
     assert [row[0] for row in first + second] == list(range(39))
     assert len(notices) == 1
-    assert f"reading what {plant.url} has kept since 20" in notices[0]
+    assert f"reading the history of {plant.url} since 20" in notices[0]
 
 
-def test_the_history_can_be_where_rows_begin(plant):
-    tell(plant, 0, 30)
+def test_rows_can_begin_in_the_history(plant):
+    write_rows(plant, 0, 30)
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(plant.now + 100))
     source = follow(f"{plant.url}{NODE}&since={since}")
     try:
@@ -143,7 +143,7 @@ def test_the_history_can_be_where_rows_begin(plant):
 
 
 def test_a_clock_makes_rows_while_nothing_changes(plant):
-    tell(plant, 0, 1)
+    write_rows(plant, 0, 1)
     source = follow(f"{plant.url}?node=ns=2;s=Plant&clock=ns=2;s=b", columns=["a"])
     try:
         source.read(1, 0.1)
@@ -154,36 +154,36 @@ def test_a_clock_makes_rows_while_nothing_changes(plant):
     assert rows == [[0.0]] * 4
 
 
-def test_without_a_history_the_gap_is_told():
+def test_without_a_history_the_gap_is_reported():
     plant = Plant(["a", "b"], history=False)
     try:
         plant.now = BEGIN
-        tell(plant, 0, 1)
+        write_rows(plant, 0, 1)
         source = follow(plant.url + NODE)
         source.read(1, 0.1)
-        tell(plant, 1, 4)
+        write_rows(plant, 1, 4)
         *_, cursor = gather(source, 3)
         source.close()
-        tell(plant, 4, 9)
+        write_rows(plant, 4, 9)
         source = follow(plant.url + NODE)
         try:
             source.seek(cursor)
             batch = source.read(1, 0.1)
-            tell(plant, 9, 11)
+            write_rows(plant, 9, 11)
             rows, _, notices, _ = gather(source, 2)
         finally:
             source.close()
     finally:
         plant.close()
     assert [row[0] for row in rows] == [8, 9]
-    told = batch.notices + notices
-    assert len(told) == 1
-    assert "5 instants from" in told[0]
-    assert "are missing: the server has no history of 2 tags" in told[0]
+    reported = batch.notices + notices
+    assert len(reported) == 1
+    assert "5 instants from" in reported[0]
+    assert "are missing: the server has no history of 2 tags" in reported[0]
 
 
-def test_machines_are_told_apart_by_their_node():
-    plant = Plant(["a"], machines=["pump7", "pump8"], history=False)
+def test_objects_under_a_node_are_targets():
+    plant = Plant(["a"], targets=["pump7", "pump8"], history=False)
     try:
         plant.write(("pump7.a", 7.0, BEGIN), ("pump8.a", 8.0, BEGIN))
         source = follow(plant.url + NODE, columns=["a"], key="@node")
@@ -201,8 +201,8 @@ def test_machines_are_told_apart_by_their_node():
     assert (rows[:2], keys[:2]) == ([[7.0], [8.0]], ["pump7", "pump8"])
 
 
-def strange_values(rng):
-    """Return a value as a server should not tell it."""
+def unusual_values(rng):
+    """Return a value that a server should not send."""
     kinds = ua.VariantType
     return rng.choice([
         lambda: ua.Variant(rng.choice(["", "x", "12.5", "NaN", "\U0001f525" * 50]), kinds.String),
@@ -220,7 +220,7 @@ def strange_values(rng):
     ])()  # fmt: skip
 
 
-def strange_times(rng, now):
+def unusual_times(rng, now):
     from datetime import UTC, datetime, timedelta
 
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
@@ -236,7 +236,7 @@ def strange_times(rng, now):
 
 
 def fuzz(plant, source, count, seed=0):
-    """Tell strange values of both columns, then good ones; return the rows, and all notices."""
+    """Write unusual values of both columns, then good ones; return the rows and all notices."""
     rng, statuses = random.Random(seed), list(ua.StatusCodes.__dict__.values())
     statuses = [code for code in statuses if isinstance(code, int)]
     rows, notices = [], []
@@ -248,8 +248,8 @@ def fuzz(plant, source, count, seed=0):
 
     for number in range(count):
         status = ua.StatusCode(rng.choice([0, 0, 0x480, rng.choice(statuses), rng.randrange(2**32)]))
-        moment = strange_times(rng, plant.now + number)
-        value = ua.DataValue(strange_values(rng), status, moment)
+        moment = unusual_times(rng, plant.now + number)
+        value = ua.DataValue(unusual_values(rng), status, moment)
         plant.write((rng.choice("ab"), value, None))
         if number % 50 == 0:
             look()
@@ -257,8 +257,8 @@ def fuzz(plant, source, count, seed=0):
     while source._sampler.counts["values"] < count + 2 and time.monotonic() < until:
         look()
     after = count // 10 + 1
-    for _ in range(3):  # a clock that was led astray comes back after some hundred values
-        tell(plant, after, after + 300)
+    for _ in range(3):  # a misled clock recovers after some hundred values
+        write_rows(plant, after, after + 300)
         after += 300
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until and (not rows or rows[-1] != [after - 2.0, after + 98.0]):
@@ -268,8 +268,8 @@ def fuzz(plant, source, count, seed=0):
     return np.array(rows), notices
 
 
-def test_strange_values_types_statuses_and_times_do_no_harm(plant):
-    tell(plant, 0, 1)
+def test_unusual_values_types_statuses_and_times_do_no_harm(plant):
+    write_rows(plant, 0, 1)
     source = follow(plant.url + NODE, idle=0.05)
     try:
         source.read(1, 0.1)
@@ -278,7 +278,7 @@ def test_strange_values_types_statuses_and_times_do_no_harm(plant):
         source.close()
     assert not np.isinf(rows).any()
     assert not any("lost the connection" in notice for notice in notices)
-    # What came last is as if nothing had been.
+    # The last rows are as if nothing had happened.
     last = int(rows[-1, 0])
     assert last >= 349
     assert rows[-100:, 0].tolist() == list(range(last - 99, last + 1))
@@ -293,7 +293,7 @@ class OnlyOperator(UserManager):
 
 
 def certify(folder, name, issuer=None):
-    """Return the files of a certificate, made by trustme, as servers and clients of OPC UA want them."""
+    """Return the files of a certificate for OPC UA servers and clients."""
     import trustme
 
     authority = issuer or trustme.CA(key_type=trustme.KeyType.RSA)
@@ -307,9 +307,9 @@ def certify(folder, name, issuer=None):
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
-    """A server that wants a user and offers security; and certificates: its own, ours, a stranger's."""
+    """A server with a user and security, and certificates: its own, ours, and an untrusted one."""
     folder = tmp_path_factory.mktemp("certificates")
-    theirs, ours, strange = (certify(folder, name) for name in ("server", "client", "stranger"))
+    theirs, ours, untrusted = (certify(folder, name) for name in ("server", "client", "stranger"))
 
     async def prepare(server):
         server.iserver.user_manager = OnlyOperator()
@@ -321,30 +321,30 @@ def guarded(tmp_path_factory):
 
     plant = Plant(["a", "b"], prepare=prepare)
     plant.write(("a", 1.0, BEGIN), ("b", 2.0, BEGIN))
-    yield plant, theirs, ours, strange
+    yield plant, theirs, ours, untrusted
     plant.close()
 
 
 def refused(url, credentials, **options):
     with pytest.raises(UnreachableError) as error:
         follow(url, credentials=credentials, **options).close()
-    words = str(error.value)
-    assert "s3cret" not in words
-    assert "\n" not in words
-    return words
+    message = str(error.value)
+    assert "s3cret" not in message
+    assert "\n" not in message
+    return message
 
 
-def test_a_wrong_password_is_said_in_one_sentence(guarded, capfd, caplog):
+def test_a_wrong_password_is_one_line_without_the_password(guarded, capfd, caplog):
     plant = guarded[0]
     with caplog.at_level(logging.DEBUG, "asyncua"):
         wrong = Credentials("operator", "s3cret-wrong")
-        assert "does not let in the user 'operator' with this" in refused(plant.url + NODE, wrong)
-        assert "does not let in anybody without a user" in refused(plant.url + NODE, Credentials())
+        assert "denies access for 'operator' with this" in refused(plant.url + NODE, wrong)
+        assert "denies anonymous access" in refused(plant.url + NODE, Credentials())
     assert "s3cret" not in caplog.text
     assert capfd.readouterr() == ("", "")
 
 
-def test_security_with_a_certificate_that_is_trusted(guarded):
+def test_security_with_a_trusted_certificate(guarded):
     plant, theirs, ours, _ = guarded
     url = f"{plant.url}{NODE}&security=Basic256Sha256&mode=SignAndEncrypt"
     for trusted in (theirs[0], theirs[2]):  # itself, and who signed it
@@ -356,24 +356,27 @@ def test_security_with_a_certificate_that_is_trusted(guarded):
             source.close()
 
 
-def test_a_certificate_that_is_not_trusted_is_refused(guarded):
-    plant, _, ours, strange = guarded
+def test_an_untrusted_certificate_is_refused(guarded):
+    plant, _, ours, untrusted = guarded
     url = f"{plant.url}{NODE}&security=Basic256Sha256"
-    known = Credentials("operator", "s3cret-word", strange[2], ours[0], ours[1])
-    assert "is not to be trusted: neither it nor who signed it is in ca_file" in refused(url, known)
+    known = Credentials("operator", "s3cret-word", untrusted[2], ours[0], ours[1])
+    assert "is not trusted: neither the certificate nor its issuer is in ca_file" in refused(url, known)
 
 
-def test_whom_to_trust(guarded, tmp_path):
-    from baryflow.streams.opcua.connection import _distrust, _read_certificates
+def test_certificates_are_verified(guarded, tmp_path):
+    from baryflow.streams.opcua.connection import find_certificate_fault, read_certificates
 
     _, theirs, ours, _ = guarded
-    (certificate,), authority = _read_certificates(theirs[0]), _read_certificates(theirs[2])
-    assert _distrust(certificate, authority, "127.0.0.1") == ""
-    assert _distrust(certificate, authority, "10.0.0.1") == "it is for 127.0.0.1, not for 10.0.0.1"
-    assert "neither it" in _distrust(certificate, _read_certificates(ours[2]), "127.0.0.1")
+    (certificate,), authority = read_certificates(theirs[0]), read_certificates(theirs[2])
+    assert find_certificate_fault(certificate, authority, "127.0.0.1") == ""
+    assert (
+        find_certificate_fault(certificate, authority, "10.0.0.1")
+        == "it is for 127.0.0.1, not for 10.0.0.1"
+    )
+    assert "neither" in find_certificate_fault(certificate, read_certificates(ours[2]), "127.0.0.1")
     (tmp_path / "x.pem").write_text("nothing")
     with pytest.raises(InvalidInputError, match="must hold a certificate"):
-        _read_certificates(str(tmp_path / "x.pem"))
+        read_certificates(str(tmp_path / "x.pem"))
 
 
 def test_security_that_is_not_offered(guarded):
@@ -383,8 +386,8 @@ def test_security_that_is_not_offered(guarded):
     assert "does not offer Aes256Sha256RsaPss" in refused(url, known)
 
 
-def test_nodes_that_are_not_there(plant, tmp_path):
-    tell(plant, 0, 1)
+def test_nodes_that_do_not_exist_are_named(plant, tmp_path):
+    write_rows(plant, 0, 1)
     tags = tmp_path / "tags.csv"
     tags.write_text("address,column\nns=2;s=a,a\nns=2;s=zz,b\n")
     assert "has no node 'ns=2;s=zz' (BadNodeIdUnknown)" in refused(plant.url, None, tags=str(tags))
@@ -392,7 +395,7 @@ def test_nodes_that_are_not_there(plant, tmp_path):
     assert "has no node '2:Nowhere'" in refused(plant.url + "?node=2:Nowhere", None)
 
 
-def test_nobody_there(monkeypatch):
+def test_an_absent_server_is_reported(monkeypatch):
     monkeypatch.setattr("baryflow.streams.opcua.feed.PATIENCE", 1.0)
     assert "there is no OPC UA server at" in refused(f"opc.tcp://127.0.0.1:{free_port()}/x{NODE}", None)
 
@@ -400,19 +403,19 @@ def test_nobody_there(monkeypatch):
 @pytest.mark.parametrize(
     ("url", "options", "words"),
     [
-        ("opc.tcp://h/x?node=i=1", {"every": None}, "--sample-interval"),
-        ("opc.tcp://h/x", {}, "either with a list of tags, or with"),
+        ("opc.tcp://h/x?node=i=1", {"sample_interval": None}, "--sample-interval"),
+        ("opc.tcp://h/x", {}, "either with a tag list, or with"),
         ("opc.tcp://h/x?nodes=i=1", {}, "has no option 'nodes'"),
         ("opc.tcp://h/x?node=i=1", {"time": "t"}, "plant's time"),
-        ("opc.tcp://h/x?node=i=1", {"key": "k"}, "not by 'k'"),
+        ("opc.tcp://h/x?node=i=1", {"key": "k"}, "got 'k'"),
         ("opc.tcp://h/x?node=i=1&uncertain=maybe", {}, "uncertain must be"),
         ("opc.tcp://h/x?node=i=1&since=noon", {}, "since must be a time"),
         ("opc.tcp://h/x?node=i=1&security=Basic128", {}, "security must be one of"),
-        ("opc.tcp://h/x?node=i=1&security=Basic256Sha256", {}, "certificate of our own"),
-        ("opc.tcp://h/x?node=i=1", {"credentials": Credentials("u", "s3cret")}, "unprotected"),
+        ("opc.tcp://h/x?node=i=1&security=Basic256Sha256", {}, "client certificate"),
+        ("opc.tcp://h/x?node=i=1", {"credentials": Credentials("u", "s3cret")}, "unencrypted"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_sent(url, options, words):
+def test_invalid_arguments_are_refused_before_connecting(url, options, words):
     with pytest.raises(InvalidInputError, match=words):
         follow(url, **options)
 
@@ -433,7 +436,7 @@ def read_values(url, *ids):
     return asyncio.run(look())
 
 
-def test_records_are_variables_of_a_server_of_our_own():
+def test_records_are_variables_of_our_own_server():
     url = f"opc.tcp://127.0.0.1:{free_port()}/baryflow"
     sink = open_sink(f"{url}?serve")
     try:
@@ -447,7 +450,7 @@ def test_records_are_variables_of_a_server_of_our_own():
         sink.close()
 
 
-def test_a_server_of_our_own_lets_in_only_whom_it_knows(guarded):
+def test_our_own_server_grants_access_to_its_user_only(guarded):
     _, theirs, ours, _ = guarded
     url = f"opc.tcp://127.0.0.1:{free_port()}/baryflow"
     known = Credentials("operator", "s3cret-word", None, theirs[0], theirs[1])
@@ -461,20 +464,20 @@ def test_a_server_of_our_own_lets_in_only_whom_it_knows(guarded):
             credentials=Credentials("operator", "s3cret-word", theirs[2], ours[0], ours[1]),
         ).close()
         wrong = Credentials("operator", "s3cret", theirs[2], ours[0], ours[1])
-        assert "does not let in the user 'operator'" in refused(url + node, wrong)
+        assert "denies access for 'operator'" in refused(url + node, wrong)
         plain = "?node=ns=2;s=baryflow.p7"
-        assert "does not offer a connection without security" in refused(url + plain, Credentials())
+        assert "does not offer connections without security" in refused(url + plain, Credentials())
     finally:
         sink.close()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "plant.example"])  # noqa: S104
-def test_a_server_does_not_listen_to_strangers(host):
-    with pytest.raises(InvalidInputError, match="others could reach"):
+def test_a_public_server_needs_certificates(host):
+    with pytest.raises(InvalidInputError, match="reachable from other computers"):
         open_sink(f"opc.tcp://{host}:4841/baryflow?serve", credentials=Credentials("u", "p"))
 
 
-def test_records_are_written_into_variables_that_are_there():
+def test_records_are_written_to_existing_variables():
     async def prepare(server):
         server.iserver.allow_remote_admin = True
 
@@ -502,6 +505,6 @@ def test_records_are_written_into_variables_that_are_there():
     assert chance.Value.Value == 0.5
 
 
-def test_a_sink_must_know_where_to():
-    with pytest.raises(InvalidInputError, match="say where records go to"):
+def test_a_sink_needs_a_node_or_serve():
+    with pytest.raises(InvalidInputError, match="choose where to write records"):
         open_sink("opc.tcp://127.0.0.1/x")

@@ -1,4 +1,4 @@
-"""Runs, servers and wires that end at the worst moment: with a history, nothing is missing."""
+"""Runs, servers and networks that fail at the worst moment: with a history, nothing is missing."""
 
 import threading
 import time
@@ -7,18 +7,18 @@ import pytest
 
 from baryflow.streams import open_source
 from tests.streams.files import require
-from tests.streams.following import (
+from tests.streams.proxy import Proxy
+from tests.streams.run_process import (
     COLUMNS,
-    Follower,
+    RunProcess,
     kill_again_and_again,
     read_records,
     save_model,
 )
-from tests.streams.proxy import Proxy
 
 require("asyncua")
 
-from tests.streams.plants import Plant  # noqa: E402
+from tests.streams.opcua_plant import Plant  # noqa: E402
 from tests.waiting import PATIENCE  # noqa: E402
 
 BEGIN = 1_800_000_000
@@ -41,29 +41,29 @@ def plant():
 
 def run(folder, url):
     """Start ``baryflow run`` on a server."""
-    return Follower(folder, url, {}, "--sample-interval", "1s", "--batch-size", "8")
+    return RunProcess(folder, url, {}, "--sample-interval", "1s", "--batch-size", "8")
 
 
-class Telling:
-    """Tells rows in a thread, one for each second of the plant, so many in a real second."""
+class RowWriter:
+    """Writes rows in a thread, one per second of the plant, `rate` per real second."""
 
     def __init__(self, plant, rows, count, rate):
         self.plant, self.rows, self.count, self.rate = plant, rows, count, rate
         plant.begin += 100_000
-        self.told = 0
-        self.tell(0)
+        self.written = 0
+        self.write(0)
         self.thread = threading.Thread(target=self._run)
 
-    def tell(self, number):
+    def write(self, number):
         values = self.rows[number % len(self.rows)].tolist()
         stamp = self.plant.begin + number
         self.plant.write(*((name, value, stamp) for name, value in zip(COLUMNS, values, strict=True)))
-        self.told = number
+        self.written = number
 
     def _run(self):
         for number in range(1, self.count + 1):
             time.sleep(1 / self.rate)
-            self.tell(number)
+            self.write(number)
 
     def __enter__(self):
         self.thread.start()
@@ -80,23 +80,23 @@ def expected_times(plant, count):
 
 
 def killed_again_and_again(plant, rows, folder, kills, count, rate):
-    """Return the times of all predictions of a run that was killed so often, and what should be."""
-    telling = Telling(plant, rows, count, rate)
+    """Return the times of all predictions of a run that was killed repeatedly, and those expected."""
+    writer = RowWriter(plant, rows, count, rate)
 
     def follow():
         return run(folder, f"{plant.url}{NODE}&since={expected_times(plant, 1)[0]}")
 
-    with telling:
+    with writer:
         kill_again_and_again(follow, kills)
     with follow() as last:
         last.wait_for(count - 3)
         last.end()
     found = [record["time"] for record in read_records(folder, "predictions")]
-    return found, expected_times(plant, len(found)), last.words()
+    return found, expected_times(plant, len(found)), last.output()
 
 
-def test_killed_at_work_nothing_is_missing(model, plant):
-    """Many kills are an experiment: experiments/plantfloor."""
+def test_nothing_is_missing_after_a_kill(model, plant):
+    """For many kills, see experiments/plantfloor."""
     folder, rows = model
     found, expected, words = killed_again_and_again(plant, rows, folder / "killed", 1, 150, 40)
     assert found == expected, words
@@ -115,13 +115,13 @@ def gather(source, count, seconds=300):
 
 
 def disturbed(plant, rows, count, rate, url, disturb):
-    """Let something happen to a source; return times and rows found, those expected, and notices."""
-    telling = Telling(plant, rows, count, rate)
-    source = open_source(url, columns=COLUMNS, every=1, idle=0.1)
+    """Disturb a source; return times and rows found, those expected, and notices."""
+    writer = RowWriter(plant, rows, count, rate)
+    source = open_source(url, columns=COLUMNS, sample_interval=1, idle=0.1)
     try:
         source.read(1, 0.1)
         thread = threading.Thread(target=disturb)
-        with telling:
+        with writer:
             thread.start()
             found, times, notices = gather(source, count - 3, count / rate + 60)
         thread.join()
@@ -133,7 +133,7 @@ def disturbed(plant, rows, count, rate, url, disturb):
 
 
 def check(found, expected):
-    """All rows are there, once, in order, from the first or second on, and as they were told."""
+    """All rows are there once, in order, from the first or second on, and as they were written."""
     times = list(expected)
     begin = times.index(found[0][0])
     assert begin <= 1
@@ -142,7 +142,7 @@ def check(found, expected):
 
 
 def test_a_server_that_is_restarted(model, plant):
-    """It is away for a while, and its plant goes on: what it tells then is in its history."""
+    """The server is away for a while, but its plant continues to write to the history."""
 
     def restart():
         time.sleep(0.5)
@@ -156,7 +156,7 @@ def test_a_server_that_is_restarted(model, plant):
     assert not any("missing" in notice for notice in notices)
 
 
-def test_a_wire_that_is_cut(model, plant, monkeypatch):
+def test_a_network_that_is_cut(model, plant, monkeypatch):
     monkeypatch.setattr("baryflow.streams.opcua.connection.TIMEOUT", 1.0)
     with Proxy(plant.port) as wire:
 
@@ -174,21 +174,21 @@ def test_a_wire_that_is_cut(model, plant, monkeypatch):
 
 
 def count_changes(names, rate, seconds):
-    """Change each variable so often; return what was told, heard, in order, and the CPU share of it."""
+    """Change each variable `count` times; return what was sent and received, and the CPU share."""
     plant = Plant(names, history=False)
-    heard, stop = {name: [] for name in names}, threading.Event()
+    received, stop = {name: [] for name in names}, threading.Event()
     plant.write(*((name, 0.0, BEGIN) for name in names))
-    source = open_source(plant.url + NODE, columns=names, every=1, idle=0.1)
+    source = open_source(plant.url + NODE, columns=names, sample_interval=1, idle=0.1)
     update = source._sampler.update
 
     def note(address, value, *rest):
-        heard[address.removeprefix("ns=2;s=")].append(value)
+        received[address.removeprefix("ns=2;s=")].append(value)
         return update(address, value, *rest)
 
     source._sampler.update = note
     try:
         source.read(1, 0.1)
-        for values in heard.values():
+        for values in received.values():
             values.clear()
 
         def read():
@@ -197,23 +197,23 @@ def count_changes(names, rate, seconds):
 
         reader = threading.Thread(target=read)
         reader.start()
-        begin, told = time.monotonic(), int(rate * seconds)
-        for number in range(1, told + 1):
+        begin, sent = time.monotonic(), int(rate * seconds)
+        for number in range(1, sent + 1):
             time.sleep(max(0.0, begin + number / rate - time.monotonic()))
             plant.write(*((name, float(number), BEGIN + number / rate) for name in names))
         until = time.monotonic() + PATIENCE
-        # The first values, told before, may be among them.
-        while any(values[-1:] != [told] for values in heard.values()) and time.monotonic() < until:
+        # The first values, sent before, may be among them.
+        while any(values[-1:] != [sent] for values in received.values()) and time.monotonic() < until:
             time.sleep(0.05)
         stop.set()
         reader.join()
     finally:
         source.close()
         plant.close()
-    return told, heard
+    return sent, received
 
 
 def test_no_change_is_lost():
-    told, heard = count_changes([f"t{number}" for number in range(41)], 10, 2)
-    for values in heard.values():
-        assert [value for value in values if value] == list(range(1, told + 1))
+    sent, received = count_changes([f"t{number}" for number in range(41)], 10, 2)
+    for values in received.values():
+        assert [value for value in values if value] == list(range(1, sent + 1))

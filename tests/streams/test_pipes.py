@@ -11,7 +11,7 @@ from tests.streams.files import write
 
 
 def read(source, timeout=None):
-    """Return what is in the next two rows, and the cursor after them; None at the end."""
+    """Return the next two rows, and the cursor after them; None at the end."""
     batch = source.read(2, timeout=timeout)
     if batch is None:
         return None
@@ -32,7 +32,7 @@ def pipe(monkeypatch):
     "text",
     [b"b;a\n%;bar\n2;1\n4;3,5\nx;9\n", b'{"a": 1, "b": 2}\n{"b": 4, "a": 3.5}\n{"a": [], "b": 9}'],
 )
-def test_csv_and_ndjson_are_told_apart(pipe, text):
+def test_csv_and_ndjson_are_distinguished(pipe, text):
     pipe.write(text)
     pipe.close()
     source = open_source("-", columns=["a", "b"])
@@ -41,7 +41,7 @@ def test_csv_and_ndjson_are_told_apart(pipe, text):
     assert read(source) is None
 
 
-def test_a_slow_row_does_not_wait_for_ever_and_the_next_one_is_not_lost(pipe):
+def test_a_timeout_ends_a_batch_and_the_next_row_is_not_lost(pipe):
     pipe.write(b"a,b\n1,2\n3")
     source = open_source("-", columns=["a", "b"])
     assert read(source, 0.05)[:2] == ([[1, 2]], [1])  # while the pipe is still open
@@ -51,7 +51,7 @@ def test_a_slow_row_does_not_wait_for_ever_and_the_next_one_is_not_lost(pipe):
     assert read(source) is None
 
 
-def test_a_pipe_goes_on_counting_where_it_was(pipe):
+def test_a_pipe_continues_counting_after_seek(pipe):
     pipe.write(b"a,b\n1,2\n")
     pipe.close()
     source = open_source("-", columns=["a", "b"])
@@ -59,7 +59,7 @@ def test_a_pipe_goes_on_counting_where_it_was(pipe):
     assert read(source)[1] == [42]
 
 
-def test_a_redirected_file_goes_on_where_it_was(tmp_path, monkeypatch):
+def test_a_redirected_file_resumes_where_it_was(tmp_path, monkeypatch):
     path = write(tmp_path / "rows.csv", "a,b\n1,2\n3,4\n5,6\n")
     with path.open("rb") as file:
         monkeypatch.setattr(sys, "stdin", file)

@@ -11,7 +11,7 @@ from tests.streams.files import require, write
 
 @pytest.fixture
 def plant(tmp_path):
-    """Four files of the same columns, in four ways."""
+    """Four files with the same columns in four formats."""
     write(
         tmp_path / "A.csv",
         "\ufefftime;T;p;comment;state\r\n;°C;bar;;\r\n1.1.24;1,5;2;new;ok\r\n2.1.24;Bad;3;;worn\r\n",
@@ -40,7 +40,7 @@ def test_files_of_all_kinds_are_one_table(plant):
     assert table.y[:5].tolist() == ["ok", "worn", "ok", "worn", "ok"]
     assert table.domain.tolist() == ["A", "A", "B", "C", *["D"] * 20]
     assert table.times[:4] == ["1.1.24", "2.1.24", "t", ""]
-    assert table.left_out == {"comment": "holds words, such as 'new'"}
+    assert table.left_out == {"comment": "holds words, for example 'new'"}
     assert table.counts == {"files": 4, "rows": 24, "rejected": 1, "unlabelled": 1}
     ((file, one),) = table.rejected
     assert file.endswith("C.tsv.gz")
@@ -48,14 +48,14 @@ def test_files_of_all_kinds_are_one_table(plant):
     assert seen == [2, 4, 6, 26]
 
 
-def test_columns_that_are_left_out_are_named(tmp_path):
+def test_columns_left_out_are_named(tmp_path):
     path = write(
         tmp_path / "a.csv", ",unit,T,empty,note,when\n0,A,1,,x,2024-01-01\n1,B,2,NA,,2024-01-02\n"
     )
     table = read_table([path], label="unit", domain="note", ignore=["when"])
     assert table.columns == ["T"]
     assert table.left_out == {
-        "when": "is to be ignored",
+        "when": "is ignored",
         "empty": "has no values",
         "(column 1)": "has no name",
     }
@@ -73,7 +73,7 @@ def test_columns_that_are_left_out_are_named(tmp_path):
         (["none", "bad", "1"], ["none", "bad", "1"]),
     ],
 )
-def test_labels_are_numbers_if_all_are(tmp_path, labels, expected):
+def test_labels_are_integers_if_all_are(tmp_path, labels, expected):
     path = write(tmp_path / "a.csv", "y,x\n" + "".join(f"{label},1\n" for label in labels))
     assert read_table([path], label="y").y.tolist() == expected
 
@@ -95,7 +95,7 @@ def test_rows_are_balanced(tmp_path):
     assert [one.position for _, one in table.rejected] == [3, 4]
 
 
-def test_files_of_the_same_name_are_told_apart(tmp_path):
+def test_files_with_the_same_name_are_distinguished_by_folder(tmp_path):
     paths = []
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
@@ -128,7 +128,7 @@ def test_parquet(tmp_path):
         (
             ["y,a,b\nk,1,1\n", "y,a\nk,1\n", "y,a\nk,1\n"],
             {},
-            r"0\.csv differs from the other files: it has 'b', which most others have not;",
+            r"0\.csv differs from the other files: it has 'b', which most other files lack;",
         ),
         (
             ["y,a\nk,1\n", "x,a\nk,1\n"],
@@ -140,12 +140,12 @@ def test_parquet(tmp_path):
             {"label": "State"},
             r"0\.csv has no column 'State' \(did you mean 'state'\?\); .* The other files cannot",
         ),
-        (["y,speed\nk,1\n"], {"ignore": ["speeed"]}, r"ignored \(did you mean 'speed'\?\)"),
+        (["y,speed\nk,1\n"], {"ignore": ["speeed"]}, r"cannot ignore .* \(did you mean 'speed'\?\)"),
         (["a\n1\n"], {}, "no column 'y'"),
         (["y,a\nk,1\n"], {"domain": "d"}, "no column 'd'"),
-        (["y,a\nk,1\n"], {"ignore": ["q"]}, "no column 'q' that could be ignored"),
-        (["y,a\nk,x\n"], {}, "columns of numbers beside 'y', got none: 'a' holds words"),
-        (["y,a\n,1\n"], {}, "got none: 1 have no label"),
+        (["y,a\nk,1\n"], {"ignore": ["q"]}, "cannot ignore 'q'"),
+        (["y,a\nk,x\n"], {}, "numeric columns besides 'y', got none: 'a' holds words"),
+        (["y,a\n,1\n"], {}, "got none: 1 without a label"),
         (["y,a\n"], {}, "has no rows"),
         (["y,a\nk,1\n"], {"domain": "a", "domain_from_file": True}, "exclude each other"),
         ([], {}, "at least one file"),

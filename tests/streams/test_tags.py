@@ -1,4 +1,4 @@
-"""Lists of tags."""
+"""Tag lists."""
 
 import json
 
@@ -51,12 +51,12 @@ def test_json(tmp_path):
         ("address;column\nns=2;s=F1;flow\n", "line 2 has 3 cells where the header has 2"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path, text, words):
+def test_invalid_tag_lists_are_refused(tmp_path, text, words):
     with pytest.raises(InvalidInputError, match=words):
         read_tags(written(tmp_path, text))
 
 
 @pytest.mark.parametrize("text", ["{", "{}", "[1]", '[{"address": "A"}]', '[{"scale": []}]'])
-def test_json_that_is_no_list_of_tags_is_refused(tmp_path, text):
+def test_invalid_json_tag_lists_are_refused(tmp_path, text):
     with pytest.raises(InvalidInputError, match=r"tags\.json"):
         read_tags(written(tmp_path, text, "tags.json"))

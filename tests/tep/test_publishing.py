@@ -71,7 +71,7 @@ def test_settling_leads_to_the_states_that_are_shipped(plant, settled):
 
 def test_opc_ua_brings_the_signals(signal_):
     require("asyncua")
-    from tests.streams.plants import free_port
+    from tests.streams.opcua_plant import free_port
 
     with ExitStack() as stack:
         url = f"opc.tcp://127.0.0.1:{free_port()}/tep"
@@ -79,7 +79,7 @@ def test_opc_ua_brings_the_signals(signal_):
         where = publisher.example.split("'")[1]
         thread = publish(signal_, publisher)
         since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START))
-        source = open_source(f"{where}&since={since}", columns=LABELS, every=180, idle=0.1)
+        source = open_source(f"{where}&since={since}", columns=LABELS, sample_interval=180, idle=0.1)
         stack.callback(source.close)
         rows, times = collect(source, len(signal_))
         thread.join()
@@ -141,7 +141,7 @@ main()
 
 def test_it_ends_in_order():
     require("asyncua")
-    from tests.streams.plants import free_port
+    from tests.streams.opcua_plant import free_port
 
     url = f"opc.tcp://127.0.0.1:{free_port()}/tep"
     process = subprocess.Popen(
@@ -166,7 +166,7 @@ def test_it_ends_in_order():
         (["--opc-ua", "opc.tcp://127.0.0.1:1/x", "--mqtt", "mqtt://h/t"], "--opc-ua, --mqtt"),
         (["--opc-ua", "opc.tcp://127.0.0.1:1/x", "--per-tag"], "--per-tag"),
         (["--opc-ua", "opc.tcp://127.0.0.1:1/x", "--start", "noon"], "expected a time such as"),
-        (["--opc-ua", "opc.tcp://0.0.0.0:4840/x"], "others could reach"),
+        (["--opc-ua", "opc.tcp://0.0.0.0:4840/x"], "reachable from other computers"),
         (["--opc-ua", "http://127.0.0.1/x"], "begins with opc.tcp://"),
     ],
 )

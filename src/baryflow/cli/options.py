@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
@@ -19,6 +18,7 @@ from baryflow.features import SignalModel
 from baryflow.persistence import load
 from baryflow.streams import Source, open_source, read_credentials
 from baryflow.streams.sampling.clock import parse_duration
+from baryflow.streams.sinks import parse_size
 from baryflow.streams.urls import is_url
 
 #: Suffixes of figures.
@@ -27,7 +27,6 @@ FIGURES = (".png", ".svg", ".pdf")
 _IDLE = 0.5
 #: Seconds for which a row of a live input waits for a full batch, by default.
 _MAX_LATENCY = 1.0
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
 class Command(click.Command):
@@ -69,10 +68,10 @@ class Size(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the bytes."""
-        match = re.fullmatch(r"\s*(\d+)\s*([kmg]i?)?b?\s*", str(value).lower())
-        if match is None or int(match[1]) == 0:
-            self.fail(f"expected a size such as 500MB or 2GiB, got {value!r}.", param, ctx)
-        return int(match[1]) * _UNITS[match[2] or ""]
+        try:
+            return parse_size(str(value))
+        except InvalidInputError as error:
+            self.fail(str(error), param, ctx)
 
 
 class OutputFile(click.ParamType[Path]):
@@ -234,7 +233,7 @@ class StreamOptions:
             tail=self.tail,
             idle=_IDLE if self.live else None,
             credentials=read_credentials(self.credentials),
-            every=self.sample_interval,
+            sample_interval=self.sample_interval,
             tags=self.tags,
             max_age=self.max_age,
         )

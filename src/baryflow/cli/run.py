@@ -301,8 +301,8 @@ class ConsoleReporter:
 def pass_stop(stop: Stop, *ends: Any) -> None:
     """Tell sources and sinks that may wait for a broker when to stop waiting."""
     for end in ends:
-        if hasattr(end, "heed"):
-            end.heed(stop)
+        if hasattr(end, "stop_when"):
+            end.stop_when(stop)
 
 
 def check_shared(names: Sequence[str | None], checkpoint: str | None) -> None:

@@ -68,7 +68,7 @@ async def list_targets(request: Request) -> Response:
     """List all targets with a summary of each."""
     state = _state(request)
     state.targets.require_ready()
-    return reply({"targets": state.lines()})
+    return reply({"targets": state.entries()})
 
 
 async def get_target(request: Request) -> Response:
@@ -109,7 +109,7 @@ async def get_live(request: Request) -> Response:
     state.targets.require_ready()
 
     async def describe(name: str) -> dict[str, Any] | None:
-        return state.line(name)
+        return state.entry(name)
 
     return _stream(state.hub.listen(None, describe))
 
@@ -118,7 +118,7 @@ async def get_target_live(request: Request) -> Response:
     """Stream the predictions and events of a target, as server-sent events."""
     state, name = _state(request), _name(request)
     state.targets.require_ready()
-    if state.line(name) is None:
+    if state.entry(name) is None:
         raise _no_target(name)
     return _stream(state.hub.listen(name, state.describe))
 

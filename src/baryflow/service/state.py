@@ -1,4 +1,4 @@
-"""What the routes of a service share: its targets, those who listen, and what is counted."""
+"""What the routes of a service share: targets, live updates, metrics, the parser of bodies."""
 
 from __future__ import annotations
 
@@ -18,32 +18,17 @@ from baryflow.service.targets import Targets
 
 #: Seconds over which rows per second are averaged.
 _WINDOW = 10.0
-#: Pictures that are kept for those who ask for the same one.
+#: Pictures that are cached.
 _PICTURES = 16
 
 
 class ServiceState:
-    """Where requests are dealt with.
-
-    Parameters
-    ----------
-    recipe : Recipe
-    checkpoint : Checkpoint or None
-    limits : Limits
-
-    Attributes
-    ----------
-    targets : Targets
-    hub : Hub
-    metrics : Metrics
-    inbox : Inbox
-    parser : Parser
-    """
+    """The targets of a service, its live updates, metrics, limits, and the parser of bodies."""
 
     def __init__(self, config: SessionConfig, checkpoint: Checkpoint | None, limits: Limits) -> None:
         self.limits, self.metrics, self.hub = limits, Metrics(), Hub(limits.listeners)
-        self.targets = Targets(config, checkpoint, limits, self._heard)
-        config = self.targets.store.config  # that of the folder, perhaps
+        self.targets = Targets(config, checkpoint, limits, self._publish)
+        config = self.targets.store.config  # a checkpoint has its own model
         names = getattr(config.base, "feature_names_in_", None)
         columns = None if names is None else [str(name) for name in names]
         n_columns = config.model.n_features_in_ if columns is None else len(columns)
@@ -51,8 +36,8 @@ class ServiceState:
         self._speeds: dict[str, tuple[float, float]] = {}
         self._pictures: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
 
-    def _heard(self, name: str, answer: dict[str, Any] | None) -> None:
-        """Count what came of rows, and pass it on."""
+    def _publish(self, name: str, answer: dict[str, Any] | None) -> None:
+        """Count the rows of an answer, and pass it to live clients."""
         if answer is None:
             self._speeds.pop(name, None)
             self._pictures.pop(name, None)
@@ -68,84 +53,46 @@ class ServiceState:
         speed, at = self._speeds.get(name, (0.0, 0.0))
         return speed * math.exp((at - time.monotonic()) / _WINDOW)
 
-    # -- what is said ----------------------------------------------------------------------------
-
-    def line(self, name: str) -> dict[str, Any] | None:
-        """Return what a list says of a target; None if there is none of this name.
-
-        Parameters
-        ----------
-        name : str
-
-        Returns
-        -------
-        dict or None
-        """
+    def entry(self, name: str) -> dict[str, Any] | None:
+        """Return the entry of a target in the list of targets; None if there is no such target."""
         summary = self.targets.store.summaries.get(name)
         if summary is None:
             return None
-        here = self.targets.store.sessions.has_in_memory(name)
+        in_memory = self.targets.store.sessions.has_in_memory(name)
         return {
             "name": name,
             **summary,
-            "state": "in memory" if here else "on disk",
+            "state": "in memory" if in_memory else "on disk",
             "rows_per_second": round(self._speed(name), 3),
         }
 
-    def lines(self) -> list[dict[str, Any]]:
-        """Return the list of targets, by name.
-
-        Returns
-        -------
-        list of dict
-        """
-        found = map(self.line, sorted(self.targets.store.summaries.copy()))
-        return [line for line in found if line is not None]
+    def entries(self) -> list[dict[str, Any]]:
+        """Return the list of targets, sorted by name."""
+        found = map(self.entry, sorted(self.targets.store.summaries.copy()))
+        return [entry for entry in found if entry is not None]
 
     async def describe(self, name: str, report: bool = False) -> dict[str, Any] | None:
-        """Return all that is said of a target; None if it is gone.
+        """Return everything about a target, with its report if wanted; None if it does not exist."""
 
-        Parameters
-        ----------
-        name : str
-        report : bool
-            Whether to say it in words, too.
-
-        Returns
-        -------
-        dict or None
-        """
-
-        def call(session: Session) -> dict[str, Any]:
-            words = {"report": session.model.report()} if report else {}
-            return detail(session) | words
+        def look(session: Session) -> dict[str, Any]:
+            text = {"report": session.model.report()} if report else {}
+            return detail(session) | text
 
         try:
-            more = await self.targets.look(name, call)
+            more = await self.targets.look(name, look)
         except RequestError:
             return None
-        line = self.line(name)
-        return None if line is None else line | more
+        entry = self.entry(name)
+        return None if entry is None else entry | more
 
     async def picture(self, name: str, draw: Callable[[Session], dict[str, Any]]) -> bytes:
-        """Return a picture as JSON; nobody draws the same one twice.
-
-        Parameters
-        ----------
-        name : str
-        draw : callable
-
-        Returns
-        -------
-        bytes
-        """
-        summary = self.targets.store.summaries.get(name, {})
-        rows = summary.get("rows_seen", -1)
-        known = self._pictures.get(name)
-        if known is not None and known[0] == rows:
-            return known[1]
+        """Return what the live page draws of a target, as JSON; cached until new rows arrive."""
+        n_rows = self.targets.store.summaries.get(name, {}).get("rows_seen", -1)
+        cached = self._pictures.get(name)
+        if cached is not None and cached[0] == n_rows:
+            return cached[1]
         drawn = await self.targets.look(name, lambda session: to_json(draw(session)))
-        self._pictures[name] = (rows, drawn)
+        self._pictures[name] = (n_rows, drawn)
         self._pictures.move_to_end(name)
         while len(self._pictures) > _PICTURES:
             self._pictures.popitem(last=False)

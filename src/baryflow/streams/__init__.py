@@ -1,24 +1,34 @@
-"""Tables and rows from files and standard input, and records to files and standard output.
+"""Read rows from files, pipes, brokers and servers, and write records to them.
 
-:func:`read_table` reads labelled rows at once, for learning; :func:`open_source` reads rows as they
-come, in bounded memory, and hands over what cannot be used with its position and the reason;
-:func:`open_sink` writes.
+:func:`read_table` loads labelled rows for training. :func:`open_source` reads a stream in batches and
+bounded memory; rows it cannot use are returned with their position and the reason. :func:`open_sink`
+writes records. :func:`register_transport` adds a URL scheme.
 """
 
 from baryflow.streams.base import Batch, Rejected, Sink, Source
-from baryflow.streams.registry import open_sink, open_source
+from baryflow.streams.registry import (
+    SourceOptions,
+    Transport,
+    open_sink,
+    open_source,
+    register_transport,
+)
 from baryflow.streams.tables import Table, read_table
-from baryflow.streams.urls import Credentials, read_credentials
+from baryflow.streams.urls import Address, Credentials, read_credentials
 
 __all__ = [
+    "Address",
     "Batch",
     "Credentials",
     "Rejected",
     "Sink",
     "Source",
+    "SourceOptions",
     "Table",
+    "Transport",
     "open_sink",
     "open_source",
     "read_credentials",
     "read_table",
+    "register_transport",
 ]

@@ -1,4 +1,4 @@
-"""What flows: batches of rows, rows that cannot be used, and the two ends of a stream."""
+"""Batches of rows, rejected rows, and the interfaces of sources and sinks."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any, Protocol
 
 from baryflow.validation import Floats, Integers
 
-#: How much of a row that cannot be used is kept, in characters.
+#: Characters of a rejected row that are kept.
 RAW_LENGTH = 200
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """A row that cannot be used, and why.
+    """A row that cannot be used, and the reason.
 
     Attributes
     ----------
     position : int
-        Number of the row in the input, from 1; header, units row and blank lines are not counted.
+        Row number in the input, counted from 1 without header, units row and blank lines.
     reason : str
         One sentence.
     raw : str
-        The beginning of the row, at most 200 characters, always valid text.
+        The beginning of the row: at most 200 characters of valid text.
     offset : str
-        By which the input itself knows the row, as in :attr:`Batch.offsets`.
+        The input's own identifier for the row, as in :attr:`Batch.offsets`.
     """
 
     position: int
@@ -35,28 +35,29 @@ class Rejected:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Some rows in a row, and those between them that cannot be used.
+    """Consecutive rows, with the rejected rows among them.
 
     Attributes
     ----------
     rows : array of shape (n, d)
-        In the order of the wanted columns; NaN where a cell is empty.
+        In the order of :attr:`Source.wanted`; NaN where a cell is empty.
     positions : array of shape (n,)
-        Number of each row in the input, from 1; those of `rejected` are missing here.
+        Row number in the input, from 1. Rejected rows leave gaps.
     times, keys : list of str
-        One for each row; ``""`` without such a column.
+        One per row; ``""`` without a time or key column.
     rejected : list of Rejected
     cursor : dict
-        Where to go on after this batch, for :meth:`Source.seek`; can be written as JSON.
+        Where to resume after this batch, for :meth:`Source.seek`. JSON-serialisable.
     offsets : list of str
-        By which the input itself knows each row, ``"2:1045"`` for message 1045 of partition 2, say: two
-        rows with the same offset are the same row, delivered twice. Empty if it has no such thing.
+        The input's own identifier for each row, for example ``"2:1045"`` for message 1045 of Kafka
+        partition 2. Two rows with the same offset are the same row delivered twice. Empty if the
+        input has no identifiers.
     notices : list of str
-        What people should know and stops nothing, a sentence each: a connection lost and found, a gap.
+        Messages for the operator that stop nothing, for example a lost connection or a gap.
     held : bool
-        Whether the cursor holds something that is not in the rows yet, and must not be lost either.
-    shard : str
-        Which part of the input it is from, if that is shared among several processes.
+        Whether the cursor holds data that is not in any row yet, so it must be saved too.
+    partition : str
+        The partition this batch is from, if several processes share the input.
     """
 
     rows: Floats
@@ -71,30 +72,30 @@ class Batch:
     partition: str = ""
 
     def __bool__(self) -> bool:
-        """Whether there is anything in it."""
+        """Whether the batch holds anything."""
         return bool(len(self.rows) or self.rejected or self.notices or self.held)
 
 
 class Source(Protocol):
-    """Where rows come from."""
+    """A stream of rows."""
 
     @property
     def columns(self) -> list[str]:
-        """All columns that the input has."""
+        """All columns of the input."""
 
     @property
     def wanted(self) -> list[str]:
-        """The columns of :attr:`Batch.rows`, in this order."""
+        """The columns of :attr:`Batch.rows`, in order."""
 
     def read(self, n: int, timeout: float | None = None) -> Batch | None:
-        """Return the next `n` rows, good and bad together, or None at the end.
+        """Return the next `n` rows, rejected ones included, or None at the end.
 
         Parameters
         ----------
         n : int
         timeout : float, optional
-            Seconds since the first row of the batch after which fewer are returned. A batch may have no
-            rows but rejected ones.
+            Return a partial batch this many seconds after its first row. All of its rows may be
+            rejected ones.
 
         Returns
         -------
@@ -103,44 +104,48 @@ class Source(Protocol):
         Raises
         ------
         InvalidInputError
-            If what follows cannot be read at all; rows that came before it were returned.
+            If the input cannot be read any further. Rows before that point were returned.
         """
 
     def seek(self, cursor: dict[str, Any]) -> None:
-        """Go on after a batch that was read in an earlier life.
+        """Resume after a batch that an earlier process has read.
 
-        A pipe cannot be read again: it goes on as it is, and only its rows are counted on.
+        A pipe cannot be read again: it continues with its next row, and only the count is restored.
 
         Parameters
         ----------
         cursor : dict
-            Of the batch.
+            The cursor of that batch.
 
         Raises
         ------
         InvalidInputError
-            If the input is not the one that was read then.
+            If this is not the input that was read then.
         """
 
     def acknowledge(self, cursor: dict[str, Any]) -> None:
-        """Take note that everything up to a batch is safe: the input need not keep it any longer.
+        """Report that every batch up to this one is on disk: the input may discard it.
 
         Parameters
         ----------
         cursor : dict
-            Of the batch.
+            The cursor of the last batch on disk.
         """
 
     def close(self) -> None:
-        """Let go of the input."""
+        """Close the input."""
 
 
 class Sink(Protocol):
-    """Where records go to."""
+    """A destination for records."""
 
     @property
     def position(self) -> int:
-        """Bytes written so far, those not yet on the disk included."""
+        """The end of what was written, for :meth:`truncate`; buffered records are included.
+
+        For a file that is not rotated, this is its size in bytes. It never decreases between two
+        calls of :meth:`truncate`.
+        """
 
     def write(self, records: list[dict[str, Any]]) -> None:
         """Append records.
@@ -153,11 +158,11 @@ class Sink(Protocol):
         Raises
         ------
         InvalidInputError
-            If keys are not those of the header.
+            If the keys differ from those of the header.
         """
 
     def truncate(self, position: int) -> None:
-        """Forget everything written after `position`.
+        """Remove everything that was written after `position`.
 
         Parameters
         ----------
@@ -166,33 +171,33 @@ class Sink(Protocol):
         Raises
         ------
         InvalidInputError
-            If less was written, or it cannot be taken back.
+            If less was written, or if the output cannot be truncated.
         """
 
     def flush(self, sync: bool = False) -> None:
-        """Hand everything over to the system.
+        """Hand all records to the operating system.
 
         Parameters
         ----------
         sync : bool, default=False
-            Whether to return only when it is on the disk.
+            Return only when they are on disk.
 
         Raises
         ------
         OSError
-            If there is no room.
+            If the disk is full.
         """
 
     def close(self, finished: bool = True) -> None:
-        """Flush and let go.
+        """Flush and close.
 
         Parameters
         ----------
         finished : bool, default=True
-            Whether all is written; if not, it can be gone on with in a later life.
+            Whether the output is complete. If not, a later process can resume it.
 
         Raises
         ------
         OSError
-            If there is no room.
+            If the disk is full.
         """

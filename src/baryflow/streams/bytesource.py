@@ -1,4 +1,4 @@
-"""Bytes from files that are there, compressed files, and pipes."""
+"""Bytes from files, compressed files, pipes and growing files, and the lines in them."""
 
 from __future__ import annotations
 
@@ -11,94 +11,254 @@ import sys
 import threading
 import warnings
 import zlib
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import IO, Any
+from time import monotonic, sleep
+from typing import IO, Any, Protocol
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.lines import CHUNK
 
-#: So much of the beginning of a file tells whether it is the one that was read before.
-HEAD = 4096
+#: Longest line that is a row; only the beginning of longer ones is kept.
+LONGEST_LINE = 1 << 20
+#: Bytes per read. Less than the longest line, so only a line begun in an earlier read can be too long.
+CHUNK = 1 << 18
+#: Bytes that are kept of a line that is too long.
+KEPT = 1024
+#: Bytes at the beginning of a file that identify it.
+_HEAD = 4096
+#: Seconds between checks of a file that does not grow.
+_INTERVAL = 0.1
 
 
-def digest_head(file: IO[bytes], length: int) -> str:
-    """Return a digest of the first `length` bytes, and leave the file where it stood."""
-    place = file.tell()
+class FileChange(Enum):
+    """What can happen to a followed file instead of more bytes."""
+
+    #: Another file has taken its name. It begins with a header.
+    ROTATED = "rotated"
+    #: It was emptied or rewritten. A partial line will never be completed.
+    TRUNCATED = "truncated"
+
+
+class ByteSource(Protocol):
+    """An input of bytes."""
+
+    def read_chunk(self, wait: float | None) -> bytes | FileChange | None:
+        """Return at most CHUNK bytes, ``b""`` at the end, or None if none came for `wait` seconds."""
+
+    def locate(self, cursor: dict[str, Any]) -> int | None:
+        """Find the input of `cursor`, and return the offset to resume at; None for a pipe."""
+
+    def seek(self, offset: int) -> None:
+        """Continue at an offset."""
+
+    def mark(self, offset: int) -> dict[str, Any]:
+        """Return a cursor for `locate`: the offset, and what identifies the input."""
+
+    def close(self) -> None:
+        """Close the input."""
+
+
+# -- lines ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Overlong:
+    """A line that was too long to keep."""
+
+    beginning: bytes
+    length: int
+
+
+Line = bytes | Overlong
+
+
+class Lines:
+    """Complete lines of a byte source, without their ends, in bounded memory.
+
+    ``offset`` is that of the first byte after the lines that were taken; ``ended`` is set once the input
+    has ended for good.
+    """
+
+    def __init__(self, source: ByteSource, offset: int = 0) -> None:
+        self.offset = offset
+        self.ended = False
+        self._source = source
+        self._ready: deque[Line] = deque()
+        self._partial = bytearray()
+        self._overlong: bytes | None = None  # beginning of a line that is being skipped
+        self._skipped = 0
+        self._changed = False
+        self._open_end = False  # the last line has no line end
+
+    def take(self, n: int, wait: float | None) -> list[Line] | FileChange:
+        """Return 1 to `n` lines, or none at the end or after `wait` seconds without a line.
+
+        When the file changes, its remaining lines come first. In a new file, `offset` starts at 0.
+        """
+        while not self._ready:
+            if self.ended:
+                return []
+            if self._changed:
+                self._changed, self._open_end, self.offset = False, False, 0
+                return FileChange.ROTATED
+            chunk = self._source.read_chunk(wait)
+            if chunk is None:
+                return []
+            if isinstance(chunk, FileChange):
+                if chunk is FileChange.TRUNCATED:
+                    self._partial.clear()
+                    self._overlong = None
+                self._finish()
+                self._changed = True
+            elif not chunk:
+                self._finish()
+                self.ended = True
+            else:
+                self._add(chunk)
+        taken = [self._ready.popleft() for _ in range(min(n, len(self._ready)))]
+        self.offset += self._size(taken)
+        if self._open_end and not self._ready:
+            self.offset -= 1
+        return taken
+
+    @property
+    def at_change(self) -> bool:
+        """Whether all lines of the file were taken, and another file follows."""
+        return self._changed and not self._ready
+
+    def put_back(self, lines: list[Line]) -> None:
+        """Return the lines that were taken last."""
+        if self._open_end and not self._ready and lines:
+            self.offset += 1
+        self._ready.extendleft(reversed(lines))
+        self.offset -= self._size(lines)
+
+    def put_back_change(self) -> None:
+        """Return the change that was taken last."""
+        self._changed = True
+
+    @staticmethod
+    def _size(lines: list[Line]) -> int:
+        return len(lines) + sum(
+            line.length if isinstance(line, Overlong) else len(line) for line in lines
+        )
+
+    def _add(self, chunk: bytes) -> None:
+        head, newline, rest = chunk.partition(b"\n")
+        if self._overlong is not None:
+            self._skipped += len(head)
+        else:
+            self._partial += head
+            if len(self._partial) > LONGEST_LINE:
+                self._overlong, self._skipped = bytes(self._partial[:KEPT]), len(self._partial)
+                self._partial.clear()
+        if not newline:
+            return
+        self._complete()
+        lines = rest.split(b"\n")
+        self._partial += lines.pop()
+        self._ready.extend(lines)
+
+    def _complete(self) -> None:
+        if self._overlong is None:
+            self._ready.append(bytes(self._partial))
+        else:
+            self._ready.append(Overlong(self._overlong, self._skipped))
+        self._partial.clear()
+        self._overlong = None
+
+    def _finish(self) -> None:
+        if self._partial or self._overlong is not None:
+            self._complete()
+            self._open_end = True
+
+
+# -- identifying a file --------------------------------------------------------------------------------
+
+
+def _digest_head(file: IO[bytes], length: int) -> str:
+    """Return a digest of the first `length` bytes; the file position does not change."""
+    position = file.tell()
     file.seek(0)
     head = file.read(length)
-    file.seek(place)
+    file.seek(position)
     return hashlib.sha256(head).hexdigest()
 
 
-class Marks:
-    """Makes the marks by which a file is known again; its beginning is read only while it grows."""
+class _Marker:
+    """Makes cursors that identify a file by a digest of its beginning, which is cached."""
 
     def __init__(self) -> None:
         self._length = -1
         self._digest = ""
 
-    def make(self, file: IO[bytes], offset: int) -> dict[str, Any]:
-        """Return the mark of a file that was read up to `offset`."""
-        length = min(offset, HEAD)
+    def mark(self, file: IO[bytes], offset: int) -> dict[str, Any]:
+        """Return the cursor of a file that was read up to `offset`."""
+        length = min(offset, _HEAD)
         if length != self._length:
-            self._length, self._digest = length, digest_head(file, length)
+            self._length, self._digest = length, _digest_head(file, length)
         return {"offset": offset, "head": self._digest, "head_length": length}
 
 
-def is_known(file: IO[bytes], cursor: dict[str, Any]) -> bool:
-    """Tell whether a file begins as the one that `cursor` was made from."""
-    return digest_head(file, cursor["head_length"]) == str(cursor["head"])
+def _is_same(file: IO[bytes], cursor: dict[str, Any]) -> bool:
+    """Return whether a file begins like the file of `cursor`."""
+    return _digest_head(file, cursor["head_length"]) == str(cursor["head"])
 
 
-class FileFeed:
-    """The bytes of a file that is complete; compressed ones are read as what is in them."""
+# -- inputs --------------------------------------------------------------------------------------------
+
+
+class FileBytes:
+    """The bytes of a complete file; ``.gz`` files are decompressed."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
         self._name = name
-        self._marks = Marks()
-        packed = name.endswith(".gz")
-        self._file: IO[bytes] = gzip.GzipFile(fileobj=file, mode="rb") if packed else file  # type: ignore[assignment]
+        self._marker = _Marker()
+        compressed = name.endswith(".gz")
+        self._file: IO[bytes] = gzip.GzipFile(fileobj=file, mode="rb") if compressed else file  # type: ignore[assignment]
         self._raw = file
 
-    def chunk(self, wait: float | None) -> bytes:  # noqa: ARG002 - a file keeps nobody waiting
+    def read_chunk(self, wait: float | None) -> bytes:  # noqa: ARG002 - a file never waits
         """Return more bytes, none at the end."""
         try:
             chunk = self._file.read(CHUNK)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise InvalidInputError(
-                f"{self._name} is not a complete gzip file ({error}); make it again, or name one "
-                f"that is not compressed"
+                f"{self._name} is not a complete gzip file ({error}); create it again, or use an "
+                f"uncompressed file"
             ) from error
-        if not chunk and self._is_cut():
-            warnings.warn(f"{self._name} has shrunk while it was read; it ends here", stacklevel=2)
+        if not chunk and self._has_shrunk():
+            warnings.warn(f"{self._name} has shrunk while it was read; reading ends here", stacklevel=2)
         return chunk
 
-    def _is_cut(self) -> bool:
+    def _has_shrunk(self) -> bool:
         return self._file is self._raw and os.fstat(self._raw.fileno()).st_size < self._raw.tell()
 
-    def find(self, cursor: dict[str, Any]) -> int:
-        """Return the offset of `cursor`, if this is the file it is from."""
+    def locate(self, cursor: dict[str, Any]) -> int:
+        """Return the offset of `cursor`, if this is its file."""
         self._file.seek(0)
-        if not is_known(self._file, cursor):
+        if not _is_same(self._file, cursor):
             raise InvalidInputError(
-                f"{self._name} is not the file that was read before: its beginning differs; start anew "
-                "(with another checkpoint folder), or name the file that was read"
+                f"cannot resume: {self._name} is not the file that was read before, it begins "
+                "differently; name that file, or use another checkpoint folder"
             )
         self._file.seek(cursor["offset"])
-        if self._is_cut():
+        if self._has_shrunk():
             raise InvalidInputError(
-                f"{self._name} is shorter than what was read of it before ({cursor['offset']} bytes); "
-                f"start anew (with another checkpoint folder), or name the file that was read"
+                f"cannot resume: {self._name} is shorter than the {cursor['offset']} bytes that were "
+                "read before; name the file that was read, or use another checkpoint folder"
             )
         return int(cursor["offset"])
 
-    def jump(self, offset: int) -> None:
-        """Go to an offset."""
+    def seek(self, offset: int) -> None:
+        """Continue at an offset."""
         self._file.seek(offset)
 
     def mark(self, offset: int) -> dict[str, Any]:
-        """Return the mark of this file."""
-        return self._marks.make(self._file, offset)
+        """Return a cursor for this file."""
+        return self._marker.mark(self._file, offset)
 
     def close(self) -> None:
         """Close the file."""
@@ -106,11 +266,11 @@ class FileFeed:
         self._raw.close()
 
 
-class PipeFeed:
-    """The bytes of a pipe, as they come.
+class PipeBytes:
+    """The bytes of a pipe as they arrive.
 
-    A thread reads them: there is no other way to wait for a while on every system. What was read cannot
-    be read again, so a cursor only tells how many rows there were.
+    A thread reads them, because a read with a timeout is not possible on every system. A pipe cannot be
+    read again, so its cursor holds only a count.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -123,49 +283,158 @@ class PipeFeed:
         while chunk and not self._closed:
             try:
                 chunk = os.read(descriptor, CHUNK)
-            except OSError:  # the other end is gone
+            except OSError:  # the writer is gone
                 chunk = b""
             self._chunks.put(chunk)
 
-    def chunk(self, wait: float | None) -> bytes | None:
-        """Return more bytes, none at the end; None if nothing came."""
+    def read_chunk(self, wait: float | None) -> bytes | None:
+        """Return more bytes, none at the end; None if none came in time."""
         try:
             return self._chunks.get(timeout=wait)
         except queue.Empty:
             return None
 
-    def find(self, cursor: dict[str, Any]) -> None:
-        """Go on: what was read before does not come again."""
+    def locate(self, cursor: dict[str, Any]) -> None:
+        """Continue with the next byte: earlier ones cannot be read again."""
 
-    def jump(self, offset: int) -> None:
-        """Refuse: a pipe flows one way."""
-        raise InvalidInputError(
-            f"expected an input that can be read again from byte {offset}, got a pipe"
-        )
+    def seek(self, offset: int) -> None:
+        """Refuse: a pipe cannot seek."""
+        raise InvalidInputError(f"cannot continue at byte {offset}: the input is a pipe; use a file")
 
     def mark(self, offset: int) -> dict[str, Any]:
-        """Return the mark of a pipe: only the number of bytes."""
+        """Return the number of bytes that were read."""
         return {"offset": offset}
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._closed = True
-        while not self._chunks.empty():  # the thread may wait for room
+        while not self._chunks.empty():  # the thread may be waiting for room
             self._chunks.get_nowait()
 
 
-def open_feed(path: Path) -> FileFeed | PipeFeed:
+def open_bytes(path: Path) -> FileBytes | PipeBytes:
     """Open a file or a named pipe."""
     if path.is_file():
-        return FileFeed(path.open("rb", buffering=0), str(path))
+        return FileBytes(path.open("rb", buffering=0), str(path))
     if path.is_dir():
         raise InvalidInputError(f"{path} is a folder; name a file in it")
-    return PipeFeed(os.open(path, os.O_RDONLY))
+    return PipeBytes(os.open(path, os.O_RDONLY))
 
 
-def open_standard_input() -> FileFeed | PipeFeed:
-    """Open what flows into this program; a file that was redirected is read like a file."""
+def open_standard_input() -> FileBytes | PipeBytes:
+    """Open standard input; a redirected file is read as a file."""
     descriptor = sys.stdin.fileno()
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return FileFeed(os.fdopen(os.dup(descriptor), "rb", buffering=0), "standard input")
-    return PipeFeed(descriptor)
+        return FileBytes(os.fdopen(os.dup(descriptor), "rb", buffering=0), "standard input")
+    return PipeBytes(descriptor)
+
+
+class TailBytes:
+    """Follows a growing file by name, like ``tail -F``.
+
+    After a rotation, the old file is read to its end, then the new one from its beginning. A file that
+    has shrunk, or whose beginning has changed, is read from its beginning with a warning. A file that
+    does not exist yet is waited for. Of several rotations between two checks, only the last is seen.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+        self._marker = _Marker()
+        self._idle = False  # whether the last check found nothing new
+        self._last: dict[str, Any] = {}  # cursor at that check
+        self._open()
+
+    def _open(self, path: Path | None = None) -> bool:
+        try:
+            file = (path or self._path).open("rb", buffering=0)
+        except FileNotFoundError:
+            return False
+        if self._file is not None:
+            self._file.close()
+        self._file, self._marker, self._idle = file, _Marker(), False
+        return True
+
+    def read_chunk(self, wait: float | None) -> bytes | FileChange | None:
+        """Return more bytes, or what happened to the file; None if nothing came in time."""
+        deadline = None if wait is None else monotonic() + wait
+        while True:
+            found = self._check() if self._file is not None or self._open() else None
+            if found is not None:
+                return found
+            pause = _INTERVAL if deadline is None else min(_INTERVAL, deadline - monotonic())
+            if pause <= 0:
+                return None
+            sleep(pause)
+
+    def _check(self) -> bytes | FileChange | None:
+        file = self._file
+        if file is None:
+            return None
+        position = file.tell()
+        if os.fstat(file.fileno()).st_size < position:
+            return self._start_over("has shrunk")
+        chunk = file.read(CHUNK)
+        if chunk:
+            # A file that was rewritten between two checks may be longer than it was.
+            if self._idle and not _is_same(file, self._last):
+                return self._start_over("begins differently than before")
+            self._idle = False
+            return chunk
+        if not self._idle:
+            self._idle, self._last = True, _Marker().mark(file, position)
+        if not self._is_replaced(file):
+            return None
+        # The old file may have grown since the read above.
+        return file.read(CHUNK) or (FileChange.ROTATED if self._open() else None)
+
+    def _is_replaced(self, file: IO[bytes]) -> bool:
+        try:
+            return not os.path.samestat(self._path.stat(), os.fstat(file.fileno()))
+        except FileNotFoundError:
+            return False
+
+    def _start_over(self, reason: str) -> FileChange:
+        warnings.warn(f"{self._path} {reason}; reading it from the beginning", stacklevel=2)
+        if self._file is not None:
+            self._file.seek(0)
+        self._marker, self._idle = _Marker(), False
+        return FileChange.TRUNCATED
+
+    def locate(self, cursor: dict[str, Any]) -> int:
+        """Find the file of `cursor`, which may have been renamed, and return the offset in it."""
+        for path in self._candidates(cursor):
+            with path.open("rb", buffering=0) as file:
+                same = os.fstat(file.fileno()).st_size >= cursor["offset"] and _is_same(file, cursor)
+            if same and self._open(path):
+                return int(cursor["offset"])
+        warnings.warn(
+            f"the part of {self._path} that was read before no longer exists; reading it from the "
+            "beginning",
+            stacklevel=2,
+        )
+        self._open()
+        return 0
+
+    def _candidates(self, cursor: dict[str, Any]) -> list[Path]:
+        """Return files that may be the one of `cursor`, those with its inode first."""
+        beside = sorted(path for path in self._path.parent.glob("*") if path.is_file())
+        same = [path for path in beside if path.stat().st_ino == cursor.get("inode")]
+        return same + ([self._path] if self._path.is_file() and self._path not in same else [])
+
+    def seek(self, offset: int) -> None:
+        """Continue at an offset."""
+        if self._file is not None:
+            self._file.seek(offset)
+
+    def mark(self, offset: int) -> dict[str, Any]:
+        """Return a cursor for the file that is being read."""
+        if self._file is None:
+            return {"offset": 0, "head": "", "head_length": 0, "inode": 0}
+        inode = os.fstat(self._file.fileno()).st_ino
+        return {**self._marker.mark(self._file, offset), "inode": inode}
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()

@@ -1,4 +1,4 @@
-"""Rows of files that hold columns: Parquet, a group of rows at a time, and NumPy's archives, whole."""
+"""Read rows from columnar files: Parquet, in groups of rows, and NumPy archives."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from baryflow.streams.decoding import stack
 from baryflow.streams.numbers import convert_values, first_duplicates, valid_text
 from baryflow.validation import LARGEST, Floats, Integers
 
-#: Rows of a Parquet file that are unpacked at a time.
-_UNPACKED = 8192
-#: Arrays of an archive that name the columns of its matrix.
+#: Rows of a Parquet file that are decoded at a time.
+_DECODED = 8192
+#: Arrays of an archive that hold the column names of its matrix.
 _NAMES = ("columns", "feature_names")
 
 
 def require_parquet() -> Any:
-    """Import what reads and writes Parquet, or say how to get it."""
+    """Return pyarrow, or raise an error that names the extra."""
     try:
         import pyarrow as pa
         import pyarrow.parquet
@@ -37,7 +37,7 @@ def require_parquet() -> Any:
 
 
 def damaged_parquet(path: Any, error: Exception) -> InvalidInputError:
-    """Return the error for a file that cannot be read as Parquet, with the first line of the reason."""
+    """Return the error for a file that is not readable Parquet, with the first line of the reason."""
     reason = (str(error).splitlines() or [""])[0].strip().rstrip(".")
     return InvalidInputError(
         f"{path} cannot be read as Parquet, it is damaged or incomplete: write it again, or leave it "
@@ -46,7 +46,7 @@ def damaged_parquet(path: Any, error: Exception) -> InvalidInputError:
 
 
 class ColumnReader(ABC):
-    """Reads blocks of a file that holds columns of values."""
+    """Reads blocks from a file of columns."""
 
     def __init__(self, name: str, columns: list[str], total: int, selection: Selection) -> None:
         twice = first_duplicates(columns)
@@ -63,13 +63,13 @@ class ColumnReader(ABC):
 
     @abstractmethod
     def _take(self, start: int, stop: int) -> dict[str, Any]:
-        """Return the values of the columns that are read; `start` is where the last call stopped."""
+        """Return the values of the selected columns; `start` is where the last call stopped."""
 
     @abstractmethod
     def _skip(self, position: int) -> None:
-        """Go to a row."""
+        """Continue at a row."""
 
-    def block(self, n: int, timeout: float | None) -> Block | None:  # noqa: ARG002 - nobody waits
+    def block(self, n: int, timeout: float | None) -> Block | None:  # noqa: ARG002 - a file never waits
         """Return the next `n` rows."""
         start, stop = self._position, min(self._position + n, self._total)
         if start >= stop:
@@ -80,17 +80,17 @@ class ColumnReader(ABC):
         return as_block(values, self.chosen, self._texts, np.arange(start + 1, stop + 1), cursor)
 
     def seek(self, cursor: dict[str, Any]) -> None:
-        """Go on after the block that `cursor` is from."""
+        """Resume after the block with this cursor."""
         if cursor["rows"] != self._total:
             raise InvalidInputError(
-                f"{self._name} is not the file that was read before: it has {self._total} rows, that "
-                f"one had {cursor['rows']}; start anew, or name the file that was read"
+                f"cannot resume: {self._name} has {self._total} rows, but had {cursor['rows']} when "
+                f"it was read before; name that file, or use another checkpoint folder"
             )
         self._position = int(cursor["position"])
         self._skip(self._position)
 
     def close(self) -> None:  # noqa: B027 - not every file stays open
-        """Let go of the input."""
+        """Close the input."""
 
 
 def as_block(
@@ -100,34 +100,20 @@ def as_block(
     positions: Integers,
     cursor: dict[str, Any],
 ) -> Block:
-    """Return columns of values as a block.
-
-    Parameters
-    ----------
-    values : dict of str → sequence
-        What each column holds, a value for each row.
-    chosen, texts : sequence of str
-        Columns of numbers, and those that are kept as they are written.
-    positions : array of shape (n,)
-    cursor : dict
-
-    Returns
-    -------
-    Block
-    """
+    """Return columns of values as a block: those in `chosen` as numbers, those in `texts` as text."""
     converted = [_convert(values[column]) for column in chosen]
 
-    def beginning(row: int) -> str:
+    def excerpt(row: int) -> str:
         cells = (str(values[column][row]) for column in (*texts, *chosen))
         return valid_text(",".join(cells))[:RAW_LENGTH]
 
     return Block(
         numbers=stack([numbers for numbers, _ in converted], len(positions)),
-        strange=[strange for _, strange in converted],
+        invalid=[invalid for _, invalid in converted],
         texts=[[as_text(value) for value in values[column]] for column in texts],
         positions=positions,
         rejected=[],
-        beginning=beginning,
+        excerpt=excerpt,
         cursor=cursor,
     )
 
@@ -136,29 +122,20 @@ def _convert(values: Any) -> tuple[Floats, dict[int, str]]:
     if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
         numbers = values.astype(np.float64)
         huge = np.flatnonzero(np.abs(numbers) > LARGEST).tolist()
-        strange = {row: f"{numbers[row]:g}" for row in huge}
+        invalid = {row: f"{numbers[row]:g}" for row in huge}
         numbers[huge] = math.nan
-        return numbers, strange
+        return numbers, invalid
     return convert_values(values.tolist() if isinstance(values, np.ndarray) else values)
 
 
 def as_text(value: Any) -> str:
-    """Return a value as it is written; "" if there is none.
-
-    Parameters
-    ----------
-    value : object
-
-    Returns
-    -------
-    str
-    """
+    """Return a value as text, ``""`` if it is missing."""
     missing = value is None or (isinstance(value, float) and math.isnan(value))
     return "" if missing else valid_text(str(value).strip())
 
 
 class ParquetReader(ColumnReader):
-    """Reads a Parquet file, in memory for some thousand rows."""
+    """Reads a Parquet file with a few thousand rows in memory."""
 
     def __init__(self, path: Path, selection: Selection) -> None:
         pyarrow = require_parquet()
@@ -169,19 +146,19 @@ class ParquetReader(ColumnReader):
         except (pyarrow.ArrowException, OSError) as error:
             raise damaged_parquet(path, error) from error
         self._arrow = pyarrow
-        self._left: Any = None  # unpacked, not yet taken
+        self._left: Any = None  # decoded, but not returned yet
         try:
             names = list(self._file.schema_arrow.names)
             super().__init__(str(path), names, self._file.metadata.num_rows, selection)
         except InvalidInputError:
             self._file.close()
             raise
-        self._unpacked = self._unpack(0)
+        self._batches = self._decode(0)
 
-    def _unpack(self, group: int) -> Iterator[Any]:
+    def _decode(self, group: int) -> Iterator[Any]:
         groups = list(range(group, self._file.num_row_groups))
         columns = list(dict.fromkeys([*self.chosen, *self._texts]))
-        batches = self._file.iter_batches(_UNPACKED, row_groups=groups, columns=columns)
+        batches = self._file.iter_batches(_DECODED, row_groups=groups, columns=columns)
         return (self._arrow.Table.from_batches([batch]) for batch in batches)
 
     def _take(self, start: int, stop: int) -> dict[str, Any]:
@@ -189,7 +166,7 @@ class ParquetReader(ColumnReader):
         while missing > 0:
             if self._left is None or not self._left.num_rows:
                 try:
-                    self._left = next(self._unpacked)
+                    self._left = next(self._batches)
                 except (self._arrow.ArrowException, OSError) as error:
                     raise damaged_parquet(self._name, error) from error
             part = self._left.slice(0, missing)
@@ -207,7 +184,7 @@ class ParquetReader(ColumnReader):
                 break
             position -= count
             group += 1
-        self._left, self._unpacked = None, self._unpack(group)
+        self._left, self._batches = None, self._decode(group)
         if position:
             self._take(0, position)
 
@@ -217,33 +194,24 @@ class ParquetReader(ColumnReader):
 
 
 def arrow_values(column: Any) -> Any:
-    """Return what a column of Parquet holds: an array of numbers, or a list of whatever it is.
-
-    Parameters
-    ----------
-    column : pyarrow.Array or pyarrow.ChunkedArray
-
-    Returns
-    -------
-    array or list
-    """
+    """Return the values of an Arrow column: an array if they are numbers, otherwise a list."""
     arrow = require_parquet()
     kind = column.type
     if arrow.types.is_decimal(kind):
         column, kind = column.cast(arrow.float64()), arrow.float64()
     if arrow.types.is_floating(kind) or (arrow.types.is_integer(kind) and not column.null_count):
-        # Arrays, other than those in chunks, refuse to be copied unless they are told to.
+        # An Array, unlike a ChunkedArray, refuses to copy by default.
         whole = isinstance(column, arrow.ChunkedArray)
         return column.to_numpy() if whole else column.to_numpy(zero_copy_only=False)
     return column.to_pylist()
 
 
 class NpzReader(ColumnReader):
-    """Reads an archive of NumPy.
+    """Reads a NumPy archive.
 
-    Each array of one dimension is a column under its name; a matrix is as many as it has columns, named
-    by an array ``columns`` or ``feature_names``, or by its own name and a number from 0. All have the
-    same number of rows.
+    A one-dimensional array is a column with the name of the array. The columns of a matrix are named by
+    the array ``columns`` or ``feature_names``, or else by the name of the matrix and a number from 0.
+    All have the same number of rows.
     """
 
     def __init__(self, path: Path, selection: Selection) -> None:
@@ -259,7 +227,7 @@ class NpzReader(ColumnReader):
         return {name: self._arrays[name][start:stop] for name in (*self.chosen, *self._texts)}
 
     def _skip(self, position: int) -> None:
-        """Stand where it is: every row is at hand."""
+        """Do nothing: all rows are in memory."""
 
 
 def _load_columns(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Numbers from the cells of a table, and what historians write where there is none."""
+"""Parse numbers from cells and JSON values, with the words that historians write for missing ones."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _WORDS = (
     "out of serv; out of service; arc off-line; arc offline; sample bad; tag not found; "
     "digital state; questionable"
 )
-#: Cells that say that there is no value, in lower case: of spreadsheets, programs, plant historians.
+#: Cells that mark a missing value, in lower case: from spreadsheets, programs and plant historians.
 MISSING = frozenset(["", *_WORDS.split("; ")])
 _TRUTH = {"true": 1.0, "false": 0.0}
-#: Splits joined cells again: no keyboard has it.
+#: Separates joined cells; does not occur in typed text.
 _SEPARATOR = "\x1f"
 _SHOWN = 40
-#: A sign that plain numbers and what stands between them are not written with.
-_ODD = re.compile(r"[^0-9+\-.eE, ]")
+#: A character that is not part of a plain number or a separator.
+_NOT_PLAIN = re.compile(r"[^0-9+\-.eE, ]")
 
 
 def is_missing(cell: str) -> bool:
-    """Tell whether a cell says that there is no value."""
+    """Return whether a cell marks a missing value."""
     return cell.strip().casefold() in MISSING
 
 
 def parse_number(cell: str, decimal_comma: bool = False) -> float | None:
-    """Return the number in a cell, NaN if it says that there is none, None if it is neither."""
+    """Return the number in a cell, NaN if it marks a missing value, or None if it is neither."""
     text = cell.strip()
     folded = text.casefold()
     if folded in MISSING:
@@ -53,38 +53,28 @@ def parse_number(cell: str, decimal_comma: bool = False) -> float | None:
 
 
 def parse_column(cells: Sequence[str], decimal_comma: bool = False) -> tuple[Floats, dict[int, str]]:
-    """Convert a column of cells.
+    """Return the numbers in a column of cells, NaN where missing, and the invalid cells by row.
 
-    Parameters
-    ----------
-    cells : sequence of str
-    decimal_comma : bool, default=False
-        Whether ``1,5`` is one and a half.
-
-    Returns
-    -------
-    numbers : array of shape (n,)
-        NaN where there is no value.
-    strange : dict
-        Row → cell, for those that are neither a number that can be used nor a mark for a missing one.
+    A cell is invalid if it is neither a usable number nor a mark for a missing value. With
+    `decimal_comma`, ``1,5`` is one and a half.
     """
     numbers = _parse_all(cells, decimal_comma)
-    strange: dict[int, str] = {}
+    invalid: dict[int, str] = {}
     if numbers is None:
         numbers = np.full(len(cells), math.nan)
         for row, cell in enumerate(cells):
             number = parse_number(cell, decimal_comma)
             if number is None:
-                strange[row] = cell
+                invalid[row] = cell
             else:
                 numbers[row] = number
-    return _without_huge(numbers, strange, cells)
+    return _without_huge(numbers, invalid, cells)
 
 
 def _parse_all(cells: Sequence[str], decimal_comma: bool) -> Floats | None:
-    """Convert what holds nothing but numbers and empty cells, quickly; None if there is more."""
+    """Convert a column of numbers and empty cells quickly; None if it has other cells."""
     joined = _SEPARATOR.join(cells)
-    if "_" in joined:  # Python reads 1_000 as a number; nobody else does
+    if "_" in joined:  # Python accepts 1_000 as a number; other programs do not
         return None
     if decimal_comma and "," in joined:
         cells = joined.replace(",", ".").split(_SEPARATOR)
@@ -100,14 +90,15 @@ def _parse_all(cells: Sequence[str], decimal_comma: bool) -> Floats | None:
 
 
 def parse_matrix(bodies: Sequence[str], width: int, delimiter: str) -> Floats | None:
-    """Convert lines of `width` cells, quickly; None if one is neither a number nor a missing one.
+    """Convert lines of `width` cells quickly; None if a cell is neither a number nor missing.
 
-    The numbers are those of :func:`parse_column`, bit for bit, in half of the time: nothing is split.
+    The numbers equal those of :func:`parse_column` bit for bit. It takes half the time, because no line
+    is split.
     """
     body = delimiter.join(bodies)
     if delimiter != ",":
         body = body.replace(",", ".").replace(delimiter, ",")
-    # A number behind the last one: reading stops silently at what is none, and then this one is missing.
+    # NumPy stops silently at an invalid cell. The extra number at the end is missing then.
     plain = _without_words(f",{body},0")
     if plain is None:
         return None
@@ -115,7 +106,7 @@ def parse_matrix(bodies: Sequence[str], width: int, delimiter: str) -> Floats | 
         plain = plain.replace(",,", ",nan,").replace(",,", ",nan,")
     try:
         numbers = np.fromstring(plain[1:], sep=",")
-    except (ValueError, DeprecationWarning):  # the latter where warnings are errors
+    except (ValueError, DeprecationWarning):  # the latter if warnings are errors
         return None
     if len(numbers) != len(bodies) * width + 1:
         return None
@@ -124,9 +115,9 @@ def parse_matrix(bodies: Sequence[str], width: int, delimiter: str) -> Floats | 
 
 
 def _without_words(body: str) -> str | None:
-    """Put NaN for words that say that there is no value; None if there are others."""
+    """Replace words for missing values by nan; None if there are other words."""
     parts, done = [], 0
-    for odd in _ODD.finditer(body):
+    for odd in _NOT_PLAIN.finditer(body):
         if odd.start() < done:
             continue
         start, end = body.rfind(",", 0, odd.start()) + 1, body.find(",", odd.end())
@@ -139,21 +130,21 @@ def _without_words(body: str) -> str | None:
 
 
 def convert_values(values: Sequence[Any]) -> tuple[Floats, dict[int, str]]:
-    """Convert a column of JSON values as :func:`parse_column` converts cells; None is a missing one."""
+    """Convert a column of JSON values like :func:`parse_column`; None is a missing value."""
     if set(map(type, values)) <= {float, int, type(None)}:
         try:
             return _without_huge(np.array(values, dtype=np.float64), {}, values)
-        except OverflowError:  # a whole number of hundreds of digits
+        except OverflowError:  # an integer with hundreds of digits
             pass
     numbers = np.full(len(values), math.nan)
-    strange: dict[int, str] = {}
+    invalid: dict[int, str] = {}
     for row, value in enumerate(values):
         number = _convert_value(value)
         if number is None:
-            strange[row] = valid_text(value if isinstance(value, str) else repr(value)[:_SHOWN])
+            invalid[row] = valid_text(value if isinstance(value, str) else repr(value)[:_SHOWN])
         else:
             numbers[row] = number
-    return _without_huge(numbers, strange, values)
+    return _without_huge(numbers, invalid, values)
 
 
 def _convert_value(value: Any) -> float | None:
@@ -170,17 +161,17 @@ def _convert_value(value: Any) -> float | None:
 
 
 def _without_huge(
-    numbers: Floats, strange: dict[int, str], cells: Sequence[Any]
+    numbers: Floats, invalid: dict[int, str], cells: Sequence[Any]
 ) -> tuple[Floats, dict[int, str]]:
     huge = np.abs(numbers) > LARGEST
     for row in np.flatnonzero(huge).tolist():
-        strange[row] = str(cells[row]) if not isinstance(cells[row], int) else f"{numbers[row]:g}"
+        invalid[row] = str(cells[row]) if not isinstance(cells[row], int) else f"{numbers[row]:g}"
         numbers[row] = math.nan
-    return numbers, strange
+    return numbers, invalid
 
 
-def describe_strange(column: str, cell: str) -> str:
-    """Say in one sentence what is wrong with a cell."""
+def describe_invalid(column: str, cell: str) -> str:
+    """Return one sentence on what is wrong with a cell."""
     shown = cell if len(cell) <= _SHOWN else f"{cell[:_SHOWN]}…"
     number = parse_number(cell, decimal_comma=True)
     if number is None:
@@ -189,12 +180,12 @@ def describe_strange(column: str, cell: str) -> str:
 
 
 def valid_text(text: str) -> str:
-    """Return text that can be written: halves of characters, as JSON may hold, are replaced."""
+    """Return text that can be encoded: lone surrogates, which JSON may hold, are replaced."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def first_duplicates(names: Iterable[str]) -> list[str]:
-    """Return those names that occur more than once."""
+    """Return the names that occur more than once."""
     seen: set[str] = set()
     twice: dict[str, None] = {}
     for name in names:

@@ -1,24 +1,164 @@
-"""Open a source or a sink by its name."""
+"""Open sources and sinks by file name or URL.
+
+File formats are chosen by suffix, transports by URL scheme. A transport is an object (or a module) with
+the two functions of :class:`Transport`. Built-in ones are listed in ``_TRANSPORTS``; others are added
+with :func:`register_transport`, or by a package that declares an entry point in the group
+``baryflow.transports``, named after the scheme.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Protocol
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import Sink, Source
 from baryflow.streams.blocks import Reader, RowSource, Selection
-from baryflow.streams.bytesource import open_feed, open_standard_input
+from baryflow.streams.bytesource import TailBytes, open_bytes, open_standard_input
 from baryflow.streams.columnar import NpzReader, ParquetReader
-from baryflow.streams.sinks import CsvSink, NdjsonSink, ParquetSink
-from baryflow.streams.tail import TailFeed
+from baryflow.streams.sinks import CsvSink, NdjsonSink, ParquetSink, parse_size
 from baryflow.streams.text import TextReader
-from baryflow.streams.transports import Wanted, find_transport
-from baryflow.streams.urls import Credentials, is_url, parse_address
+from baryflow.streams.urls import Address, Credentials, is_url, parse_address
 
-#: Suffix → kind of text; None looks at the first line.
+#: Suffix → text format; None decides by the first line.
 _TEXT = {".csv": "csv", ".tsv": "csv", ".txt": None, ".ndjson": "ndjson", ".jsonl": "ndjson"}
-_READ = (*_TEXT, ".parquet", ".npz")
+#: Suffix → reader of a columnar format.
+_COLUMNAR = {".parquet": ParquetReader, ".npz": NpzReader}
+#: Suffix → sink that appends text.
+_TEXT_SINKS = {".ndjson": NdjsonSink, ".jsonl": NdjsonSink, ".csv": CsvSink}
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """The arguments of :func:`open_source` that a transport receives.
+
+    Attributes
+    ----------
+    columns : sequence of str or None
+        The columns of a row, in order; None for all.
+    time, key : str or None
+        Columns that are copied as text. A key that begins with ``@`` is a property of the message
+        instead of a column: ``"@topic"``, ``"@key"``.
+    idle : float or None
+        ``read`` returns what it has, even nothing, after this many seconds without a row.
+    sample_interval : float or None
+        Seconds between rows, if values arrive one at a time and rows are sampled from them.
+    tags : str or None
+        File that lists the tags whose values arrive one at a time.
+    max_age : float or None
+        Treat tag values older than this many seconds as missing.
+    """
+
+    columns: Sequence[str] | None = None
+    time: str | None = None
+    key: str | None = None
+    idle: float | None = None
+    sample_interval: float | None = None
+    tags: str | None = None
+    max_age: float | None = None
+
+
+class Transport(Protocol):
+    """Opens sources and sinks for a URL scheme; a module with these two functions will do."""
+
+    def open_source(self, address: Address, credentials: Credentials, options: SourceOptions) -> Source:
+        """Open a source of rows.
+
+        Parameters
+        ----------
+        address : Address
+        credentials : Credentials
+        options : SourceOptions
+
+        Returns
+        -------
+        Source
+            A broker that is away later is not an error: the source waits for it and continues.
+
+        Raises
+        ------
+        UnreachableError
+            If there is no answer at the start, or access is denied.
+        """
+
+    def open_sink(self, address: Address, credentials: Credentials) -> Sink:
+        """Open a sink for records.
+
+        Parameters
+        ----------
+        address : Address
+        credentials : Credentials
+
+        Returns
+        -------
+        Sink
+            Sent records cannot be taken back, so ``truncate`` does nothing. After a kill, some records
+            are sent again, byte for byte the same.
+
+        Raises
+        ------
+        UnreachableError
+            If there is no answer at the start, or access is denied.
+        """
+
+
+#: Scheme → transport, or the module that holds it, which is imported on first use.
+_TRANSPORTS: dict[str, Transport | str] = {
+    "mqtt": "baryflow.streams.mqtt",
+    "mqtts": "baryflow.streams.mqtt",
+    "kafka": "baryflow.streams.kafka",
+    "kafka+ssl": "baryflow.streams.kafka",
+    "opc.tcp": "baryflow.streams.opcua",
+}
+_ENTRY_POINTS = "baryflow.transports"
+
+
+def register_transport(scheme: str, transport: Transport) -> None:
+    """Let :func:`open_source` and :func:`open_sink` open URLs with this scheme.
+
+    A package can do without this call: an entry point in the group ``baryflow.transports``, named after
+    the scheme, is found by itself.
+
+    Parameters
+    ----------
+    scheme : str
+        What stands before ``://``, in lower case.
+    transport : Transport
+
+    Raises
+    ------
+    InvalidInputError
+        If the scheme is not in lower case, or is registered already.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> from baryflow.streams import open_sink, register_transport
+    >>> register_transport("null", SimpleNamespace(open_sink=lambda address, _: f"opened {address}"))
+    >>> open_sink("null://host/topic")
+    'opened null://host/topic'
+    """
+    if not scheme or scheme != scheme.lower() or "://" in scheme:
+        raise InvalidInputError(f"scheme must be in lower case and without ://, got {scheme!r}")
+    if scheme in _TRANSPORTS:
+        raise InvalidInputError(f"{scheme}:// is registered already; choose another scheme")
+    _TRANSPORTS[scheme] = transport
+
+
+def _find_transport(scheme: str) -> Transport:
+    known = _TRANSPORTS.get(scheme)
+    if known is None:
+        installed = {point.name: point for point in entry_points(group=_ENTRY_POINTS)}
+        if scheme not in installed:
+            schemes = ", ".join(f"{name}://" for name in (*_TRANSPORTS, *installed))
+            raise InvalidInputError(f"expected a file or one of {schemes}, got {scheme}://")
+        found: Transport = installed[scheme].load()
+        return found
+    return import_module(known) if isinstance(known, str) else known
 
 
 def open_source(
@@ -30,36 +170,37 @@ def open_source(
     tail: bool = False,
     idle: float | None = None,
     credentials: Credentials | None = None,
-    every: float | None = None,
+    sample_interval: float | None = None,
     tags: str | None = None,
     max_age: float | None = None,
 ) -> Source:
     r"""Open a stream of rows.
 
-    CSV may come from a historian: with a byte order mark; with comma, semicolon, tab or bar as
-    delimiter, and a decimal comma unless that is it; with a row of units under the header, and words
-    where there is no value. Rows that cannot be used do not end the stream; they are in
-    :attr:`Batch.rejected`.
+    CSV exports of plant historians are read without any settings: with a byte order mark; with comma,
+    semicolon, tab or bar as delimiter; with decimal commas unless the comma is the delimiter; with a
+    row of units below the header, and with words like ``Bad`` for missing values. Rows that cannot
+    be used do not end the stream; they are in :attr:`Batch.rejected`.
 
     Parameters
     ----------
     what : str or path
-        A file ``.csv``, ``.tsv``, ``.txt``, ``.ndjson`` or ``.jsonl``, each also with ``.gz``; a
-        ``.parquet`` or ``.npz`` file; ``"-"`` for standard input, CSV or NDJSON; or a URL that begins
-        with ``mqtt://``, ``mqtts://``, ``kafka://`` or ``opc.tcp://``.
+        A ``.csv``, ``.tsv``, ``.txt``, ``.ndjson`` or ``.jsonl`` file, optionally with ``.gz``; a
+        ``.parquet`` or ``.npz`` file; ``"-"`` for CSV or NDJSON on standard input; or a URL with
+        ``mqtt://``, ``mqtts://``, ``kafka://``, ``kafka+ssl://``, ``opc.tcp://`` or a registered scheme.
     columns : sequence of str or None
-        Those wanted, in this order, wherever they stand in the input; None for all but `time` and `key`.
+        The columns of a row, in this order, wherever they are in the input; None for all columns except
+        `time` and `key`.
     time, key : str, optional
-        Columns that are handed over as they are written.
+        Columns that are copied as text.
     tail : bool, default=False
-        Follow a growing text file, through rotation and truncation; there is no end then.
+        Follow a growing text file through rotation and truncation; the stream never ends.
     idle : float, optional
-        Seconds without a row after which :meth:`Source.read` returns what there is, be it nothing;
-        without it, it waits.
+        :meth:`Source.read` returns what it has, even nothing, after this many seconds without a row.
+        By default it waits.
     credentials : Credentials, optional
         For a URL.
-    every, tags, max_age : optional
-        For a URL whose values come one by one; see :class:`~baryflow.streams.transports.Wanted`.
+    sample_interval, tags, max_age : optional
+        For a URL whose values arrive one at a time; see :class:`SourceOptions`.
 
     Returns
     -------
@@ -68,11 +209,11 @@ def open_source(
     Raises
     ------
     InvalidInputError
-        If wanted columns are missing, names occur twice, or the input is of no known kind.
+        If columns are missing or occur twice, or the format is unknown.
     FileNotFoundError
-        If there is no such file; with `tail` it is waited for.
+        If the file does not exist. With `tail`, the source waits for it instead.
     ModuleNotFoundError
-        For Parquet, without ``baryflow[parquet]``.
+        If the format or transport needs an extra that is not installed, like ``baryflow[parquet]``.
 
     Examples
     --------
@@ -90,13 +231,16 @@ def open_source(
         raise InvalidInputError("columns must name at least one column, or be None for all, got none")
     if is_url(what):
         address = parse_address(str(what))
-        wanted = Wanted(columns, time, key, idle, every, tags, max_age)
-        transport = find_transport(address.scheme)
-        return transport.open_source(address, credentials or Credentials(), wanted)
+        options = SourceOptions(columns, time, key, idle, sample_interval, tags, max_age)
+        return _find_transport(address.scheme).open_source(
+            address, credentials or Credentials(), options
+        )
     if key is not None and key.startswith("@"):
-        raise InvalidInputError(f"{key} is something that messages have; for a file, name a column")
-    if every is not None or tags is not None:
-        raise InvalidInputError("every and tags are for values that come one by one; a file has rows")
+        raise InvalidInputError(f"key {key} is a property of messages; for a file, name a column")
+    if sample_interval is not None or tags is not None:
+        raise InvalidInputError(
+            "sample interval and tags are for values that arrive one at a time; a file has rows"
+        )
     texts = [column for column in (time, key) if column is not None]
     selection = Selection(None if columns is None else list(columns), texts)
     reader = open_reader(what, selection, tail=tail, idle=idle)
@@ -106,50 +250,56 @@ def open_source(
 def open_reader(
     what: str | Path, selection: Selection, *, tail: bool = False, idle: float | None = None
 ) -> Reader:
-    """Open what reads the selected columns; see :func:`open_source`."""
+    """Open a reader of the selected columns; see :func:`open_source`."""
     if str(what) == "-":
         if tail:
-            raise InvalidInputError("standard input cannot be followed; name a file, or leave out tail")
+            raise InvalidInputError("cannot follow standard input; name a file, or leave out tail")
         return TextReader(
             open_standard_input(), "standard input", kind=None, selection=selection, idle=idle
         )
     path = Path(what)
     suffix = path.suffix.lower()
-    packed = suffix == ".gz"
-    if packed:
+    compressed = suffix == ".gz"
+    if compressed:
         suffix = path.with_suffix("").suffix.lower()
-    if suffix not in _READ or (packed and suffix not in _TEXT):
+    if suffix in _COLUMNAR and not compressed and not tail:
+        return _COLUMNAR[suffix](path, selection)
+    if suffix not in _TEXT and (compressed or suffix not in _COLUMNAR):
         raise InvalidInputError(
-            f"expected a file that ends with {', '.join(_READ)}, or .gz behind one of text, got "
+            f"expected a file that ends with {', '.join((*_TEXT, *_COLUMNAR))}, or text with .gz, got "
             f"{path.name}"
         )
-    if tail:
-        if packed or suffix not in _TEXT:
-            raise InvalidInputError(f"only uncompressed text can be followed, got {path.name}")
-        return TextReader(
-            TailFeed(path), str(path), kind=_TEXT[suffix], selection=selection, lazy=True, idle=idle
-        )
-    if suffix == ".parquet":
-        return ParquetReader(path, selection)
-    if suffix == ".npz":
-        return NpzReader(path, selection)
-    return TextReader(open_feed(path), str(path), kind=_TEXT[suffix], selection=selection, idle=idle)
+    if tail and (compressed or suffix not in _TEXT):
+        raise InvalidInputError(f"can only follow uncompressed text, got {path.name}")
+    data = TailBytes(path) if tail else open_bytes(path)
+    return TextReader(data, str(path), kind=_TEXT[suffix], selection=selection, lazy=tail, idle=idle)
 
 
-def open_sink(what: str | Path, *, resume: bool = False, credentials: Credentials | None = None) -> Sink:
-    r"""Open a place for records.
+def open_sink(
+    what: str | Path,
+    *,
+    resume: bool = False,
+    credentials: Credentials | None = None,
+    rotate: int | str | None = None,
+) -> Sink:
+    r"""Open a destination for records.
 
     Parameters
     ----------
     what : str or path
-        A file ``.ndjson``, ``.jsonl``, ``.csv`` or ``.parquet``, or ``"-"`` for NDJSON on standard
-        output. A Parquet file cannot be appended to or cut, so records are kept as NDJSON beside it,
-        under its name with ``.partial.ndjson`` behind it, until the sink is closed; positions are those
-        in that file. Or a URL, as in :func:`open_source`: each record is a message.
+        A ``.ndjson``, ``.jsonl``, ``.csv`` or ``.parquet`` file, or ``"-"`` for NDJSON on standard
+        output. Parquet files cannot be appended to, so records are collected in a file with
+        ``.partial.ndjson`` added to the name until the sink is closed; positions refer to that file.
+        Or a URL, as in :func:`open_source`: each record becomes a message.
     resume : bool, default=False
-        Keep what is there and append to it, instead of beginning anew.
+        Append to the existing output. By default it is replaced, rotated files included.
     credentials : Credentials, optional
         For a URL.
+    rotate : int or str, optional
+        For NDJSON and CSV: once the file has reached this size, in bytes or as ``"100MB"``, the next
+        record starts a new one, and the full file is renamed to ``name-000001.ndjson`` and so on. A CSV
+        header is repeated in each file. Full files may be moved away once a checkpoint was made after
+        the rotation.
 
     Returns
     -------
@@ -158,29 +308,35 @@ def open_sink(what: str | Path, *, resume: bool = False, credentials: Credential
     Raises
     ------
     InvalidInputError
-        If the name ends otherwise, or there is nothing that could be gone on with.
+        If the format is unknown, the output cannot be rotated, or there is nothing to resume.
     ModuleNotFoundError
-        For Parquet, without ``baryflow[parquet]``.
+        If the format or transport needs an extra that is not installed, like ``baryflow[parquet]``.
 
     Examples
     --------
     >>> import pathlib, tempfile
     >>> from baryflow.streams import open_sink
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "out.csv"
-    >>> sink = open_sink(path)
+    >>> sink = open_sink(path, rotate="1kB")
     >>> sink.write([{"position": 1, "label": "normal"}])
     >>> sink.close()
     >>> path.read_text(encoding="utf-8")
     'position,label\n1,normal\n'
     """
+    limit = None if rotate is None else parse_size(rotate)
+    path = Path(what)
+    suffix = "" if str(what) == "-" or is_url(what) else path.suffix.lower()
+    if suffix in _TEXT_SINKS:
+        return _TEXT_SINKS[suffix](path, resume, limit)
+    if limit is not None:
+        raise InvalidInputError(f"only {', '.join(_TEXT_SINKS)} files can be rotated, got {what}")
     if str(what) == "-":
         return NdjsonSink(None)
     if is_url(what):
         address = parse_address(str(what))
-        return find_transport(address.scheme).open_sink(address, credentials or Credentials())
-    path = Path(what)
-    kinds = {".ndjson": NdjsonSink, ".jsonl": NdjsonSink, ".csv": CsvSink, ".parquet": ParquetSink}
-    if path.suffix.lower() not in kinds:
-        raise InvalidInputError(f"expected a file that ends with {', '.join(kinds)}, got {path.name}")
-    sink: Sink = kinds[path.suffix.lower()](path, resume)
-    return sink
+        return _find_transport(address.scheme).open_sink(address, credentials or Credentials())
+    if suffix == ".parquet":
+        return ParquetSink(path, resume)
+    raise InvalidInputError(
+        f"expected a file that ends with {', '.join(_TEXT_SINKS)}, .parquet, got {path.name}"
+    )

@@ -1,12 +1,19 @@
-"""Records to files: NDJSON and CSV, which can be cut, and Parquet, made from NDJSON at the end."""
+"""Write records to files: NDJSON and CSV, which can be truncated and rotated, and Parquet.
+
+A rotated output is the active file, ``name.ndjson``, and the full files before it,
+``name-000001.ndjson`` and so on. Its position is ``file number * 2**40 + bytes in that file``, so a
+checkpoint can be resumed even if full files were moved away since. Which record starts a new file
+depends on the sizes of the records alone, never on how they are grouped into calls of ``write``: a run
+that was killed and resumed writes the same bytes to the same files as one that was not.
+"""
 
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterator
 from itertools import chain
@@ -17,171 +24,286 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.streams.columnar import require_parquet
 
 _BUFFER = 1 << 18
-#: Records of a Parquet file that are packed at a time.
-_PACKED = 16384
+#: Records of a Parquet file that are converted at a time.
+_GROUP = 16384
+#: Positions between the beginnings of two rotated files; no file may be larger.
+_FILE_SPAN = 1 << 40
+_UNITS = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3}
+_UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+
+
+def parse_size(size: int | str) -> int:
+    """Return a size in bytes, from a number or a text like ``100MB`` or ``1 GiB``."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", str(size).lower())
+    if match is None or match[2] not in _UNITS:
+        raise InvalidInputError(f"expected a size like 500kB, 100MB or 1GB, got {size!r}")
+    found = round(float(match[1]) * _UNITS[match[2]])
+    if not 1 <= found <= _FILE_SPAN // 2:
+        raise InvalidInputError(f"expected a size from 1 byte to 500GB, got {size!r}")
+    return found
 
 
 class TextSink:
-    """A file to which text is appended; None is standard output."""
+    """Append lines to a file, or to standard output if `path` is None."""
 
-    def __init__(self, path: Path | None, resume: bool = False) -> None:
-        self._path = path
+    def __init__(self, path: Path | None, resume: bool = False, limit: int | None = None) -> None:
+        self._path, self._limit = path, limit
+        self._number = 0  # full files before the active one
         self._file: IO[bytes]
         if path is None:
             self._file = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=_BUFFER)
-            self.position = 0
+            self._size = 0
             return
-        if resume and not path.is_file():
-            raise InvalidInputError(f"there is no {path} that could be gone on with; start anew")
-        self._file = path.open("r+b" if resume else "wb", buffering=_BUFFER)
-        self.position = self._file.seek(0, os.SEEK_END)
+        full = self._full_files()
+        if resume:
+            self._number = max(full, default=0)
+            if not path.is_file() and not full:
+                raise InvalidInputError(f"cannot resume: {path} does not exist")
+        else:
+            for file in full.values():
+                file.unlink()
+        self._open(keep=resume)
+
+    def _open(self, keep: bool) -> None:
+        """Open the active file; with `keep`, append to it."""
+        if self._path is not None:
+            keep = keep and self._path.is_file()  # a kill during a rotation leaves no active file
+            self._file = self._path.open("r+b" if keep else "wb", buffering=_BUFFER)
+            self._size = self._file.seek(0, os.SEEK_END)
+
+    def _full_files(self) -> dict[int, Path]:
+        """Return the full files of a rotated output by their number; none if it is not rotated."""
+        path = self._path
+        if path is None or self._limit is None:
+            return {}
+        pattern = re.compile(rf"{re.escape(path.stem)}-(\d{{6,}}){re.escape(path.suffix)}")
+        matches = ((pattern.fullmatch(one.name), one) for one in path.parent.iterdir())
+        return {int(match[1]): one for match, one in matches if match}
+
+    @property
+    def position(self) -> int:
+        """The number of the active file and the bytes in it, as one number."""
+        return self._number * _FILE_SPAN + self._size
 
     def write(self, records: list[dict[str, Any]]) -> None:
-        """Append records."""
-        data = self._encode(records)
-        self._file.write(data)
-        self.position += len(data)
+        """Append records, and rotate the file before a record once it is full."""
+        lines = self._encode(records)
+        if self._limit is None:
+            lines = [b"".join([b"" if self._size or not lines else self._header(), *lines])]
+        for line in lines:
+            if self._limit is not None:
+                if self._size >= self._limit:
+                    self._rotate()
+                if not self._size:
+                    line = self._header() + line  # noqa: PLW2901
+            self._file.write(line)
+            self._size += len(line)
 
-    def _encode(self, records: list[dict[str, Any]]) -> bytes:
+    def _encode(self, records: list[dict[str, Any]]) -> list[bytes]:
+        """Return the line of each record; raise before any is written if one is invalid."""
         raise NotImplementedError
 
-    def truncate(self, position: int) -> None:
-        """Forget everything written after `position`."""
+    def _header(self) -> bytes:
+        """Return what each file begins with."""
+        return b""
+
+    def _rotate(self) -> None:
         if self._path is None:
-            raise InvalidInputError(
-                "what was written to standard output cannot be taken back; name a file"
-            )
+            return
+        self.flush(sync=True)
+        self._file.close()
+        self._number += 1
+        self._path.replace(self._full_name(self._number))
+        self._open(keep=False)
+        _sync_folder(self._path.parent)
+
+    def _full_name(self, number: int) -> Path:
+        path = self._path or Path()
+        return path.with_name(f"{path.stem}-{number:06d}{path.suffix}")
+
+    def truncate(self, position: int) -> None:
+        """Remove everything that was written after `position`."""
+        if self._path is None:
+            raise InvalidInputError("cannot resume: standard output cannot be truncated; name a file")
+        number, size = divmod(position, _FILE_SPAN)
         self._file.flush()
-        if position > self._file.seek(0, os.SEEK_END):
+        self._restore(number)
+        if size > self._size:
             raise InvalidInputError(
-                f"{self._path} is shorter than what was written to it ({position} bytes); start anew"
+                f"cannot resume: {self._path} is shorter than at the checkpoint ({self._size} instead "
+                f"of {size} bytes); restore the file, or delete the checkpoint"
             )
-        self._file.truncate(position)
-        self.position = self._file.seek(position)
+        self._file.truncate(size)
+        self._size = self._file.seek(size)
+
+    def _restore(self, number: int) -> None:
+        """Undo rotations until `number` full files are before the active one.
+
+        Files are removed from the last to the first, so that a kill in between does no harm: the same
+        call completes the work.
+        """
+        full = self._full_files()
+        later = sorted((one for one in full if one > number), reverse=True)
+        if number and self._limit is None:
+            raise InvalidInputError(
+                f"cannot resume: {self._path} was rotated; resume it with the same size limit"
+            )
+        if later and self._path is not None:
+            if later[-1] != number + 1:
+                missing = self._full_name(number + 1)
+                raise InvalidInputError(
+                    f"cannot resume: {missing} does not exist; restore it, or delete the checkpoint"
+                )
+            self._file.close()
+            for one in later[:-1]:
+                full[one].unlink()
+            full[later[-1]].replace(self._path)
+            _sync_folder(self._path.parent)
+            self._open(keep=True)
+        self._number = number
 
     def flush(self, sync: bool = False) -> None:
-        """Hand everything over to the system; with `sync`, return once it is on the disk."""
+        """Hand all records to the operating system; with `sync`, return once they are on disk."""
         self._file.flush()
         if sync and self._path is not None:
             os.fsync(self._file.fileno())
 
-    def close(self, finished: bool = True) -> None:  # noqa: ARG002 - what is written is complete at any time
+    def close(self, finished: bool = True) -> None:  # noqa: ARG002 - the file is always complete
         """Flush and close."""
         if not self._file.closed:
             self._file.close()
 
 
-class NdjsonSink(TextSink):
-    """One JSON object a line; NaN and infinity, which JSON does not have, become null."""
+def _sync_folder(folder: Path) -> None:
+    """Put renamed files on disk; Windows cannot open folders, and does not need it."""
+    if os.name != "nt":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
-    def _encode(self, records: list[dict[str, Any]]) -> bytes:
-        return "".join(map(encode_record, records)).encode()
+
+class NdjsonSink(TextSink):
+    """One JSON object per line; NaN and infinity, which JSON does not have, become null."""
+
+    def _encode(self, records: list[dict[str, Any]]) -> list[bytes]:
+        return [encode_record(record).encode() for record in records]
 
 
 def encode_record(record: dict[str, Any]) -> str:
-    """Return a record as a line of JSON.
-
-    Parameters
-    ----------
-    record : dict
-
-    Returns
-    -------
-    str
-        With a line break at its end; NaN and infinity become null.
-    """
+    """Return a record as a line of JSON with its line break; NaN and infinity become null."""
     try:
-        return json.dumps(record, ensure_ascii=False, allow_nan=False, default=_plain) + "\n"
+        return json.dumps(record, ensure_ascii=False, allow_nan=False, default=to_python) + "\n"
     except ValueError:
-        return json.dumps(_finite(record), ensure_ascii=False, allow_nan=False, default=_plain) + "\n"
+        finite = _without_nan(record)
+        return json.dumps(finite, ensure_ascii=False, allow_nan=False, default=to_python) + "\n"
 
 
-def _plain(value: Any) -> Any:
-    """Return NumPy's scalars and arrays as Python's own."""
+def to_python(value: Any) -> Any:
+    """Return a NumPy scalar or array as Python numbers and lists, with None for NaN and infinity."""
     if hasattr(value, "tolist"):
-        return _finite(value.tolist())
+        return _without_nan(value.tolist())
     raise TypeError(f"a record can hold numbers, text, lists and objects, got {type(value).__name__}")
 
 
-def _finite(value: Any) -> Any:
+def _without_nan(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
+        return {name: _without_nan(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [_without_nan(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+class _Echo:
+    """Let ``csv.writer`` return each line instead of writing it."""
+
+    def write(self, line: str) -> str:
+        return line
+
+
 class CsvSink(TextSink):
-    """A header and a line for each record, all with the names of the first."""
+    """A header with the names of the first record, and a line for each record."""
 
-    def __init__(self, path: Path, resume: bool = False) -> None:
-        super().__init__(path, resume)
+    def __init__(self, path: Path, resume: bool = False, limit: int | None = None) -> None:
         self._names: list[str] | None = None
-        if self.position:
-            self._read_header(path)
+        self._row = csv.writer(_Echo(), lineterminator="\n").writerow
+        super().__init__(path, resume, limit)
 
-    def _read_header(self, path: Path) -> None:
-        with path.open(encoding="utf-8", newline="") as file:
-            self._names = next(csv.reader(file), None)
+    def _open(self, keep: bool) -> None:
+        super()._open(keep)
+        if keep:
+            self._read_header()
+
+    def _read_header(self) -> None:
+        """Take the names from the first file that is there and not empty."""
+        for path in (*self._full_files().values(), self._path):
+            if path is not None and path.is_file() and path.stat().st_size:
+                with path.open(encoding="utf-8", newline="") as file:
+                    self._names = next(csv.reader(file), None)
+                return
 
     def truncate(self, position: int) -> None:
-        """Forget everything written after `position`."""
+        """Remove everything that was written after `position`."""
         super().truncate(position)
         if not position:
             self._names = None
 
-    def _encode(self, records: list[dict[str, Any]]) -> bytes:
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
+    def _header(self) -> bytes:
+        return str(self._row(self._names or [])).encode()
+
+    def _encode(self, records: list[dict[str, Any]]) -> list[bytes]:
+        names = list(records[0]) if self._names is None and records else self._names
         for record in records:
-            if self._names is None:
-                self._names = list(record)
-                writer.writerow(self._names)
-            if list(record) != self._names:
+            if list(record) != names:
                 raise InvalidInputError(
-                    f"expected records with {', '.join(self._names)}, as in the header, got "
+                    f"expected records with {', '.join(names or ())}, as in the header, got "
                     f"{', '.join(record)}"
                 )
-            writer.writerow(_cell(value) for value in record.values())
-        return text.getvalue().encode()
+        lines = [str(self._row([_cell(one) for one in record.values()])).encode() for record in records]
+        self._names = names
+        return lines
 
 
 def _cell(value: Any) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else ""
-    return (
-        json.dumps(value, ensure_ascii=False, default=_plain)
-        if isinstance(value, dict | list)
-        else value
-    )
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False, default=to_python)
+    return value
 
 
 class ParquetSink(NdjsonSink):
-    """Records that become a Parquet file when the sink is closed; until then, NDJSON beside it."""
+    """Collect records as NDJSON beside the file; closing the sink converts them to Parquet."""
 
     def __init__(self, path: Path, resume: bool = False) -> None:
         require_parquet()
         self._target = path
-        if resume and path.is_file() and not path.with_name(f"{path.name}.partial.ndjson").is_file():
-            raise InvalidInputError(f"{path} is finished and cannot be gone on with: start anew")
-        super().__init__(path.with_name(f"{path.name}.partial.ndjson"), resume)
+        partial = path.with_name(f"{path.name}.partial.ndjson")
+        if resume and path.is_file() and not partial.is_file():
+            raise InvalidInputError(
+                f"cannot resume: {path} is complete; delete the checkpoint, or choose another output"
+            )
+        super().__init__(partial, resume)
 
     def close(self, finished: bool = True) -> None:
-        """Make the Parquet file, unless more is to come."""
+        """Write the Parquet file, unless more records follow later."""
         if self._file.closed:
             return
         super().close()
         if finished and self._path is not None:
-            _pack(self._path, self._target)
+            _convert(self._path, self._target)
             self._path.unlink()
 
 
-def _pack(lines: Path, target: Path) -> None:
-    """Write the records of an NDJSON file as Parquet, some thousand at a time."""
+def _convert(lines: Path, target: Path) -> None:
+    """Write the records of an NDJSON file as Parquet, in groups."""
     pyarrow = require_parquet()
     schema = None
-    for records in _groups(lines):  # one look ahead: a column may be null for long before it is a number
-        blank = dict.fromkeys(chain.from_iterable(records))  # of the first alone names would be taken
+    # Two passes: a column may be null in many groups before its type is known.
+    for records in _groups(lines):
+        # Arrow takes the names from the first record alone.
+        blank = dict.fromkeys(chain.from_iterable(records))
         found = pyarrow.Table.from_pylist([blank | records[0], *records[1:]]).schema
         both = found if schema is None else [schema, found]
         schema = found if schema is None else pyarrow.unify_schemas(both, promote_options="permissive")
@@ -191,7 +313,7 @@ def _pack(lines: Path, target: Path) -> None:
         for records in _groups(lines):
             writer.write_table(pyarrow.Table.from_pylist(records, schema=schema))
     with unfinished.open("rb+") as file:
-        os.fsync(file.fileno())  # the lines are removed next
+        os.fsync(file.fileno())  # before the NDJSON file is removed
     unfinished.replace(target)
 
 
@@ -200,7 +322,7 @@ def _groups(lines: Path) -> Iterator[list[dict[str, Any]]]:
         group: list[dict[str, Any]] = []
         for line in file:
             group.append(json.loads(line))
-            if len(group) == _PACKED:
+            if len(group) == _GROUP:
                 yield group
                 group = []
         if group:

@@ -1,4 +1,4 @@
-"""Labelled rows from files, all at once: for learning and for evaluating."""
+"""Read labelled rows from files into memory, for training and evaluation."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import Rejected
-from baryflow.streams.blocks import Block, Reader, Selection, guess, list_names
-from baryflow.streams.numbers import describe_strange
+from baryflow.streams.blocks import Block, Reader, Selection, list_names, suggest
+from baryflow.streams.numbers import describe_invalid
 from baryflow.streams.registry import open_reader
 from baryflow.validation import Booleans, Floats, Integers
 
-#: A column is left out if more of its cells than this are words; otherwise rows with words are rejected.
+#: A column with more than this share of words is left out; with fewer, the rows with words are rejected.
 TEXT_SHARE = 0.1
-#: So many rejected rows are kept, of each column and in all.
+#: Rejected rows that are kept, per column and in total.
 KEPT = 100
 _BLOCK = 4096
-#: A row without a label. Fewer words than for numbers: "none" and "bad" may be classes.
+#: Labels that mark an unlabelled row. Fewer than for numbers: "none" and "bad" may be classes.
 UNLABELLED = frozenset(["", "nan", "na", "n/a", "#n/a", "null", "<na>"])
-#: Whole numbers, also as floats; what begins with a zero is a code.
+#: Integers, also written as floats; a leading zero marks a code.
 WHOLE = re.compile(r"-?(0|[1-9]\d{0,15})(\.0+)?")
 
 
@@ -42,19 +42,19 @@ class Table:
     X : array of shape (n, d)
         NaN where a cell is empty.
     y : array of shape (n,)
-        Whole numbers if all labels are, text otherwise.
+        Integers if all labels are, text otherwise.
     domain : array of shape (n,)
-        Text: from the column, or the name of the file without its suffix; ``""`` if neither is wanted.
+        Text from the domain column, or the file name without its suffix; ``""`` if neither is used.
     times : list of str
-        One for each row; ``""`` without such a column.
+        One per row; ``""`` without a time column.
     columns : list of str
         Names of the columns of `X`.
     left_out : dict
-        Columns that are not in `X`, and the reason.
+        Columns that are not in `X` → the reason.
     counts : dict
-        Numbers of ``"files"``, of ``"rows"`` in `X`, and of ``"rejected"`` and ``"unlabelled"`` ones.
+        Numbers of ``"files"``, ``"rows"`` in `X`, ``"rejected"`` and ``"unlabelled"`` rows.
     rejected : list of (str, Rejected)
-        The first rows that could not be used, with the file they are from; `counts` has their number.
+        The first rejected rows, with their file; `counts` has the number of all.
     """
 
     X: Floats
@@ -77,25 +77,25 @@ def read_table(
     ignore: Sequence[str] = (),
     progress: Callable[[int], None] | None = None,
 ) -> Table:
-    r"""Read labelled rows of one or more files, whose columns are matched by name.
+    r"""Read labelled rows from one or more files, matching columns by name.
 
-    All columns are features but the label, the domain, the time and those to ignore; what holds words
-    rather than numbers is left out, with the reason. All headers are checked before any rows are read.
+    All columns are features except the label, the domain, the time and the ignored ones. Columns of
+    words are left out, with the reason. All headers are checked before any rows are read.
 
     Parameters
     ----------
     files : sequence of paths
         As in :func:`open_source`, standard input included.
     label : str
-        Column of the labels; rows without one are passed over and counted.
+        Label column; rows without a label are skipped and counted.
     domain : str, optional
-        Column of the domains.
+        Domain column.
     domain_from_file : bool, default=False
-        Whether each file is a domain of its own name, after its folder's if two are called alike.
+        Use each file as a domain, named after the file, and after its folder if two names are equal.
     time : str, optional
-        Column of the times, which are handed over as they are written.
+        Time column, copied as text.
     ignore : sequence of str
-        Columns that are not features.
+        Columns that are not used as features.
     progress : callable, optional
         Called with the number of rows read so far.
 
@@ -106,8 +106,7 @@ def read_table(
     Raises
     ------
     InvalidInputError
-        If columns are missing from a file, a file has no rows, or there are no rows with labels, or no
-        numbers.
+        If a file lacks columns or has no rows, or if there are no labelled rows or no numeric columns.
 
     Examples
     --------
@@ -117,31 +116,31 @@ def read_table(
     >>> _ = path.write_text("flow,note,state\n1.5,new,ok\n,,worn\n", encoding="utf-8")
     >>> table = read_table([path], label="state", domain_from_file=True)
     >>> table.X.tolist(), table.y.tolist(), table.domain.tolist(), table.left_out
-    ([[1.5], [nan]], ['ok', 'worn'], ['pump', 'pump'], {'note': "holds words, such as 'new'"})
+    ([[1.5], [nan]], ['ok', 'worn'], ['pump', 'pump'], {'note': "holds words, for example 'new'"})
     """
     if not files:
         raise InvalidInputError("files must name at least one file, got none")
     if domain is not None and domain_from_file:
-        raise InvalidInputError("domain and domain_from_file exclude each other: leave out one")
+        raise InvalidInputError("domain and domain_from_file exclude each other: use one of them")
     texts = [label, *([] if domain is None else [domain]), *([] if time is None else [time])]
     with ExitStack() as opened:
         readers = _open_all(files, Selection(None, texts, list(ignore)), opened)
         columns = _match_columns(files, readers, ignore)
-        heap = _Heap(columns, has_domain=domain is not None, has_time=time is not None)
+        collector = _Collector(columns, has_domain=domain is not None, has_time=time is not None)
         for name, file, reader in zip(_domain_names(files), files, readers, strict=True):
-            before = heap.read
+            before = collector.read
             while (block := reader.block(_BLOCK, None)) is not None:
-                heap.add(block, reader.chosen, str(file), name if domain_from_file else "")
+                collector.add(block, reader.chosen, str(file), name if domain_from_file else "")
                 if progress is not None:
-                    progress(heap.read)
-            if heap.read == before:
-                raise InvalidInputError(f"{file} has no rows: leave it out, or add rows to it")
+                    progress(collector.read)
+            if collector.read == before:
+                raise InvalidInputError(f"{file} has no rows; leave it out")
     unnamed = {f"(column {j + 1})": "has no name" for j, one in enumerate(readers[0].columns) if not one}
-    return heap.to_table(len(files), {**dict.fromkeys(ignore, "is to be ignored"), **unnamed}, label)
+    return collector.to_table(len(files), {**dict.fromkeys(ignore, "is ignored"), **unnamed}, label)
 
 
 def _open_all(files: Sequence[str | Path], selection: Selection, opened: ExitStack) -> list[Reader]:
-    """Open all files, or say what is wrong with one of them, or with all."""
+    """Open all files, or raise the first error."""
     readers, errors = [], []
     for file in files:
         try:
@@ -152,7 +151,7 @@ def _open_all(files: Sequence[str | Path], selection: Selection, opened: ExitSta
         opened.callback(reader.close)
         readers.append(reader)
     if len(errors) == len(files) > 1:
-        raise InvalidInputError(f"{errors[0]}. The other files cannot be used either") from errors[0]
+        raise InvalidInputError(f"{errors[0]}. The other files cannot be read either") from errors[0]
     if errors:
         raise errors[0]
     return readers
@@ -161,36 +160,33 @@ def _open_all(files: Sequence[str | Path], selection: Selection, opened: ExitSta
 def _match_columns(
     files: Sequence[str | Path], readers: Sequence[Reader], ignore: Sequence[str]
 ) -> list[str]:
-    """Return the columns that all files have, or say which file differs from the others, and how."""
+    """Return the columns that all files have, or raise an error for the file that differs."""
     often = Counter(chain.from_iterable(dict.fromkeys(reader.chosen) for reader in readers))
-    # What most files have is meant; of two the first is taken for the pattern.
-    usual = [name for name in often if 2 * often[name] > len(files)]
-    usual = readers[0].chosen if len(files) == 2 else usual
+    # The majority of files decides, or the first of two.
+    expected = [name for name in often if 2 * often[name] > len(files)]
+    expected = readers[0].chosen if len(files) == 2 else expected
     for file, reader in zip(files, readers, strict=True):
-        missing = [name for name in usual if name not in reader.chosen]
-        odd = [name for name in reader.chosen if name not in usual]
-        if not missing and not odd:
+        missing = [name for name in expected if name not in reader.chosen]
+        extra = [name for name in reader.chosen if name not in expected]
+        if not missing and not extra:
             continue
-        words = [f"it has no column {list_names(missing)}"] if missing else []
-        if odd:
-            words.append(f"it has {list_names(odd)}, which {_lack(len(files))}{guess(odd, missing)}")
+        reasons = [f"it has no column {list_names(missing)}"] if missing else []
+        if extra:
+            without = "the other file lacks" if len(files) == 2 else "most other files lack"
+            reasons.append(f"it has {list_names(extra)}, which {without}{suggest(extra, missing)}")
         others = str(files[0]) if len(files) == 2 else "the other files"
         raise InvalidInputError(
-            f"{file} differs from {others}: {', and '.join(words)}; rename columns that mean the same, "
-            "or ignore those that are not in all files"
+            f"{file} differs from {others}: {', and '.join(reasons)}; rename columns that mean the "
+            "same, or ignore those that are not in all files"
         )
     columns = list(often)
     known = set(chain.from_iterable(reader.columns for reader in readers))
     unknown = [column for column in ignore if column not in known]
     if unknown:
         raise InvalidInputError(
-            f"there is no column {list_names(unknown)} that could be ignored{guess(unknown, known)}"
+            f"cannot ignore {list_names(unknown)}: no file has this column{suggest(unknown, known)}"
         )
     return columns
-
-
-def _lack(n_files: int) -> str:
-    return "the other has not" if n_files == 2 else "most others have not"
 
 
 def _domain_names(files: Sequence[str | Path]) -> list[str]:
@@ -204,8 +200,8 @@ def _domain_names(files: Sequence[str | Path]) -> list[str]:
 
 
 @dataclass
-class _Column:
-    """What is strange in a column: how often, where, and some of it."""
+class _InvalidCells:
+    """The invalid cells of a column: their number, their rows, and the first of them."""
 
     count: int = 0
     example: str = ""
@@ -217,22 +213,22 @@ class _Column:
         block: Block,
         start: int,
         file: str,
-        strange: dict[int, str],
+        invalid: dict[int, str],
         describe: Callable[[str], str],
     ) -> None:
-        """Note the strange cells of a block whose first row is number `start`."""
-        if not strange:
+        """Add the invalid cells of a block whose first row is number `start`."""
+        if not invalid:
             return
-        self.example = self.example or next(iter(strange.values())).strip()
-        self.count += len(strange)
-        self.rows.append(np.fromiter(strange, np.intp, len(strange)) + start)
-        for row in list(strange)[: max(0, KEPT - len(self.rejected))]:
-            one = Rejected(int(block.positions[row]), describe(strange[row]), block.beginning(row))
+        self.example = self.example or next(iter(invalid.values())).strip()
+        self.count += len(invalid)
+        self.rows.append(np.fromiter(invalid, np.intp, len(invalid)) + start)
+        for row in list(invalid)[: max(0, KEPT - len(self.rejected))]:
+            one = Rejected(int(block.positions[row]), describe(invalid[row]), block.excerpt(row))
             self.rejected.append((file, one))
 
 
-class _Heap:
-    """Blocks of several files, until it is known which columns are numbers."""
+class _Collector:
+    """Collects blocks of several files until it is known which columns are numeric."""
 
     def __init__(self, columns: list[str], *, has_domain: bool, has_time: bool) -> None:
         self.read = 0
@@ -242,13 +238,13 @@ class _Heap:
         self._labels: list[str] = []
         self._domains: list[str] = []
         self._times: list[str] = []
-        self._strange = [_Column() for _ in columns]
-        self._nowhere = _Column()  # rows without a domain
+        self._invalid = [_InvalidCells() for _ in columns]
+        self._no_domain = _InvalidCells()
         self._rejected: list[tuple[str, Rejected]] = []
         self._n_rejected = 0
 
     def add(self, block: Block, chosen: list[str], file: str, name: str) -> None:
-        """Take a block whose columns may stand in another order."""
+        """Add a block; its columns may be in another order."""
         start, count = len(self._labels), len(block.positions)
         order = [chosen.index(column) for column in self._columns]
         self._numbers.append(block.numbers[:, order])
@@ -258,25 +254,25 @@ class _Heap:
         self._rejected += [(file, one) for one in block.rejected[: KEPT - len(self._rejected)]]
         self._n_rejected += len(block.rejected)
         self.read += count + len(block.rejected)
-        for column, called, j in zip(self._strange, self._columns, order, strict=True):
-            column.add(block, start, file, block.strange[j], partial(describe_strange, called))
+        for cells, column, j in zip(self._invalid, self._columns, order, strict=True):
+            cells.add(block, start, file, block.invalid[j], partial(describe_invalid, column))
         if self._has_domain:
-            nowhere = {row: "" for row, one in enumerate(block.texts[1]) if not one}
-            self._nowhere.add(block, start, file, nowhere, lambda _: "it has no domain.")
+            missing = {row: "" for row, one in enumerate(block.texts[1]) if not one}
+            self._no_domain.add(block, start, file, missing, lambda _: "it has no domain.")
 
     def to_table(self, n_files: int, left_out: dict[str, str], label: str) -> Table:
-        """Leave out columns of words, rows with words in the others, and rows without a label."""
+        """Return the table without columns of words, rows with words elsewhere, and unlabelled rows."""
         X = np.concatenate([np.empty((0, len(self._columns))), *self._numbers])
         self._numbers.clear()
         good = np.ones(len(X), dtype=bool)
         kept: list[int] = []
-        rejected = [*self._rejected, *self._nowhere.rejected]
-        for rows in self._nowhere.rows:
+        rejected = [*self._rejected, *self._no_domain.rejected]
+        for rows in self._no_domain.rows:
             good[rows] = False
-        for j, (name, column) in enumerate(zip(self._columns, self._strange, strict=True)):
+        for j, (name, column) in enumerate(zip(self._columns, self._invalid, strict=True)):
             values = int(np.isfinite(X[:, j]).sum())
             if column.count > TEXT_SHARE * (column.count + values):
-                left_out[name] = f"holds words, such as {column.example[:40]!r}"
+                left_out[name] = f"holds words, for example {column.example[:40]!r}"
             elif not values:
                 left_out[name] = "has no values"
             else:
@@ -313,13 +309,13 @@ class _Heap:
         rejected: list[tuple[str, Rejected]],
     ) -> None:
         if not kept:
-            words = "; ".join(f"{name!r} {reason}" for name, reason in left_out.items())
-            raise InvalidInputError(f"expected columns of numbers beside {label!r}, got none: {words}")
+            reasons = "; ".join(f"{name!r} {reason}" for name, reason in left_out.items())
+            raise InvalidInputError(f"expected numeric columns besides {label!r}, got none: {reasons}")
         if not counts["rows"]:
             first = f", the first because {rejected[0][1].reason.rstrip('.')}" if rejected else ""
             raise InvalidInputError(
-                f"expected rows with a label in {label!r}, got none: {counts['unlabelled']} have no "
-                f"label, {counts['rejected']} could not be used{first}"
+                f"expected rows with a label in {label!r}, got none: {counts['unlabelled']} without a "
+                f"label, {counts['rejected']} rejected{first}"
             )
 
 
@@ -328,7 +324,7 @@ def _pick(values: list[str], used: Booleans) -> list[str]:
 
 
 def _as_labels(labels: NDArray[Any]) -> NDArray[Any]:
-    """Return labels as whole numbers, if all of them are."""
+    """Return labels as integers if all of them are."""
     kinds = np.unique(labels).tolist()
     if not all(WHOLE.fullmatch(kind) for kind in kinds):
         return labels

@@ -1,4 +1,4 @@
-"""Rows of CSV and NDJSON, from whatever gives bytes."""
+"""Read rows of CSV and NDJSON from a byte source."""
 
 from __future__ import annotations
 
@@ -12,44 +12,38 @@ import numpy as np
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import Rejected
 from baryflow.streams.blocks import Block, Selection
-from baryflow.streams.decoding import CsvDecoder, Decoded, Decoder, JsonDecoder, begin, parse_object
-from baryflow.streams.dialects import (
+from baryflow.streams.bytesource import ByteSource, FileChange, Line, Lines, Overlong
+from baryflow.streams.decoding import (
+    CsvDecoder,
+    Decoded,
+    Decoder,
     Dialect,
+    JsonDecoder,
     are_units,
     declared_delimiter,
     decode_beginning,
+    excerpt,
     looks_like_data,
     may_be_units,
+    parse_object,
     read_header,
 )
-from baryflow.streams.lines import Feed, Line, Lines, Overlong, Turn
 
-#: So many lines are searched for the first object that tells the names.
+#: Lines that are searched for a first object with the column names.
 _SEARCHED = 1000
 
 
 class TextReader:
     """Reads blocks of rows from lines of text.
 
-    A row is a line: a quoted cell with a line break in it is not one. Blank lines are passed over.
-
-    Parameters
-    ----------
-    feed : Feed
-    name : str
-        For messages.
-    kind : {"csv", "ndjson"} or None
-        None looks at the first line.
-    selection : Selection
-    lazy : bool
-        Whether the header may come later, as in a file that is followed.
-    idle : float or None
-        Seconds without a row after which an empty block is returned.
+    Each line is a row, so quoted cells cannot contain line breaks. Blank lines are skipped. With `kind`
+    None, the first line decides between ``"csv"`` and ``"ndjson"``. With `lazy`, the header may arrive
+    later, as in a followed file. After `idle` seconds without a row, an empty block is returned.
     """
 
     def __init__(
         self,
-        feed: Feed,
+        source: ByteSource,
         name: str,
         *,
         kind: str | None,
@@ -57,15 +51,15 @@ class TextReader:
         lazy: bool = False,
         idle: float | None = None,
     ) -> None:
-        self._feed = feed
+        self._source = source
         self._name = name
         self._kind = kind
         self._selection = selection
         self._idle = idle
-        self._lines = Lines(feed)
+        self._lines = Lines(source)
         self._decoder: Decoder | None = None
-        self._last: Decoder | None = None  # of the file before
-        self._fresh = True  # no row of the file was read, so the next may be one of units
+        self._last: Decoder | None = None  # of the previous file
+        self._fresh = True  # no row of this file was read, so the next may hold units
         self._position = 0
         self._error: Exception | None = None
         try:
@@ -73,19 +67,19 @@ class TextReader:
                 raise InvalidInputError(f"{name} is empty; expected a header or a JSON object, and rows")
         except InvalidInputError as error:
             if not lazy:
-                feed.close()
+                source.close()
                 raise
-            self._error = error  # it may be a file that goes on without a header: a cursor would tell
+            self._error = error  # cleared by `seek`: a rotated file may have no header
 
     @property
     def columns(self) -> list[str]:
-        """All columns that the input has; those that are wanted, as long as it has no header yet."""
+        """All columns of the input, or the selected ones until there is a header."""
         known = list(self._selection.numbers or ())
         return known if self._decoder is None else self._decoder.columns
 
     @property
     def chosen(self) -> list[str]:
-        """The columns of numbers."""
+        """The numeric columns."""
         known = list(self._selection.numbers or ())
         return known if self._decoder is None else self._decoder.chosen
 
@@ -102,7 +96,7 @@ class TextReader:
             except InvalidInputError as error:
                 if not lines:
                     raise
-                self._error = error  # what came before it is good
+                self._error = error  # raised by the next call, after these rows
                 break
             if not more:
                 break
@@ -114,24 +108,24 @@ class TextReader:
         return self._decode(lines)
 
     def _rows(self, n: int, wait: float | None, *, begun: bool) -> list[Line]:
-        """Return lines that are rows; none if nothing came in time, or if the block ends here.
+        """Return lines that are rows, or none if none came in time or the block ends here.
 
-        It ends at the end, and where another file begins: its header may order the columns differently.
+        A block ends with its file, because the next header may order the columns differently.
         """
         while True:
             if self._decoder is None and self._start(wait) is None:
                 return []
             taken = self._lines.take(n, wait)
-            if isinstance(taken, Turn):
+            if isinstance(taken, FileChange):
                 if begun:
-                    self._lines.turn_back()
+                    self._lines.put_back_change()
                     return []
                 self._last, self._decoder, self._fresh = self._decoder, None, True
             elif not taken:
                 return []
             else:
                 if self._fresh and any(map(_is_row, taken)):
-                    taken = self._pass_units(taken, n, wait)
+                    taken = self._skip_units(taken, n, wait)
                     if not taken:
                         return []
                 rows = list(filter(_is_row, taken))
@@ -140,7 +134,7 @@ class TextReader:
 
     def _decode(self, lines: list[Line]) -> Block:
         count = len(lines)
-        if self._decoder is None:  # a file that is followed and has no header yet
+        if self._decoder is None:  # a followed file without a header yet
             decoded = Decoded([], np.empty((0, len(self.chosen))), [{} for _ in self.chosen], [], {})
             decoded.texts.extend([] for _ in self._selection.texts)
         else:
@@ -149,26 +143,26 @@ class TextReader:
         self._position += count
         return Block(
             numbers=decoded.numbers,
-            strange=decoded.strange,
+            invalid=decoded.invalid,
             texts=decoded.texts,
             positions=np.array(decoded.good, dtype=np.intp) + first,
             rejected=[
-                Rejected(first + at, reason, begin(lines[at]))
+                Rejected(first + at, reason, excerpt(lines[at]))
                 for at, reason in sorted(decoded.reasons.items())
             ],
-            beginning=lambda row: begin(lines[decoded.good[row]]),
+            excerpt=lambda row: excerpt(lines[decoded.good[row]]),
             cursor=self._cursor(),
         )
 
-    # -- what stands above the rows ----
+    # -- header and units -----------------------------------------------------------------------------
 
     def _start(self, wait: float | None) -> Decoder | None:
-        """Read the header, or the first object; None if it has not come yet."""
+        """Read the header or the first object and return its decoder; None if it has not arrived yet."""
         delimiter = None
         above: list[Line] = []
         while self._decoder is None:
             taken = self._lines.take(1, wait)
-            if isinstance(taken, Turn):
+            if isinstance(taken, FileChange):
                 above = []
                 continue
             if not taken:
@@ -190,17 +184,17 @@ class TextReader:
                 )
             else:
                 self._decoder = self._start_csv(text, encoding, delimiter, above)
-        if self._selection.numbers is None:  # files that follow must have the same
+        if self._selection.numbers is None:  # later files must have the same columns
             self._selection = replace(self._selection, numbers=self._decoder.chosen)
         return self._decoder
 
     def _start_json(self, text: str, above: list[Line]) -> JsonDecoder | None:
-        """Take the names from the first object, unless they are known; it is a row too."""
+        """Take the names from the first object, unless they are known. The object is also a row."""
         found = parse_object(text)
         known = self._selection.numbers
         if isinstance(found, str) and known is None:
             if len(above) < _SEARCHED and not self._lines.ended:
-                return None  # the next line may tell
+                return None  # try the next line
             raise InvalidInputError(f"{self._name} holds no JSON object in its first {len(above)} lines")
         columns = list(known or ()) if isinstance(found, str) else list(found)
         self._lines.put_back(above)
@@ -212,7 +206,7 @@ class TextReader:
     ) -> CsvDecoder:
         last = self._last
         if isinstance(last, CsvDecoder):
-            # After a rotation some programs go on without a header.
+            # After a rotation, some programs do not write the header again.
             cells = text.split(last.dialect.delimiter)
             if len(cells) == len(last.columns) and looks_like_data(cells, last.dialect):
                 self._lines.put_back(above)
@@ -222,8 +216,8 @@ class TextReader:
             read_header(text, encoding, delimiter, self._name), self._selection, self._name
         )
 
-    def _pass_units(self, taken: list[Line], n: int, wait: float | None) -> list[Line]:
-        """Return lines without a row of units at their beginning; none if it cannot be told yet."""
+    def _skip_units(self, taken: list[Line], n: int, wait: float | None) -> list[Line]:
+        """Return lines without a leading row of units; none if more lines are needed to decide."""
         decoder = self._decoder
         first = next(filter(_is_row, taken))
         text, encoding = decode_beginning(_kept(first), self._name)
@@ -233,8 +227,8 @@ class TextReader:
             return taken
         while sum(map(_is_row, taken)) < 2:
             more = self._lines.take(1, wait)
-            if isinstance(more, Turn):
-                self._lines.turn_back()
+            if isinstance(more, FileChange):
+                self._lines.put_back_change()
                 break
             if not more and not self._lines.ended:
                 self._lines.put_back(taken)
@@ -247,7 +241,7 @@ class TextReader:
         if below and are_units(
             cells, _split(decoder, decode_beginning(_kept(below[0]), self._name)[0]), decoder.dialect
         ):
-            if encoding != decoder.encoding:  # the first sign that is no ASCII is often a degree
+            if encoding != decoder.encoding:  # a degree sign is often the first non-ASCII character
                 dialect = replace(decoder.dialect, encoding=encoding)
                 self._decoder = CsvDecoder(dialect, self._selection, self._name)
             return taken[taken.index(first) + 1 :]
@@ -255,12 +249,12 @@ class TextReader:
             self._lines.put_back(taken[n:])
         return taken[:n]
 
-    # -- where it stands ----
+    # -- position -------------------------------------------------------------------------------------
 
     def _cursor(self) -> dict[str, Any]:
-        cursor = self._feed.mark(0 if self._lines.turned else self._lines.offset)
+        cursor = self._source.mark(0 if self._lines.at_change else self._lines.offset)
         cursor["position"] = self._position
-        decoder = None if self._lines.turned else self._decoder
+        decoder = None if self._lines.at_change else self._decoder
         if decoder is not None:
             cursor["columns"] = decoder.columns
             cursor["encoding"] = decoder.encoding
@@ -269,13 +263,13 @@ class TextReader:
         return cursor
 
     def seek(self, cursor: dict[str, Any]) -> None:
-        """Go on after the block that `cursor` is from."""
-        offset = self._feed.find(cursor)
+        """Resume after the block with this cursor."""
+        offset = self._source.locate(cursor)
         self._position = int(cursor["position"])
-        if offset is None:  # a pipe: its header was read, its rows are new
+        if offset is None:  # a pipe: the header was read, and all rows are new
             return
-        self._feed.jump(offset)
-        self._lines = Lines(self._feed, offset)
+        self._source.seek(offset)
+        self._lines = Lines(self._source, offset)
         self._decoder, self._error, self._fresh = None, None, True
         if offset and "columns" in cursor:
             columns, delimiter = list(cursor["columns"]), cursor["delimiter"]
@@ -287,8 +281,8 @@ class TextReader:
                 self._decoder = JsonDecoder(columns, self._selection, self._name)
 
     def close(self) -> None:
-        """Let go of the input."""
-        self._feed.close()
+        """Close the input."""
+        self._source.close()
 
 
 def _is_row(line: Line) -> bool:
@@ -300,7 +294,7 @@ def _kept(line: Line) -> bytes:
 
 
 def _split(decoder: Decoder | None, text: str) -> list[str]:
-    """Return the cells of a line, none if they cannot be told apart."""
+    """Return the cells of a line, or none if it cannot be split."""
     try:
         return decoder.dialect.split(text) if isinstance(decoder, CsvDecoder) else []
     except csv.Error:

@@ -1,4 +1,4 @@
-"""Where a broker or server is, and how it knows us."""
+"""URLs of brokers and servers, and the credentials for them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from baryflow.exceptions import InvalidInputError
 
-#: Variables of the environment that hold credentials begin with this.
+#: Prefix of the environment variables that hold credentials.
 PREFIX = "BARYFLOW_"
 
 
 @dataclass(frozen=True)
 class Address:
-    """A URL, taken apart.
+    """A parsed URL.
 
     Attributes
     ----------
     scheme, host : str
     port : int or None
-        None: the usual one.
+        None for the default port of the scheme.
     path : str
-        Without the slash at its beginning: a topic, say.
+        Without the leading slash; a topic, for example.
     options : dict of str → str
-        What stands behind the question mark.
+        The query parameters.
     more : tuple of str
-        Further ``host:port`` of the same cluster, from behind commas.
+        Further ``host:port`` of the same cluster, separated by commas in the URL.
     """
 
     scheme: str
@@ -40,12 +40,16 @@ class Address:
     more: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port is None else f":{self.port}"
-        return f"{self.scheme}://{','.join((host + port, *self.more))}/{self.path}"
+        return f"{self.scheme}://{','.join((self.bracketed_host + port, *self.more))}/{self.path}"
+
+    @property
+    def bracketed_host(self) -> str:
+        """The host, with brackets around an IPv6 address."""
+        return f"[{self.host}]" if ":" in self.host else self.host
 
     def option(self, name: str, default: str) -> str:
-        """Return an option, or what it is without being named.
+        """Return an option, or its default.
 
         Parameters
         ----------
@@ -57,98 +61,100 @@ class Address:
         """
         return self.options.get(name, default)
 
+    def int_option(self, name: str, default: int, low: int, high: int) -> int:
+        """Return an option that is an integer from `low` to `high`.
+
+        Parameters
+        ----------
+        name : str
+        default, low, high : int
+
+        Returns
+        -------
+        int
+
+        Raises
+        ------
+        InvalidInputError
+            If it is not an integer in this range.
+        """
+        text = self.options.get(name, str(default))
+        if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
+            raise InvalidInputError(
+                f"{self}: {name} must be an integer from {low} to {high}, got {text!r}"
+            )
+        return int(text)
+
     def check_options(self, *known: str, several: bool = False) -> None:
-        """Refuse options that nobody would heed.
+        """Refuse unknown options.
 
         Parameters
         ----------
         *known : str
         several : bool, default=False
-            Whether more than one host can be heeded.
+            Whether the transport accepts more than one host.
 
         Raises
         ------
         InvalidInputError
-            If there are others.
+            If the URL has other options, or several hosts where one is expected.
         """
         if self.more and not several:
             raise InvalidInputError(f"expected one host in {self.scheme}://, got {len(self.more) + 1}")
-        strange = [name for name in self.options if name not in known]
-        if strange:
+        unknown = [name for name in self.options if name not in known]
+        if unknown:
             raise InvalidInputError(
-                f"{self} has no option {', '.join(map(repr, strange))}; it has {', '.join(known)}"
+                f"{self} has no option {', '.join(map(repr, unknown))}; it has {', '.join(known)}"
             )
 
 
 def parse_address(url: str) -> Address:
-    """Take a URL apart.
+    """Parse ``scheme://host:port,host:port/path?option=value``; a ``#`` is part of the path.
 
-    Parameters
-    ----------
-    url : str
-        ``scheme://host:port/path?option=value``; a cluster may have several ``host:port``, with commas
-        between them. A ``#`` is part of the path, as topics have it.
-
-    Returns
-    -------
-    Address
-
-    Raises
-    ------
-    InvalidInputError
-        If it has no host, its port is no number, or it holds a password, which others could read in
-        the list of processes.
+    Raises InvalidInputError if there is no host, a port is not a number, or the URL holds a user or
+    password, which other users could see in the list of processes.
     """
     try:
         parts = urlsplit(url.replace("#", "%23"))
         first, *more = parts.netloc.split(",")
-        for one in more:
-            if not urlsplit(f"//{one}").hostname:
+        for host in more:
+            if not urlsplit(f"//{host}").hostname:
                 raise ValueError("a host between commas is empty")
-            _ = urlsplit(f"//{one}").port  # raises if it is no number
+            _ = urlsplit(f"//{host}").port  # raises if it is not a number
         parts = parts._replace(netloc=first) if more else parts
         port = parts.port
-    except ValueError:  # what it says may be a piece of a password
+    except ValueError:  # the message of the original error may hold part of a password
         raise InvalidInputError(
-            "expected scheme://host:port/path, got a URL whose host is empty or whose port is no number"
+            "expected scheme://host:port/path, got a URL with an empty host or a port that is no number"
         ) from None
-    if any("@" in one for one in (parts.netloc, *more)):
+    if any("@" in netloc for netloc in (parts.netloc, *more)):
         raise InvalidInputError(
-            f"a URL must not hold a user or password, as others can see it: put them into "
-            f"{PREFIX}USERNAME and {PREFIX}PASSWORD, or into a file"
+            f"a URL must not hold a user or password, because others can see it: set {PREFIX}USERNAME "
+            f"and {PREFIX}PASSWORD, or use a credentials file"
         )
     if not parts.hostname:
-        raise InvalidInputError(f"expected scheme://host:port/path, got {url!r}, which names no host")
+        raise InvalidInputError(f"expected scheme://host:port/path, got {url!r}, which has no host")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     path = unquote(parts.path.removeprefix("/"))
     return Address(parts.scheme, parts.hostname, port, path, options, tuple(more))
 
 
-def is_url(what: str | Path) -> bool:
-    """Return whether something is a URL rather than a file.
-
-    Parameters
-    ----------
-    what : str or path
-
-    Returns
-    -------
-    bool
-    """
-    return isinstance(what, str) and "://" in what
+def is_url(location: str | Path) -> bool:
+    """Return whether this is a URL rather than a file name."""
+    return isinstance(location, str) and "://" in location
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """How a broker or server knows us, and we it; passwords are never shown.
+    """User, password and certificates; the password is never shown.
 
     Attributes
     ----------
     username, password : str or None
     ca_file : str or None
-        Certificates of authorities that are trusted; None: those of the system.
+        Trusted certificate authorities; None for those of the system.
     cert_file, key_file : str or None
-        Our own certificate and its key.
+        The client certificate and its key.
     """
 
     username: str | None = None
@@ -161,14 +167,14 @@ class Credentials:
 def read_credentials(
     path: str | os.PathLike[str] | None = None, environment: Mapping[str, str] | None = None
 ) -> Credentials:
-    """Read credentials from a file, and what it does not say from the environment.
+    """Read credentials from a file, and those that it does not hold from the environment.
 
     Parameters
     ----------
     path : path, optional
         A JSON object with some of ``username``, ``password``, ``ca_file``, ``cert_file``, ``key_file``.
     environment : mapping, optional
-        Where ``BARYFLOW_USERNAME`` and the like are looked up; the process's own without it.
+        Holds ``BARYFLOW_USERNAME`` and so on; by default, the environment of the process.
 
     Returns
     -------
@@ -177,9 +183,9 @@ def read_credentials(
     Raises
     ------
     InvalidInputError
-        If the file holds something else, or names a file that is not there.
+        If the file has other content, or names a file that does not exist.
     OSError
-        If it cannot be read.
+        If the file cannot be read.
     """
     environment = os.environ if environment is None else environment
     names = [one.name for one in fields(Credentials)]
@@ -190,18 +196,18 @@ def read_credentials(
     }
     if path is not None:
         try:
-            told = json.loads(Path(path).read_text(encoding="utf-8"))
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:
             raise InvalidInputError(f"{path} must hold a JSON object, but is not JSON") from error
-        if not isinstance(told, dict) or not all(isinstance(value, str) for value in told.values()):
-            raise InvalidInputError(f"{path} must hold a JSON object of texts: {', '.join(names)}")
-        strange = [name for name in told if name not in names]
-        if strange:
+        if not isinstance(content, dict) or not all(isinstance(one, str) for one in content.values()):
+            raise InvalidInputError(f"{path} must hold a JSON object of strings: {', '.join(names)}")
+        unknown = [name for name in content if name not in names]
+        if unknown:
             raise InvalidInputError(
-                f"{path} holds {', '.join(map(repr, strange))}; expected some of {', '.join(names)}"
+                f"{path} holds {', '.join(map(repr, unknown))}; expected some of {', '.join(names)}"
             )
-        found |= told
+        found |= content
     for name in ("ca_file", "cert_file", "key_file"):
         if name in found and not Path(found[name]).is_file():
-            raise InvalidInputError(f"{name} must be a file, but there is none at {found[name]}")
+            raise InvalidInputError(f"{name} must be a file, but {found[name]} does not exist")
     return Credentials(**found)

@@ -26,7 +26,7 @@ from baryflow.exceptions import BaryflowError, FileFormatError
 from baryflow.runtime import Event, Rows, Session
 from baryflow.runtime.session import Result, describe_error
 from baryflow.streams.base import Rejected
-from baryflow.streams.blocks import reject_strange
+from baryflow.streams.blocks import reject_invalid
 from baryflow.streams.columnar import arrow_values, as_block
 from baryflow.validation import Integers
 
@@ -270,7 +270,7 @@ def _split_by_target(
     from_folders = {name: [folders[name]] * rows.num_rows for name in texts if name in folders}
     values = {name: arrow_values(rows.column(name)) for name in rows.schema.names} | from_folders
     block = as_block(values, plan.columns, texts, np.arange(rows.num_rows), {})
-    usable, rejected = reject_strange(block, plan.columns)
+    usable, rejected = reject_invalid(block, plan.columns)
     times = block.texts[0] if texts else [""] * rows.num_rows
     start, next_rejected = 0, 0
     for target, before, which in selected:

@@ -1,65 +1,29 @@
-"""Kafka: rows from a topic, records to a topic."""
+"""The Kafka transport: rows from a topic, records to a topic."""
 
 from __future__ import annotations
 
 from baryflow.streams.base import Sink, Source
-from baryflow.streams.transports import Wanted
+from baryflow.streams.registry import SourceOptions
 from baryflow.streams.urls import Address, Credentials
 
 _PACKAGE = "confluent_kafka"
 
 
-def open_source(address: Address, credentials: Credentials, wanted: Wanted) -> Source:
-    """Open a topic whose messages are rows.
+def open_source(address: Address, credentials: Credentials, options: SourceOptions) -> Source:
+    """Open a topic whose messages are rows, ``kafka://host:9092/topic`` or ``kafka+ssl://``.
 
-    Parameters
-    ----------
-    address : Address
-        ``kafka://host:9092/topic``, or ``kafka+ssl://``; options are ``group``, ``start``, ``session``,
-        ``security`` and ``mechanism``.
-    credentials : Credentials
-    wanted : Wanted
-
-    Returns
-    -------
-    KafkaSource
-
-    Raises
-    ------
-    InvalidInputError
-        If options contradict each other, or there is no such topic.
-    UnreachableError
-        If no broker answers, or we are not let in.
-    ModuleNotFoundError
-        Without ``baryflow[kafka]``.
+    The URL options are ``group``, ``start``, ``session``, ``security`` and ``mechanism``.
     """
     _require_kafka()
     from baryflow.streams.kafka.source import KafkaSource
 
-    return KafkaSource(address, credentials, wanted)
+    return KafkaSource(address, credentials, options)
 
 
 def open_sink(address: Address, credentials: Credentials) -> Sink:
-    """Open a topic for records, a message each.
+    """Open a topic for records, one message each.
 
-    Parameters
-    ----------
-    address : Address
-        As in :func:`open_source`; options are ``patience``, ``security`` and ``mechanism``.
-    credentials : Credentials
-
-    Returns
-    -------
-    KafkaSink
-
-    Raises
-    ------
-    InvalidInputError
-        If options contradict each other, or there is no such topic and none is made.
-    UnreachableError
-        If no broker answers, or we are not let in.
-    ModuleNotFoundError
-        Without ``baryflow[kafka]``.
+    The URL options are ``patience``, ``security`` and ``mechanism``.
     """
     _require_kafka()
     from baryflow.streams.kafka.sink import KafkaSink

@@ -1,4 +1,4 @@
-"""What reading from and writing to Kafka have in common: how to get in, and what goes wrong there."""
+"""What Kafka consumers and producers share: settings, logging, and the state of the cluster."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.stopping import Stopping
+from baryflow.streams.brokers import StopGuard
 from baryflow.streams.urls import Address, Credentials
 
 PORT = 9092
-#: Seconds in which some broker must answer at the start.
+#: Seconds within which a broker must answer at the start.
 PATIENCE = 10.0
-#: Seconds from one look whether a lost cluster is back to the next.
-_LOOK = 1.0
+#: Seconds between checks whether a lost cluster is back.
+_CHECK = 1.0
 _ANSWER = 0.3
-#: Seconds in which the same notice is not given twice.
+#: Seconds in which the same notice is not repeated.
 _REPEAT = 60.0
-#: Seconds for which the id of a topic is asked for.
+#: Timeout for the id of a topic, in seconds.
 _TOPIC_ID = 30.0
 _SECURITY = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-#: What a broker answers to those whom it knows and does not let in.
+#: Authorisation errors, and what is not permitted.
 _FORBIDDEN = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "use this topic",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "be in this group",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "join this group",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "use this cluster",
 }
 
@@ -38,19 +38,20 @@ class Client(Protocol):
     """What consumers and producers can both do."""
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        """Return what the cluster says of a topic."""
+        """Return the metadata of a topic."""
 
     def poll(self, timeout: float = -1) -> Any:
         """Run callbacks that are due."""
 
 
 def settings(address: Address, credentials: Credentials) -> dict[str, Any]:
-    """Return how librdkafka is to get in; certificates are always verified."""
-    host = f"[{address.host}]" if ":" in address.host else address.host
+    """Return the connection settings of librdkafka; certificates are always verified."""
     found: dict[str, Any] = {
-        "bootstrap.servers": ",".join((f"{host}:{address.port or PORT}", *address.more)),
+        "bootstrap.servers": ",".join(
+            (f"{address.bracketed_host}:{address.port or PORT}", *address.more)
+        ),
         "client.id": "baryflow",
-        "socket.timeout.ms": 10_000,  # a network that drops everything is noticed within this time
+        "socket.timeout.ms": 10_000,  # detects a network that drops everything
         "socket.keepalive.enable": True,
         "reconnect.backoff.max.ms": 5_000,
         "topic.metadata.refresh.interval.ms": 60_000,
@@ -58,14 +59,14 @@ def settings(address: Address, credentials: Credentials) -> dict[str, Any]:
     security = _security(address, credentials)
     found["security.protocol"] = security
     if security.startswith("sasl"):
-        usual = "PLAIN" if security == "sasl_ssl" else "SCRAM-SHA-512"
-        found["sasl.mechanism"] = address.option("mechanism", usual).upper()
+        default = "PLAIN" if security == "sasl_ssl" else "SCRAM-SHA-512"
+        found["sasl.mechanism"] = address.option("mechanism", default).upper()
         if found["sasl.mechanism"] not in _MECHANISMS:
             raise InvalidInputError(f"mechanism must be one of {', '.join(_MECHANISMS)}")
         found["sasl.username"], found["sasl.password"] = credentials.username, credentials.password
     if security.endswith("ssl"):
         found["enable.ssl.certificate.verification"] = True
-        found["ssl.endpoint.identification.algorithm"] = "https"  # the certificate names the host
+        found["ssl.endpoint.identification.algorithm"] = "https"  # verify the host name
         files = {
             "ssl.ca.location": credentials.ca_file,
             "ssl.certificate.location": credentials.cert_file,
@@ -76,37 +77,32 @@ def settings(address: Address, credentials: Credentials) -> dict[str, Any]:
 
 
 def _security(address: Address, credentials: Credentials) -> str:
-    known = credentials.username is not None
+    has_user = credentials.username is not None
     encrypted = address.scheme == "kafka+ssl"
     security = address.options.get("security", "").lower()
     if not security:
-        if known and not encrypted:
+        if has_user and not encrypted:
             raise InvalidInputError(
-                "credentials name a user, but kafka:// is not encrypted: write kafka+ssl://, or, in a "
-                "network that you trust, ?security=sasl_plaintext; ?security=plaintext leaves them out"
+                "credentials name a user, but kafka:// is not encrypted: use kafka+ssl://, or "
+                "?security=sasl_plaintext in a trusted network, or ?security=plaintext to ignore them"
             )
-        security = ("sasl_ssl" if known else "ssl") if encrypted else "plaintext"
+        security = ("sasl_ssl" if has_user else "ssl") if encrypted else "plaintext"
     if security not in _SECURITY:
         raise InvalidInputError(f"security must be one of {', '.join(_SECURITY)}, got {security!r}")
     if encrypted and not security.endswith("ssl"):
         raise InvalidInputError(f"kafka+ssl:// is encrypted, but security={security} is not")
-    if security.startswith("sasl") and (not known or credentials.password is None):
+    if security.startswith("sasl") and (not has_user or credentials.password is None):
         raise InvalidInputError(
-            f"security={security} needs a user and a password: put them into BARYFLOW_USERNAME and "
-            f"BARYFLOW_PASSWORD, or into a file"
+            f"security={security} needs a user and a password: set BARYFLOW_USERNAME and "
+            f"BARYFLOW_PASSWORD, or use a credentials file"
         )
     if "mechanism" in address.options and not security.startswith("sasl"):
         raise InvalidInputError(f"mechanism is for security=sasl_ssl or sasl_plaintext, not {security}")
     return security
 
 
-class Quiet:
-    """Hands what librdkafka says to Python's logging, without the password, instead of printing it.
-
-    Parameters
-    ----------
-    password : str or None
-    """
+class MaskingLogger:
+    """Sends librdkafka's log to the logger ``baryflow.kafka``, not to stderr, without the password."""
 
     def __init__(self, password: str | None) -> None:
         self._password = password
@@ -114,34 +110,28 @@ class Quiet:
         if not self._logger.handlers:
             self._logger.addHandler(logging.NullHandler())
 
-    def log(self, level: int, words: str, *details: Any) -> None:
-        """Hand over a message, as a logger does."""
-        text = words % details if details else words
-        # What librdkafka takes for an error is most often a broker that will be back.
+    def log(self, level: int, message: str, *details: Any) -> None:
+        """Log a message, at most at level INFO: most errors are brokers that come back."""
+        text = message % details if details else message
         self._logger.log(min(level, logging.INFO), "%s", self.mask(text))
 
     def mask(self, text: str) -> str:
-        """Return a text in which the password does not stand."""
+        """Return the text without the password."""
         return text.replace(self._password, "***") if self._password else text
 
 
 class TopicId:
-    """The id that the cluster has given to the topic of an address, asked for in the background.
+    """The id of a topic, requested in the background.
 
-    A topic that is deleted and created again has another id. Old clusters have no ids, and one that is
-    away does not answer: then it is not known.
-
-    Parameters
-    ----------
-    address : Address
-    credentials : Credentials
+    A topic that is deleted and created again gets another id. The id stays unknown if the cluster is too
+    old to have ids, or does not answer.
     """
 
     def __init__(self, address: Address, credentials: Credentials) -> None:
-        quiet = {"logger": Quiet(credentials.password), "error_cb": lambda _: None}
+        quiet = {"logger": MaskingLogger(credentials.password), "error_cb": lambda _: None}
         self._admin: AdminClient | None = AdminClient(settings(address, credentials) | quiet)
-        asked = self._admin.describe_topics(TopicCollection([address.path]), request_timeout=_TOPIC_ID)
-        self._asked: Future[Any] = asked[address.path]
+        answers = self._admin.describe_topics(TopicCollection([address.path]), request_timeout=_TOPIC_ID)
+        self._answer: Future[Any] = answers[address.path]
         self._found: str | None = None
 
     @property
@@ -150,136 +140,119 @@ class TopicId:
         return self._admin is not None
 
     def get(self, timeout: float = 0.0) -> str | None:
-        """Return the id, or None if the broker does not answer in time."""
+        """Return the id, or None if it is unknown or does not arrive in time."""
         if self._admin is not None:
             try:
-                found = self._asked.result(timeout)
+                found = self._answer.result(timeout)
             except TimeoutError:
                 return None
             except KafkaException:
                 found = None
             text = str(getattr(found, "topic_id", None) or "")
-            self._found = text if text.strip("A") else None  # only zeros: none was given
-            self._admin = None  # lets go of its connections
+            self._found = text if text.strip("A") else None  # all zeros: the cluster has no ids
+            self._admin = None  # closes its connections
         return self._found
 
 
-class Watch:
-    """Knows from librdkafka's errors whether the cluster is there, and whether it lets us in.
-
-    Parameters
-    ----------
-    address : Address
-    """
+class ClusterMonitor:
+    """Learns from librdkafka's errors whether the cluster is reachable and grants access."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.stopping = Stopping()
+        self.stop_guard = StopGuard()
         self.notices: list[str] = []
         self._refusal: str | None = None
         self._hint = ""
-        self._away: float | None = None
-        self._looked = 0.0
-        self._told: dict[str, float] = {}
+        self._away_since: float | None = None
+        self._checked = 0.0
+        self._notified: dict[str, float] = {}
 
     @property
     def away(self) -> bool:
         """Whether no broker answers."""
-        return self._away is not None
+        return self._away_since is not None
 
     def on_error(self, error: KafkaError) -> None:
-        """Take note of an error; librdkafka calls it from poll."""
-        code, words = error.code(), error.str()
+        """Handle an error; librdkafka calls this from poll."""
+        code, text = error.code(), error.str()
         if code == KafkaError._AUTHENTICATION:  # noqa: SLF001 - librdkafka's own codes begin so
             self._refusal = (
-                f"{self.address} does not let us in: it refuses the user, the password or the way in "
-                f"which they are sent (option mechanism)"
+                f"{self.address} denies access: check user, password and the option mechanism"
             )
-        elif "certificate verify failed" in words:
+        elif "certificate verify failed" in text:
             self._refusal = (
-                f"the certificate of {self.address} is not trusted: name the file of its authority as "
-                f"ca_file or in BARYFLOW_CA_FILE, and the host as the certificate does"
+                f"the certificate of {self.address} is not trusted: set ca_file or BARYFLOW_CA_FILE to "
+                f"its authority, and use the host name that is in the certificate"
             )
         elif code in _FORBIDDEN:
-            self._refusal = f"we are not allowed to {_FORBIDDEN[code]}: {self.address}"
+            self._refusal = f"not permitted to {_FORBIDDEN[code]}: {self.address}"
         elif error.fatal():
-            self._refusal = f"{self.address} cannot be gone on with: {error.name()}"
-        elif code == KafkaError._ALL_BROKERS_DOWN and self._away is None:  # noqa: SLF001
-            self._away = time.monotonic()
-            self.notices.append(f"no broker of {self.address} answers; trying again until one does")
-        elif "SSL handshake failed" in words:
-            self._hint = "; it may not speak TLS there"
+            self._refusal = f"cannot continue with {self.address}: {error.name()}"
+        elif code == KafkaError._ALL_BROKERS_DOWN and self._away_since is None:  # noqa: SLF001
+            self._away_since = time.monotonic()
+            self.notices.append(f"no broker of {self.address} answers; retrying")
+        elif "SSL handshake failed" in text:
+            self._hint = "; the port may not use TLS"
 
-    def tell(self, notice: str) -> None:
-        """Have people told something, once in a while if it is always the same."""
+    def notify(self, notice: str) -> None:
+        """Add a notice, unless the same one was added recently."""
         now = time.monotonic()
-        self._told = {old: at for old, at in self._told.items() if now - at < _REPEAT}
-        if notice not in self._told:
-            self._told[notice] = now
+        self._notified = {old: at for old, at in self._notified.items() if now - at < _REPEAT}
+        if notice not in self._notified:
+            self._notified[notice] = now
             self.notices.append(notice)
 
     def check(self) -> None:
-        """Raise what cannot become better by waiting."""
+        """Raise an error that waiting does not resolve."""
         if self._refusal is not None:
             raise UnreachableError(self._refusal)
 
-    def look(self, client: Client) -> None:
-        """If the cluster is away, see whether it is back, and say how long it was away."""
+    def check_return(self, client: Client) -> None:
+        """If the cluster is away, check whether it is back, and report for how long it was away."""
         now = time.monotonic()
-        if self._away is None or now - self._looked < _LOOK:
+        if self._away_since is None or now - self._checked < _CHECK:
             return
-        self._looked = now
+        self._checked = now
         try:
             client.list_topics(self.address.path, timeout=_ANSWER)
         except KafkaException:
             return
-        away = time.monotonic() - self._away
-        self.notices.append(f"{self.address} is back, {away:.0f} s after it was found to be away")
-        self._away = None
+        away = time.monotonic() - self._away_since
+        self.notices.append(f"{self.address} is back after {away:.0f} s")
+        self._away_since = None
 
-    def describe(self, client: Client) -> list[int]:
-        """Return the partitions of the topic, as soon as a broker tells them.
-
-        Raises
-        ------
-        InvalidInputError
-            If there is no such topic.
-        UnreachableError
-            If nobody answers for a while, or we are not let in.
-        """
+    def find_partitions(self, client: Client) -> list[int]:
+        """Return the partitions of the topic, or raise if it does not exist or no broker answers."""
         topic, missing, began = self.address.path, False, time.monotonic()
         while time.monotonic() - began < PATIENCE:
             try:
                 found = client.list_topics(topic, timeout=1.0).topics[topic]
             except KafkaException:
                 found = None
-            client.poll(0)  # runs on_error; nothing is subscribed to yet, so no message can come
+            client.poll(0)  # runs on_error; no message can arrive before a subscription
             self.check()
             if found is not None and found.error is None and found.partitions:
-                self._away, self.notices = None, []
+                self._away_since, self.notices = None, []
                 return sorted(found.partitions)
             if found is not None and found.error is not None:
                 self.on_error(found.error)
                 self.check()
                 missing = found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-            if (
-                missing and time.monotonic() - began > 1.0
-            ):  # one just made is not known everywhere at once
+            if missing and time.monotonic() - began > 1.0:  # a new topic takes a moment to be known
                 break
             time.sleep(0.1)
         if missing:
-            raise InvalidInputError(f"there is no topic {topic!r} in {self.address}: make it first")
-        hint = self._hint or self._guess()
+            raise InvalidInputError(f"{self.address} has no topic {topic!r}: create it first")
+        hint = self._hint or (
+            "; it may require a user and a password"
+            if self.address.scheme == "kafka+ssl"
+            else "; if the port uses TLS, use kafka+ssl://"
+        )
         raise UnreachableError(f"no broker of {self.address} answered within {PATIENCE:.0f} s{hint}")
-
-    def _guess(self) -> str:
-        if self.address.scheme == "kafka+ssl":
-            return "; it may want a user and a password"
-        return "; if it speaks TLS there, write kafka+ssl://"
 
 
 def check_address(address: Address, *known: str) -> None:
-    """Refuse a URL without a topic, or with options that are not known."""
+    """Refuse a URL without a topic, or with unknown options."""
     address.check_options(*known, "security", "mechanism", several=True)
     if not address.path or "/" in address.path:
         raise InvalidInputError(f"expected one topic, as in kafka://host:9092/topic, got {address}")

@@ -1,4 +1,4 @@
-"""Records to a topic, each acknowledged by all replicas."""
+"""Records to a Kafka topic, each acknowledged by all replicas."""
 
 from __future__ import annotations
 
@@ -8,105 +8,101 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.kafka.clients import Quiet, Watch, check_address, settings
+from baryflow.streams.kafka.clients import ClusterMonitor, MaskingLogger, check_address, settings
 from baryflow.streams.sinks import encode_record
 from baryflow.streams.urls import Address, Credentials
 
-#: Messages that wait for being sent, at most; then writing waits too.
+#: Most messages that wait to be sent; with more, `write` waits too.
 _QUEUE = 10_000
 
 
 class KafkaSink:
-    """Sends a message for each record; its key is that of the record, if there is one.
+    """Sends a message for each record, with the key of the record if it has one.
 
-    Parameters
-    ----------
-    address : Address
-        Its option ``patience`` says for how many seconds it is tried to deliver a message.
-    credentials : Credentials
+    The URL option ``patience`` is the time to deliver a message, in seconds.
     """
 
     def __init__(self, address: Address, credentials: Credentials) -> None:
         check_address(address, "patience")
-        patience = address.option("patience", "600")
-        if not patience.isdecimal() or not 1 <= int(patience) <= 86_400:
-            raise InvalidInputError(f"patience must be 1 to 86400 seconds, got {patience!r}")
+        patience = address.int_option("patience", 600, 1, 86_400)
         self.position = 0
-        self._watch = Watch(address)
+        self._monitor = ClusterMonitor(address)
         self._failure: str | None = None
         self._topic = address.path
         self._producer: Producer | None = Producer(
             settings(address, credentials)
             | {
                 "acks": "all",
-                "enable.idempotence": True,  # what is sent again by librdkafka is kept once, in order
-                "message.timeout.ms": int(patience) * 1000,
+                "enable.idempotence": True,  # retries of librdkafka neither duplicate nor reorder
+                "message.timeout.ms": patience * 1000,
                 "queue.buffering.max.messages": _QUEUE,
                 "queue.buffering.max.kbytes": 32_768,
-                "error_cb": self._watch.on_error,
-                "logger": Quiet(credentials.password),
+                "error_cb": self._monitor.on_error,
+                "logger": MaskingLogger(credentials.password),
             }
         )
         try:
-            self._watch.describe(self._producer)
+            self._monitor.find_partitions(self._producer)
         except BaseException:
-            self._let_go()
+            self._release()
             raise
 
-    def heed(self, stop: Callable[[], bool]) -> None:
+    def stop_when(self, stop: Callable[[], bool]) -> None:
         """Do not wait long for the broker once `stop` returns True."""
-        self._watch.stopping.stop = stop
+        self._monitor.stop_guard.stop = stop
 
     def write(self, records: list[dict[str, Any]]) -> None:
-        """Send records; wait if too many are on their way."""
-        producer = self._open()
-        self._watch.stopping.begin()
+        """Send records; wait if too many are in flight."""
+        producer = self._require_open()
+        self._monitor.stop_guard.begin()
         for record in records:
             value = encode_record(record).rstrip("\n").encode()
-            key = record.get("key")
-            name = None if key is None or key == "" else str(key).encode()
+            target = record.get("key")
+            key = None if target is None or target == "" else str(target).encode()
             while True:
                 try:
-                    producer.produce(self._topic, value=value, key=name, on_delivery=self._delivered)
+                    producer.produce(self._topic, value=value, key=key, on_delivery=self._delivered)
                     break
                 except BufferError:
                     producer.poll(0.2)
                     self._check()
-                    self._watch.stopping.check(str(self._watch.address))
+                    self._monitor.stop_guard.check(self._monitor.address)
                 except KafkaException as error:
-                    raise self._refused(error.args[0]) from None
+                    raise UnreachableError(
+                        f"cannot send a message to {self._monitor.address}: {error.args[0].name()}"
+                    ) from None
             self.position += len(value)
         producer.poll(0)
         self._check()
 
     def truncate(self, position: int) -> None:
-        """Do nothing: what was sent cannot be taken back."""
+        """Do nothing: sent messages cannot be taken back."""
 
     def flush(self, sync: bool = False) -> None:
-        """Send what waits; with `sync`, return once all of it has been acknowledged."""
-        producer = self._open()
+        """Send queued messages; with `sync`, return once all are acknowledged."""
+        producer = self._require_open()
         producer.poll(0)
-        self._watch.stopping.begin()
+        self._monitor.stop_guard.begin()
         while sync and producer.flush(0.2):
             self._check()
-            self._watch.stopping.check(str(self._watch.address))
+            self._monitor.stop_guard.check(self._monitor.address)
         self._check()
 
-    def close(self, finished: bool = True) -> None:  # noqa: ARG002 - a message is complete by itself
-        """Wait until everything is acknowledged, and let go."""
+    def close(self, finished: bool = True) -> None:  # noqa: ARG002 - each message is complete
+        """Wait until everything is acknowledged, and close."""
         if self._producer is None:
             return
         try:
             self.flush(sync=True)
         finally:
-            self._let_go()
+            self._release()
 
-    def _open(self) -> Producer:
+    def _require_open(self) -> Producer:
         if self._producer is None:
-            raise InvalidInputError(f"{self._watch.address} is closed")
+            raise InvalidInputError(f"{self._monitor.address} is closed")
         return self._producer
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._producer is not None:
             self._producer.purge()
             self._producer.flush(1.0)
@@ -115,15 +111,12 @@ class KafkaSink:
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
         if error is not None and self._failure is None:
             self._failure = error.name()
-            self._watch.on_error(error)
+            self._monitor.on_error(error)
 
     def _check(self) -> None:
-        """Raise if something was not delivered, or never will be."""
-        self._watch.check()
+        """Raise if a message was not delivered."""
+        self._monitor.check()
         if self._failure is not None:
             raise UnreachableError(
-                f"a message to {self._watch.address} could not be delivered: {self._failure}"
+                f"a message to {self._monitor.address} could not be delivered: {self._failure}"
             )
-
-    def _refused(self, error: KafkaError) -> UnreachableError:
-        return UnreachableError(f"a message to {self._watch.address} could not be sent: {error.name()}")

@@ -1,4 +1,4 @@
-"""MQTT 5: ``mqtt://`` and ``mqtts://``, in and out."""
+"""The MQTT 5 transport: ``mqtt://`` and ``mqtts://``, as input and output."""
 
 from __future__ import annotations
 
@@ -6,134 +6,91 @@ import hashlib
 import uuid
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.mqtt.clients import Session
-from baryflow.streams.mqtt.queue import Inbox
-from baryflow.streams.mqtt.rows import RowMaker
+from baryflow.streams.mqtt.connection import ClientConfig
+from baryflow.streams.mqtt.delivery import Inbox
 from baryflow.streams.mqtt.sink import MqttSink
-from baryflow.streams.mqtt.source import Maker, MqttSource
-from baryflow.streams.mqtt.tags import TagMaker, find_tags
+from baryflow.streams.mqtt.source import MessageRows, MqttSource, RowBuilder, SampledRows, find_tags
+from baryflow.streams.registry import SourceOptions
 from baryflow.streams.sampling.sampler import Sampler
-from baryflow.streams.transports import Wanted
 from baryflow.streams.urls import Address, Credentials
 
 __all__ = ["open_sink", "open_source"]
 
-#: Messages that wait to be read, for each that the broker may send ahead; more come only without QoS 1.
+#: Inbox size as a multiple of ``inflight``; only messages with QoS 0 can exceed ``inflight`` itself.
 _ROOM = 4
 
 
-def open_source(address: Address, credentials: Credentials, wanted: Wanted) -> MqttSource:
-    """Subscribe to topics.
+def open_source(address: Address, credentials: Credentials, options: SourceOptions) -> MqttSource:
+    """Subscribe to a topic, in which ``+`` stands for one level and ``#`` for all that follow.
 
-    Parameters
-    ----------
-    address : Address
-        The path is a topic, in which ``+`` stands for one level and ``#`` for all that follow. Options:
-        ``client``, the name of the session, which the broker keeps while we are away; ``qos``, 1 or 0;
-        ``inflight``, how many messages come before the first is safe, which bounds a batch too;
-        ``keepalive``, seconds of silence after which to ask whether the broker is there.
-    credentials : Credentials
-    wanted : Wanted
-        Columns must be named. Each message is a row, a JSON object; a key may be ``"@topic"``. With
-        ``every``, each message is the value of one tag instead: a number, or an object with ``value``
-        and, if need be, ``time`` and ``quality``.
+    Each message is a row, a JSON object; the key may be ``"@topic"``. With a sample interval, each
+    message is the value of one tag instead: a number, or an object with ``value`` and, optionally,
+    ``time`` and ``quality``.
 
-    Returns
-    -------
-    MqttSource
-
-    Raises
-    ------
-    InvalidInputError
-        If the address, or what is wanted, makes no sense.
-    UnreachableError
-        If nothing answers within some seconds, or we are not let in.
+    URL options: ``client``, the client id under which the broker keeps the session while we are away;
+    ``qos``, 1 or 0; ``inflight``, the number of unacknowledged messages, which also limits a batch;
+    ``keepalive``, the seconds of silence after which the connection is checked.
     """
     address.check_options("client", "qos", "inflight", "keepalive")
     topic = address.path
     levels = topic.split("/")
     if not topic or any("#" in level and level != "#" for level in levels) or "#" in levels[:-1]:
         raise InvalidInputError(
-            f"{address} must name a topic, in which # can only stand alone, at the end, got {topic!r}"
+            f"{address} must name a topic, in which # can only be the last level, got {topic!r}"
         )
     if any("+" in level and level != "+" for level in levels):
         raise InvalidInputError(f"{address}: + stands for a whole level of a topic, got {topic!r}")
-    if wanted.columns is None:
-        raise InvalidInputError(f"{address}: a topic has no header: name the columns that are wanted")
-    if wanted.key is not None and wanted.key.startswith("@") and wanted.key != "@topic":
-        raise InvalidInputError(f"a message has @topic, or columns, for a key, got {wanted.key!r}")
-    session = Session(
-        client=address.option("client", _name_session(address)),
-        lasting=True,
-        inflight=_read_number(address, "inflight", 256, 1, 65535),
-        keepalive=_read_number(address, "keepalive", 30, 1, 65535),
+    if options.columns is None:
+        raise InvalidInputError(f"{address}: MQTT messages have no header: name the columns")
+    if options.key is not None and options.key.startswith("@") and options.key != "@topic":
+        raise InvalidInputError(f"the key of a message is @topic or a column, got {options.key!r}")
+    config = ClientConfig(
+        client_id=address.option("client", _default_client_id(address)),
+        persistent=True,
+        inflight=address.int_option("inflight", 256, 1, 65535),
+        keepalive=address.int_option("keepalive", 30, 1, 65535),
     )
-    qos = _read_number(address, "qos", 1, 0, 1)
-    maker = _make_maker(address, wanted)
-    # The last value of a tag is what holds now; the last row is one of a time that is over.
-    inbox = Inbox(address, qos, retained=wanted.every is not None, room=_ROOM * session.inflight)
-    return MqttSource(address, credentials, session, inbox, maker, wanted.idle)
+    qos = address.int_option("qos", 1, 0, 1)
+    builder = _make_builder(address, options)
+    # A retained tag value is still valid; a retained row is from the past.
+    retained = options.sample_interval is not None
+    inbox = Inbox(address, qos, retained=retained, room=_ROOM * config.inflight)
+    return MqttSource(address, credentials, config, inbox, builder, options.idle)
 
 
-def _make_maker(address: Address, wanted: Wanted) -> Maker:
-    """Return what makes rows: of one message each, or of values that come one by one."""
-    columns = wanted.columns or ()
-    if wanted.every is None:
-        if wanted.tags is not None:
+def _make_builder(address: Address, options: SourceOptions) -> RowBuilder:
+    columns = options.columns or ()
+    if options.sample_interval is None:
+        if options.tags is not None:
             raise InvalidInputError(
-                "tags come one by one: set how often a row is made of them, --sample-interval 3min"
+                "tag values arrive one at a time: set how often to sample a row, --sample-interval 3min"
             )
-        return RowMaker(columns, wanted.time, wanted.key)
-    if wanted.time is not None or wanted.key is not None:
+        return MessageRows(columns, options.time, options.key)
+    if options.time is not None or options.key is not None:
         raise InvalidInputError(
-            "rows that are made of tags have the plant's time, and the key that the list of tags says: "
-            "leave out time and key"
+            "sampled rows have the plant's time and the key of the tag list: leave out time and key"
         )
-    tags = find_tags(address, columns, wanted.tags)
-    return TagMaker(Sampler(columns, tags, wanted.every, wanted.max_age))
+    tags = find_tags(address, columns, options.tags)
+    return SampledRows(Sampler(columns, tags, options.sample_interval, options.max_age))
 
 
 def open_sink(address: Address, credentials: Credentials) -> MqttSink:
     """Open a topic for records.
 
-    Parameters
-    ----------
-    address : Address
-        The path is the topic. Options: ``wait``, seconds that a broker may be away before that is an
-        error; ``keepalive`` as in :func:`open_source`.
-    credentials : Credentials
-
-    Returns
-    -------
-    MqttSink
-
-    Raises
-    ------
-    InvalidInputError
-        If the address makes no sense.
-    UnreachableError
-        If nothing answers within some seconds, or we are not let in.
+    URL options: ``wait``, the seconds that a broker may be away before that is an error; ``keepalive``
+    as in :func:`open_source`.
     """
     address.check_options("wait", "keepalive")
     if not address.path or "+" in address.path or "#" in address.path:
         raise InvalidInputError(f"{address} must name one topic to write to, without + and #")
-    session = Session(
-        client=f"baryflow-out-{uuid.uuid4().hex[:16]}",  # nothing is kept under it
-        keepalive=_read_number(address, "keepalive", 30, 1, 65535),
+    config = ClientConfig(
+        client_id=f"baryflow-out-{uuid.uuid4().hex[:16]}",  # random, because no session is kept
+        keepalive=address.int_option("keepalive", 30, 1, 65535),
     )
-    return MqttSink(address, credentials, session, float(_read_number(address, "wait", 120, 1, 86400)))
+    return MqttSink(address, credentials, config, float(address.int_option("wait", 120, 1, 86400)))
 
 
-def _name_session(address: Address) -> str:
-    """Return the same name for the same topics of the same broker."""
-    what = f"{address.host}:{address.port}/{address.path}"
-    return f"baryflow-{hashlib.blake2b(what.encode(), digest_size=6).hexdigest()}"
-
-
-def _read_number(address: Address, name: str, default: int, low: int, high: int) -> int:
-    text = address.option(name, str(default))
-    if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
-        raise InvalidInputError(
-            f"{address}: {name} must be a whole number from {low} to {high}, got {text!r}"
-        )
-    return int(text)
+def _default_client_id(address: Address) -> str:
+    """Return the same id for the same topics of the same broker."""
+    location = f"{address.host}:{address.port}/{address.path}"
+    return f"baryflow-{hashlib.blake2b(location.encode(), digest_size=6).hexdigest()}"

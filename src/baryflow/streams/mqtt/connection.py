@@ -1,8 +1,8 @@
-"""A connection to a broker that is made anew for ever, in a thread of its own.
+"""A connection to an MQTT broker that reconnects by itself, in a thread of its own.
 
-Everything of paho happens in that thread, and each connection has a paho client of its own. So nothing
-that was meant for one connection can be sent on the next: an acknowledgement names a message by a number
-that may mean another one by then.
+All calls of paho happen in that thread, and each connection has its own paho client. So nothing that was
+meant for one connection can be sent on the next: an acknowledgement names a message by a packet
+identifier, which may belong to another message by then.
 """
 
 from __future__ import annotations
@@ -10,166 +10,239 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
+import ssl
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from baryflow.exceptions import UnreachableError
-from baryflow.streams.mqtt.clients import ANSWER, Session, make_client, make_tls, require_paho
-from baryflow.streams.mqtt.errors import (
-    explain_absence,
-    explain_failure,
-    explain_farewell,
-    explain_fight,
-    explain_refusal,
-)
-from baryflow.streams.urls import Address, Credentials
+from baryflow.exceptions import InvalidInputError, UnreachableError
+from baryflow.streams.urls import PREFIX, Address, Credentials
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage
 
-#: Seconds after which a broker that does not answer at the start is given up.
+#: Seconds to wait for a connection, and then for the broker's first packet.
+ANSWER = 5.0
+#: Seconds within which a broker must answer at the start.
 PATIENCE = 10.0
-#: Seconds for which one that has let us in may be busy.
+#: Seconds that a connected broker may take to confirm a subscription.
 _BUSY = 30.0
-#: Seconds to wait before trying again: doubled each time, up to the second.
-_DELAYS = (0.25, 15.0)
-#: So many connections in a row that stand at once but not for so many seconds: somebody takes them from
-#: us. A broker that comes and goes is away in between.
-_FIGHTS, _SHORT = 20, 1.0
-#: Seconds for what is still to be sent when it is closed.
+#: Seconds before a reconnection: doubled each time, from the first to the second.
+_BACKOFF = (0.25, 15.0)
+#: This many connections in a row that last less than a second mean that another client uses our id. A
+#: broker that restarts is away in between.
+_TAKEOVERS, _SHORT = 20, 1.0
+#: Seconds to send what is left when the connection is closed.
 _FAREWELL = 2.0
-_FOR_EVER = 0xFFFFFFFF
+_NEVER_EXPIRES = 0xFFFFFFFF
 _UNSPECIFIED = 0x80
-_NO_TLS = "it closed the connection without a word: if that port speaks TLS, use mqtts://"
-_NO_MQTT = "what answers there does not speak MQTT: look at the port, or use mqtts:// if it speaks TLS"
-_SILENT = "it takes the connection but says nothing: look at the port, or use mqtts:// if it speaks TLS"
+_NO_TLS = "it closed the connection at once: if the port uses TLS, use mqtts://"
+_NO_MQTT = "the answer is not MQTT: check the port, or use mqtts:// if it uses TLS"
+_SILENT = "it accepts connections but does not answer: check the port, or use mqtts:// if it uses TLS"
+
+# -- clients -------------------------------------------------------------------------------------------
 
 
-class Listener(Protocol):
-    """Is told what happens, in the thread of the connection."""
+@dataclass(frozen=True)
+class ClientConfig:
+    """How to register with the broker."""
 
-    def opened(self, client: Client, number: int, session: bool) -> bool:
-        """Begin with a connection; return whether that is all, or a subscription is to be answered.
+    client_id: str = ""
+    persistent: bool = False  # whether the broker keeps messages while we are away
+    inflight: int = 256  # messages that it may send before the first is acknowledged
+    keepalive: int = 30  # seconds of silence after which each end checks the connection
 
-        `session` says whether the broker remembers us.
+
+def _make_client(config: ClientConfig, credentials: Credentials, tls: ssl.SSLContext | None) -> Client:
+    """Return a paho client that acknowledges nothing by itself."""
+    mqtt = require_paho().client
+    client: Client = mqtt.Client(
+        mqtt.CallbackAPIVersion.VERSION2,
+        client_id=config.client_id,
+        protocol=mqtt.MQTTv5,
+        manual_ack=True,
+    )
+    client.connect_timeout = ANSWER
+    if credentials.username is not None:
+        client.username_pw_set(credentials.username, credentials.password)
+    if tls is not None:
+        client.tls_set_context(tls)
+    return client
+
+
+class _TlsContext(ssl.SSLContext):
+    """Performs the handshake at once, and closes the socket if it fails."""
+
+    def wrap_socket(self, sock: socket.socket, *args: Any, **options: Any) -> ssl.SSLSocket:
+        """Return the socket after the handshake."""
+        wrapped = super().wrap_socket(sock, *args, **options)
+        try:
+            wrapped.settimeout(ANSWER)
+            wrapped.do_handshake()
+        except BaseException:
+            wrapped.close()
+            raise
+        return wrapped
+
+
+def _make_tls(address: Address, credentials: Credentials) -> ssl.SSLContext | None:
+    """Return a context that verifies the broker's certificate and host name; None without TLS."""
+    if address.scheme != "mqtts":
+        return None
+    try:
+        context = _TlsContext(ssl.PROTOCOL_TLS_CLIENT)
+        if credentials.ca_file is not None:
+            context.load_verify_locations(credentials.ca_file)
+        else:
+            context.load_default_certs()
+        if credentials.cert_file is not None:
+            # An empty password, because OpenSSL would prompt for one on the terminal.
+            context.load_cert_chain(credentials.cert_file, credentials.key_file, lambda: b"")
+    except (ssl.SSLError, OSError) as error:
+        raise InvalidInputError(
+            "ca_file must hold certificates, cert_file the client certificate and key_file its key, all "
+            f"as PEM ({error})"
+        ) from error
+    return context
+
+
+def require_paho() -> Any:
+    """Return paho's package, or raise an error that names the extra."""
+    try:
+        import paho.mqtt.client
+        import paho.mqtt.packettypes
+        import paho.mqtt.properties
+        import paho.mqtt.subscribeoptions
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "mqtt:// and mqtts:// need paho-mqtt: pip install 'baryflow[mqtt]'", name=error.name
+        ) from error
+    return paho.mqtt
+
+
+# -- the connection ------------------------------------------------------------------------------------
+
+
+class Listener:
+    """Handles the events of a connection, in its thread. By default, an event is ignored."""
+
+    def opened(self, client: Client, number: int, session: bool) -> bool:  # noqa: ARG002
+        """Handle a new connection; return False if a subscription must be confirmed first.
+
+        `session` says whether the broker has kept our session.
         """
+        return True
 
-    def closed(self, words: str) -> None:
-        """Take note that the connection is lost."""
+    def closed(self, reason: str) -> None:
+        """Handle a lost connection, which is made again by itself."""
 
     def received(self, number: int, message: MQTTMessage) -> None:
-        """Take a message."""
+        """Handle a message."""
 
-    def subscribed(self, code: int) -> UnreachableError | None:
-        """Look at the answer to what we asked for; an error that is returned ends all."""
+    def subscribed(self, code: int) -> UnreachableError | None:  # noqa: ARG002
+        """Handle the answer to a subscription; a returned error ends the connection for good."""
+        return None
 
     def confirmed(self, number: int) -> None:
-        """Take note that the broker has answered a question of ours, and so read what came before it."""
+        """Handle an answer which shows that the broker has read all that was sent before."""
 
     def published(self, mid: int, code: int, name: str) -> None:
-        """Take note that the broker has, or refuses, a message of ours."""
+        """Handle the broker's confirmation or refusal of a message that we sent."""
 
     def failed(self, error: UnreachableError) -> None:
-        """Take note that we are not let in, and will not be."""
+        """Handle an error that ends the connection for good."""
 
     def full(self) -> bool:
-        """Whether nothing more should be read for now."""
+        """Return whether to stop reading for now."""
+        return False
 
 
 class Connection:
-    """Stays connected.
-
-    Parameters
-    ----------
-    address : Address
-    credentials : Credentials
-    session : Session
-    listener : Listener
-    """
+    """Stays connected, with exponential backoff, until it is closed or access is denied."""
 
     def __init__(
-        self, address: Address, credentials: Credentials, session: Session, listener: Listener
+        self, address: Address, credentials: Credentials, config: ClientConfig, listener: Listener
     ) -> None:
         self._paho = require_paho()
-        self._address, self._credentials, self._session = address, credentials, session
+        self._address, self._credentials, self._config = address, credentials, config
         self._listener = listener
-        self._tls = make_tls(address, credentials)
+        self._tls = _make_tls(address, credentials)
         self._jobs: deque[Callable[[Client, int], None]] = deque()
-        self._told, self._tell = socket.socketpair()
-        for end in (self._told, self._tell):
+        self._woken, self._waker = socket.socketpair()
+        for end in (self._woken, self._waker):
             end.setblocking(False)
         self._ended = threading.Event()
         self._connected, self._answered = threading.Event(), threading.Event()
         self._error: UnreachableError | None = None
-        self._trouble: Exception | str = "no answer"  # the last one
+        self._trouble: Exception | str = "no answer"  # the last problem
         self._number = 0  # of the connection
         self._open, self._since = False, 0.0
         self._thread = threading.Thread(target=self._run, name="baryflow-mqtt", daemon=True)
 
     def start(self) -> None:
-        """Connect, and return when it stands; after some seconds without an answer it is an error."""
+        """Connect, and return once connected; raise if there is no answer for some seconds."""
         began = time.monotonic()
         self._thread.start()
         if self._connected.wait(PATIENCE):
-            self._answered.wait(_BUSY)  # if it takes longer, what it answers is heard of later
+            self._answered.wait(_BUSY)  # a later answer is handled when it comes
         elif self._error is None:
-            self._error = explain_absence(self._trouble, self._address, time.monotonic() - began)
+            self._error = _explain_absence(self._trouble, self._address, time.monotonic() - began)
         if self._error is not None:
             self.close()
             raise self._error
 
     def post(self, job: Callable[[Client, int], None]) -> None:
-        """Do something with the client and the number of the connection, in its thread."""
+        """Run a function of the client and the connection number in the thread of the connection."""
         self._jobs.append(job)
         self._wake()
 
     def close(self) -> None:
-        """Say goodbye, and end the thread."""
+        """Disconnect, and end the thread."""
         self._ended.set()
         self._wake()
         if self._thread.is_alive():
             self._thread.join()
-        for end in (self._told, self._tell):
+        for end in (self._woken, self._waker):
             end.close()
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # full: it is awake already; closed: it is over
-            self._tell.send(b".")
+        with contextlib.suppress(OSError):  # full: the thread wakes anyway; closed: it has ended
+            self._waker.send(b".")
 
     # -- in the thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        delay, short = _DELAYS[0], 0
+        delay, short = _BACKOFF[0], 0
         while not self._ended.is_set():
             self._open = False
             try:
-                self._live()
+                self._connect_and_serve()
             except UnreachableError as error:
                 self._fail(error)
                 return
             except OSError as error:
                 self._trouble = error
-                final = explain_failure(error, self._address)
+                final = _explain_failure(error, self._address)
                 if final is not None:
                     self._fail(final)
                     return
             except Exception as error:
-                self._fail(UnreachableError(f"{self._address}: the connection broke down ({error!r})"))
+                self._fail(UnreachableError(f"{self._address}: the connection failed ({error!r})"))
                 raise
             if self._open:
-                delay = _DELAYS[0]
+                delay = _BACKOFF[0]
                 self._listener.closed(str(self._trouble))
                 short = short + 1 if time.monotonic() - self._since < _SHORT else 0
-                if short >= _FIGHTS and self._session.lasting:
-                    self._fail(explain_fight(self._address, self._session.client))
+                if short >= _TAKEOVERS and self._config.persistent:
+                    self._fail(_explain_takeover(self._address, self._config.client_id))
                     return
             else:
                 short = 0
             self._ended.wait(delay)
-            delay = min(2 * delay, _DELAYS[1])
+            delay = min(2 * delay, _BACKOFF[1])
 
     def _fail(self, error: UnreachableError) -> None:
         self._error = error
@@ -177,50 +250,49 @@ class Connection:
         self._connected.set()
         self._answered.set()
 
-    def _live(self) -> None:
-        """Connect and stay so, until it is over."""
+    def _connect_and_serve(self) -> None:
         self._number += 1
         self._jobs.clear()
-        client = make_client(self._session, self._credentials, self._tls)
-        verdict: list[UnreachableError] = []
-        self._listen(client, verdict)
+        client = _make_client(self._config, self._credentials, self._tls)
+        fatal: list[UnreachableError] = []
+        self._set_callbacks(client, fatal)
         properties = self._paho.properties.Properties(self._paho.packettypes.PacketTypes.CONNECT)
-        properties.ReceiveMaximum = self._session.inflight
-        if self._session.lasting:
-            properties.SessionExpiryInterval = _FOR_EVER
+        properties.ReceiveMaximum = self._config.inflight
+        if self._config.persistent:
+            properties.SessionExpiryInterval = _NEVER_EXPIRES
         address = self._address
         client.connect(
             address.host,
             address.port or (1883 if self._tls is None else 8883),
-            keepalive=self._session.keepalive,
-            clean_start=not self._session.lasting,
+            keepalive=self._config.keepalive,
+            clean_start=not self._config.persistent,
             properties=properties,
         )
         wire: Any = client.socket()
         try:
-            self._serve(client, wire, verdict)
+            self._serve(client, wire, fatal)
             if self._ended.is_set():
-                self._part(client, wire)
+                self._disconnect(client, wire)
         finally:
             wire.close()
-        if verdict:
-            raise verdict[0]
+        if fatal:
+            raise fatal[0]
 
-    def _serve(self, client: Client, wire: Any, verdict: list[UnreachableError]) -> None:
+    def _serve(self, client: Client, wire: Any, fatal: list[UnreachableError]) -> None:
         began, before = time.monotonic(), self._trouble
         with selectors.DefaultSelector() as selector:
-            selector.register(self._told, selectors.EVENT_READ)
+            selector.register(self._woken, selectors.EVENT_READ)
             selector.register(wire, selectors.EVENT_READ)
-            while not self._ended.is_set() and not verdict and client.socket() is not None:
+            while not self._ended.is_set() and not fatal and client.socket() is not None:
                 reading = 0 if self._listener.full() else selectors.EVENT_READ
                 writing = selectors.EVENT_WRITE if client.want_write() else 0
-                _watch(selector, wire, reading | writing)
+                _select_events(selector, wire, reading | writing)
                 pending = bool(reading) and self._tls is not None and wire.pending() > 0
                 ready = {key.fileobj: events for key, events in selector.select(0 if pending else 0.5)}
-                if self._told in ready:
-                    self._told.recv(4096)
+                if self._woken in ready:
+                    self._woken.recv(4096)
                 if pending or ready.get(wire, 0) & selectors.EVENT_READ:
-                    self._read(client, verdict)
+                    self._read(client, fatal)
                 while self._open and self._jobs and client.socket() is not None:
                     self._jobs.popleft()(client, self._number)
                 if client.want_write():
@@ -232,14 +304,14 @@ class Connection:
         if not self._open and self._trouble is before:
             self._trouble = _NO_TLS
 
-    def _read(self, client: Client, verdict: list[UnreachableError]) -> None:
-        """Read what has come; give up if the first words are not those of a broker."""
+    def _read(self, client: Client, fatal: list[UnreachableError]) -> None:
+        """Read packets; give up if the first bytes are not MQTT."""
         code = client.loop_read()
         if code == self._paho.client.MQTT_ERR_PROTOCOL and not self._connected.is_set():
-            verdict.extend([] if verdict else [UnreachableError(f"{self._address}: {_NO_MQTT}")])
+            fatal.extend([] if fatal else [UnreachableError(f"{self._address}: {_NO_MQTT}")])
 
-    def _part(self, client: Client, wire: Any) -> None:
-        """Send what is still to be sent, and say goodbye."""
+    def _disconnect(self, client: Client, wire: Any) -> None:
+        """Send what is left, and disconnect."""
         until = time.monotonic() + _FAREWELL
         while self._jobs and client.socket() is not None and self._open:
             self._jobs.popleft()(client, self._number)
@@ -250,15 +322,20 @@ class Connection:
                 selector.select(0.1)
             client.loop_write()
 
-    def _listen(self, client: Client, verdict: list[UnreachableError]) -> None:
+    def _set_callbacks(self, client: Client, fatal: list[UnreachableError]) -> None:
         listener, number = self._listener, self._number
 
         def connected(client: Client, _: Any, flags: Any, reason: Any, __: Any) -> None:
             if reason.is_failure:
-                self._trouble = f"it refuses us for now: {reason.getName()}"
-                told = (reason.value, reason.getName(), self._address)
-                error = explain_refusal(*told, self._credentials, self._session.client)
-                verdict.extend([error] if error else [])
+                self._trouble = f"the broker refuses the connection for now: {reason.getName()}"
+                error = _explain_refusal(
+                    reason.value,
+                    reason.getName(),
+                    self._address,
+                    self._credentials,
+                    self._config.client_id,
+                )
+                fatal.extend([error] if error else [])
                 return
             self._open, self._trouble, self._since = True, "closed", time.monotonic()
             self._connected.set()
@@ -267,24 +344,22 @@ class Connection:
 
         def disconnected(_: Client, __: Any, ___: Any, reason: Any, ____: Any) -> None:
             if self._open:
-                # Of its own accord paho knows only that it is over, or that there was no answer.
+                # Without a reason from the broker, paho reports an unspecified error.
                 self._trouble = "closed" if reason.value == _UNSPECIFIED else reason.getName().lower()
-                error = explain_farewell(
-                    reason.value, reason.getName(), self._address, self._session.client
+                error = _explain_disconnect(
+                    reason.value, reason.getName(), self._address, self._config.client_id
                 )
-                verdict.extend([error] if error and not verdict else [])
+                fatal.extend([error] if error and not fatal else [])
 
         def subscribed(_: Client, __: Any, ___: Any, reasons: Any, ____: Any) -> None:
             error = listener.subscribed(reasons[0].value)
-            verdict.extend([error] if error else [])
+            fatal.extend([error] if error else [])
             if error is None:
                 self._answered.set()
 
-        client.on_connect, client.on_disconnect, client.on_subscribe = (
-            connected,
-            disconnected,
-            subscribed,
-        )
+        client.on_connect = connected
+        client.on_disconnect = disconnected
+        client.on_subscribe = subscribed
         client.on_message = lambda _, __, message: listener.received(number, message)
         client.on_unsubscribe = lambda *_: listener.confirmed(number)
         client.on_publish = lambda _, __, mid, reason, ___: listener.published(
@@ -292,8 +367,8 @@ class Connection:
         )
 
 
-def _watch(selector: selectors.BaseSelector, wire: Any, events: int) -> None:
-    """Wait for these events of a socket, be it none."""
+def _select_events(selector: selectors.BaseSelector, wire: Any, events: int) -> None:
+    """Wait for these events of a socket, or for none."""
     known = selector.get_map().get(wire)
     if known is None and events:
         selector.register(wire, events)
@@ -301,3 +376,99 @@ def _watch(selector: selectors.BaseSelector, wire: Any, events: int) -> None:
         selector.unregister(wire)
     elif known is not None and known.events != events:
         selector.modify(wire, events)
+
+
+# -- errors --------------------------------------------------------------------------------------------
+
+#: MQTT 5 reason codes after which a retry may succeed.
+_TRANSIENT = {0x80, 0x81, 0x83, 0x88, 0x89, 0x8B, 0x8D, 0x93, 0x97, 0x9C, 0x9F}
+#: OpenSSL's codes for a certificate with another host name or address.
+_OTHER_HOST = (62, 64)
+#: The other end has closed the connection, perhaps only for now.
+_HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError)
+_BAD_CLIENT_ID = 0x85
+_TAKEN_OVER = 0x8E
+
+
+def _explain_failure(error: Exception, address: Address) -> UnreachableError | None:
+    """Return why a connection cannot be made, or None if a retry may succeed."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _OTHER_HOST:
+            reason = f"the certificate is for another host than {address.host}: use the name in it"
+        else:
+            reason = (
+                f"the certificate is not trusted ({error.verify_message}): set ca_file or "
+                f"{PREFIX}CA_FILE to the authority that signed it"
+            )
+        return UnreachableError(f"{address}: {reason}")
+    if isinstance(error, ssl.SSLError) and not isinstance(error, _HUNG_UP):
+        code = (error.reason or "").upper()
+        if "ALERT" in code or "CERTIFICATE" in code:
+            reason = (
+                f"the broker refuses the TLS connection ({code.lower().replace('_', ' ')}): it may "
+                "require a client certificate, cert_file and key_file"
+            )
+        else:
+            reason = "the port does not use TLS: use another port, or mqtt:// without TLS"
+        return UnreachableError(f"{address}: {reason}")
+    return None  # an unknown host too, because a name server may be away
+
+
+def _explain_absence(error: Exception | str, address: Address, seconds: float) -> UnreachableError:
+    """Return the error for a broker that did not answer."""
+    if isinstance(error, socket.gaierror):
+        reason = f"there is no host {address.host!r}: check its name"
+    elif isinstance(error, ConnectionRefusedError):
+        reason = "the connection is refused: check host and port, and whether the broker runs"
+    elif isinstance(error, str):
+        reason = error
+    elif address.scheme == "mqtts" and isinstance(error, _HUNG_UP):
+        reason = "it closes TLS connections: use the port for TLS, or mqtt:// without TLS"
+    else:
+        reason = f"no answer ({error or type(error).__name__}): check host, port and firewall"
+    return UnreachableError(f"{address}: {reason} (tried for {seconds:.0f} s)")
+
+
+def _explain_refusal(
+    code: int, name: str, address: Address, credentials: Credentials, client_id: str
+) -> UnreachableError | None:
+    """Return why the broker refuses a connection, or None if a retry may succeed."""
+    if code in _TRANSIENT:
+        return None
+    if code in (0x86, 0x87, 0x8C, 4, 5):
+        if credentials.username is None:
+            reason = (
+                f"the broker requires a user: set {PREFIX}USERNAME and {PREFIX}PASSWORD, or use a "
+                "credentials file"
+            )
+        else:
+            reason = (
+                f"access denied for {credentials.username!r} with this password: check both, and the "
+                "permissions of this user"
+            )
+    elif code in (0x84, 1):
+        reason = "the broker does not support MQTT 5, which is required: mosquitto does since 2.0"
+    elif code in (_BAD_CLIENT_ID, 2):
+        reason = f"the broker does not accept the client id {client_id!r}: set another with ?client=NAME"
+    else:
+        reason = f"the broker refuses the connection: {name}"
+    return UnreachableError(f"{address}: {reason}")
+
+
+def _explain_disconnect(
+    code: int, name: str, address: Address, client_id: str
+) -> UnreachableError | None:
+    """Return why the broker has disconnected us for good, or None if a retry may succeed."""
+    if code == _TAKEN_OVER:
+        return _explain_takeover(address, client_id)
+    if code in (0x87, 0x8A, 0x98):
+        return UnreachableError(f"{address}: the broker has disconnected us: {name}")
+    return None
+
+
+def _explain_takeover(address: Address, client_id: str) -> UnreachableError:
+    """Return the error for another client with our id; not all brokers report it."""
+    return UnreachableError(
+        f"{address}: another process uses the client id {client_id!r}: each run needs its own, set one "
+        "with ?client=NAME"
+    )

@@ -1,44 +1,203 @@
-"""Messages to batches: nothing is acknowledged before it is safe, and nothing is taken twice."""
+"""Rows from MQTT messages: one row per message, or rows sampled from tag values."""
 
 from __future__ import annotations
 
+import json
+import math
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Protocol
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.base import Batch
-from baryflow.streams.mqtt.acks import Debts
-from baryflow.streams.mqtt.clients import Session
-from baryflow.streams.mqtt.connection import Connection
-from baryflow.streams.mqtt.dedup import Taken, Window
-from baryflow.streams.mqtt.queue import Confirmed, Delivery, Inbox, Item, Lost, Lowered, Opened
+from baryflow.streams.base import Batch, Rejected
+from baryflow.streams.brokers import Message, MessageDecoder
+from baryflow.streams.decoding import excerpt
+from baryflow.streams.mqtt.connection import ClientConfig, Connection
+from baryflow.streams.mqtt.delivery import (
+    Acknowledger,
+    Confirmed,
+    Connected,
+    Deduplicator,
+    Delivery,
+    Disconnected,
+    Inbox,
+    Item,
+    QosLowered,
+    Taken,
+)
+from baryflow.streams.numbers import parse_number
+from baryflow.streams.sampling.sampler import Sampler
+from baryflow.streams.sampling.tags import Tag, read_tags
 from baryflow.streams.urls import Address, Credentials
 from baryflow.validation import as_count
 
-#: Messages that are remembered, for each that may be unconfirmed: a broker that is killed forgets what
-#: it heard last, and delivers more of them again.
+#: Remembered messages per message in flight. More than one, because a broker that is killed forgets the
+#: last acknowledgements and delivers those messages again, too.
 _REMEMBERED = 2
+#: A time above this is in milliseconds: in seconds it would be in the year 5138.
+_MILLISECONDS = 1e11
+#: OPC's numbers for good quality.
+_GOOD = range(192, 256)
 
 
-class Maker(Protocol):
-    """Makes batches of messages."""
+# -- rows from messages --------------------------------------------------------------------------------
+
+
+class RowBuilder(Protocol):
+    """Builds batches from messages."""
 
     columns: list[str]
 
     def limit(self, n: int, inflight: int) -> int:
-        """Return how many messages make a batch of `n` rows, at most."""
+        """Return the most messages to take for a batch of `n` rows."""
 
     def batch(self, deliveries: list[Delivery], n: int, cursor: dict[str, Any]) -> Batch:
-        """Return the batch that messages make."""
+        """Return the batch of these messages."""
 
     def resume(self, cursor: dict[str, Any]) -> None:
-        """Go on from a cursor."""
+        """Restore the state in a cursor."""
 
     @property
-    def waiting(self) -> bool:
-        """Whether there are rows already, without another message."""
+    def has_rows(self) -> bool:
+        """Whether there are rows without another message."""
+
+
+class MessageRows:
+    """Each message is a row: a JSON object."""
+
+    has_rows = False
+
+    def __init__(self, columns: Sequence[str], time: str | None, key: str | None) -> None:
+        self.columns = list(columns)
+        self._decoder = MessageDecoder(columns, time, key)
+
+    def limit(self, n: int, inflight: int) -> int:
+        """Return the most messages in a batch; the broker sends no more before they are acknowledged."""
+        return min(n, inflight)
+
+    def batch(self, deliveries: list[Delivery], n: int, cursor: dict[str, Any]) -> Batch:
+        """Return the batch of these messages."""
+        del n
+        messages = [
+            Message(one.payload, one.offset, properties={"@topic": one.topic}) for one in deliveries
+        ]
+        cursor["position"] = self._decoder.position + len(messages)
+        return self._decoder.batch(messages, cursor)
+
+    def resume(self, cursor: dict[str, Any]) -> None:
+        """Restore the state in a cursor."""
+        self._decoder.position = int(cursor["position"])
+
+
+class SampledRows:
+    """Each message is a value of one tag; rows are sampled from them."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self.columns = list(sampler.columns)
+        self.has_rows = False
+        self._sampler = sampler
+        self._ignored = 0  # messages on topics that are not tags
+
+    def limit(self, n: int, inflight: int) -> int:
+        """Return the most messages to take; the cursor holds those that are in no row yet."""
+        del n
+        return max(1, inflight // 2)
+
+    def batch(self, deliveries: list[Delivery], n: int, cursor: dict[str, Any]) -> Batch:
+        """Return the rows that are due; the cursor holds the values for later rows."""
+        rejected, notices = [], []
+        for one in deliveries:
+            found = read_reading(one.payload)
+            if found is None:
+                reason = f"the message on {one.topic} holds no value."
+                position = self._sampler.position + 1
+                rejected.append(Rejected(position, reason, excerpt(one.payload), one.offset))
+                continue
+            moment = one.arrived if found.time is None else found.time
+            if not self._sampler.update(one.topic, found.value, moment, found.good):
+                if not self._ignored:
+                    notices.append(f"messages on {one.topic} are ignored: it is not the topic of a tag")
+                self._ignored += 1
+        batch = self._sampler.batch(n, **cursor)
+        self.has_rows = len(batch.rows) == n
+        return replace(
+            batch, rejected=rejected, notices=[*notices, *batch.notices], held=bool(deliveries)
+        )
+
+    def resume(self, cursor: dict[str, Any]) -> None:
+        """Restore the state in a cursor."""
+        self._sampler.resume(cursor["sampler"])
+
+
+def find_tags(address: Address, columns: Sequence[str], path: str | None) -> list[Tag]:
+    """Return the topic of each column: from a tag list, or by the last level of the topic."""
+    if path is not None:
+        return read_tags(path)
+    above = address.path.removesuffix("+")
+    if above == address.path or "+" in above or "#" in above:
+        raise InvalidInputError(
+            f"{address}: map topics to columns with a tag list; without one, the topic must end with "
+            "its only +, which stands for the column names"
+        )
+    return [Tag(above + column, column) for column in columns]
+
+
+class Reading(NamedTuple):
+    """The value of a tag in a message; without a time, the time of arrival counts."""
+
+    value: Any
+    time: float | None
+    good: bool
+
+
+def read_reading(payload: bytes) -> Reading | None:
+    """Return the value in a message: a number, or an object with value, time and quality."""
+    try:
+        text = payload.decode("utf-8").strip()
+        found = json.loads(text)
+    except UnicodeDecodeError:
+        return None
+    except (ValueError, RecursionError):
+        number = parse_number(text, decimal_comma=True)
+        return None if number is None or math.isnan(number) else Reading(number, None, good=True)
+    if isinstance(found, dict):
+        return _read_object(found)
+    return Reading(found, None, good=True) if isinstance(found, str | int | float) else None
+
+
+def _read_object(found: dict[str, Any]) -> Reading | None:
+    value = found.get("value")
+    if "value" not in found or not (value is None or isinstance(value, str | int | float)):
+        return None
+    stamp = next((found[name] for name in ("time", "timestamp") if found.get(name) is not None), None)
+    moment = None if stamp is None else _read_time(stamp)
+    good = next((_is_good(found[name]) for name in ("good", "quality") if name in found), True)
+    # With an invalid time the value has no time at all: the sampler counts it.
+    return Reading(value, math.nan if stamp is not None and moment is None else moment, good)
+
+
+def _read_time(stamp: Any) -> float | None:
+    if isinstance(stamp, str):
+        try:
+            moment = datetime.fromisoformat(stamp)
+        except ValueError:
+            return None
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if isinstance(stamp, bool) or not isinstance(stamp, int | float):
+        return None
+    return stamp / 1000 if stamp > _MILLISECONDS else float(stamp)
+
+
+def _is_good(quality: Any) -> bool:
+    if isinstance(quality, str):
+        return quality.strip().lower().startswith("good")
+    return quality is True or (not isinstance(quality, bool) and quality in _GOOD)
+
+
+# -- the source ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -48,137 +207,132 @@ class _Gathered:
 
 
 class MqttSource:
-    """Rows from a broker.
-
-    Parameters
-    ----------
-    address : Address
-    credentials : Credentials
-    session : Session
-    inbox : Inbox
-    maker : Maker
-    idle : float, optional
-        Seconds without a message after which ``read`` returns what there is.
-    """
+    """Rows from a broker. No message is acknowledged before it is on disk, and none is taken twice."""
 
     def __init__(
-        self, address: Address, credentials: Credentials, session: Session, inbox: Inbox, maker: Maker,
+        self,
+        address: Address,
+        credentials: Credentials,
+        config: ClientConfig,
+        inbox: Inbox,
+        builder: RowBuilder,
         idle: float | None,
-    ) -> None:  # fmt: skip
-        self._address, self._session = address, session
-        self._inbox, self._maker, self._idle = inbox, maker, idle
-        self._window = Window(_REMEMBERED * session.inflight)
+    ) -> None:
+        self._address, self._config = address, config
+        self._inbox, self._builder, self._idle = inbox, builder, idle
+        self._dedup = Deduplicator(_REMEMBERED * config.inflight)
         self._backlog: deque[Delivery] = deque()
-        self._debts = Debts()
+        self._acks = Acknowledger()
         self._taken = 0  # messages so far
         self._resumed = False
-        self._lost: Lost | None = None
-        self._unsure = False  # whether a message without guarantee has come
+        self._lost: Disconnected | None = None
+        self._has_qos0 = False  # whether a message with QoS 0 has arrived
         self._error: UnreachableError | None = None
-        self._connection = Connection(address, credentials, session, inbox)
+        self._connection = Connection(address, credentials, config, inbox)
         self._connection.start()
 
     @property
     def columns(self) -> list[str]:
-        """The columns that are wanted: messages may have others, which nobody knows before they come."""
-        return list(self._maker.columns)
+        """The selected columns; messages may have others, which are not known in advance."""
+        return list(self._builder.columns)
 
     @property
     def wanted(self) -> list[str]:
         """The columns of the rows."""
-        return list(self._maker.columns)
+        return list(self._builder.columns)
 
     def read(self, n: int, timeout: float | None = None) -> Batch | None:
-        """Return the next rows; there is no end."""
+        """Return the next rows; the stream never ends."""
         n = as_count(n, "n")
-        self._give_up()
-        gathered = self._gather(self._maker.limit(n, self._session.inflight), timeout)
+        self._raise_error()
+        gathered = self._gather(self._builder.limit(n, self._config.inflight), timeout)
         if not gathered.deliveries:
-            self._give_up()
+            self._raise_error()
+        # The names are part of the checkpoint format.
         cursor = {
             "topic": self._address.path,
-            "client": self._session.client,
+            "client": self._config.client_id,
             "taken": self._taken,
-            "confirmed": self._debts.confirmed,
-            "window": self._window.write(),
+            "confirmed": self._acks.confirmed,
+            "window": self._dedup.to_text(),
         }
-        batch = self._maker.batch(gathered.deliveries, n, cursor)
+        batch = self._builder.batch(gathered.deliveries, n, cursor)
         return replace(batch, notices=[*gathered.notices, *batch.notices])
 
-    def _give_up(self) -> None:
+    def _raise_error(self) -> None:
         if self._error is not None:
             raise self._error
 
     def seek(self, cursor: dict[str, Any]) -> None:
-        """Go on after a batch that was read in an earlier life: what is delivered again is known."""
-        for name, value in (("topic", self._address.path), ("client", self._session.client)):
+        """Resume after a batch of an earlier process, and recognise what is delivered again."""
+        for name, value in (("topic", self._address.path), ("client", self._config.client_id)):
             if cursor.get(name) != value:
                 raise InvalidInputError(
-                    f"what was kept is of {name} {cursor.get(name)!r}, not {value!r}: go on with that, "
-                    "or start anew"
+                    f"cannot resume: the checkpoint is of {name} {cursor.get(name)!r}, not {value!r}; "
+                    "use the same, or another checkpoint folder"
                 )
-        self._taken = self._debts.safe = int(cursor["taken"])
-        self._debts.confirmed = int(cursor["confirmed"])
-        self._window.read(str(cursor["window"]))
-        self._maker.resume(cursor)
+        self._taken = self._acks.on_disk = int(cursor["taken"])
+        self._acks.confirmed = int(cursor["confirmed"])
+        self._dedup.add_text(str(cursor["window"]))
+        self._builder.resume(cursor)
         self._resumed = True
 
     def acknowledge(self, cursor: dict[str, Any]) -> None:
-        """Tell the broker that it need not keep the messages up to a batch."""
-        self._debts.safe = max(self._debts.safe, int(cursor["taken"]))
-        self._debts.pay(self._connection)
+        """Acknowledge the messages up to a batch."""
+        self._acks.on_disk = max(self._acks.on_disk, int(cursor["taken"]))
+        self._acks.send(self._connection)
 
     def close(self) -> None:
-        """Say goodbye; the broker keeps what comes from now on."""
+        """Disconnect; the broker keeps what arrives from now on."""
         self._connection.close()
 
     # -- messages --------------------------------------------------------------------------------------
 
     def _gather(self, limit: int, timeout: float | None) -> _Gathered:
-        """Wait for messages: until there are enough, or long enough."""
+        """Wait until there are enough messages, or for long enough."""
         gathered, repeated = _Gathered([], []), 0
-        until: float | None = 0.0 if self._maker.waiting else None
+        until: float | None = 0.0 if self._builder.has_rows else None
         while len(gathered.deliveries) < limit and self._error is None:
-            item = self._next(_wait(until, self._idle))
+            item = self._next(self._idle if until is None else max(0.0, until - time.monotonic()))
             if item is None:
                 break
             if not isinstance(item, Delivery):
-                gathered.notices.extend(self._note(item))
+                gathered.notices.extend(self._handle(item))
             elif self._is_new(item):
                 gathered.deliveries.append(item)
-                if not item.mid and not self._unsure:
-                    self._unsure = True
+                if not item.mid and not self._has_qos0:
+                    self._has_qos0 = True
                     gathered.notices.append(
-                        f"messages on {item.topic} are published with QoS 0: what is sent while "
-                        "somebody is away is lost; publish with QoS 1"
+                        f"messages on {item.topic} are published with QoS 0: those that are sent while "
+                        "we are not connected are lost; publish with QoS 1"
                     )
             else:
                 repeated += 1
             if until is None and timeout is not None and gathered.deliveries:
                 until = time.monotonic() + timeout
             if gathered.notices and not gathered.deliveries:
-                until = 0.0  # people should know at once
-        self._debts.pay(self._connection)
+                until = 0.0  # report notices at once
+        self._acks.send(self._connection)
         if repeated:
-            words = "1 message was" if repeated == 1 else f"{repeated} messages were"
-            gathered.notices.append(f"{words} delivered a second time, and passed over")
+            count = "1 message was" if repeated == 1 else f"{repeated} messages were"
+            gathered.notices.append(f"{count} delivered a second time, and skipped")
         return gathered
 
     def _next(self, timeout: float | None) -> Item | None:
-        """Return what came next; messages stay behind while too many are not confirmed."""
+        """Return the next item; new messages are held back while too many are unconfirmed."""
         if self._backlog and not self._is_full():
             return self._backlog.popleft()
         until = None if timeout is None else time.monotonic() + timeout
         while True:
-            self._debts.pay(self._connection)
+            self._acks.send(self._connection)
             item = self._inbox.get(None if until is None else max(0.0, until - time.monotonic()))
             if isinstance(item, Confirmed):
-                self._debts.confirm(item.connection)
+                self._acks.confirm(item.connection)
                 if self._backlog and not self._is_full():
                     return self._backlog.popleft()
             elif isinstance(item, Delivery):
-                if item.again:
-                    self._debts.doubt()
+                if item.duplicate:
+                    self._acks.invalidate()
                 if not self._is_full() or self._find(item) is not None:
                     return item
                 self._backlog.append(item)
@@ -186,60 +340,55 @@ class MqttSource:
                 return item
 
     def _is_full(self) -> bool:
-        """Whether so many messages are not confirmed that one more may not be recognised again.
+        """Whether too many messages are unconfirmed to recognise another one later.
 
-        This counts on from life to life: a broker that is slow may not have read what the last one sent.
+        The count continues over restarts, because a slow broker may not have read the acknowledgements
+        of an earlier process.
         """
-        return self._taken - self._debts.confirmed >= self._session.inflight
+        return self._taken - self._acks.confirmed >= self._config.inflight
 
     def _is_new(self, item: Delivery) -> bool:
-        """Return whether a message was not taken before; it must be acknowledged some time, or again."""
+        """Return whether a message was not taken before; acknowledge it later in either case."""
         known = self._find(item)
         new = known is None
         if known is None:
             self._taken += 1
-            known = Taken(item.mid, item.digest, bool(item.name), self._taken)
-            self._window.add(known)
+            known = Taken(item.mid, item.digest, bool(item.message_id), self._taken)
+            self._dedup.add(known)
         if item.mid:
-            self._debts.owe(known.number, item.connection, item.mid)
+            self._acks.add(known.number, item.connection, item.mid)
         return new
 
     def _find(self, item: Delivery) -> Taken | None:
-        """Return the message that this one repeats, if it repeats one."""
-        return self._window.find(item.mid, item.digest, named=bool(item.name), again=item.again)
+        return self._dedup.find(
+            item.mid, item.digest, has_id=bool(item.message_id), duplicate=item.duplicate
+        )
 
-    def _note(self, item: Item) -> list[str]:
-        """Take note of what happened to the connection, and say it."""
+    def _handle(self, item: Item) -> list[str]:
+        """Handle an event of the connection, and return notices of it."""
         if isinstance(item, UnreachableError):
             self._error = item
-        elif isinstance(item, Lowered):
-            return [f"{self._address}: the broker promises less than QoS 1: messages may be lost"]
-        elif isinstance(item, Lost):
+        elif isinstance(item, QosLowered):
+            return [f"{self._address}: the broker granted less than QoS 1: messages may be lost"]
+        elif isinstance(item, Disconnected):
             self._lost = item
-            return [f"{self._address}: the connection is lost ({item.words}); trying again"]
-        elif isinstance(item, Opened):
-            self._debts.begin(item.connection)
-            return self._reopen(item)
+            return [f"{self._address}: connection lost ({item.reason}); retrying"]
+        elif isinstance(item, Connected):
+            self._acks.begin(item.connection)
+            return self._reconnected(item)
         return []
 
-    def _reopen(self, item: Opened) -> list[str]:
-        said = []
+    def _reconnected(self, item: Connected) -> list[str]:
+        notices = []
         if self._lost is not None:
-            said.append(f"{self._address}: connected again after {item.at - self._lost.at:.1f} s")
-        known = self._lost is not None or self._resumed
+            notices.append(f"{self._address}: connected again after {item.at - self._lost.at:.1f} s")
+        expected = self._lost is not None or self._resumed
         self._lost, self._resumed = None, False
         if not item.session:
-            self._window.forget_identifiers()
-            if known:
-                said.append(
-                    f"{self._address}: the broker has forgotten the session {self._session.client!r}: "
-                    "what was sent before now and not read is lost; see docs/mosquitto.conf"
+            self._dedup.forget_mids()
+            if expected:
+                notices.append(
+                    f"{self._address}: the broker has lost the session {self._config.client_id!r}: "
+                    "earlier messages that were not read are lost; see docs/mosquitto.conf"
                 )
-        return said
-
-
-def _wait(until: float | None, idle: float | None) -> float | None:
-    """Return how many seconds to wait for the next message; None for ever."""
-    if until is None:
-        return idle
-    return max(0.0, until - time.monotonic())
+        return notices

@@ -1,9 +1,9 @@
-"""OPC UA: rows from the variables of a server, and predictions as variables.
+"""The OPC UA transport: rows from the variables of a server, and predictions as variables.
 
-``opc.tcp://host:4840/path?node=ns=2;s=Plant`` makes rows of the variables under a node, whose names are
-the columns; with a list of tags, any variables are. Options: ``security``, ``mode``, ``uncertain``,
-``clock``, ``since``. As a sink, ``opc.tcp://127.0.0.1:4841/baryflow?serve`` is a server of our own, and
-``?node=`` writes into variables of one that is there.
+``opc.tcp://host:4840/path?node=ns=2;s=Plant`` samples rows from the variables under a node, whose names
+are the columns. With a tag list, the variables can be anywhere. URL options: ``security``, ``mode``,
+``uncertain``, ``clock``, ``since``. As a sink, ``opc.tcp://127.0.0.1:4841/baryflow?serve`` starts a
+server, and ``?node=`` writes to variables of an existing one.
 """
 
 from baryflow.streams.opcua.sink import open_sink

@@ -1,31 +1,45 @@
-"""Getting into an OPC UA server: who we are, whom we trust, and what to say if we are not let in."""
+"""Connect to an OPC UA server: the asyncua package, its event loop, security, and explained errors."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
+import threading
+from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.opcua.packages import asyncua, ua
 from baryflow.streams.urls import Address, Credentials
 
+try:  # as Any, because its annotations do not declare what it exports
+    asyncua: Any = import_module("asyncua")
+    ua: Any = import_module("asyncua.ua")
+except ImportError as error:
+    raise ModuleNotFoundError(
+        f"opc.tcp:// needs the extra 'opcua' ({error}): pip install 'baryflow[opcua]'", name=error.name
+    ) from error
+
+_T = TypeVar("_T")
 PORT = 4840
-#: What can be asked for with ``security=``; older ones are broken.
+#: Seconds within which a server must answer at the start.
+PATIENCE = 10.0
+#: Supported values of ``security=``; older policies are insecure.
 POLICIES = ("Basic256Sha256", "Aes128Sha256RsaOaep", "Aes256Sha256RsaPss")
 MODES = ("SignAndEncrypt", "Sign")
-#: Seconds after which a request without an answer is given up.
+#: Timeout of a request in seconds.
 TIMEOUT = 5.0
-_REFUSED = (
+_ACCESS_DENIED = (
     "BadUserAccessDenied",
     "BadIdentityTokenRejected",
     "BadIdentityTokenInvalid",
     "BadUserSignatureInvalid",
 )
-_DISTRUSTED = (
+_UNTRUSTED = (
     "BadSecurityChecksFailed",
     "BadCertificateUntrusted",
     "BadCertificateInvalid",
@@ -35,21 +49,74 @@ _DISTRUSTED = (
 )
 
 
+class EventLoopThread:
+    """An event loop in a thread of its own, for callers without one."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def call(self, work: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
+        """Run a coroutine and return its result; cancel it after `timeout` seconds."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout)
+        except BaseException:
+            future.cancel()
+            raise
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run a coroutine in the background until the loop is closed."""
+        asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        """Cancel everything that runs, and end the thread."""
+        if self._loop.is_closed():
+            return
+        asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+
+async def _cancel_all() -> None:
+    rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
+
+
+def silence_logging() -> None:
+    """Keep asyncua from logging to the terminal unless logging is configured.
+
+    It logs a stack trace for each lost connection. What matters is in notices and errors.
+    """
+    logger = logging.getLogger("asyncua")
+    if logger.level == logging.NOTSET and not logger.handlers and not logging.getLogger().handlers:
+        logger.setLevel(logging.CRITICAL + 1)
+
+
 def endpoint(address: Address) -> str:
-    """Return the URL as OPC UA has it, without our options."""
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    return f"opc.tcp://{host}:{address.port or PORT}/{address.path}"
+    """Return the endpoint URL, without our options."""
+    return f"opc.tcp://{address.bracketed_host}:{address.port or PORT}/{address.path}"
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine."""
+    """Return whether a host is this computer."""
     with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
 
 
 def check_security(address: Address, credentials: Credentials) -> None:
-    """Refuse what cannot be safe, before anything is sent."""
+    """Refuse invalid or insecure options before anything is sent."""
     policy, mode = address.option("security", ""), address.option("mode", MODES[0])
     if policy and policy not in POLICIES:
         raise InvalidInputError(f"security must be one of {', '.join(POLICIES)}, got {policy!r}")
@@ -57,37 +124,24 @@ def check_security(address: Address, credentials: Credentials) -> None:
         raise InvalidInputError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
     if policy and not (credentials.cert_file and credentials.key_file):
         raise InvalidInputError(
-            "security needs a certificate of our own and its key: set cert_file and key_file"
+            "security needs a client certificate and its key: set cert_file and key_file"
         )
     if policy and not credentials.ca_file:
         raise InvalidInputError(
-            "security needs to know which server to trust: set ca_file to the server's certificate, or "
-            "to that of the authority that signed it"
+            "security needs a trusted certificate: set ca_file to the certificate of the server, or of "
+            "the authority that signed it"
         )
     if credentials.password and not policy and not is_loopback(address.host):
         raise InvalidInputError(
-            f"a password would go to {address.host} unprotected: add ?security={POLICIES[0]}"
+            f"the password would be sent to {address.host} unencrypted: add ?security={POLICIES[0]}"
         )
 
 
 async def connect(address: Address, credentials: Credentials) -> Any:
     """Return a connected client.
 
-    Parameters
-    ----------
-    address : Address
-    credentials : Credentials
-
-    Returns
-    -------
-    asyncua.Client
-
-    Raises
-    ------
-    UnreachableError
-        If we are not let in; the message says why.
-    OSError, TimeoutError
-        If nobody answers.
+    Raise UnreachableError with the reason if access is denied, OSError or TimeoutError if there is no
+    answer.
     """
     client = asyncua.Client(endpoint(address), timeout=TIMEOUT, watchdog_intervall=TIMEOUT / 2)
     client.name = client.description = "baryflow"
@@ -103,38 +157,37 @@ async def connect(address: Address, credentials: Credentials) -> Any:
         refusal = _explain(error, address, credentials)
         if refusal is None:
             raise
-        raise UnreachableError(refusal) from None  # what asyncua says may hold what we sent
+        raise UnreachableError(refusal) from None  # asyncua's message may contain the password
     return client
 
 
 async def disconnect(client: Any) -> None:
-    """Let go of a connection, be it alive or dead."""
+    """Close a connection, even a broken one."""
     with suppress(Exception):
         await asyncio.wait_for(client.disconnect(), TIMEOUT)
 
 
 def _explain(error: Exception, address: Address, credentials: Credentials) -> str | None:
-    """Say why we are not let in; None if it is merely away."""
+    """Return why access is denied, or None if a retry may succeed."""
     kind = type(error).__name__
-    if kind in _REFUSED:
-        who = f"the user {credentials.username!r} with this password" if credentials.username else (
-            "anybody without a user"
-        )  # fmt: skip
-        return f"{address} does not let in {who}"
-    if kind in _DISTRUSTED:
-        return f"{address} does not trust our certificate ({kind}): its operator must accept it"
+    if kind in _ACCESS_DENIED:
+        user = credentials.username
+        what = f"access for {user!r} with this password" if user else "anonymous access: set a username"
+        return f"{address} denies {what}"
+    if kind in _UNTRUSTED:
+        return f"{address} does not trust the client certificate ({kind}): its operator must accept it"
     if isinstance(error, ua.UaStatusCodeError) and "Security" in kind:
-        return f"{address} refuses this kind of security ({kind}): see ?security= and ?mode="
+        return f"{address} refuses this security policy ({kind}): check ?security= and ?mode="
     if isinstance(error, ua.UaError) and "No matching endpoints" in str(error):
-        asked = address.option("security", "") or "a connection without security"
-        return f"{address} does not offer {asked}: see ?security= and ?mode="
+        asked = address.option("security", "") or "connections without security"
+        return f"{address} does not offer {asked}: check ?security= and ?mode="
     if isinstance(error, ua.UaError) and "certificate mismatch" in str(error):
-        return f"{address} shows two different certificates: somebody stands between it and us"
+        return f"{address} presents two different certificates: the connection may be intercepted"
     return None
 
 
 async def _secure(client: Any, address: Address, credentials: Credentials) -> None:
-    """Ask the server for its certificate, check it, and use no other."""
+    """Get the certificate of the server, verify it, and accept no other."""
     from asyncua.crypto import security_policies
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding
@@ -144,19 +197,17 @@ async def _secure(client: Any, address: Address, credentials: Credentials) -> No
     endpoints = await client.connect_and_get_server_endpoints()
     offered = asyncua.Client.find_endpoint(endpoints, mode, policy.URI)
     if not offered.ServerCertificate:
-        raise UnreachableError(f"{address} shows no certificate")
+        raise UnreachableError(f"{address} presents no certificate")
     certificate = x509.load_der_x509_certificate(offered.ServerCertificate)
-    trusted = _read_certificates(credentials.ca_file or "")
-    reason = _distrust(certificate, trusted, address.host)
+    trusted = read_certificates(credentials.ca_file or "")
+    reason = find_certificate_fault(certificate, trusted, address.host)
     if reason:
-        raise UnreachableError(
-            f"the certificate of {address} is not to be trusted: {reason}; ca_file names whom to trust"
-        )
-    ours = _read_certificates(credentials.cert_file or "")[0]
+        raise UnreachableError(f"the certificate of {address} is not trusted: {reason}; check ca_file")
+    ours = read_certificates(credentials.cert_file or "")[0]
     with suppress(x509.ExtensionNotFound):
         names = ours.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         for uri in names.get_values_for_type(x509.UniformResourceIdentifier)[:1]:
-            client.application_uri = uri  # servers compare it with the one in the certificate
+            client.application_uri = uri  # servers compare it with the certificate
     await client.set_security(
         policy,
         certificate=credentials.cert_file,
@@ -166,7 +217,8 @@ async def _secure(client: Any, address: Address, credentials: Credentials) -> No
     )
 
 
-def _read_certificates(path: str) -> list[Any]:
+def read_certificates(path: str) -> list[Any]:
+    """Return the certificates in a PEM or DER file."""
     from cryptography import x509
 
     data = Path(path).read_bytes()
@@ -175,11 +227,11 @@ def _read_certificates(path: str) -> list[Any]:
             return x509.load_pem_x509_certificates(data)
         return [x509.load_der_x509_certificate(data)]
     except ValueError:
-        raise InvalidInputError(f"{path} must hold a certificate, as PEM or DER, but does not") from None
+        raise InvalidInputError(f"{path} must hold a certificate as PEM or DER") from None
 
 
-def _distrust(certificate: Any, trusted: list[Any], host: str) -> str:
-    """Return why a certificate is not to be trusted; nothing if it is."""
+def find_certificate_fault(certificate: Any, trusted: list[Any], host: str) -> str:
+    """Return why a certificate is not trusted, or nothing if it is."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
 
@@ -201,7 +253,7 @@ def _distrust(certificate: Any, trusted: list[Any], host: str) -> str:
             limits = authority.extensions.get_extension_for_class(x509.BasicConstraints).value
             if limits.ca:
                 return _wrong_name(certificate, host)
-    return "neither it nor who signed it is in ca_file"
+    return "neither the certificate nor its issuer is in ca_file"
 
 
 def _wrong_name(certificate: Any, host: str) -> str:
@@ -211,8 +263,8 @@ def _wrong_name(certificate: Any, host: str) -> str:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return "it is for no host"
-    hosts = [str(name) for kind in (x509.DNSName, x509.IPAddress)
-             for name in names.get_values_for_type(kind)]  # fmt: skip
+    kinds = (x509.DNSName, x509.IPAddress)
+    hosts = [str(name) for kind in kinds for name in names.get_values_for_type(kind)]
     if host in hosts or (host == "localhost" and {"127.0.0.1", "::1"} & set(hosts)):
         return ""
     return f"it is for {', '.join(hosts) or 'no host'}, not for {host}"

@@ -1,18 +1,32 @@
-"""Which nodes of a server are the tags."""
+"""Find the nodes of tags on an OPC UA server, and convert values and times."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, TypeVar
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.opcua.packages import pieces, ua
+from baryflow.streams.opcua.connection import ua
+from baryflow.streams.sampling.clock import SECOND
 from baryflow.streams.sampling.tags import Tag
 
+_T = TypeVar("_T")
 _NODE_ID = re.compile(r"(ns=\d+;)?[isgb]=.+")
-#: A variable whose history can be read has this bit in its access level.
+#: Bit of the access level that is set if the history can be read.
 _HISTORY = 1 << 2
+#: Nodes per request; servers refuse more than some hundreds.
+_NODES = 500
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Bits of a status that mark an overflow of the server's queue before this value.
+_OVERFLOW = 0x480
+
+
+def split_requests(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Split items into groups that fit in one request."""
+    for begin in range(0, len(items), _NODES):
+        yield items[begin : begin + _NODES]
 
 
 async def find_node(client: Any, text: str) -> Any:
@@ -21,7 +35,7 @@ async def find_node(client: Any, text: str) -> Any:
         try:
             return client.get_node(ua.NodeId.from_string(text))
         except (ua.UaError, ValueError):
-            raise InvalidInputError(f"{text!r} is not a node id such as ns=2;s=Flow") from None
+            raise InvalidInputError(f"expected a node id like ns=2;s=Flow, got {text!r}") from None
     names = [
         name for name in text.strip("/").split("/") if name and name not in ("Objects", "0:Objects")
     ]
@@ -29,44 +43,25 @@ async def find_node(client: Any, text: str) -> Any:
         return await client.nodes.objects.get_child(names)
     except (ua.UaError, ValueError):
         raise UnreachableError(
-            f"the server has no node {text!r}; expected an id such as ns=2;s=Flow, or a path such as "
+            f"the server has no node {text!r}; expected an id like ns=2;s=Flow, or a path like "
             "2:Plant/2:Flow"
         ) from None
 
 
-async def find_tags(
-    client: Any, text: str, columns: Sequence[str] | None, by_machine: bool
-) -> list[Tag]:
-    """Return the variables under a node as tags; their names are the columns.
+async def find_tags(client: Any, text: str, columns: Sequence[str] | None, by_target: bool) -> list[Tag]:
+    """Return the variables under a node as tags, with their names as columns.
 
-    Parameters
-    ----------
-    client : asyncua.Client
-    text : str
-        The node.
-    columns : sequence of str or None
-        Those wanted; None for all.
-    by_machine : bool
-        Whether the variables are those of the objects under the node, each of which is a machine.
-
-    Returns
-    -------
-    list of Tag
-
-    Raises
-    ------
-    UnreachableError
-        If there are no such variables.
+    With `by_target`, each object under the node is a target, and its variables are the columns.
     """
     node = await find_node(client, text)
     try:
-        machines = {"": node}
-        if by_machine:
+        targets = {"": node}
+        if by_target:
             objects = await node.get_children(nodeclassmask=ua.NodeClass.Object)
-            machines = {(await one.read_browse_name()).Name: one for one in objects}
+            targets = {(await one.read_browse_name()).Name: one for one in objects}
         tags = []
-        for key, machine in machines.items():
-            variables = await machine.get_children(nodeclassmask=ua.NodeClass.Variable)
+        for key, target in targets.items():
+            variables = await target.get_children(nodeclassmask=ua.NodeClass.Variable)
             named = {(await one.read_browse_name()).Name: one for one in variables}
             chosen = list(named) if columns is None else columns
             missing = [name for name in chosen if name not in named]
@@ -79,31 +74,16 @@ async def find_tags(
     except ua.UaStatusCodeError as error:
         raise UnreachableError(f"the server has no node {text!r} ({type(error).__name__})") from None
     if not tags:
-        raise UnreachableError(f"there are no machines under the node {text!r}")
+        raise UnreachableError(f"there are no objects under the node {text!r}")
     return tags
 
 
 async def check_nodes(client: Any, nodes: dict[str, Any]) -> set[str]:
-    """Return the addresses of those nodes that have a history.
-
-    Parameters
-    ----------
-    client : asyncua.Client
-    nodes : dict of str → Node
-
-    Returns
-    -------
-    set of str
-
-    Raises
-    ------
-    UnreachableError
-        If there is no such node, it is not a variable, or must not be read.
-    """
+    """Return which nodes have a history, or raise if one is not a readable variable."""
     ids = [node.nodeid for node in nodes.values()]
     classes, levels = [], []
     session = client.uaclient.session
-    for some in pieces(ids):
+    for some in split_requests(ids):
         classes += await session.read_attributes(some, ua.AttributeIds.NodeClass)
         levels += await session.read_attributes(some, ua.AttributeIds.UserAccessLevel)
     found = set()
@@ -114,7 +94,61 @@ async def check_nodes(client: Any, nodes: dict[str, Any]) -> set[str]:
             raise UnreachableError(f"the node {text!r} is not a variable; a tag must be one")
         bits = level.Value.Value if level.StatusCode.is_good() and level.Value is not None else 0
         if not bits & 1:
-            raise UnreachableError(f"we may not read the node {text!r}; ask the server's operator")
+            raise UnreachableError(
+                f"not permitted to read the node {text!r}; ask the operator of the server"
+            )
         if bits & _HISTORY:
             found.add(text)
     return found
+
+
+# -- values --------------------------------------------------------------------------------------------
+
+
+class Value(NamedTuple):
+    """A value of a tag."""
+
+    address: str
+    value: Any
+    time: float | None  # seconds since the epoch
+    good: bool
+
+
+Converter = Callable[[str, Any], Value]
+
+
+def to_seconds(moment: Any) -> float | None:
+    """Return a time as seconds since the epoch, exact to the microsecond; None if it is invalid."""
+    if not isinstance(moment, datetime):
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    stamp = (moment - _EPOCH) // timedelta(microseconds=1)
+    return stamp / SECOND if stamp > 0 else None  # servers send the year 1601 for an unknown time
+
+
+def to_datetime(seconds: float) -> datetime:
+    """Return seconds since the epoch as a datetime."""
+    return _EPOCH + timedelta(microseconds=round(seconds * SECOND))
+
+
+def make_converter(accept_uncertain: bool) -> Converter:
+    """Return a function from a tag address and a ``DataValue`` to a :class:`Value`.
+
+    The time is the source's, or else the server's. With `accept_uncertain`, uncertain values are good.
+    """
+
+    def convert(address: str, found: Any) -> Value:
+        status = found.StatusCode
+        good = status is None or status.is_good() or (accept_uncertain and status.is_uncertain())
+        moment = found.SourceTimestamp
+        time = to_seconds(found.ServerTimestamp if moment is None else moment)
+        value = None if found.Value is None else found.Value.Value
+        return Value(address, value, time, good)
+
+    return convert
+
+
+def has_overflowed(found: Any) -> bool:
+    """Return whether the server dropped values before this one."""
+    return found.StatusCode is not None and found.StatusCode.value & _OVERFLOW == _OVERFLOW

@@ -1,4 +1,4 @@
-"""A small OPC UA server of our own: variables that others can read, subscribe to, and look up."""
+"""A small OPC UA server: variables that clients can read and subscribe to, with their history."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ from contextlib import suppress
 from typing import Any
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.opcua.connection import PORT, endpoint, is_loopback
-from baryflow.streams.opcua.loop import Loop
-from baryflow.streams.opcua.packages import asyncua, quieten, ua
-from baryflow.streams.opcua.values import to_datetime
+from baryflow.streams.opcua.connection import (
+    PORT,
+    EventLoopThread,
+    asyncua,
+    endpoint,
+    is_loopback,
+    silence_logging,
+    ua,
+)
+from baryflow.streams.opcua.nodes import to_datetime
 from baryflow.streams.urls import Address, Credentials
 
 _NAMESPACE = "urn:baryflow"
-#: Values of each variable that are kept for those who ask later.
+#: Values of each variable that the history keeps.
 _KEPT = 100_000
 
 
 class _OneUser:
-    """Lets in one user, by password."""
+    """Grants access to one user with a password."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._name = credentials.username or ""
@@ -33,46 +39,32 @@ class _OneUser:
         del certificate
         from asyncua.crypto.permission_rules import User, UserRole
 
-        told = password.decode("utf-8", "replace") if isinstance(password, bytes) else str(password)
+        given = password.decode("utf-8", "replace") if isinstance(password, bytes) else str(password)
         known = hmac.compare_digest(str(username).encode(), self._name.encode())
-        if known & hmac.compare_digest(told.encode(), self._password.encode()):
+        if known & hmac.compare_digest(given.encode(), self._password.encode()):
             return User(role=UserRole.User)
         return None
 
 
 class Host:
-    """A server with variables.
+    """A server with variables; with `keep`, it keeps their history.
 
-    Parameters
-    ----------
-    address : Address
-        Where it listens.
-    credentials : Credentials
-        Who is let in. Without a user everybody is, and then it listens to this machine only. Beyond it,
-        a certificate and its key are needed too, and all that is said is encrypted.
-    keep : bool, default=False
-        Whether to keep a history.
-
-    Raises
-    ------
-    InvalidInputError
-        If it would listen to others without knowing them.
-    UnreachableError
-        If the port is taken.
+    Without a user in `credentials`, access is anonymous, and only loopback addresses are allowed. Any
+    other address needs a user, a password, a certificate and its key, and all traffic is encrypted.
     """
 
     def __init__(self, address: Address, credentials: Credentials, keep: bool = False) -> None:
         encrypted = bool(credentials.cert_file and credentials.key_file)
         if not is_loopback(address.host) and not (credentials.password and encrypted):
             raise InvalidInputError(
-                f"others could reach {address}: a server there needs a username, a password, a "
-                "cert_file and a key_file; or let it listen to 127.0.0.1 only"
+                f"{address} is reachable from other computers: set username, password, cert_file and "
+                "key_file, or listen on 127.0.0.1 only"
             )
-        quieten()
+        silence_logging()
         self.address, self._credentials, self._encrypted = address, credentials, encrypted
         self._nodes: dict[str, Any] = {}
         self._history: Any = None
-        self._loop = Loop("baryflow-opcua-host")
+        self._loop = EventLoopThread("baryflow-opcua-host")
         try:
             _check_port(address)
             self._loop.call(self._start(keep))
@@ -105,19 +97,14 @@ class Host:
 
     @property
     def url(self) -> str:
-        """Where it is found."""
+        """The URL of the server."""
         return endpoint(self.address)
 
     def add(self, folder: str, names: dict[str, Any]) -> None:
-        """Add variables.
+        """Add variables to a folder, ``line4/pump7``, which is created if necessary.
 
-        Parameters
-        ----------
-        folder : str
-            Names of the folders they are in, with slashes between them; made if they are not there.
-        names : dict of str → object
-            Their names, and a value of each one's type. Variable ``label`` in folder ``pump7`` has the
-            id ``ns=2;s=pump7.label``; one in no folder, ``ns=2;s=label``.
+        `names` maps each name to a value of its type. Variable ``label`` in folder ``pump7`` has the id
+        ``ns=2;s=pump7.label``; without a folder, ``ns=2;s=label``.
         """
         self._loop.call(self._add(folder, names))
 
@@ -145,14 +132,9 @@ class Host:
                 await self._history.new_historized_node(node.nodeid, None, _KEPT)
 
     def write(self, values: Sequence[tuple[str, Any]], time: float) -> None:
-        """Write variables.
+        """Write variables by full name, ``pump7.label``, at a time in seconds since the epoch.
 
-        Parameters
-        ----------
-        values : sequence of (str, object)
-            Names with their folders, ``pump7.label``, and values; None says that there is none.
-        time : float
-            Of all of them, in seconds since the epoch.
+        The value None is written as missing.
         """
         self._loop.call(self._write(values, time))
 
@@ -172,14 +154,14 @@ class Host:
         await space.write_attribute_value(self._nodes[name].nodeid, ua.AttributeIds.Value, value)
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop the server."""
         with suppress(Exception):
             self._loop.call(self._server.stop(), 10.0)
         self._loop.close()
 
 
 def to_variant(value: Any) -> Any:
-    """Return a value as OPC UA has it: text, a truth value, a whole number or a number."""
+    """Return a value as an OPC UA variant: string, boolean, integer, float or time."""
     kind = ua.VariantType.String
     if isinstance(value, bool):
         kind = ua.VariantType.Boolean
@@ -195,7 +177,7 @@ def to_variant(value: Any) -> Any:
 
 
 def _check_port(address: Address) -> None:
-    """Find out whether we can listen, before a server is made."""
+    """Raise if the port cannot be used, before the server is created."""
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
             address.host, address.port or PORT, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -1,4 +1,4 @@
-"""Records as variables: in a server of our own, or in one that is there."""
+"""Records as OPC UA variables: of our own server, or of an existing one."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.opcua.connection import check_security, connect, disconnect
-from baryflow.streams.opcua.feed import PATIENCE
-from baryflow.streams.opcua.loop import Loop
-from baryflow.streams.opcua.nodes import find_node
-from baryflow.streams.opcua.packages import quieten, ua
+from baryflow.streams.opcua.connection import (
+    PATIENCE,
+    EventLoopThread,
+    check_security,
+    connect,
+    disconnect,
+    silence_logging,
+    ua,
+)
+from baryflow.streams.opcua.nodes import find_node, to_datetime, to_seconds
 from baryflow.streams.opcua.server import Host, to_variant
-from baryflow.streams.opcua.values import to_datetime, to_seconds
 from baryflow.streams.urls import Address, Credentials
 
-#: Records that wait for a server that is away; the oldest are dropped, as they are out of date.
+#: Records that are kept while the server is away; the oldest are dropped, because they are outdated.
 _WAITING = 1000
-#: Seconds from one attempt to reach it to the next.
+#: Seconds between attempts to reconnect.
 _PAUSE = 5.0
 
 
-class _Door(Protocol):
-    """Where records are written."""
+class _Writer(Protocol):
+    """Writes records to a server."""
 
     def write(self, key: str, fields: dict[str, Any], moment: float) -> None: ...
 
@@ -33,38 +37,33 @@ class _Door(Protocol):
 
 
 class OpcUaSink:
-    """Writes each record over the last one of its machine.
+    """Each record replaces the last one of its target."""
 
-    Parameters
-    ----------
-    door : Hosted or Remote
-    """
-
-    def __init__(self, door: _Door) -> None:
-        self._door = door
+    def __init__(self, writer: _Writer) -> None:
+        self._writer = writer
         self.position = 0
 
     def write(self, records: list[dict[str, Any]]) -> None:
-        """Write records, one after the other."""
+        """Write records in order."""
         for record in records:
-            fields = {name: _plain(value) for name, value in record.items() if name != "key"}
-            self._door.write(str(record.get("key") or ""), fields, _moment(record.get("time")))
+            fields = {name: _to_scalar(value) for name, value in record.items() if name != "key"}
+            self._writer.write(str(record.get("key") or ""), fields, _moment(record.get("time")))
         self.position += len(records)
 
     def truncate(self, position: int) -> None:
-        """Do nothing: what was shown was shown."""
+        """Reset the count; written values cannot be taken back."""
         self.position = position
 
     def flush(self, sync: bool = False) -> None:
-        """Do nothing: all is written at once."""
+        """Do nothing: records are written at once."""
 
     def close(self, finished: bool = True) -> None:  # noqa: ARG002 - nothing is left to finish
-        """Let go of the server."""
-        self._door.close()
+        """Disconnect, or stop the server."""
+        self._writer.close()
 
 
-class Hosted:
-    """A server of our own: a folder for each machine, in it a variable for each field."""
+class _ServerWriter:
+    """Our own server, with a folder for each target and a variable for each field."""
 
     def __init__(self, address: Address, credentials: Credentials) -> None:
         self._folder = address.path.strip("/").replace("/", "_") or "baryflow"
@@ -73,8 +72,8 @@ class Hosted:
 
     def write(self, key: str, fields: dict[str, Any], moment: float) -> None:
         """Write the fields of a record."""
-        machine = key.replace("/", "_").replace(".", "_")
-        folder = f"{self._folder}/{machine}" if key else self._folder
+        target = key.replace("/", "_").replace(".", "_")
+        folder = f"{self._folder}/{target}" if key else self._folder
         new = {name: value for name, value in fields.items() if (key, name) not in self._known}
         if new:
             self._host.add(folder, new)
@@ -87,22 +86,22 @@ class Hosted:
         self._host.close()
 
 
-class Remote:
-    """Variables of a server that is there, under a node: those that have the names of fields."""
+class _ClientWriter:
+    """The variables of an existing server under a node, if they have the names of fields."""
 
     def __init__(self, address: Address, credentials: Credentials) -> None:
         check_security(address, credentials)
-        quieten()
+        silence_logging()
         self._address, self._credentials = address, credentials
         self._node = address.options["node"]
         self._client: Any = None
         self._folders: dict[str, dict[str, Any]] = {}
         self._waiting: list[tuple[str, dict[str, Any], float]] = []
         self._tried = 0.0
-        self._loop = Loop("baryflow-opcua-sink")
+        self._loop = EventLoopThread("baryflow-opcua-sink")
         try:
             self._loop.call(self._connect(), PATIENCE)
-            if not self._loop.call(self._find("")) and not self._has_machines():
+            if not self._loop.call(self._find("")) and not self._has_targets():
                 raise UnreachableError(f"there are no variables under the node {self._node!r}")
         except BaseException as error:
             self.close()
@@ -110,19 +109,19 @@ class Remote:
                 raise
             raise UnreachableError(f"there is no OPC UA server at {address}") from None
 
-    def _has_machines(self) -> bool:
-        async def look() -> bool:
+    def _has_targets(self) -> bool:
+        async def has_objects() -> bool:
             node = await find_node(self._client, self._node)
             return bool(await node.get_children(nodeclassmask=ua.NodeClass.Object))
 
-        return self._loop.call(look())
+        return self._loop.call(has_objects())
 
     async def _connect(self) -> None:
         self._folders = {}
         self._client = await connect(self._address, self._credentials)
 
     async def _find(self, key: str) -> dict[str, Any]:
-        """Return the variables of a machine by name."""
+        """Return the variables of a target by name."""
         if key not in self._folders:
             node = await find_node(self._client, self._node)
             if key:
@@ -137,7 +136,7 @@ class Remote:
         return self._folders[key]
 
     def write(self, key: str, fields: dict[str, Any], moment: float) -> None:
-        """Write the fields of a record, or keep it until the server is back."""
+        """Write the fields of a record, or keep the record until the server is back."""
         self._waiting = [*self._waiting, (key, fields, moment)][-_WAITING:]
         if self._client is None and time.monotonic() - self._tried < _PAUSE:
             return
@@ -164,30 +163,33 @@ class Remote:
             return
         session = self._client.uaclient.session
         results = await session.write_attributes([nodes[name][0] for name in chosen], values)
-        if any(one.name == "BadWriteNotSupported" for one in results):  # it stamps values itself
+        if any(
+            one.name == "BadWriteNotSupported" for one in results
+        ):  # the server sets timestamps itself
             values = [ua.DataValue(value.Value) for value in values]
             await session.write_attributes([nodes[name][0] for name in chosen], values)
 
     def close(self) -> None:
-        """Let go of the server."""
+        """Disconnect."""
         if self._client is not None:
             self._loop.call(disconnect(self._client))
         self._loop.close()
 
 
 def open_sink(address: Address, credentials: Credentials) -> OpcUaSink:
-    """Open a sink of records; see the package."""
+    """Open a sink for records; see the package."""
     address.check_options("serve", "node", "security", "mode")
     if ("serve" in address.options) == ("node" in address.options):
         raise InvalidInputError(
-            f"say where records go to: {address}?serve makes a server of our own there, ?node=ns=2;s=Out"
-            " writes into the variables under a node of the one that is there"
+            f"choose where to write records: {address}?serve starts a server there, ?node=ns=2;s=Out "
+            "writes to the variables under a node of an existing server"
         )
-    return OpcUaSink(Hosted(address, credentials) if "serve" in address.options
-                     else Remote(address, credentials))  # fmt: skip
+    writer = _ServerWriter if "serve" in address.options else _ClientWriter
+    return OpcUaSink(writer(address, credentials))
 
 
-def _plain(value: Any) -> Any:
+def _to_scalar(value: Any) -> Any:
+    """Return a value as a scalar: structures as JSON, NaN and infinity as None."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, dict | list | tuple):
@@ -198,7 +200,7 @@ def _plain(value: Any) -> Any:
 
 
 def _cast(value: Any, kind: Any) -> Any:
-    """Return a value as a variable wants it, or as it is if that cannot be."""
+    """Return a value with the type of a variable, or with its own if it cannot be converted."""
     try:
         if kind in (ua.VariantType.Double, ua.VariantType.Float):
             return ua.Variant(float(value), kind)
@@ -216,7 +218,7 @@ def _cast(value: Any, kind: Any) -> Any:
 
 
 def _moment(text: Any) -> float:
-    """Return the time of a record, or now if it has none that can be read."""
+    """Return the time of a record, or the current time if it has no valid one."""
     try:
         found = to_seconds(datetime.fromisoformat(str(text)))
     except ValueError:

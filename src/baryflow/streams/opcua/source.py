@@ -1,4 +1,4 @@
-"""Rows from the variables of an OPC UA server."""
+"""Rows sampled from the variables of an OPC UA server."""
 
 from __future__ import annotations
 
@@ -10,31 +10,19 @@ from typing import Any
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import Batch
-from baryflow.streams.opcua.connection import check_security
-from baryflow.streams.opcua.feed import Clock, Feed, Missed, News
-from baryflow.streams.opcua.packages import quieten
-from baryflow.streams.opcua.values import to_seconds
+from baryflow.streams.opcua.connection import check_security, silence_logging
+from baryflow.streams.opcua.feed import ClockTick, Feed, FeedItem, Gap
+from baryflow.streams.opcua.nodes import to_seconds
+from baryflow.streams.registry import SourceOptions
 from baryflow.streams.sampling.sampler import Sampler
 from baryflow.streams.sampling.tags import Tag, read_tags
-from baryflow.streams.transports import Wanted
 from baryflow.streams.urls import Address, Credentials
 
 OPTIONS = ("node", "security", "mode", "uncertain", "clock", "since")
 
 
 class OpcUaSource:
-    """Rows from variables; see :func:`baryflow.streams.opcua.open_source`.
-
-    Parameters
-    ----------
-    feed : Feed
-        Connected.
-    sampler : Sampler
-    tags : sequence of Tag
-    idle : float or None
-    since : float or None
-        Where to begin in the server's history; without it, now.
-    """
+    """Rows from a connected feed; `since` is where to begin in the server's history, by default now."""
 
     def __init__(
         self,
@@ -46,7 +34,6 @@ class OpcUaSource:
     ) -> None:
         self._feed, self._sampler, self._idle = feed, sampler, idle
         self._tags = [tag.address for tag in tags]
-        self._every = sampler.every
         self._since = since
         self._started = False
         self._notices: list[str] = []
@@ -58,11 +45,11 @@ class OpcUaSource:
 
     @property
     def wanted(self) -> list[str]:
-        """The columns of rows."""
+        """The columns of the rows."""
         return list(self._sampler.columns)
 
     def read(self, n: int, timeout: float | None = None) -> Batch | None:
-        """Return the next `n` rows, or fewer after a while."""
+        """Return the next `n` rows, or fewer if they do not arrive in time; the stream never ends."""
         if not self._started:
             self._start()
         begin = time.monotonic()
@@ -71,12 +58,12 @@ class OpcUaSource:
             now = time.monotonic()
             if first is None and self._sampler.prepare(1):
                 first = now
-            ends = [began + limit for began, limit in ((first, timeout), (begin, self._idle))
-                    if began is not None and limit is not None]  # fmt: skip
+            limits = ((first, timeout), (begin, self._idle))
+            ends = [start + limit for start, limit in limits if start is not None and limit is not None]
             if ends and now >= min(ends):
                 break
             try:
-                self._take(self._feed.news.get(timeout=min(ends) - now if ends else None))
+                self._handle(self._feed.items.get(timeout=min(ends) - now if ends else None))
             except queue.Empty:
                 continue
         batch = self._sampler.batch(n)
@@ -91,81 +78,78 @@ class OpcUaSource:
         continued = bool(latest)
         if not latest and self._since is not None:
             self._sampler.skip(self._since)
-            latest = dict.fromkeys(self._tags, self._since - 1e-6)  # what is of that very moment is news
+            latest = dict.fromkeys(self._tags, self._since - 1e-6)  # include values at that very moment
         self._feed.start(latest, continued)
 
-    def _take(self, news: News) -> None:
-        if isinstance(news, str):
-            self._notices.append(news)
-        elif isinstance(news, Clock):
-            self._sampler.advance(news.time)
-        elif isinstance(news, Missed):
-            self._miss(news)
+    def _handle(self, item: FeedItem) -> None:
+        if isinstance(item, str):
+            self._notices.append(item)
+        elif isinstance(item, ClockTick):
+            self._sampler.advance(item.time)
+        elif isinstance(item, Gap):
+            self._skip(item)
         else:
-            for address, value, moment, good in news:
+            for address, value, moment, good in item:
                 self._sampler.update(address, value, moment, good)  # type: ignore[arg-type]  # counted
 
-    def _miss(self, missed: Missed) -> None:
-        if missed.begin is None:
-            self._sampler.skip(missed.end)
-        elif missed.end - missed.begin > self._every:
-            self._sampler.skip(missed.end, missed.why)
-        elif missed.end > missed.begin:
-            self._notices.append(
-                f"changes in {missed.end - missed.begin:g} s may be missing: {missed.why}"
-            )
+    def _skip(self, gap: Gap) -> None:
+        if gap.begin is None:
+            self._sampler.skip(gap.end)
+        elif gap.end - gap.begin > self._sampler.interval:
+            self._sampler.skip(gap.end, gap.reason)
+        elif gap.end > gap.begin:
+            self._notices.append(f"changes in {gap.end - gap.begin:g} s may be missing: {gap.reason}")
 
     def seek(self, cursor: dict[str, Any]) -> None:
-        """Go on after a batch; what the server has kept since then is read first."""
+        """Resume after a batch; the server's history since then is read first."""
         self._sampler.resume(cursor["sampler"])
 
     def acknowledge(self, cursor: dict[str, Any]) -> None:
-        """Do nothing: a server keeps its history as long as it likes."""
+        """Do nothing: the server decides how long it keeps its history."""
 
     def close(self) -> None:
-        """Let go of the server."""
+        """Disconnect."""
         self._feed.close()
 
 
-def open_source(address: Address, credentials: Credentials, wanted: Wanted) -> OpcUaSource:
+def open_source(address: Address, credentials: Credentials, options: SourceOptions) -> OpcUaSource:
     """Open a source of rows; see the package."""
     address.check_options(*OPTIONS)
-    if wanted.every is None:
+    if options.sample_interval is None:
         raise InvalidInputError(
-            "the values of OPC UA come one by one: set how often a row is made of them, "
-            "--sample-interval 10s"
+            "OPC UA values arrive one at a time: set how often to sample a row, --sample-interval 10s"
         )
-    if wanted.time is not None:
-        raise InvalidInputError("rows of OPC UA are stamped with the plant's time; no column holds it")
-    if wanted.key not in (None, "@node"):
+    if options.time is not None:
+        raise InvalidInputError("OPC UA rows have the plant's time: leave out the time column")
+    if options.key not in (None, "@node"):
         raise InvalidInputError(
-            "machines are told apart by the column key of the tag list, or with --key @node by the "
-            f"objects under ?node=, not by {wanted.key!r}"
+            "the key of OPC UA rows is in the column key of the tag list, or --key @node for the "
+            f"objects under ?node=, got {options.key!r}"
         )
     if address.option("uncertain", "missing") not in ("missing", "good"):
         raise InvalidInputError("uncertain must be missing or good")
     since = _parse_since(address.option("since", ""))
-    tags = None if wanted.tags is None else read_tags(wanted.tags)
+    tags = None if options.tags is None else read_tags(options.tags)
     node = address.option("node", "")
     if (tags is None) == (not node):
         raise InvalidInputError(
-            "say which variables are the columns: either with a list of tags, or with ?node=, under "
-            "which they have the columns' names"
+            "choose the variables: either with a tag list, or with ?node= for the variables under a "
+            "node, whose names are the columns"
         )
     check_security(address, credentials)
-    quieten()
+    silence_logging()
     feed = Feed(address, credentials)
     try:
         feed.open()
         if tags is None:
-            tags = feed.find_tags(node, wanted.columns, wanted.key == "@node")
-        columns = wanted.columns or list(dict.fromkeys(tag.column for tag in tags))
-        sampler = Sampler(columns, tags, wanted.every, wanted.max_age)
+            tags = feed.find_tags(node, options.columns, options.key == "@node")
+        columns = options.columns or list(dict.fromkeys(tag.column for tag in tags))
+        sampler = Sampler(columns, tags, options.sample_interval, options.max_age)
         feed.check(tags)
     except BaseException:
         feed.close()
         raise
-    return OpcUaSource(feed, sampler, tags, wanted.idle, since)
+    return OpcUaSource(feed, sampler, tags, options.idle, since)
 
 
 def _parse_since(text: str) -> float | None:
@@ -176,5 +160,5 @@ def _parse_since(text: str) -> float | None:
     except ValueError:
         since = None
     if since is None:
-        raise InvalidInputError(f"since must be a time such as 2026-01-31T12:00:00Z, got {text!r}")
+        raise InvalidInputError(f"since must be a time like 2026-01-31T12:00:00Z, got {text!r}")
     return since

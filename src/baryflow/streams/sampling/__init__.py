@@ -1,1 +1,1 @@
-"""TODO."""
+"""Sample rows from tag values that arrive one at a time."""

@@ -1,4 +1,4 @@
-"""The list of values that come one by one: where each is found, and which column it is."""
+"""Tag lists: the address, column and target of each value that arrives on its own."""
 
 from __future__ import annotations
 
@@ -20,51 +20,22 @@ _NAMES = ("address", "column", "unit", "scale", "offset", "key")
 
 @dataclass(frozen=True)
 class Tag:
-    """A value that comes by itself.
+    """A value that arrives on its own; its column holds value × `scale` + `offset`."""
 
-    Attributes
-    ----------
-    address : str
-        Where it is found: a node of OPC UA, a topic of MQTT.
-    column : str
-        What the model calls it.
-    unit : str
-        For people; nothing is converted by it.
-    scale, offset : float
-        The column holds value × `scale` + `offset`.
-    key : str
-        Whose it is, if there are several machines.
-    """
-
-    address: str
-    column: str
-    unit: str = ""
+    address: str  # an OPC UA node or an MQTT topic
+    column: str  # of the model
+    unit: str = ""  # for documentation; it converts nothing
     scale: float = 1.0
     offset: float = 0.0
-    key: str = ""
+    key: str = ""  # the target, if there are several
 
 
 def read_tags(path: str | os.PathLike[str]) -> list[Tag]:
-    r"""Read a list of tags.
+    r"""Read a tag list from a CSV file with a header, or from a JSON list of objects.
 
-    Parameters
-    ----------
-    path : path
-        A CSV file, with comma, semicolon or tab between the cells and a header of the names below, or
-        a JSON file, a list of objects with these names: ``address`` and ``column``, and if need be
-        ``unit``, ``scale``, ``offset`` and ``key``. Lines of CSV that begin with ``#`` are passed over.
-
-    Returns
-    -------
-    list of Tag
-
-    Raises
-    ------
-    InvalidInputError
-        If names are missing or unknown, numbers are none, or something is listed twice; the message
-        says where.
-    OSError
-        If it cannot be read.
+    ``address`` and ``column`` are required; ``unit``, ``scale``, ``offset`` and ``key`` are optional.
+    CSV cells are separated by comma, semicolon or tab, and lines that begin with ``#`` are skipped.
+    Errors name the line.
 
     Examples
     --------
@@ -79,59 +50,42 @@ def read_tags(path: str | os.PathLike[str]) -> list[Tag]:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise InvalidInputError(f"{name} must be text in UTF-8; save it as such") from None
+        raise InvalidInputError(f"{name} must be UTF-8 text; save it as UTF-8") from None
     rows = _read_json(text, name) if Path(path).suffix.lower() == ".json" else _read_csv(text, name)
     tags = [_make_tag(row, f"{name}, {place}") for place, row in rows]
     if not tags:
         raise InvalidInputError(f"{name} lists no tags")
     twice = first_duplicates(tag.address for tag in tags)
     if twice:
-        raise InvalidInputError(f"{name} lists {twice[0]!r} twice; a value has one column")
+        raise InvalidInputError(f"{name} lists {twice[0]!r} twice; each address needs exactly one line")
     return tags
 
 
 def check_tags(tags: Sequence[Tag], columns: Sequence[str]) -> dict[str, dict[str, Tag]]:
-    """Return the tags of each machine by column; all must have all columns, and no others.
-
-    Parameters
-    ----------
-    tags : sequence of Tag
-    columns : sequence of str
-
-    Returns
-    -------
-    dict of str → dict of str → Tag
-        Machines in the order in which they are first listed.
-
-    Raises
-    ------
-    InvalidInputError
-        If columns are missing, unknown, or listed twice.
-    """
-    machines: dict[str, dict[str, Tag]] = {}
+    """Return the tags of each target by column, or raise if a target lacks columns or has others."""
+    targets: dict[str, dict[str, Tag]] = {}
     for tag in tags:
         if tag.column not in columns:
             raise InvalidInputError(
-                f"the tag {tag.address!r} has the column {tag.column!r}, which is none of those wanted: "
-                f"{', '.join(columns)}"
+                f"tag {tag.address!r} has column {tag.column!r}, which is none of {', '.join(columns)}"
             )
-        found = machines.setdefault(tag.key, {})
+        found = targets.setdefault(tag.key, {})
         if tag.column in found:
-            whose = f" of {tag.key!r}" if tag.key else ""
+            owner = f" of {tag.key!r}" if tag.key else ""
             raise InvalidInputError(
-                f"the column {tag.column!r}{whose} has two tags: {found[tag.column].address!r} and "
+                f"column {tag.column!r}{owner} has two tags: {found[tag.column].address!r} and "
                 f"{tag.address!r}"
             )
         found[tag.column] = tag
-    for key, found in machines.items():
+    for key, found in targets.items():
         missing = [column for column in columns if column not in found]
         if missing:
-            whose = f" of {key!r}" if key else ""
+            owner = f" of {key!r}" if key else ""
             raise InvalidInputError(
-                f"the tags{whose} lack the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
+                f"the tags{owner} lack the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
                 "every column needs a tag"
             )
-    return machines
+    return targets
 
 
 def _read_csv(text: str, name: str) -> list[tuple[str, dict[str, Any]]]:
@@ -140,7 +94,7 @@ def _read_csv(text: str, name: str) -> list[tuple[str, dict[str, Any]]]:
     kept = [(number, line) for number, line in kept if not line.lstrip().startswith("#")]
     if not kept:
         return []
-    # Node ids hold semicolons: it is the header that tells what stands between cells.
+    # Node ids contain semicolons, so only the header shows which delimiter is used.
     delimiter = max(_DELIMITERS, key=kept[0][1].count)
     rows = [next(csv.reader([line], delimiter=delimiter)) for _, line in kept]
     header = [cell.strip().lower() for cell in rows[0]]
@@ -149,8 +103,8 @@ def _read_csv(text: str, name: str) -> list[tuple[str, dict[str, Any]]]:
         place = f"line {number}"
         if len(cells) != len(header):
             raise InvalidInputError(
-                f"{name}, {place} has {len(cells)} cells where the header has {len(header)}; what holds "
-                f"{delimiter!r} must stand in quotes"
+                f"{name}, {place} has {len(cells)} cells where the header has {len(header)}; quote "
+                f"cells that contain {delimiter!r}"
             )
         found.append((place, {key: cell.strip() for key, cell in zip(header, cells, strict=True)}))
     return found or [("the header", dict.fromkeys(header, ""))]
@@ -167,10 +121,10 @@ def _read_json(text: str, name: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _make_tag(row: dict[str, Any], place: str) -> Tag:
-    strange = [name for name in row if name not in _NAMES]
-    if strange:
+    unknown = [name for name in row if name not in _NAMES]
+    if unknown:
         raise InvalidInputError(
-            f"{place} has {', '.join(map(repr, strange))}; expected some of {', '.join(_NAMES)}"
+            f"{place} has {', '.join(map(repr, unknown))}; expected some of {', '.join(_NAMES)}"
         )
     texts = [row.get(name) for name in ("address", "column", "unit", "key")]
     address, column, unit, key = ("" if text is None else str(text).strip() for text in texts)
@@ -179,7 +133,7 @@ def _make_tag(row: dict[str, Any], place: str) -> Tag:
     scale = _number(row.get("scale"), 1.0, f"{place}: scale")
     offset = _number(row.get("offset"), 0.0, f"{place}: offset")
     if scale == 0:
-        raise InvalidInputError(f"{place}: scale must not be 0, which makes all values alike")
+        raise InvalidInputError(f"{place}: scale must not be 0, because all values would be equal")
     return Tag(address, column, unit, scale, offset, key)
 
 

@@ -29,7 +29,7 @@ def test_an_export_of_a_historian(tmp_path):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 1000])
-def test_the_size_of_batches_changes_nothing(tmp_path, n):
+def test_results_do_not_depend_on_the_batch_size(tmp_path, n):
     path = write(tmp_path / "export.csv", HISTORIAN.replace("22;31", "22;x"))
     batches = read_all(path, ["Flow", "Level"], n, time="Time")
     np.testing.assert_array_equal(rows_of(batches), [[20, np.nan], [np.nan, 30]])
@@ -87,14 +87,14 @@ def test_only_a_header(tmp_path):
 
 @pytest.mark.parametrize("units", ["bar,°C\n", ""])
 @pytest.mark.parametrize("header", ["p,T °C,ort\n", "p,T,ort\n"])
-def test_an_encoding_of_windows(tmp_path, header, units):
+def test_windows_encoding(tmp_path, header, units):
     units = units.replace("\n", ",\n")
     path = write(tmp_path / "a.csv", header + units + "1,2,Süd\n3,4,Nord\n", "cp1252")
     batches = read_all(path, ["p"], key="ort")
     if "°" in header + units:
         assert batches[0].keys == ["Süd", "Nord"]
         assert batches[0].rejected == []
-    else:  # ASCII until a row that is not: it is taken for damage
+    else:  # the first non-ASCII row is taken for damage
         assert batches[0].keys == ["Nord"]
         assert batches[0].rejected[0].reason == "byte 6 of it is not UTF-8."
         assert batches[0].rejected[0].raw == "1,2,S\ufffdd"
@@ -106,7 +106,7 @@ def test_compressed_text(tmp_path):
     assert len(read_rows(path, ["Flow"], time="Time")) == 3
 
 
-def test_a_damaged_compressed_file_gives_what_is_good_and_then_says_so(tmp_path):
+def test_a_damaged_gzip_file_yields_its_good_rows_before_the_error(tmp_path):
     text = "a,b\n" + "".join(f"{i},{i * 7919 % 1000}\n" for i in range(200_000))
     path = write(tmp_path / "a.csv.gz", gzip.compress(text.encode())[:-5000])
     source = open_source(path, columns=["a"])
@@ -135,7 +135,7 @@ def test_files_that_cannot_be_read(tmp_path, text, match):
         open_source(path, columns=["y", "z"] if b"1,2" in path.read_bytes() else None)
 
 
-def test_a_first_line_that_is_too_long_for_a_header(tmp_path):
+def test_a_first_line_that_is_too_long_is_refused(tmp_path):
     path = write(tmp_path / "a.csv", b"a," * (1 << 20) + b"\n1\n")
     with pytest.raises(InvalidInputError, match="begins with a line of 2097152 bytes"):
         open_source(path, columns=["a"])
@@ -154,7 +154,7 @@ def test_a_file_that_shrinks_while_it_is_read(tmp_path):
     assert 0 < len(rest.rows) < 200_000
 
 
-def test_names_that_cannot_be_opened(tmp_path):
+def test_inputs_that_cannot_be_opened(tmp_path):
     with pytest.raises(FileNotFoundError):
         open_source(tmp_path / "nothing.csv", columns=None)
     for name in ("a.xlsx", "a.parquet.gz"):

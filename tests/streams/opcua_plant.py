@@ -1,4 +1,4 @@
-"""A small plant behind an OPC UA server, in a thread of this process."""
+"""A small plant with an OPC UA server, in a thread of this process."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from datetime import UTC, datetime, timedelta
 from asyncua import Server, ua
 from asyncua.server.history import HistoryDict
 
-from baryflow.streams.opcua.loop import Loop
-from baryflow.streams.opcua.packages import quieten
+from baryflow.streams.opcua.connection import EventLoopThread, silence_logging
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -22,14 +21,14 @@ def free_port():
 
 
 class Plant:
-    """Variables under ``ns=2;s=Plant``; `history` keeps what was written, and outlives a restart."""
+    """Variables under ``ns=2;s=Plant``; `history` keeps written values over restarts."""
 
-    def __init__(self, names, *, history=True, port=None, prepare=None, machines=()):
-        quieten()
+    def __init__(self, names, *, history=True, port=None, prepare=None, targets=()):
+        silence_logging()
         self.names, self.port = list(names), port or free_port()
         self.history = HistoryDict() if history else None
-        self.prepare, self.machines = prepare, machines
-        self.loop = Loop("plant")
+        self.prepare, self.targets = prepare, targets
+        self.loop = EventLoopThread("plant")
         self.start()
 
     @property
@@ -44,7 +43,7 @@ class Plant:
         await self.server.init()
         self.server.set_endpoint(self.url)
         self.server.set_security_policy([ua.SecurityPolicyType.NoSecurity])
-        # A real one may say anything: this one refuses to change the type of a variable.
+        # Real servers can send anything; this one checks the type of a variable by default.
         self.server.iserver.aspace._is_expected_variant_type = lambda *_: True
         if self.prepare is not None:
             await self.prepare(self.server)
@@ -53,9 +52,9 @@ class Plant:
         assert await self.server.register_namespace("urn:plant") == 2
         folder = await self.server.nodes.objects.add_folder(ua.NodeId("Plant", 2), "2:Plant")
         self.nodes = {}
-        if not self.machines:
+        if not self.targets:
             await self._fill(folder, "")
-        for name in self.machines:
+        for name in self.targets:
             await self._fill(await folder.add_object(ua.NodeId(name, 2), f"2:{name}"), f"{name}.")
         await self.server.start()
 

@@ -12,7 +12,7 @@ from tests.streams.files import read_all, read_rows, rejected_of, require, rows_
 
 @pytest.fixture
 def parquet(tmp_path):
-    """A file of 50 rows in groups of 20, with something strange in rows 8 and 31."""
+    """A file of 50 rows in groups of 20, with invalid values in rows 8 and 31."""
     require("pyarrow")
     import pyarrow.parquet as pq
     from pyarrow import table
@@ -56,20 +56,20 @@ def test_cursors_of_parquet(parquet):
             source.seek({"position": 3, "rows": 4})
 
 
-def test_files_that_are_no_parquet(tmp_path, parquet):
+def test_invalid_parquet_files_are_refused(tmp_path, parquet):
     with pytest.raises(InvalidInputError, match="damaged or incomplete"):
         open_source(write(tmp_path / "b.parquet", parquet.read_bytes()[:100]), columns=None)
     with pytest.raises(InvalidInputError, match="no column 'nothing'"):
         open_source(parquet, columns=["nothing"])
 
 
-def test_without_the_extra_it_is_named(tmp_path, monkeypatch):
+def test_a_missing_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ModuleNotFoundError, match=r"baryflow\[parquet\]"):
         open_source(tmp_path / "a.parquet", columns=None)
 
 
-def test_archives_of_numpy(tmp_path):
+def test_numpy_archives(tmp_path):
     X = np.arange(6.0).reshape(3, 2)
     X[1, 0] = np.inf
     np.savez(
@@ -88,7 +88,7 @@ def test_archives_of_numpy(tmp_path):
     assert [one.position for one in rejected_of(read_all(tmp_path / "a.npz", ["p"]))] == [2]
 
 
-def test_archives_that_cannot_be_read(tmp_path):
+def test_invalid_archives_are_refused(tmp_path):
     np.savez(tmp_path / "a.npz", X=np.eye(2), y=[1, 2, 3])
     with pytest.raises(InvalidInputError, match="equally many rows"):
         open_source(tmp_path / "a.npz", columns=None)

@@ -39,42 +39,42 @@ def bits(numbers):
     ],
 )
 def test_words_for_missing_values_are_nan(cell):
-    numbers, strange = parse_column(["1", cell])
+    numbers, invalid = parse_column(["1", cell])
     assert numbers[0] == 1
     assert math.isnan(numbers[1])
-    assert strange == {}
+    assert invalid == {}
 
 
 @pytest.mark.parametrize(
     "cell", ["abc", "1_000", "1,5", "0x10", "1.2.3", "1e", "5 bar", "--5", "1\x002"]
 )
-def test_what_is_no_number_is_strange(cell):
-    numbers, strange = parse_column(["1", cell, "2"])
-    assert strange == {1: cell}
+def test_cells_that_are_not_numbers_are_invalid(cell):
+    numbers, invalid = parse_column(["1", cell, "2"])
+    assert invalid == {1: cell}
     assert numbers[[0, 2]].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("cell", ["inf", "-Infinity", "1e151", "-1e400"])
-def test_infinity_and_huge_numbers_are_strange(cell):
-    numbers, strange = parse_column(["1", cell])
-    assert strange == {1: cell}
+def test_infinity_and_huge_numbers_are_invalid(cell):
+    numbers, invalid = parse_column(["1", cell])
+    assert invalid == {1: cell}
     assert math.isnan(numbers[1])
 
 
-def test_a_decimal_comma_is_one_only_if_it_can_be():
+def test_decimal_commas_are_accepted_only_where_they_are_unambiguous():
     assert parse_column(["1,5", "-2,25", "3"], decimal_comma=True)[0].tolist() == [1.5, -2.25, 3]
     assert parse_number("1,5") is None
     assert parse_number("1.234,5", decimal_comma=True) is None
 
 
-def test_truth_is_a_number():
+def test_true_and_false_are_numbers():
     assert parse_column(["True", "false"])[0].tolist() == [1, 0]
 
 
 @given(
     st.lists(st.lists(NUMBERS, min_size=3, max_size=3), min_size=1, max_size=6), st.sampled_from(",;\t")
 )
-def test_the_quick_way_gives_the_same_bits(rows, delimiter):
+def test_the_fast_path_gives_the_same_bits(rows, delimiter):
     comma = delimiter != ","
     written = [[cell.replace(".", ",") if comma else cell for cell in row] for row in rows]
     quick = parse_matrix([delimiter.join(row) for row in written], 3, delimiter)
@@ -84,12 +84,12 @@ def test_the_quick_way_gives_the_same_bits(rows, delimiter):
 
 
 @given(st.lists(st.text("019+-.eEnaNd/b_ ,", max_size=6), min_size=3, max_size=3))
-def test_the_quick_way_leaves_what_is_strange_to_the_other(cells):
+def test_the_fast_path_leaves_invalid_cells_to_the_slow_one(cells):
     line = ";".join(cells)
     quick = parse_matrix([line], 3, ";")
     columns = [parse_column([cell], decimal_comma=True) for cell in cells]
     if quick is not None:
-        assert not any(strange for _, strange in columns)
+        assert not any(invalid for _, invalid in columns)
         assert bits(quick[0]) == bits(numbers[0] for numbers, _ in columns)
 
 
@@ -98,12 +98,12 @@ def test_the_last_cell_is_checked_too():
     assert parse_matrix(["1,2", "3,4"], 2, ",").tolist() == [[1, 2], [3, 4]]
 
 
-def test_values_of_json():
-    numbers, strange = convert_values(
+def test_json_values():
+    numbers, invalid = convert_values(
         [1, 2.5, None, True, "3.5", "Bad", [1], {}, 10**400, "word", "\ud800"]
     )
     assert numbers[[0, 1, 3, 4]].tolist() == [1, 2.5, 1, 3.5]
     assert math.isnan(numbers[2])
     assert math.isnan(numbers[5])
-    assert strange.keys() == {6, 7, 8, 9, 10}
-    "".join(strange.values()).encode()  # always valid text
+    assert invalid.keys() == {6, 7, 8, 9, 10}
+    "".join(invalid.values()).encode()  # always valid text

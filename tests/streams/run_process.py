@@ -1,4 +1,4 @@
-"""A run in a process of its own, which can be killed."""
+"""``baryflow run`` in a process of its own, which can be killed."""
 
 import contextlib
 import json
@@ -37,8 +37,8 @@ def make_record(rows, number):
     return {"n": str(number), **dict(zip(COLUMNS, values, strict=True))}
 
 
-class Follower:
-    """``baryflow run`` on a URL, from a checkpoint; use it as a context, at whose end it is killed."""
+class RunProcess:
+    """``baryflow run`` on a URL, with a checkpoint; a context manager that kills it at the end."""
 
     def __init__(self, folder, url, environment, *options):
         self.folder = Path(folder)
@@ -55,10 +55,10 @@ class Follower:
         ]
         one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         model = str(self.folder.parent / "model.bary")
-        with (self.folder / "words.txt").open("ab") as words:
+        with (self.folder / "output.txt").open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "baryflow", "run", model, url, *arguments],
-                env=os.environ | one_thread | environment, stderr=words,
+                env=os.environ | one_thread | environment, stderr=output,
             )  # fmt: skip
 
     def __enter__(self):
@@ -71,7 +71,7 @@ class Follower:
     def journalled(self):
         sizes = []
         for path in self.folder.glob("checkpoint/*.log"):
-            with contextlib.suppress(FileNotFoundError):  # it may go while we look
+            with contextlib.suppress(FileNotFoundError):  # it may be removed meanwhile
                 sizes.append((path.name, path.stat().st_size))
         return sorted(sizes)
 
@@ -79,31 +79,31 @@ class Follower:
         """Wait until something new is in the journal."""
         wait_until(
             lambda: self.process.poll() is not None or self.journalled() != self._before,
-            self.words,
+            self.output,
             step=0.002,
         )
-        assert self.process.poll() is None, self.words()
+        assert self.process.poll() is None, self.output()
 
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
     def end(self):
-        """Let it end in order."""
+        """Ask it to end, and wait."""
         ask_to_end(self.process)
-        assert self.process.wait(timeout=300) == 0, self.words()
+        assert self.process.wait(timeout=300) == 0, self.output()
 
-    def words(self):
-        return (self.folder / "words.txt").read_text(errors="replace")
+    def output(self):
+        return (self.folder / "output.txt").read_text(errors="replace")
 
     def wait_for(self, count):
-        """Wait until this many rows were read, whatever became of them."""
+        """Wait until this many rows were predicted or quarantined."""
 
         def read():
-            assert self.process.poll() is None, self.words()
+            assert self.process.poll() is None, self.output()
             return sum(count_lines(self.folder / FILES[name]) for name in ("predictions", "quarantine"))
 
-        wait_until(lambda: read() >= count, self.words, step=0.05)
+        wait_until(lambda: read() >= count, self.output, step=0.05)
 
 
 def count_lines(path):
@@ -115,7 +115,7 @@ def read_records(folder, name):
 
 
 def kill_again_and_again(follow, kills, seed=0, longest=0.6):
-    """Kill runs at random moments, most of them at work."""
+    """Kill runs at random moments, most of them while they work."""
     rng = random.Random(seed)
     for _ in range(kills):
         with follow() as one:
@@ -126,7 +126,7 @@ def kill_again_and_again(follow, kills, seed=0, longest=0.6):
 
 
 def mutate(payload, rng):
-    """Damage a payload in one of the ways in which payloads are damaged."""
+    """Return a damaged payload."""
     data = bytearray(payload)
     kind = rng.randrange(7)
     if kind == 0:

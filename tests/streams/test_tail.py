@@ -1,4 +1,4 @@
-"""Files that grow, turn and shrink, and cursors that survive it."""
+"""Files that grow, rotate and shrink, and cursors that survive it."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ def append(path, text):
 
 
 def drain(source, n=100):
-    """Return the rows that are there now, and the last batch."""
+    """Return the rows available now, and the last batch."""
     rows, last = [], None
     while True:
         batch = source.read(n, timeout=0.0)
@@ -39,7 +39,7 @@ def again(cursor):
     return json.loads(json.dumps(cursor))
 
 
-def test_rows_come_as_the_file_grows_and_half_a_line_waits(tmp_path):
+def test_rows_arrive_as_the_file_grows_and_a_partial_line_waits(tmp_path):
     path = write(tmp_path / "log.csv", "a,b\n1,2\n3,")
     with follow(path) as source:
         assert drain(source)[0] == [[1, 2]]
@@ -51,7 +51,7 @@ def test_rows_come_as_the_file_grows_and_half_a_line_waits(tmp_path):
         assert batch.cursor["position"] == 2
 
 
-def test_a_file_that_is_not_there_yet(tmp_path):
+def test_a_file_that_does_not_exist_yet_is_waited_for(tmp_path):
     path = tmp_path / "log.csv"
     with follow(path) as source:
         assert drain(source)[0] == []
@@ -59,13 +59,13 @@ def test_a_file_that_is_not_there_yet(tmp_path):
         write(path, "b,")
         assert drain(source)[0] == []
         append(path, "x,a\n%,m,bar\n")
-        assert drain(source)[0] == []  # it may be a row of units: the next one tells
+        assert drain(source)[0] == []  # it may hold units, which the next row decides
         append(path, "1,2,3\n")
         assert drain(source)[0] == [[3, 1]]
         assert source.columns == ["b", "x", "a"]
 
 
-def test_columns_that_are_missing_when_the_header_comes(tmp_path):
+def test_columns_that_are_missing_from_a_late_header(tmp_path):
     path = tmp_path / "log.csv"
     with follow(path) as source:
         write(path, "a,c\n1,2\n")
@@ -111,7 +111,7 @@ def test_truncation_starts_over_with_a_warning(tmp_path):
         assert batch.cursor["position"] == 3
 
 
-def test_a_file_that_is_written_anew_and_longer(tmp_path):
+def test_a_file_that_is_rewritten_and_longer(tmp_path):
     path = write(tmp_path / "log.csv", "a,b\n1,2\n")
     with follow(path) as source:
         drain(source)
@@ -129,7 +129,7 @@ def test_ndjson_is_followed_too(tmp_path):
         assert drain(source)[0] == [[3, 4]]
 
 
-def test_a_cursor_goes_on_in_a_file_that_has_grown(tmp_path):
+def test_a_cursor_resumes_in_a_file_that_has_grown(tmp_path):
     path = write(tmp_path / "log.csv", "a,b\nbar,%\n1,2\n3,4\n")
     with follow(path) as source:
         cursor = again(source.read(1).cursor)
@@ -160,14 +160,14 @@ def test_a_cursor_whose_file_is_gone(tmp_path):
     path.unlink()
     write(path, "a,b\n7,8\n9,10\n")
     with follow(path) as source:
-        with pytest.warns(UserWarning, match="no longer there"):
+        with pytest.warns(UserWarning, match="no longer exists"):
             source.seek(cursor)
         batch = source.read(10)
         assert batch.rows.tolist() == [[7, 8], [9, 10]]
         assert batch.positions.tolist() == [2, 3]
 
 
-def test_a_cursor_between_two_files_goes_to_the_new_one(tmp_path):
+def test_a_cursor_between_two_files_resumes_in_the_new_one(tmp_path):
     path = write(tmp_path / "log.csv", "a,b\n1,2\n3,4")
     with follow(path) as source:
         source.read(1)
@@ -180,7 +180,7 @@ def test_a_cursor_between_two_files_goes_to_the_new_one(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.ndjson", "a.csv.gz"])
-def test_every_cursor_of_a_file_goes_on_where_it_was(tmp_path, name):
+def test_every_cursor_of_a_file_resumes_where_it_was(tmp_path, name):
     import gzip
 
     if "csv" in name:
@@ -217,16 +217,16 @@ def test_a_cursor_of_another_file_is_refused(tmp_path):
     source = open_source(path, columns=["a"])
     cursor = source.read(2).cursor
     source.close()
-    for text, match in (("a,b\n9,9\n9,9\n", "beginning differs"), ("a,b\n", "beginning differs")):
+    for text, match in (("a,b\n9,9\n9,9\n", "begins differently"), ("a,b\n", "begins differently")):
         source = open_source(write(path, text), columns=["a"])
         with contextlib.closing(source), pytest.raises(InvalidInputError, match=match):
             source.seek(cursor)
 
 
-def test_what_cannot_be_followed(tmp_path):
+def test_inputs_that_cannot_be_followed(tmp_path):
     shutil.copy(write(tmp_path / "a.csv", "a\n1\n"), tmp_path / "a.csv.gz")
     for name in ("a.csv.gz", "a.parquet", "a.npz"):
-        with pytest.raises(InvalidInputError, match="followed"):
+        with pytest.raises(InvalidInputError, match="follow"):
             open_source(tmp_path / name, columns=["a"], tail=True)
-    with pytest.raises(InvalidInputError, match="followed"):
+    with pytest.raises(InvalidInputError, match="follow"):
         open_source("-", columns=["a"], tail=True)

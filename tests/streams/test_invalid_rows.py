@@ -1,4 +1,4 @@
-"""Whatever comes, nothing crashes, and rows in = rows + rejected."""
+"""No input crashes the reader, and rows in = rows + rejected."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from baryflow.streams import open_source
-from baryflow.streams.lines import LONGEST_LINE
+from baryflow.streams.bytesource import LONGEST_LINE
 from tests.streams.files import read_all, rejected_of, rows_of, write
 
 NAMES = ["a", "b", "c"]
@@ -45,7 +45,7 @@ PIECES += [
 
 
 def mutate(line, generator):
-    """Damage a line, but leave it one."""
+    """Return a damaged line, without line breaks."""
     data = bytearray(line)
     for _ in range(generator.randint(1, 3)):
         at = generator.randrange(len(data) + 1)
@@ -75,7 +75,7 @@ def test_ten_thousand_mutated_lines(tmp_path, suffix, make):
     good = [make(generator) for _ in range(10_000)]
     lines = [mutate(line, generator) for line in good]
     header = b"a,b,c\n" if suffix == "csv" else b""
-    # An undamaged row first: a damaged one could be taken for units, or tell no names.
+    # An intact row first: a damaged one could be taken for units, or have no names.
     path = write(tmp_path / f"bad.{suffix}", header + b"\n".join([good[0], *lines, good[0]]))
     batches = read_all(path, NAMES, 97)
     rows_in = 2 + sum(bool(line.strip(b" \r")) for line in lines)
@@ -103,7 +103,7 @@ def test_any_bytes(tmp_path_factory, lines):
         assert rows_of(batches)[0].tolist() == [2, 1]
 
 
-def test_a_line_of_many_megabytes_is_passed_over_in_little_memory(tmp_path):
+def test_a_line_of_many_megabytes_is_rejected_in_bounded_memory(tmp_path):
     path = tmp_path / "huge.csv"
     with path.open("wb") as file:
         file.write(b"a,b\n1,2\n")
@@ -165,7 +165,7 @@ def test_ndjson(tmp_path):
     assert "infinity" in reasons[9]
 
 
-def test_names_of_ndjson_come_from_the_first_object(tmp_path):
+def test_ndjson_columns_come_from_the_first_object(tmp_path):
     path = write(tmp_path / "a.jsonl", 'broken\n\n{"a": 1, "b": 2}\n{"b": 3, "c": 4}\n')
     source = open_source(path, columns=None)
     assert source.columns == source.wanted == ["a", "b"]
@@ -179,24 +179,24 @@ def notices_of(batches):
     return [notice for batch in batches for notice in batch.notices]
 
 
-def test_a_name_that_no_object_has_is_told_once(tmp_path):
+def test_a_column_that_no_object_has_is_reported_once(tmp_path):
     text = "".join(f'{{"flow": {i}, "heat": 2, "when": "t{i}"}}\n' for i in range(50))
     path = write(tmp_path / "rows.ndjson", text)
-    told = notices_of(read_all(path, ["heat", "flw"], n=20, time="wen"))
-    assert told == [
+    notices = notices_of(read_all(path, ["heat", "flw"], n=20, time="wen"))
+    assert notices == [
         "none of the first 20 rows has a column 'flw' (did you mean 'flow'?).",
-        "none of the first 20 rows has a time in the column that was named for it.",
+        "none of the first 20 rows has a value in the time column.",
     ]
     assert notices_of(read_all(path, ["heat", "flow"], n=20, time="when")) == []
 
 
-def test_a_name_that_comes_later_is_not_missed(tmp_path):
+def test_a_column_that_appears_later_is_not_reported(tmp_path):
     path = write(tmp_path / "rows.ndjson", '{"a": 1}\n{"a": 1, "b": 2}\n')
     assert notices_of(read_all(path, ["a", "b"])) == []
     assert notices_of(read_all(path, ["a", "b"], n=1)) == ["the first row has no column 'b'."]
 
 
-def test_what_was_told_before_a_kill_is_not_told_again(tmp_path):
+def test_a_notice_is_not_repeated_after_a_kill(tmp_path):
     path = write(tmp_path / "rows.ndjson", '{"a": 1}\n' * 4)
     with contextlib.closing(open_source(path, columns=["a", "b"])) as source:
         cursor = source.read(2).cursor
@@ -205,6 +205,6 @@ def test_what_was_told_before_a_kill_is_not_told_again(tmp_path):
         assert source.read(2).notices == []
 
 
-def test_an_empty_column_under_a_header_is_no_typo(tmp_path):
+def test_an_empty_column_with_a_header_is_not_reported(tmp_path):
     path = write(tmp_path / "rows.csv", "a,b\n1,\n2,\n")
     assert notices_of(read_all(path, ["a", "b"])) == []

@@ -1,4 +1,4 @@
-"""Not let in: one sentence that says what to do, and no password in it."""
+"""Errors of MQTT connections: one line with what to do, and no password."""
 
 import contextlib
 import http.server
@@ -25,7 +25,7 @@ US = Credentials(USER, PASSWORD)
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
-    """An authority, certificates for two hosts, and an authority that nobody knows."""
+    """An authority, certificates for two hosts, and an unknown authority."""
     folder = tmp_path_factory.mktemp("certificates")
     ca, stranger = trustme.CA(), trustme.CA()
     ca.cert_pem.write_to_path(str(folder / "ca.pem"))
@@ -53,9 +53,9 @@ def impatient(monkeypatch):
     monkeypatch.setattr(connection, "ANSWER", 0.7)
 
 
-def refuse(url, credentials, words, sink=False):
+def refuse(url, credentials, pattern, sink=False):
     opened = partial(open_sink, url) if sink else partial(open_source, url, columns=["n"])
-    with pytest.raises(UnreachableError, match=words) as caught:
+    with pytest.raises(UnreachableError, match=pattern) as caught:
         opened(credentials=credentials)
     text = str(caught.value)
     assert "\n" not in text
@@ -65,8 +65,8 @@ def refuse(url, credentials, words, sink=False):
 
 @pytest.mark.parametrize("sink", [False, True])
 def test_wrong_and_missing_passwords(broker, sink):
-    refuse(broker.url("a"), Credentials(USER, "secret"), "does not let in 'plant'", sink)
-    refuse(broker.url("a"), Credentials("nobody", "secret"), "does not let in 'nobody'", sink)
+    refuse(broker.url("a"), Credentials(USER, "secret"), "access denied for 'plant'", sink)
+    refuse(broker.url("a"), Credentials("nobody", "secret"), "access denied for 'nobody'", sink)
     refuse(broker.url("a"), Credentials(), "BARYFLOW_USERNAME and BARYFLOW_PASSWORD", sink)
 
 
@@ -92,31 +92,33 @@ def test_a_certificate_for_another_host(tmp_path, certificates):
         refuse(broker.url("a", broker.tls_port, "mqtts"), trusted, "for another host than 127.0.0.1")
 
 
-def test_tls_and_plain_ports_mixed_up(broker, certificates):
+def test_tls_and_plain_ports_are_mixed_up(broker, certificates):
     trusted = Credentials(USER, PASSWORD, ca_file=str(certificates / "ca.pem"))
-    refuse(broker.url("a", broker.port, "mqtts"), trusted, "does not speak TLS|hears TLS")
+    refuse(broker.url("a", broker.port, "mqtts"), trusted, "does not use TLS|closes TLS")
     refuse(broker.url("a", broker.tls_port), US, "mqtts://")
 
 
-def test_nothing_listens_there():
-    refuse(f"mqtt://127.0.0.1:{free_port()}/a", US, "nothing listens there")
+def test_a_port_without_a_broker():
+    refuse(f"mqtt://127.0.0.1:{free_port()}/a", US, "connection is refused")
     refuse("mqtt://no-such-host.invalid/a", US, "no host 'no-such-host.invalid'")
 
 
-def test_something_else_listens_there():
+def test_a_port_with_another_service():
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             refuse(
-                f"mqtt://127.0.0.1:{server.server_port}/a", US, "speak MQTT|without a word|says nothing"
+                f"mqtt://127.0.0.1:{server.server_port}/a",
+                US,
+                "not MQTT|closed the connection|does not answer",
             )
         finally:
             server.shutdown()
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        refuse(f"mqtt://127.0.0.1:{silent.getsockname()[1]}/a", US, "says nothing")
+        refuse(f"mqtt://127.0.0.1:{silent.getsockname()[1]}/a", US, "does not answer")
 
 
-def test_a_banner_is_no_broker():
+def test_a_service_that_sends_a_banner_first():
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def greet():
@@ -128,12 +130,16 @@ def test_a_banner_is_no_broker():
 
         thread = threading.Thread(target=greet, daemon=True)
         thread.start()
-        refuse(f"mqtt://127.0.0.1:{server.getsockname()[1]}/a", US, "MQTT|without a word|says nothing")
+        refuse(
+            f"mqtt://127.0.0.1:{server.getsockname()[1]}/a",
+            US,
+            "MQTT|closed the connection|does not answer",
+        )
         server.shutdown(socket.SHUT_RDWR)
         thread.join(5)
 
 
-def test_files_that_are_no_certificates(tmp_path):
+def test_invalid_certificate_files_are_refused(tmp_path):
     (tmp_path / "ca.pem").write_text("no certificate")
     with pytest.raises(InvalidInputError, match="ca_file must hold certificates"):
         open_source(
@@ -141,7 +147,7 @@ def test_files_that_are_no_certificates(tmp_path):
         )
 
 
-def test_paho_is_not_needed_until_it_is_and_then_the_extra_is_named():
+def test_paho_is_imported_on_first_use_and_its_extra_is_named():
     code = (
         "import sys; sys.modules['paho'] = None\n"
         "from baryflow.streams import open_source\n"

@@ -1,0 +1,110 @@
+"""What the broker transports share: messages to rows, and waits that end when the process must stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from baryflow.exceptions import StoppedError
+from baryflow.streams.base import Batch, Rejected
+from baryflow.streams.blocks import Block, Selection, reject_invalid
+from baryflow.streams.bytesource import KEPT, LONGEST_LINE, Line, Overlong
+from baryflow.streams.decoding import JsonDecoder, excerpt
+
+#: Seconds for which a broker is still waited for after the process was asked to stop.
+GRACE = 5.0
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message that a broker delivered."""
+
+    payload: bytes  # a JSON object: name → number, null for a missing value
+    offset: str = ""  # the broker's identifier for it
+    time: str = ""  # when it was sent, if known; used if no column holds the time
+    properties: dict[str, str] = field(default_factory=dict)  # possible keys, "@topic" → "plant/pump7"
+
+
+class MessageDecoder:
+    """Turns messages into batches, and counts them in `position`.
+
+    `time` and `key` are names in the JSON object; a key that begins with ``@`` is a property of the
+    message.
+    """
+
+    def __init__(
+        self, columns: Sequence[str], time: str | None = None, key: str | None = None, position: int = 0
+    ) -> None:
+        self.position = position
+        self._time, self._key = time, key
+        self._texts = [name for name in (time, key) if name is not None and not name.startswith("@")]
+        self._decoder = JsonDecoder(list(columns), Selection(list(columns), self._texts), "a message")
+
+    def batch(self, messages: Sequence[Message], cursor: dict[str, Any]) -> Batch:
+        """Return the rows of messages, numbered from where the last batch ended."""
+        lines = [_as_line(message.payload) for message in messages]
+        decoded = self._decoder.decode(lines)
+        positions = np.arange(self.position + 1, self.position + len(lines) + 1)
+        self.position += len(lines)
+        block = Block(
+            numbers=decoded.numbers,
+            invalid=decoded.invalid,
+            texts=decoded.texts,
+            positions=positions[decoded.good],
+            rejected=[
+                Rejected(int(positions[at]), reason, excerpt(lines[at]))
+                for at, reason in decoded.reasons.items()
+            ],
+            excerpt=lambda row: excerpt(lines[decoded.good[row]]),
+            cursor=cursor,
+        )
+        good, rejected = reject_invalid(block, self._decoder.chosen)
+        kept = [messages[decoded.good[row]] for row in good]
+        texts = {
+            name: [column[row] for row in good]
+            for name, column in zip(self._texts, block.texts, strict=True)
+        }
+        first = int(positions[0]) if len(positions) else 0
+        return Batch(
+            rows=np.ascontiguousarray(block.numbers[good]),
+            positions=block.positions[good],
+            times=texts.get(self._time or "", [one.time for one in kept]),
+            keys=texts.get(self._key or "", [one.properties.get(self._key or "", "") for one in kept]),
+            rejected=[replace(one, offset=messages[one.position - first].offset) for one in rejected],
+            cursor=cursor,
+            offsets=[one.offset for one in kept],
+        )
+
+
+def _as_line(payload: bytes) -> Line:
+    """Return a payload as one line; line breaks between JSON tokens become blanks."""
+    if len(payload) > LONGEST_LINE:
+        return Overlong(payload[:KEPT], len(payload))
+    return payload.replace(b"\n", b" ").replace(b"\r", b" ")
+
+
+class StopGuard:
+    """Ends waits for a broker soon after `stop` begins to return True."""
+
+    def __init__(self) -> None:
+        self.stop: Callable[[], bool] = lambda: False
+        self._since: float | None = None  # first check of this wait at which `stop` returned True
+        self._gave_up = False
+
+    def begin(self) -> None:
+        """Begin another wait. If an earlier wait was given up, this one gets no further grace period."""
+        self._since = self._since if self._gave_up else None
+
+    def check(self, address: object) -> None:
+        """Raise StoppedError if the wait for a broker must end."""
+        if not self.stop():
+            return
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if now - self._since >= GRACE:
+            self._gave_up = True
+            raise StoppedError(f"stopped while waiting for {address}, which does not answer")
