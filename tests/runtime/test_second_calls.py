@@ -164,5 +164,5 @@ def test_no_piece_of_a_password_is_shown(url):
 def test_a_parquet_file_that_is_finished_says_so(tmp_path):
     pytest.importorskip("pyarrow")
     open_sink(tmp_path / "out.parquet").close()
-    with pytest.raises(InvalidInputError, match="is finished"):
+    with pytest.raises(InvalidInputError, match="is complete"):
         open_sink(tmp_path / "out.parquet", resume=True)

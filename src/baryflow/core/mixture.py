@@ -302,7 +302,21 @@ class Mixture(Distribution):
 
     @classmethod
     def from_content(cls, content: container.Content) -> Self:
-        """Return the mixture in a file; FileFormatError if anything is missing or damaged."""
+        """Return what the content of a file holds, checking all of it.
+
+        Parameters
+        ----------
+        content : Content
+
+        Returns
+        -------
+        Mixture
+
+        Raises
+        ------
+        FileFormatError
+            If something is missing or damaged, or the file holds something else.
+        """
         mixture: Self = codec.open_content(cls, content, cls.kind)
         return mixture
 

@@ -128,7 +128,21 @@ class Persistable:
 
     @classmethod
     def from_content(cls, content: container.Content) -> Self:
-        """Return the object in a file; FileFormatError if anything is missing or damaged."""
+        """Return what the content of a file holds, checking all of it.
+
+        Parameters
+        ----------
+        content : Content
+
+        Returns
+        -------
+        object of this class
+
+        Raises
+        ------
+        FileFormatError
+            If something is missing or damaged, or the file holds something else.
+        """
         state = codec.open_content(cls.state_type, content, cls.kind)
         try:
             with warnings.catch_warnings():
