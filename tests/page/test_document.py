@@ -80,7 +80,7 @@ def fitted(**keywords):
 @pytest.fixture(scope="module")
 def session():
     p = make_domains(n_per_class=40, random_state=0)
-    model = OnlineDaDiL(random_state=0).fit(p.X, p.y, sample_domain=p.domain)
+    model = OnlineDaDiL(classifier="linear", random_state=0).fit(p.X, p.y, sample_domain=p.domain)
     for batch in np.array_split(p.X_target, 8):
         model.partial_fit(batch)
     return model
