@@ -187,6 +187,10 @@ def test_outputs_rotate(files):
     parts = sorted(files.glob("out*.ndjson*"))
     assert len(parts) > 1
     assert sum(len(part.read_text().splitlines()) for part in parts) == 99
+    # Which file a record is in depends on the size: resumed with another one, files would be mixed up.
+    for other in ([], ["--rotate", "8kB"]):
+        found = call(*how, *other, "--checkpoint", files / "kept", code=1)
+        assert "--rotate" in found.stderr
 
 
 # -- predict -----------------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def run(
             metrics=metrics,
             keyed=stream.key is not None,
             rotate=rotate,
-            shaping={"batch-size": batch_size, "drift": drift, **stream.shaping()},
+            shaping={"batch-size": batch_size, "drift": drift, "rotate": rotate, **stream.shaping()},
         )
         log.info("%s", job.follow(stack, save_to, resumes_pipe=stream.source == "-"))
         if stop.signal == signal.SIGINT:
