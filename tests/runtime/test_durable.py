@@ -107,3 +107,42 @@ def test_a_checkpoint_can_only_be_resumed_by_the_command_that_made_it(tmp_path):
     with pytest.raises(InvalidInputError, match=r"'baryflow run'.*'baryflow forward'"):
         send(tmp_path)
     assert follow(tmp_path).read == 80
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_an_output_that_fails_ends_the_run_and_counts_no_batch_twice(tmp_path, monkeypatch, replayed):
+    """The rows are not at fault: they must not be quarantined, least of all after they were counted."""
+    write = Lines.write
+
+    def fail(self, records):
+        if any(one.get("position") == 30 and "label" in one for one in records):
+            raise TypeError("a label that JSON cannot hold")
+        write(self, records)
+
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    whole = follow(tmp_path / "a")
+    for _ in range(1 + replayed):
+        with monkeypatch.context() as patch:
+            patch.setattr(Lines, "write", fail)
+            with pytest.raises(TypeError, match="cannot hold"):
+                follow(tmp_path / "b")
+    assert follow(tmp_path / "b") == whole
+    for name in ("predictions", "events", "quarantine"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_a_listener_that_fails_does_not_quarantine_rows_that_were_sent(tmp_path):
+    def listen(batch, _):
+        if 30 in batch.positions:
+            raise RuntimeError("the listener is at fault")
+
+    class Accepting:
+        def send(self, *_, **__):
+            return {"repeated": False}
+
+    with Lines(tmp_path / "quarantine").file as file:
+        bad = Lines(file.name)
+        with pytest.raises(RuntimeError, match="listener"):
+            forward(Rows(P.X_target[:80]), Accepting(), "x", read_size=16, quarantine=bad, listen=listen)
+        bad.close()
+    assert lines(tmp_path / "quarantine") == []

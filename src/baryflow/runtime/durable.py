@@ -7,8 +7,8 @@ again, which must give the same result.
 
 A batch that makes the application fail would fail again after every restart. It is therefore
 quarantined with the reason, and the loop continues. Errors that are not the fault of the batch (a full
-disk, an unreachable service, another owner's checkpoint) end the loop. Nothing is lost then: the next
-call resumes.
+disk, an unreachable service, an output that fails, another owner's checkpoint) end the loop. Nothing is
+lost then: the next call resumes.
 """
 
 from __future__ import annotations
@@ -35,10 +35,16 @@ class Application(Protocol):
         """Name of the command; only the command that made a checkpoint can resume from it."""
 
     def apply(self, batch: Batch) -> Any:
-        """Do the work for a batch; state and outputs must depend on the batches alone."""
+        """Do the work for a batch and return the result; it must depend on the batches alone.
+
+        Nothing is counted or written yet.
+        """
 
     def quarantine(self, batch: Batch, reason: str) -> Any:
-        """Set all rows of a batch aside, because applying it failed."""
+        """Return the result of a batch whose rows are all set aside, because applying it failed."""
+
+    def finish(self, batch: Batch, result: Any) -> Any:
+        """Count a batch and write its result. This is called once; an error ends the loop."""
 
     def snapshot(self) -> Snapshot:
         """Return the state after the last batch; every file that it names is on disk."""
@@ -97,11 +103,12 @@ class DurableLoop:
     def apply(self, batch: Batch) -> Any:
         """Apply a batch that is in the journal; quarantine it if that fails."""
         try:
-            return self.application.apply(batch)
+            result = self.application.apply(batch)
         except (BaryflowError, OSError, MemoryError):
             raise
         except Exception as error:
-            return self.application.quarantine(batch, f"applying it failed: {describe_error(error)}")
+            result = self.application.quarantine(batch, f"applying it failed: {describe_error(error)}")
+        return self.application.finish(batch, result)
 
     def recover(self, is_applied: Callable[[Batch], bool] = lambda _: False) -> int:
         """Restore the newest snapshot and replay the batches after it; return their number.

@@ -172,24 +172,25 @@ class Runner:
 
     # -- one batch -------------------------------------------------------------------------------
 
-    def apply(self, batch: Batch) -> None:
-        """Predict the rows of a batch, learn from them, and write the results."""
+    def apply(self, batch: Batch) -> Result:
+        """Predict the rows of a batch, and learn from them."""
         result = Result()
         for key, rows in by_key(batch):
             result.add(self._of_target(key, self.store[key].take(rows)))
         result.records.sort(key=lambda record: record["position"])  # rows of targets may alternate
-        self._write_batch(batch, result)
+        return result
 
-    def quarantine(self, batch: Batch, reason: str) -> None:
+    def quarantine(self, batch: Batch, reason: str) -> Result:
         """Quarantine all rows of a batch."""
         result = Result()
         result.reject(rows_of(batch), reason)
-        self._write_batch(batch, result)
+        return result
 
     def _of_target(self, key: str, result: Result) -> Result:
         return result.of_target(key) if key or self.keyed else result
 
-    def _write_batch(self, batch: Batch, result: Result) -> None:
+    def finish(self, batch: Batch, result: Result) -> None:
+        """Count a batch, and write its result."""
         totals = self.totals
         for notice in batch.notices:
             self._emit(Event("warning", totals.position, notice))
