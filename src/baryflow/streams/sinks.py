@@ -43,6 +43,13 @@ def parse_size(size: int | str) -> int:
     return found
 
 
+def is_full_file(path: Path, output: Path) -> bool:
+    """Return whether a path is that of a full file of an output, if this is rotated."""
+    path, output = path.resolve(), output.resolve()
+    pattern = rf"{re.escape(output.stem)}-0\d{{5}}{re.escape(output.suffix)}"
+    return path.parent == output.parent and re.fullmatch(pattern, path.name) is not None
+
+
 class TextSink:
     """Append lines to a file, or to standard output if `path` is None."""
 
