@@ -184,6 +184,18 @@ def test_a_command_leaves_the_logging_of_the_process_alone(files):
     assert (list(logging.getLogger().handlers), warnings.showwarning) == before
 
 
+def test_json_logs_are_json_whatever_the_numbers(capfd):
+    fields = {"share": float("nan"), "rows": np.int64(3), "said": "NaN"}
+    with report_errors(log_format="json"):
+        logging.getLogger("baryflow.cli").info("a", extra={"fields": fields})
+
+    def refuse(constant):
+        raise ValueError(constant)
+
+    found = json.loads(capfd.readouterr().err, parse_constant=refuse)
+    assert (found["share"], found["rows"], found["said"]) == (None, 3, "NaN")
+
+
 def test_the_second_signal_interrupts_at_once():
     stop = Stop()
     assert not stop.wait(0.0)
