@@ -1,6 +1,7 @@
 """The durable loop: a batch that cannot be applied is quarantined, and a checkpoint has one owner."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -140,9 +141,41 @@ def test_a_listener_that_fails_does_not_quarantine_rows_that_were_sent(tmp_path)
         def send(self, *_, **__):
             return {"repeated": False}
 
-    with Lines(tmp_path / "quarantine").file as file:
-        bad = Lines(file.name)
-        with pytest.raises(RuntimeError, match="listener"):
-            forward(Rows(P.X_target[:80]), Accepting(), "x", read_size=16, quarantine=bad, listen=listen)
-        bad.close()
+    bad = Lines(tmp_path / "quarantine")
+    with pytest.raises(RuntimeError, match="listener"):
+        forward(Rows(P.X_target[:80]), Accepting(), "x", read_size=16, quarantine=bad, listen=listen)
+    bad.close()
     assert lines(tmp_path / "quarantine") == []
+
+
+class Keyed(Rows):
+    """Rows of two targets, in turn."""
+
+    def read(self, n, timeout=None):
+        batch = super().read(n, timeout)
+        return batch and replace(batch, keys=["ab"[position % 2] for position in batch.positions])
+
+
+@pytest.mark.usefixtures("poisoned")
+def test_only_the_target_that_fails_is_quarantined_by_a_run(tmp_path):
+    """The model of the other one has learned from its rows already."""
+    sinks = {name: Lines(tmp_path / name) for name in ("predictions", "quarantine")}
+    runner = Runner(SessionConfig(MODEL, 8), Keyed(P.X_target[:48]), Outputs(**sinks), read_size=16)
+    totals = runner.run()
+    assert (totals.read, totals.predicted, totals.quarantined) == (48, 40, 8)
+    bad = [row["position"] for row in lines(tmp_path / "quarantine")]
+    good = [row["position"] for row in lines(tmp_path / "predictions")]
+    assert bad == list(range(18, 33, 2))
+    assert sorted(bad + good) == list(range(1, 49))
+    runner.close()
+    for sink in sinks.values():
+        sink.close()
+
+
+def test_only_the_target_that_fails_is_quarantined_by_forward(tmp_path):
+    """The service has the rows of the other one already."""
+    bad = Lines(tmp_path / "quarantine")
+    found = forward(Keyed(P.X_target[:48]), Answering(), "", keyed=True, read_size=16, quarantine=bad)
+    bad.close()
+    assert (found.rows, found.rejected) == (40, 8)
+    assert [row["position"] for row in lines(tmp_path / "quarantine")] == list(range(18, 33, 2))

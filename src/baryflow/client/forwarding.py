@@ -10,12 +10,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from baryflow.client.client import Client
 from baryflow.exceptions import InvalidInputError, RefusedError, StoppedError
 from baryflow.runtime import Checkpoint, DurableLoop, Rows, Snapshot
+from baryflow.runtime.durable import attempt
 from baryflow.runtime.session import by_key, rows_of
 from baryflow.streams import Batch, Rejected, Sink, Source
 from baryflow.validation import TARGET_NAME, is_target_name
@@ -197,7 +199,8 @@ class _Forwarder:
         most = 1
         for name, rows in by_key(named):
             before = len(answers)
-            refused += self._send(name, rows, batch_id, answers)
+            # Each target by itself: the service has the rows of others already.
+            refused += attempt(partial(self._send, name, rows, batch_id, answers), rows.reject)
             most = max(most, len(answers) - before)
         self.requests += most
         return refused, answers

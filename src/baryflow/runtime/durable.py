@@ -14,7 +14,7 @@ lost then: the next call resumes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from baryflow import container
 from baryflow.exceptions import BaryflowError, InvalidInputError
@@ -23,6 +23,7 @@ from baryflow.runtime.checkpoint import Checkpoint, Snapshot
 from baryflow.runtime.session import SessionConfig, describe_error
 from baryflow.streams import Batch, Source
 
+Value = TypeVar("Value")
 #: Replayed batches between two snapshots: kills may come faster than the usual ones.
 _REPLAYED = 16
 
@@ -102,13 +103,11 @@ class DurableLoop:
 
     def apply(self, batch: Batch) -> Any:
         """Apply a batch that is in the journal; quarantine it if that fails."""
-        try:
-            result = self.application.apply(batch)
-        except (BaryflowError, OSError, MemoryError):
-            raise
-        except Exception as error:
-            result = self.application.quarantine(batch, f"applying it failed: {describe_error(error)}")
-        return self.application.finish(batch, result)
+        application = self.application
+        result: Any = attempt(
+            lambda: application.apply(batch), lambda reason: application.quarantine(batch, reason)
+        )
+        return application.finish(batch, result)
 
     def recover(self, is_applied: Callable[[Batch], bool] = lambda _: False) -> int:
         """Restore the newest snapshot and replay the batches after it; return their number.
@@ -148,6 +147,19 @@ class DurableLoop:
         if self.checkpoint is not None:
             self.checkpoint.save(self.application.snapshot())
             self.application.discard(self.checkpoint.snapshots())
+
+
+def attempt(apply: Callable[[], Value], quarantine: Callable[[str], Value]) -> Value:
+    """Return the result of applying rows, or of quarantining them with the reason if that fails.
+
+    Errors that are not the fault of the rows are raised.
+    """
+    try:
+        return apply()
+    except (BaryflowError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        return quarantine(f"applying it failed: {describe_error(error)}")
 
 
 def resume_config(config: SessionConfig, checkpoint: Checkpoint) -> tuple[SessionConfig, str]:
