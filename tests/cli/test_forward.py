@@ -8,6 +8,7 @@ import socket
 import threading
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -175,6 +176,16 @@ def test_sigterm_ends_a_feed_while_the_service_is_away_and_nothing_is_lost(model
         found = send(files, url, *how)
         assert "80 rows = 79 sent + 1 quarantined" in found.stderr
         assert sum(line["rows_seen"] for line in client.targets()) == 79
+
+
+def test_quarantined_rows_in_parquet_are_resumed_after_a_stop(model, files):
+    how = ["--key", "machine", "--quarantine", files / "bad.parquet", "--checkpoint", files / "kept"]
+    with absent(BUSY) as url:
+        assert send(files, url, *how).exit_code == 0
+    with background(create_app(model)) as url:
+        found = send(files, url, *how)
+        assert found.exit_code == 0, found.output
+    assert pd.read_parquet(files / "bad.parquet").position.tolist() == [7]
 
 
 def test_rows_that_the_service_refuses_are_found_and_quarantined(model, tmp_path):

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import socket
+import struct
 import subprocess
 import sys
 import urllib.error
@@ -57,6 +59,17 @@ def files(model, tmp_path):
 def get(url):
     with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310 - loopback
         return answer.status, answer.read().decode()
+
+
+def test_a_client_that_goes_away_prints_nothing(capfd):
+    with RunMetrics(0) as metrics:
+        port = int(metrics.url.rpartition(":")[2])
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", port)) as one:
+                one.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert get(f"{metrics.url}/metrics")[0] == 200
+    assert capfd.readouterr().err == ""
 
 
 def test_metrics_and_health_of_a_run(model):
@@ -171,6 +184,18 @@ def test_a_command_leaves_the_logging_of_the_process_alone(files):
     assert (list(logging.getLogger().handlers), warnings.showwarning) == before
 
 
+def test_json_logs_are_json_whatever_the_numbers(capfd):
+    fields = {"share": float("nan"), "rows": np.int64(3), "said": "NaN"}
+    with report_errors(log_format="json"):
+        logging.getLogger("baryflow.cli").info("a", extra={"fields": fields})
+
+    def refuse(constant):
+        raise ValueError(constant)
+
+    found = json.loads(capfd.readouterr().err, parse_constant=refuse)
+    assert (found["share"], found["rows"], found["said"]) == (None, 3, "NaN")
+
+
 def test_the_second_signal_interrupts_at_once():
     stop = Stop()
     assert not stop.wait(0.0)
@@ -187,6 +212,23 @@ def test_outputs_rotate(files):
     parts = sorted(files.glob("out*.ndjson*"))
     assert len(parts) > 1
     assert sum(len(part.read_text().splitlines()) for part in parts) == 99
+    # Which file a record is in depends on the size: resumed with another one, files would be mixed up.
+    for other in ([], ["--rotate", "8kB"]):
+        found = call(*how, *other, "--checkpoint", files / "kept", code=1)
+        assert "--rotate" in found.stderr
+
+
+def test_rotation_does_not_replace_an_input(files):
+    rows = (files / "rows.csv").rename(files / "rows-000001.csv")
+    before = rows.read_bytes()
+    found = call("run", files / "model.bary", rows, "-o", files / "rows.csv", "--rotate", "4kB", code=1)
+    assert "would be overwritten" in found.stderr
+    assert rows.read_bytes() == before
+    found = call(
+        "run", files / "model.bary", rows, "-o", files / "out.csv", "--rotate", "4kB",
+        "--quarantine", files / "out-000001.csv", code=1,
+    )  # fmt: skip
+    assert "out-000001.csv" in found.stderr
 
 
 # -- predict -----------------------------------------------------------------------------------------

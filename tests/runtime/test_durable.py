@@ -1,6 +1,7 @@
 """The durable loop: a batch that cannot be applied is quarantined, and a checkpoint has one owner."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -107,3 +108,74 @@ def test_a_checkpoint_can_only_be_resumed_by_the_command_that_made_it(tmp_path):
     with pytest.raises(InvalidInputError, match=r"'baryflow run'.*'baryflow forward'"):
         send(tmp_path)
     assert follow(tmp_path).read == 80
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_an_output_that_fails_ends_the_run_and_counts_no_batch_twice(tmp_path, monkeypatch, replayed):
+    """The rows are not at fault: they must not be quarantined, least of all after they were counted."""
+    write = Lines.write
+
+    def fail(self, records):
+        if any(one.get("position") == 30 and "label" in one for one in records):
+            raise TypeError("a label that JSON cannot hold")
+        write(self, records)
+
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    whole = follow(tmp_path / "a")
+    for _ in range(1 + replayed):
+        with monkeypatch.context() as patch:
+            patch.setattr(Lines, "write", fail)
+            with pytest.raises(TypeError, match="cannot hold"):
+                follow(tmp_path / "b")
+    assert follow(tmp_path / "b") == whole
+    for name in ("predictions", "events", "quarantine"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_a_listener_that_fails_does_not_quarantine_rows_that_were_sent(tmp_path):
+    def listen(batch, _):
+        if 30 in batch.positions:
+            raise RuntimeError("the listener is at fault")
+
+    class Accepting:
+        def send(self, *_, **__):
+            return {"repeated": False}
+
+    bad = Lines(tmp_path / "quarantine")
+    with pytest.raises(RuntimeError, match="listener"):
+        forward(Rows(P.X_target[:80]), Accepting(), "x", read_size=16, quarantine=bad, listen=listen)
+    bad.close()
+    assert lines(tmp_path / "quarantine") == []
+
+
+class Keyed(Rows):
+    """Rows of two targets, in turn."""
+
+    def read(self, n, timeout=None):
+        batch = super().read(n, timeout)
+        return batch and replace(batch, keys=["ab"[position % 2] for position in batch.positions])
+
+
+@pytest.mark.usefixtures("poisoned")
+def test_only_the_target_that_fails_is_quarantined_by_a_run(tmp_path):
+    """The model of the other one has learned from its rows already."""
+    sinks = {name: Lines(tmp_path / name) for name in ("predictions", "quarantine")}
+    runner = Runner(SessionConfig(MODEL, 8), Keyed(P.X_target[:48]), Outputs(**sinks), read_size=16)
+    totals = runner.run()
+    assert (totals.read, totals.predicted, totals.quarantined) == (48, 40, 8)
+    bad = [row["position"] for row in lines(tmp_path / "quarantine")]
+    good = [row["position"] for row in lines(tmp_path / "predictions")]
+    assert bad == list(range(18, 33, 2))
+    assert sorted(bad + good) == list(range(1, 49))
+    runner.close()
+    for sink in sinks.values():
+        sink.close()
+
+
+def test_only_the_target_that_fails_is_quarantined_by_forward(tmp_path):
+    """The service has the rows of the other one already."""
+    bad = Lines(tmp_path / "quarantine")
+    found = forward(Keyed(P.X_target[:48]), Answering(), "", keyed=True, read_size=16, quarantine=bad)
+    bad.close()
+    assert (found.rows, found.rejected) == (40, 8)
+    assert [row["position"] for row in lines(tmp_path / "quarantine")] == list(range(18, 33, 2))

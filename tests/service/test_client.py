@@ -1,5 +1,7 @@
 """The client retries until it is answered, and a feed resumes after a crash."""
 
+import json
+
 import httpx
 import numpy as np
 import pandas as pd
@@ -178,3 +180,67 @@ def test_rows_without_a_key_need_a_name(serving, rows):
         with client, pytest.raises(InvalidInputError, match="no target"):
             forward(Rows(rows[:5]), client, name)
         assert post(http, "a", rows[:1]).status_code == 200
+
+
+def damaged(_):
+    return httpx.Response(200, headers={"Content-Encoding": "gzip"}, content=b"not gzip")
+
+
+def login_page(_):
+    return httpx.Response(200, html="<p>Log in to the network.</p>")
+
+
+def other_service(_):
+    return httpx.Response(200, json=["hello"])
+
+
+def proxy_error(_):
+    return httpx.Response(400, html="<p>The plain HTTP request was sent to an HTTPS port</p>")
+
+
+@pytest.mark.parametrize("answer", [damaged, login_page, other_service, proxy_error])
+def test_rows_are_not_quarantined_if_something_else_than_the_service_answers(rows, tmp_path, answer):
+    checkpoint = Checkpoint(tmp_path)
+    sent = []
+
+    def accept(request):
+        sent.extend(json.loads(request.content)["rows"])
+        return httpx.Response(200, json={"repeated": False})
+
+    try:
+        for transport in (httpx.MockTransport(answer), httpx.MockTransport(accept)):
+            with Client("http://host", transport=transport, patience=0.01) as client:
+                if transport.handler is answer:
+                    with pytest.raises(UnreachableError):
+                        forward(Rows(rows[:8]), client, "a", checkpoint=checkpoint)
+                else:
+                    fed = forward(Rows(rows[:8]), client, "a", checkpoint=checkpoint)
+    finally:
+        checkpoint.close()
+    assert len(sent) == 8
+    assert (fed.rows, fed.rejected) == (8, 0)
+
+
+def test_a_token_with_a_line_break_works_and_one_that_cannot_be_sent_is_not_shown(serving, rows):
+    with serving(token="x" * 20) as http, Client(url(http), "x" * 20 + "\n") as client:
+        assert client.send("a", rows[:2])["rows"] == 2
+    for token in ("secret\nsecret", "sécret"):
+        with pytest.raises(InvalidInputError, match="token") as caught:
+            Client("http://host", token)
+        assert "cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["http://[::1", "http://host:port", "http://ho\x00st"])
+def test_an_address_that_httpx_cannot_parse_is_invalid_input(address):
+    with pytest.raises(InvalidInputError, match="address"):
+        Client(address)
+
+
+def test_too_many_threads_are_not_the_fault_of_the_rows(rows, monkeypatch):
+    def fail(_):
+        raise RuntimeError("can't start new thread")
+
+    with Client("http://host", stop=lambda: False) as client, monkeypatch.context() as patch:
+        patch.setattr("baryflow.client.client.threading.Thread.start", fail)
+        with pytest.raises(UnreachableError, match="new thread"):
+            forward(Rows(rows[:8]), client, "a")

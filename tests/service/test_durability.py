@@ -8,6 +8,7 @@ import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 from baryflow import OnlineDaDiL
 from baryflow.cli import main
 from baryflow.client import Client
-from baryflow.exceptions import InvalidInputError
+from baryflow.exceptions import BaryflowError, InvalidInputError, TransportError
 from baryflow.runtime import Checkpoint, Session, SessionStore, Snapshot
 from baryflow.service import background, create_app
 from baryflow.service.state import ServiceState
@@ -351,3 +352,49 @@ def test_a_batch_that_cannot_be_applied_is_quarantined_and_the_target_continues(
         json.loads(line) for line in (tmp_path / "quarantine.ndjson").read_text().split("\n") if line
     ]
     assert [one["position"] for one in kept] == list(range(11, 16))
+
+
+@pytest.mark.parametrize("error", [ArithmeticError, TransportError])
+def test_a_likelihood_that_cannot_be_computed_costs_only_its_point(
+    serving, rows, tmp_path, monkeypatch, error
+):
+    def fail(*_):
+        raise error("no likelihood")
+
+    monkeypatch.setattr(OnlineDaDiL, "measure", fail)
+    with serving(tmp_path) as client:
+        answer = post(client, "a", rows[:16], "first").json()
+        assert (answer["rows"], answer["quarantined"], len(answer["predictions"])) == (16, 0, 16)
+        assert post(client, "a", rows[:16], "first").json()["repeated"]
+        before = described(client, "a")
+        client.app.state.service.targets._since = 0  # as if killed: the journal is replayed
+    with serving(tmp_path) as client:
+        assert described(client, "a") == before
+
+
+def test_a_batch_that_runs_out_of_memory_is_applied_before_any_later_one(
+    serving, rows, tmp_path, monkeypatch
+):
+    """It is in the journal, and a replay would take it for the rows acknowledged after it."""
+    take = Session.take
+
+    def fail(self, some):
+        if len(some) == 7:
+            raise MemoryError
+        return take(self, some)
+
+    with (  # noqa: PT012
+        monkeypatch.context() as patch,
+        pytest.raises(BaryflowError, match="nothing is lost"),
+        serving(tmp_path) as client,
+    ):
+        post(client, "a", rows[7:10], "before")
+        patch.setattr(Session, "take", fail)
+        assert post(client, "a", rows[:7], "large").status_code == 500
+        with contextlib.suppress(httpx.TransportError):  # the service is stopping
+            assert post(client, "a", rows[10:13], "small").status_code == 503
+    with serving(tmp_path) as client:
+        again = post(client, "a", rows[:7], "large").json()
+        assert (again["repeated"], again["first"], again["last"]) == (True, 4, 10)
+        assert post(client, "a", rows[10:13], "small").json()["first"] == 11
+        assert described(client, "a")["rows_seen"] == 13

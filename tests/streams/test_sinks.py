@@ -304,7 +304,9 @@ def test_a_full_file_that_is_needed_to_resume_is_named_if_it_is_missing(tmp_path
 
 
 def test_a_new_run_replaces_rotated_files_and_no_others(tmp_path):
-    others = [tmp_path / name for name in ("out-1.ndjson", "out-000001.csv", "outer-000001.ndjson")]
+    names = ["out-1.ndjson", "out-000001.csv", "outer-000001.ndjson"]
+    names += ["out-20260131.ndjson", "out-202601.ndjson"]  # dates
+    others = [tmp_path / name for name in names]
     for path in others:
         path.write_text("kept")
     for count in (9, 1):

@@ -215,7 +215,15 @@ def _print_json(
     stamp = datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds")
     record = {"time": stamp, "level": level, "logger": logger, "message": message}
     # The second `record` keeps its own fields from being replaced. ASCII only is safe for a terminal.
-    click.echo(json.dumps(record | (fields or {}) | record, default=str), err=True)
+    line = json.dumps(record | (fields or {}) | record, default=_to_plain)
+    if "NaN" in line or "Infinity" in line:  # which JSON does not have
+        line = json.dumps(json.loads(line, parse_constant=lambda _: None))
+    click.echo(line, err=True)
+
+
+def _to_plain(value: Any) -> Any:
+    """Return a NumPy scalar or array as Python numbers, and anything else as text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def _is_for_console(record: logging.LogRecord) -> bool:

@@ -101,7 +101,7 @@ def forward(
             kept.keep_options(stream.shaping())
         (aside,) = open_sinks([quarantine], kept, read_credentials(stream.credentials))
         if aside is not None:
-            stack.callback(aside.close)
+            stack.push(lambda error, *_: aside.close(finished=error is None and not stop()))
         pass_stop(stop, rows, aside)
         sent = send(
             rows,

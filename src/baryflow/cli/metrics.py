@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from typing import Any, Self
 from baryflow.exceptions import UnreachableError
 from baryflow.runtime import Runner
 
+log = logging.getLogger("baryflow.cli.metrics")
 #: Fields of Totals, and the description of each metric.
 _COUNTS = {
     "read": ("baryflow_rows_read", "Rows read from the input."),
@@ -84,7 +87,7 @@ class RunMetrics:
                 """Log no requests."""
 
         try:
-            self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
+            self._server = _Server(("127.0.0.1", self._port), Handler)
         except OSError as error:
             raise UnreachableError(
                 f"cannot listen at 127.0.0.1:{self._port}: {error.strerror}"
@@ -126,6 +129,16 @@ class RunMetrics:
 
     def _age(self) -> float | None:
         return None if self.last_row is None else round(time.monotonic() - self.last_row, 3)
+
+
+class _Server(ThreadingHTTPServer):
+    """Prints nothing if a client goes away before it has its answer."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+        """Log what is not the fault of the client."""
+        error = sys.exception()
+        if not isinstance(error, ConnectionError):
+            log.error("cannot answer %s: %s", client_address[0], error)
 
 
 class _ObservedSource:

@@ -319,10 +319,10 @@ def expect_bary(path: Path) -> Iterator[None]:
 def protect_inputs(inputs: Iterable[str | Path | None], outputs: Iterable[str | Path | None]) -> None:
     """Refuse outputs that would overwrite an input or each other, also through links."""
     needed: dict[Path | tuple[int, int], str | Path] = {}
-    for one in _local(inputs):
+    for one in local_files(inputs):
         needed |= dict.fromkeys(_identities(Path(one)), one)
     taken: set[Path | tuple[int, int]] = set()
-    for one in _local(outputs):
+    for one in local_files(outputs):
         path = Path(one).resolve()
         for identity in _identities(path):
             if identity in needed:
@@ -338,7 +338,8 @@ def protect_inputs(inputs: Iterable[str | Path | None], outputs: Iterable[str | 
         taken |= _identities(path)
 
 
-def _local(names: Iterable[str | Path | None]) -> Iterator[str | Path]:
+def local_files(names: Iterable[str | Path | None]) -> Iterator[str | Path]:
+    """Yield the names that are files: neither missing, nor standard input or output, nor URLs."""
     for name in names:
         if name is not None and str(name) != "-" and "://" not in str(name):
             yield name

@@ -18,12 +18,13 @@ import numpy as np
 from baryflow.cli import options
 from baryflow.cli.console import Interrupted, Line, Stop, report_errors, stop_on_signals
 from baryflow.cli.metrics import RunMetrics
-from baryflow.cli.options import Command, StreamOptions, protect_inputs
+from baryflow.cli.options import Command, StreamOptions, local_files, protect_inputs
 from baryflow.exceptions import InvalidInputError, StoppedError
 from baryflow.features import SignalModel
 from baryflow.runtime import Checkpoint, Event, Outputs, PartitionRunner, Runner, SessionConfig, Totals
 from baryflow.runtime.checkpoint import is_checkpoint_file
 from baryflow.streams import Credentials, open_sink, open_source, read_credentials
+from baryflow.streams.sinks import is_full_file
 from baryflow.streams.urls import is_url
 from baryflow.validation import count_of
 
@@ -112,6 +113,8 @@ def run(
         inputs = [model, baseline, *stream.files]
         partial = [f"{name}.partial.ndjson" for name in outputs if str(name).endswith(".parquet")]
         protect_inputs(inputs, [*outputs, *partial])
+        if rotate is not None:
+            _protect_from_rotation(outputs[:3], [*inputs, *outputs])
         if checkpoint is not None:
             _protect_checkpoint(Path(checkpoint), inputs, save_to)
         fitted, columns = options.load_model(model, {"time": stream.time, "key": stream.key})
@@ -140,7 +143,7 @@ def run(
             metrics=metrics,
             keyed=stream.key is not None,
             rotate=rotate,
-            shaping={"batch-size": batch_size, "drift": drift, **stream.shaping()},
+            shaping={"batch-size": batch_size, "drift": drift, "rotate": rotate, **stream.shaping()},
         )
         log.info("%s", job.follow(stack, save_to, resumes_pipe=stream.source == "-"))
         if stop.signal == signal.SIGINT:
@@ -155,6 +158,17 @@ def _check_outputs(outputs: Sequence[str | None], save_to: str | None, key: str 
         raise InvalidInputError(f"--save writes a .bary file, got {save_to}")
     if save_to is not None and key is not None:
         raise InvalidInputError("--save is for one model, and --key has many: use --checkpoint")
+
+
+def _protect_from_rotation(outputs: Sequence[str | None], files: Sequence[Any]) -> None:
+    """Refuse files with the name of a full file of a rotated output, which would replace them."""
+    for output in local_files(outputs):
+        for file in local_files(files):
+            if is_full_file(Path(file), Path(output)):
+                raise InvalidInputError(
+                    f"{file} has the name of a full file of {output} and would be overwritten: name "
+                    "another file"
+                )
 
 
 def _protect_checkpoint(checkpoint: Path, inputs: Sequence[Any], save_to: str | None) -> None:

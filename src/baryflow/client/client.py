@@ -16,10 +16,18 @@ from urllib.parse import quote
 import httpx
 import numpy as np
 
-from baryflow.exceptions import InvalidInputError, RefusedError, StoppedError, UnreachableError
+from baryflow.exceptions import (
+    BaryflowError,
+    InvalidInputError,
+    RefusedError,
+    StoppedError,
+    UnreachableError,
+)
 
 #: Statuses after which the same request may succeed.
 _RETRIED = {408, 425, 429, 500, 502, 503, 504, 507}
+#: Statuses with which the service refuses rows, always with a reason; proxies have none.
+_ROWS = {400, 422}
 #: The first and the longest pause between two attempts, in seconds.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 #: Seconds between two calls of ``stop``, and for which a running request may still be answered after it.
@@ -75,19 +83,27 @@ class Client:
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise InvalidInputError(f"expected the address of a service, http://host:port, got {url!r}")
-        token = token or os.environ.get("BARYFLOW_TOKEN")
+        token = (token or os.environ.get("BARYFLOW_TOKEN") or "").strip()
+        if not (token.isascii() and token.isprintable()):  # errors of httpx would show it
+            raise InvalidInputError("a token must be ASCII without line breaks: it is sent in a header")
         headers = {} if not token else {"Authorization": f"Bearer {token}"}
         self.url, self._patience, self._random = url.rstrip("/"), patience, random.Random()  # noqa: S311
         self._stop = stop
         # Redirects are not followed: the token is for this service only.
-        self._http = httpx.Client(
-            base_url=self.url,
-            headers=headers,
-            timeout=timeout,
-            transport=transport,
-            trust_env=False,
-            verify=_trusted(ca or os.environ.get("BARYFLOW_CA") or None),
-        )
+        verify = _trusted(ca or os.environ.get("BARYFLOW_CA") or None)
+        try:
+            self._http = httpx.Client(
+                base_url=self.url,
+                headers=headers,
+                timeout=timeout,
+                transport=transport,
+                trust_env=False,
+                verify=verify,
+            )
+        except httpx.InvalidURL:  # its message may hold a piece of a password
+            raise InvalidInputError(
+                "expected the address of a service, http://host:port, got one that cannot be parsed"
+            ) from None
 
     def send(
         self,
@@ -145,8 +161,7 @@ class Client:
         content = {"rows": plain, "batch_id": batch_id or uuid.uuid4().hex}
         if columns is not None:
             content["columns"] = columns
-        answer: dict[str, Any] = self._request("POST", f"{_path(target)}/rows", content).json()
-        return answer
+        return self._request("POST", f"{_path(target)}/rows", content, field="repeated")
 
     def targets(self) -> list[dict[str, Any]]:
         """Return a summary of each target.
@@ -155,7 +170,7 @@ class Client:
         -------
         list of dict
         """
-        found: list[dict[str, Any]] = self._request("GET", "/v1/targets").json()["targets"]
+        found: list[dict[str, Any]] = self._request("GET", "/v1/targets", field="targets")["targets"]
         return found
 
     def target(self, name: str) -> dict[str, Any]:
@@ -174,8 +189,7 @@ class Client:
         InvalidInputError
             If the target does not exist.
         """
-        found: dict[str, Any] = self._request("GET", _path(name)).json()
-        return found
+        return self._request("GET", _path(name), field="rows_seen")
 
     def delete(self, name: str) -> None:
         """Delete a target.
@@ -201,19 +215,29 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _request(self, method: str, path: str, content: Any = None) -> httpx.Response:
-        """Return a successful response; retry with backoff until the patience ends."""
+    def _request(
+        self, method: str, path: str, content: Any = None, field: str | None = None
+    ) -> dict[str, Any]:
+        """Return the successful answer, which has a certain field; retry until the patience ends.
+
+        An answer of anything but the service, for instance of a proxy, is retried like none at all.
+        """
         end, pause = time.monotonic() + self._patience, _FIRST_PAUSE
         while True:
             wait = 0.0
             try:
                 response = self._attempt(method, path, content)
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:  # also an answer that cannot be decoded
                 problem = str(error) or type(error).__name__
             else:
-                if response.status_code not in _RETRIED:
-                    return _checked(response, self.url)
+                answer = _json_object(response)
+                if response.is_success and (field is None or field in answer):
+                    return answer
                 problem = _error(response)
+                if response.is_success or (response.status_code in _ROWS and "error" not in answer):
+                    problem = f"this is not the answer of a baryflow service ({problem})"
+                elif response.status_code not in _RETRIED:
+                    raise _refusal(response, self.url)
                 wait = _seconds(response.headers.get("retry-after", ""))
             # Random, so that clients do not all come back at the same time.
             wait = max(wait, pause * self._random.uniform(0.5, 1.0))
@@ -236,7 +260,10 @@ class Client:
 
         # In a thread: a signal does not interrupt a socket that waits for an answer.
         attempt = threading.Thread(target=request, name="baryflow-request", daemon=True)
-        attempt.start()
+        try:
+            attempt.start()
+        except RuntimeError as error:  # too many threads
+            raise UnreachableError(f"cannot send to {self.url}: {error}") from error
         grace = _GRACE
         while attempt.is_alive():
             attempt.join(_POLL)
@@ -272,19 +299,23 @@ def _trusted(ca: str | os.PathLike[str] | None) -> ssl.SSLContext | bool:
         raise InvalidInputError(f"cannot read certificates from {ca}: {error}") from error
 
 
-def _checked(response: httpx.Response, url: str) -> httpx.Response:
+def _refusal(response: httpx.Response, url: str) -> BaryflowError:
     if response.status_code in (401, 403, 421):
-        raise UnreachableError(f"{url} denies access: {_error(response)}")
-    if not response.is_success:
-        raise RefusedError(f"{url} refuses the request: {_error(response)}", response.status_code)
-    return response
+        return UnreachableError(f"{url} denies access: {_error(response)}")
+    return RefusedError(f"{url} refuses the request: {_error(response)}", response.status_code)
+
+
+def _json_object(response: httpx.Response) -> dict[str, Any]:
+    """Return the content of a response; an empty one if it is not a JSON object."""
+    try:
+        found = response.json()
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _error(response: httpx.Response) -> str:
-    try:
-        return str(response.json()["error"])
-    except (ValueError, KeyError, TypeError):
-        return f"status {response.status_code}"
+    return str(_json_object(response).get("error", f"status {response.status_code}"))
 
 
 def _seconds(text: str) -> float:

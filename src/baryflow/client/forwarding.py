@@ -10,12 +10,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from baryflow.client.client import Client
 from baryflow.exceptions import InvalidInputError, RefusedError, StoppedError
 from baryflow.runtime import Checkpoint, DurableLoop, Rows, Snapshot
+from baryflow.runtime.durable import attempt
 from baryflow.runtime.session import by_key, rows_of
 from baryflow.streams import Batch, Rejected, Sink, Source
 from baryflow.validation import TARGET_NAME, is_target_name
@@ -28,6 +30,8 @@ EVERY = 32
 #: decision by the operator and ends the process; no row is lost.
 _BAD_ROWS = {400, 413, 422}
 _SHOWN = 80
+#: The rows of a batch that were refused, and the answers to the others.
+_Sent = tuple[list[Rejected], list[dict[str, Any]]]
 
 
 @dataclass
@@ -186,7 +190,7 @@ class _Forwarder:
         self._options = {} if columns is None else {"columns": list(columns)}
         self._id = uuid.uuid4().int % 2**52  # kept across restarts
 
-    def apply(self, batch: Batch) -> None:
+    def apply(self, batch: Batch) -> _Sent:
         """Send a batch; its id is the same after a restart."""
         batch_id = f"{self._id:x}-{self.counts.batches}"
         answers: list[dict[str, Any]] = []
@@ -195,16 +199,19 @@ class _Forwarder:
         most = 1
         for name, rows in by_key(named):
             before = len(answers)
-            refused += self._send(name, rows, batch_id, answers)
+            # Each target by itself: the service has the rows of others already.
+            refused += attempt(partial(self._send, name, rows, batch_id, answers), rows.reject)
             most = max(most, len(answers) - before)
         self.requests += most
-        self._finish(batch, refused, answers)
+        return refused, answers
 
-    def quarantine(self, batch: Batch, reason: str) -> None:
+    def quarantine(self, batch: Batch, reason: str) -> _Sent:
         """Quarantine all rows of a batch."""
-        self._finish(batch, rows_of(batch).reject(reason), [])
+        return rows_of(batch).reject(reason), []
 
-    def _finish(self, batch: Batch, refused: list[Rejected], answers: list[dict[str, Any]]) -> None:
+    def finish(self, batch: Batch, result: _Sent) -> None:
+        """Count a batch, and write its quarantined rows."""
+        refused, answers = result
         counts = self.counts
         counts.repeated += sum(bool(answer["repeated"]) for answer in answers)
         counts.batches += 1

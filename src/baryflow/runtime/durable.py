@@ -7,14 +7,14 @@ again, which must give the same result.
 
 A batch that makes the application fail would fail again after every restart. It is therefore
 quarantined with the reason, and the loop continues. Errors that are not the fault of the batch (a full
-disk, an unreachable service, another owner's checkpoint) end the loop. Nothing is lost then: the next
-call resumes.
+disk, an unreachable service, an output that fails, another owner's checkpoint) end the loop. Nothing is
+lost then: the next call resumes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from baryflow import container
 from baryflow.exceptions import BaryflowError, InvalidInputError
@@ -23,6 +23,7 @@ from baryflow.runtime.checkpoint import Checkpoint, Snapshot
 from baryflow.runtime.session import SessionConfig, describe_error
 from baryflow.streams import Batch, Source
 
+Value = TypeVar("Value")
 #: Replayed batches between two snapshots: kills may come faster than the usual ones.
 _REPLAYED = 16
 
@@ -35,10 +36,16 @@ class Application(Protocol):
         """Name of the command; only the command that made a checkpoint can resume from it."""
 
     def apply(self, batch: Batch) -> Any:
-        """Do the work for a batch; state and outputs must depend on the batches alone."""
+        """Do the work for a batch and return the result; it must depend on the batches alone.
+
+        Nothing is counted or written yet.
+        """
 
     def quarantine(self, batch: Batch, reason: str) -> Any:
-        """Set all rows of a batch aside, because applying it failed."""
+        """Return the result of a batch whose rows are all set aside, because applying it failed."""
+
+    def finish(self, batch: Batch, result: Any) -> Any:
+        """Count a batch and write its result. This is called once; an error ends the loop."""
 
     def snapshot(self) -> Snapshot:
         """Return the state after the last batch; every file that it names is on disk."""
@@ -96,12 +103,11 @@ class DurableLoop:
 
     def apply(self, batch: Batch) -> Any:
         """Apply a batch that is in the journal; quarantine it if that fails."""
-        try:
-            return self.application.apply(batch)
-        except (BaryflowError, OSError, MemoryError):
-            raise
-        except Exception as error:
-            return self.application.quarantine(batch, f"applying it failed: {describe_error(error)}")
+        application = self.application
+        result: Any = attempt(
+            lambda: application.apply(batch), lambda reason: application.quarantine(batch, reason)
+        )
+        return application.finish(batch, result)
 
     def recover(self, is_applied: Callable[[Batch], bool] = lambda _: False) -> int:
         """Restore the newest snapshot and replay the batches after it; return their number.
@@ -141,6 +147,19 @@ class DurableLoop:
         if self.checkpoint is not None:
             self.checkpoint.save(self.application.snapshot())
             self.application.discard(self.checkpoint.snapshots())
+
+
+def attempt(apply: Callable[[], Value], quarantine: Callable[[str], Value]) -> Value:
+    """Return the result of applying rows, or of quarantining them with the reason if that fails.
+
+    Errors that are not the fault of the rows are raised.
+    """
+    try:
+        return apply()
+    except (BaryflowError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        return quarantine(f"applying it failed: {describe_error(error)}")
 
 
 def resume_config(config: SessionConfig, checkpoint: Checkpoint) -> tuple[SessionConfig, str]:

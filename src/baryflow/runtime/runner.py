@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from baryflow.runtime.checkpoint import Checkpoint, Snapshot
-from baryflow.runtime.durable import DurableLoop, resume_config
+from baryflow.runtime.durable import DurableLoop, attempt, resume_config
 from baryflow.runtime.events import Event
-from baryflow.runtime.session import Result, Session, SessionConfig, by_key, rows_of
+from baryflow.runtime.session import Result, Rows, Session, SessionConfig, by_key, rows_of
 from baryflow.runtime.store import SessionStore
 from baryflow.streams import Batch, Rejected, Sink, Source
 from baryflow.validation import count_of
@@ -172,24 +173,26 @@ class Runner:
 
     # -- one batch -------------------------------------------------------------------------------
 
-    def apply(self, batch: Batch) -> None:
-        """Predict the rows of a batch, learn from them, and write the results."""
+    def apply(self, batch: Batch) -> Result:
+        """Predict the rows of a batch, and learn from them."""
         result = Result()
         for key, rows in by_key(batch):
-            result.add(self._of_target(key, self.store[key].take(rows)))
+            # Each target by itself: models of others have learned from their rows already.
+            session = self.store[key]
+            found = attempt(partial(session.take, rows), partial(_reject, rows))
+            result.add(self._of_target(key, found))
         result.records.sort(key=lambda record: record["position"])  # rows of targets may alternate
-        self._write_batch(batch, result)
+        return result
 
-    def quarantine(self, batch: Batch, reason: str) -> None:
+    def quarantine(self, batch: Batch, reason: str) -> Result:
         """Quarantine all rows of a batch."""
-        result = Result()
-        result.reject(rows_of(batch), reason)
-        self._write_batch(batch, result)
+        return _reject(rows_of(batch), reason)
 
     def _of_target(self, key: str, result: Result) -> Result:
         return result.of_target(key) if key or self.keyed else result
 
-    def _write_batch(self, batch: Batch, result: Result) -> None:
+    def finish(self, batch: Batch, result: Result) -> None:
+        """Count a batch, and write its result."""
         totals = self.totals
         for notice in batch.notices:
             self._emit(Event("warning", totals.position, notice))
@@ -284,3 +287,9 @@ class Runner:
     def discard(self, kept: list[Snapshot]) -> None:
         """Delete files of sessions that are not needed any more."""
         self.store.discard(kept)
+
+
+def _reject(rows: Rows, reason: str) -> Result:
+    result = Result()
+    result.reject(rows, reason)
+    return result

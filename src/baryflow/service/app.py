@@ -128,6 +128,12 @@ def _load(path: Path) -> Any:
 @contextlib.asynccontextmanager
 async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     state: ServiceState = app.state.service
+
+    def on_failure(error: Exception) -> None:
+        if app.state.on_failure is not None:
+            app.state.on_failure(error)
+
+    state.targets.on_failure = on_failure
     # The journal is replayed in the background, so that /readyz answers "not ready" meanwhile.
     start = asyncio.create_task(_start(app))
     snapshots = asyncio.create_task(_check_snapshots(state))

@@ -17,6 +17,7 @@ The record is kept with the session (:attr:`~baryflow.runtime.Session.metadata`)
 from __future__ import annotations
 
 import json
+import logging
 import math
 from typing import Any
 
@@ -24,8 +25,10 @@ import numpy as np
 
 from baryflow.estimators._input import InOrder
 from baryflow.runtime import Result, Session
+from baryflow.runtime.session import describe_error
 from baryflow.service.errors import to_json
 
+_log = logging.getLogger("baryflow.service")
 #: Batches whose ids are remembered: a client may not have more than this in flight to one target.
 BATCHES = 128
 #: Rows and drifts that are remembered.
@@ -71,7 +74,12 @@ def record(
     fields = ("position", "time", "label", "probability", "novelty")
     new = [{name: one[name] for name in fields} | {"values": row.copy()} for one, row in lately]
     metadata["recent"] = [*metadata.get("recent", []), *new][-RECENT:]
-    record_likelihood(session)
+    try:
+        record_likelihood(session)
+    except MemoryError:
+        raise
+    except Exception as error:  # the rows were predicted and learned from all the same
+        _log.error("the likelihood of the last rows cannot be computed: %s", describe_error(error))
     drifts = [{"row": e.position, "message": e.message} for e in result.events if e.kind == "drift"]
     if drifts:
         metadata["drifts"] = [*metadata.get("drifts", []), *drifts][-DRIFTS:]

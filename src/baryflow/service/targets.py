@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from baryflow import container
+from baryflow.exceptions import BaryflowError
 from baryflow.runtime import (
     Checkpoint,
     DurableLoop,
@@ -37,6 +38,7 @@ from baryflow.runtime import (
     Snapshot,
 )
 from baryflow.runtime.durable import resume_config
+from baryflow.runtime.session import describe_error
 from baryflow.runtime.session import rows_of as all_rows
 from baryflow.service.errors import RequestError, busy, to_json
 from baryflow.service.parsing import Limits, Posted
@@ -105,23 +107,25 @@ class TargetStore:
         """Return the session of a target in order to read it; None if there is none."""
         return self.sessions.look(name) if name in self.summaries else None
 
-    def apply(self, batch: Batch) -> dict[str, Any]:
-        """Predict and learn the rows of one target, or delete the target."""
+    def apply(self, batch: Batch) -> Result:
+        """Predict and learn the rows of one target."""
+        if batch.cursor.get("delete"):
+            return Result()
+        return self.sessions.hold(batch.cursor["target"]).take(all_rows(batch))
+
+    def quarantine(self, batch: Batch, reason: str) -> Result:
+        """Quarantine all rows of a batch; they count as acknowledged."""
+        result = Result()
+        result.reject(all_rows(batch), reason)
+        return result
+
+    def finish(self, batch: Batch, result: Result) -> dict[str, Any]:
+        """Record a batch, or delete its target, and return the answer to the client."""
         name = batch.cursor["target"]
         if batch.cursor.get("delete"):
             self.sessions.forget(name)
             self.summaries.pop(name, None)
             return {"target": name, "deleted": True}
-        return self._finish(batch, self.sessions.hold(name).take(all_rows(batch)))
-
-    def quarantine(self, batch: Batch, reason: str) -> dict[str, Any]:
-        """Quarantine all rows of a batch; they count as acknowledged."""
-        result = Result()
-        result.reject(all_rows(batch), reason)
-        return self._finish(batch, result)
-
-    def _finish(self, batch: Batch, result: Result) -> dict[str, Any]:
-        name = batch.cursor["target"]
         session = self.sessions.hold(name)
         if result.rejected:
             self._quarantine.add(batch, result.rejected)
@@ -296,6 +300,8 @@ class Targets:
         Batches of the journal that were replayed at the start.
     n_waiting : int
         Requests with rows that are being processed.
+    on_failure : callable or None
+        Called with the error if the service cannot continue.
     """
 
     def __init__(
@@ -317,6 +323,8 @@ class Targets:
         self._since = 0  # batches since the last snapshot
         self._first_since = 0.0
         self._snapshot: asyncio.Task[None] | None = None
+        self._failed = False  # a batch of the journal is not in its session, or only half of it
+        self.on_failure: Callable[[Exception], None] | None = None
 
     # -- start and end ---------------------------------------------------------------------------
 
@@ -424,12 +432,31 @@ class Targets:
     async def _apply(self, batch: Batch) -> dict[str, Any]:
         if self.journal is not None:
             await self.journal.append(batch)
-        answer = await self._compute(self.store.take, batch)
+        try:
+            answer = await self._compute(self.store.take, batch)
+        except Exception as error:
+            if self.journal is not None:
+                self._fail(error)
+            raise
         if not self._since:
             self._first_since = time.monotonic()
         self._since += 1
         self.consider_snapshot()
         return answer
+
+    def _fail(self, error: Exception) -> None:
+        """Accept nothing more: a replay applies the batch that failed before any that would follow it.
+
+        No snapshot may be saved either, since half of the batch may be in its session.
+        """
+        self._failed, self.state = True, "failed"
+        problem = BaryflowError(
+            f"rows in the journal cannot be applied ({describe_error(error)}): nothing is lost; start "
+            "the service again to resume"
+        )
+        _log.error("%s", problem)
+        if self.on_failure is not None:
+            self.on_failure(problem)
 
     @asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[None]:
@@ -497,6 +524,8 @@ class Targets:
         for path in paths:
             await asyncio.to_thread(container.sync, path)
         await self._compute(self.store.sessions.end_sync, paths)
+        if self._failed:
+            return
         await self.journal.call(self._checkpoint.save_rotated, snapshot)
         kept = await self.journal.call(self._checkpoint.snapshots)
         await self._compute(self.store.discard, kept)

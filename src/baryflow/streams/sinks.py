@@ -43,6 +43,13 @@ def parse_size(size: int | str) -> int:
     return found
 
 
+def is_full_file(path: Path, output: Path) -> bool:
+    """Return whether a path is that of a full file of an output, if this is rotated."""
+    path, output = path.resolve(), output.resolve()
+    pattern = rf"{re.escape(output.stem)}-0\d{{5}}{re.escape(output.suffix)}"
+    return path.parent == output.parent and re.fullmatch(pattern, path.name) is not None
+
+
 class TextSink:
     """Append lines to a file, or to standard output if `path` is None."""
 
@@ -77,8 +84,13 @@ class TextSink:
         if path is None or self._limit is None:
             return {}
         pattern = re.compile(rf"{re.escape(path.stem)}-(\d{{6,}}){re.escape(path.suffix)}")
-        matches = ((pattern.fullmatch(one.name), one) for one in path.parent.iterdir())
-        return {int(match[1]): one for match, one in matches if match}
+        matches = (pattern.fullmatch(one.name) for one in path.parent.iterdir())
+        found: dict[int, Path] = {}
+        for digits in sorted((match[1] for match in matches if match), key=int):
+            # Other numbers may be dates in names of the user's files: those are never touched.
+            if digits == f"{int(digits):06d}" and (digits[0] == "0" or int(digits) - 1 in found):
+                found[int(digits)] = self._full_name(int(digits))
+        return found
 
     @property
     def position(self) -> int:
