@@ -62,13 +62,10 @@ def without_experts(is_removed):
     def learn(committee, trials):
         kept = np.array([not is_removed(name) for name in committee.experts])
 
-        def learn_weights(tables, starts, offsets=None):
-            everywhere = np.tile(kept, len(starts))
-            tables = [(logs[everywhere], codes, importance) for logs, codes, importance in tables]
-            # The start of a stream shrinks towards the classifiers on raw rows: without these, evenly.
-            starts = [start[kept] if start[kept].any() else np.ones(kept.sum()) for start in starts]
-            weights = np.zeros(len(everywhere))
-            weights[everywhere] = original(tables, [start / start.sum() for start in starts], offsets)
+        def learn_weights(tables, start, offsets=None):
+            tables = [(logs[kept], codes) for logs, codes in tables]
+            weights = np.zeros(len(kept))
+            weights[kept] = original(tables, start[kept] / start[kept].sum(), offsets)
             return weights
 
         with patched((_committee, "_learn_weights", learn_weights)):
@@ -160,7 +157,6 @@ PARTS = {
     "proportions trusted": (with_committee(lambda found: replace(found, trust=1.0)), {}),
     "no label shift": ([], {"label_shift": False}),
     "even weights": ([], {"validate": False}),
-    "one stage": (with_committee(lambda found: replace(found, beginning=found.end)), {}),
     "always adapt": (with_committee(lambda found: replace(found, adapts=True)), {}),
 }
 

@@ -22,13 +22,12 @@ def even(n_raw=1):
 # -- weights ----------------------------------------------------------------------------------------
 
 
-def test_weights_go_from_the_beginning_to_the_end():
+def test_weights_depend_on_the_size_of_the_label_shift():
     committee = even()
-    np.testing.assert_allclose(committee.weights(0.0), [1.0, 0.0, 0.0])  # raw rows at first
-    np.testing.assert_allclose(committee.weights(1.0), [1 / 3, 1 / 3, 1 / 3])
-    np.testing.assert_allclose(committee.weights(0.5), [2 / 3, 1 / 6, 1 / 6])
+    np.testing.assert_allclose(committee.weights(0.0), [1 / 3, 1 / 3, 1 / 3])
+    np.testing.assert_allclose(committee.weights(1 / 6), [1 / 2, 1 / 4, 1 / 4])
+    np.testing.assert_allclose(committee.weights(1.0), [2 / 3, 1 / 6, 1 / 6])  # raw rows count more
     np.testing.assert_allclose(committee.raw, [1.0])
-    np.testing.assert_allclose(committee.shifted, committee.weights(0.5))
 
 
 def test_a_shift_is_believed_the_more_the_better_the_target_fits():
@@ -45,8 +44,8 @@ def test_a_shift_that_chance_explains_is_not_believed():
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"beginning": np.ones(2)},
-        {"end": np.array([1.0, -1.0, 1.0])},
+        {"usual": np.ones(2)},
+        {"usual": np.array([1.0, -1.0, 1.0])},
         {"shifted": np.array([1.0, np.nan, 1.0])},
         {"belief": np.zeros(3)},
     ],
@@ -74,14 +73,14 @@ def trials(right, shifted_right=None, n=300, size=0.0, improvement=0.0):
     other = logs
     if shifted_right is not None:
         other = np.stack([vote(codes, one, rng) for one in shifted_right])
-    usual = Trial("whole stream", False, 1.0, 1.0, logs, logs, 0.0, 0.0, codes)
-    shifted = Trial("other class proportions", True, 1.0, 1.0, logs, other, size, improvement, codes)
+    usual = Trial("whole stream", False, logs, logs, 0.0, 0.0, codes)
+    shifted = Trial("other class proportions", True, logs, other, size, improvement, codes)
     return [usual, shifted]
 
 
 def test_who_is_right_more_often_gets_more_weight():
     found = learn_committee(even(), trials([0.5, 0.95, 0.5], size=0.8))
-    share = found.end / found.end.sum()
+    share = found.usual / found.usual.sum()
     assert share[1] > 0.6
     assert share.argmax() == 1
     np.testing.assert_allclose(found.accuracy, [0.5, 0.95, 0.5], atol=0.06)
@@ -94,7 +93,7 @@ def test_experts_that_are_all_alike_share_the_weight():
     alike = [one._replace(logs=np.repeat(logs, 3, 0), shifted_logs=np.repeat(logs, 3, 0))
              for one in trials([0.8, 0.8, 0.8])]  # fmt: skip
     found = learn_committee(even(), alike)
-    np.testing.assert_allclose(found.end / found.end.sum(), 1 / 3, atol=0.01)
+    np.testing.assert_allclose(found.usual / found.usual.sum(), 1 / 3, atol=0.01)
 
 
 def test_the_sum_of_the_weights_calibrates():
@@ -136,8 +135,8 @@ def test_adapting_that_loses_clearly_is_switched_off(without, adapted, adapts):
     for expert, (right, height) in enumerate([(without, 1.0), (adapted, 30.0), (adapted, 30.0)]):
         n = round(2000 * right)  # the others outvote the first
         logs[expert, :n, 0], logs[expert, n:, 1] = height, height
-    trial = Trial("whole stream", False, 1.0, 1.0, logs, logs, 0.0, 0.0, codes)
-    found = learn_committee(replace(even(), end=np.array([0.0, 0.5, 0.5])), [trial])
+    trial = Trial("whole stream", False, logs, logs, 0.0, 0.0, codes)
+    found = learn_committee(replace(even(), usual=np.array([0.0, 0.5, 0.5])), [trial])
     assert found.scores[0][1:] == pytest.approx((without, adapted))
     assert found.adapts == adapts
     assert ("less accurate" in found.reason) == (not adapts)
@@ -187,14 +186,14 @@ def test_the_end_of_a_stream_is_the_weighted_sum_of_the_experts(validated):
     alone = []
     for number in range(len(model.committee_.experts)):
         weights = np.eye(len(model.committee_.experts))[number]
-        committee = replace(known.committee, beginning=weights, end=weights, shifted=weights)
+        committee = replace(known.committee, usual=weights, shifted=weights)
         one = OnlineDaDiL(classifier=model.classifier, label_shift=False, random_state=0)
         one.adopt(replace(known, committee=committee), model.classes_, model.sources_, 4)
         alone.append(stream(one, P.X_target).predict_proba(P.X_target))
         assert (alone[-1].argmax(axis=1) == P.y_target).mean() > 0.5
     one.adopt(known, model.classes_, model.sources_, 4)
     found = stream(one, P.X_target).predict_proba(P.X_target)
-    expected = softmax(np.tensordot(model.committee_.end, np.log(alone), 1), axis=1)
+    expected = softmax(np.tensordot(model.committee_.usual, np.log(alone), 1), axis=1)
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
@@ -207,12 +206,12 @@ def test_every_expert_of_the_default_is_named_weighed_and_described():
         "reconstruction", "components", "reconstruction, stacked", "components, stacked",
     )  # fmt: skip
     assert list(described) == list(committee.experts)
-    for weights in (committee.beginning, committee.end, committee.shifted, committee.accuracy):
+    for weights in (committee.usual, committee.shifted, committee.accuracy):
         assert weights.shape == (10,)
         assert (weights >= 0.0).all()
-    assert committee.end.std() > 0.01  # learned, not even
+    assert committee.usual.std() > 0.01  # learned, not even
     lines = model.report().splitlines()
-    share = committee.end / committee.end.sum()
+    share = committee.usual / committee.usual.sum()
     for number, text in enumerate(described.values()):
         (line,) = [line for line in lines if line.strip().startswith(f"{text}  ")]
         assert f"{share[number]:.0%}" in line

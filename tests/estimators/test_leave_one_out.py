@@ -101,7 +101,7 @@ def test_without_it_all_experts_count_the_same():
     model = linear(validate=False).fit(SMALL.X, SMALL.y, SMALL.domain)
     assert model.committee_.adapts
     assert model.committee_.scores == ()
-    np.testing.assert_allclose(model.committee_.end, 0.25)
+    np.testing.assert_allclose(model.committee_.usual, 0.25)
     assert "switched off" in model.report()
     assert "Leave-one-source-out accuracy" not in model.report()
 

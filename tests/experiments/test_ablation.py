@@ -44,7 +44,7 @@ def test_experts_that_are_removed_have_no_weight(data):
     committee, _ = predict(data, "no dictionary")
     removed = [ablation.is_view(name) for name in committee.experts]
     assert any(removed)
-    for weights in (committee.beginning, committee.end, committee.shifted):
+    for weights in (committee.usual, committee.shifted):
         assert not weights[removed].any()
         assert weights[np.logical_not(removed)].any()
 

@@ -1,8 +1,8 @@
 """The weights of the experts, and how they are learned from predictions for rows with known classes.
 
-The committee adds the experts' log-probabilities, each times its weight. There are three sets of
-weights: for the beginning of a stream, for a target whose classes were all seen, and for a target with
-label shift. A fourth, of the plain classifiers on raw rows alone, is what "not adapting" means.
+The committee adds the experts' log-probabilities, each times its weight. There are two sets of weights:
+the usual ones, and those for a target with label shift. A third, of the plain classifiers on raw rows
+alone, is what "not adapting" means.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Committee:
         If not, the plain classifiers on raw rows predict.
     raw : array of shape (n_classifiers,)
         Weights of the plain classifiers on raw rows, if these alone predict.
-    beginning, end : array of shape (n_experts,)
-        Weights before any class was seen and when all were; in between they are interpolated.
+    usual : array of shape (n_experts,)
+        Weights without label shift.
     shifted : array of shape (n_experts,)
         Weights for a target with a large label shift; those for a smaller one are interpolated.
     trust : float
@@ -67,8 +67,7 @@ class Committee:
     experts: tuple[str, ...]
     adapts: bool
     raw: Floats
-    beginning: Floats
-    end: Floats
+    usual: Floats
     shifted: Floats
     belief: Floats
     trust: float = 1.0
@@ -77,7 +76,7 @@ class Committee:
     scores: tuple[tuple[str, float, float], ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("beginning", "end", "shifted"):
+        for name in ("usual", "shifted"):
             weights = getattr(self, name)
             if (
                 weights.shape != (len(self.experts),)
@@ -91,17 +90,16 @@ class Committee:
     def even(cls, experts: Sequence[str], n_raw: int, reason: str, *, adapts: bool = True) -> Self:
         """Return a committee in which all experts count the same, the first `n_raw` on raw rows."""
         n = len(experts)
-        even = start = np.full(n, 1.0 / n)
+        even = on_raw = np.full(n, 1.0 / n)
         if 0 < n_raw < n:
-            start = np.where(np.arange(n) < n_raw, 1.0 / n_raw, 0.0)
+            on_raw = np.where(np.arange(n) < n_raw, 1.0 / n_raw, 0.0)
         raw, belief = np.full(n_raw, 1.0 / max(n_raw, 1)), np.array(_UNTESTED_BELIEF)
-        return cls(tuple(experts), adapts, raw, start, even, (start + even) / 2.0, belief, reason=reason)
+        return cls(tuple(experts), adapts, raw, even, (on_raw + even) / 2.0, belief, reason=reason)
 
-    def weights(self, coverage: float, shift: float = 0.0) -> Floats:
-        """Return the weights when this share of the classes was seen, for a label shift of this size."""
-        usual = (1.0 - coverage) * self.beginning + coverage * self.end
+    def weights(self, shift: float) -> Floats:
+        """Return the weights for a label shift of this size."""
         share = shift_share(shift)
-        return (1.0 - share) * usual + share * self.shifted
+        return (1.0 - share) * self.usual + share * self.shifted
 
     def believe(self, size: float, improvement: float) -> float:
         """Return how far to believe a label shift: not at all if chance explains its size."""
@@ -130,8 +128,6 @@ class Trial(NamedTuple):
 
     stream: str  # kind of stream
     shifted: bool  # its class proportions are not the source's own
-    importance: float  # in the weights
-    coverage: float  # share of the classes seen
     logs: Floats  # log-probabilities assuming no label shift, (n_experts, n, n_classes)
     shifted_logs: Floats  # assuming the estimated one
     size: float  # of the label shift found
@@ -142,32 +138,29 @@ class Trial(NamedTuple):
 def learn_raw_weights(tables: list[tuple[Floats, Integers]]) -> Floats:
     """Return the weights of the plain classifiers on raw rows that maximise the likelihood."""
     n = len(tables[0][0])
-    return _learn_weights([(logs, codes, 1.0) for logs, codes in tables], [np.full(n, 1.0 / n)])
+    return _learn_weights(tables, np.full(n, 1.0 / n))
 
 
 def learn_committee(committee: Committee, trials: list[Trial]) -> Committee:
     """Learn all weights from trials; `committee` holds those to shrink towards.
 
-    The weights minimise the negative log-likelihood plus a penalty for leaving their start: even
-    weights at the end of a stream, the plain classifiers on raw rows at its beginning, and half of each
-    under label shift. The belief in a shift is learned with these weights.
+    The weights minimise the negative log-likelihood plus a penalty for leaving their start: even weights
+    for whole streams; under label shift, half of these and half the plain classifiers on raw rows. The
+    belief in a shift is learned with these weights.
     """
     usual = [trial for trial in trials if not trial.shifted]
     shifted = [trial for trial in trials if trial.shifted]
-    n = len(committee.experts)
-    both = _learn_weights(
-        [(_staged(t), t.codes, t.importance) for t in usual], [committee.beginning, committee.end]
-    )
-    committee = replace(committee, beginning=both[:n], end=both[n:])
+    whole = [trial for trial in usual if trial.stream == usual[0].stream]
+    found = _learn_weights([(t.logs, t.codes) for t in whole], committee.usual)
+    committee = replace(committee, usual=found)
     if shifted:
-        plain = replace(committee, shifted=np.zeros(n))
-        tables = [(shift_share(t.size) * t.shifted_logs, t.codes, 1.0) for t in shifted]
-        offsets = [np.tensordot(plain.weights(t.coverage, t.size), t.shifted_logs, 1) for t in shifted]
-        committee = replace(committee, shifted=_learn_weights(tables, [committee.shifted], offsets))
+        plain = replace(committee, shifted=np.zeros(len(committee.experts)))
+        tables = [(shift_share(t.size) * t.shifted_logs, t.codes) for t in shifted]
+        offsets = [np.tensordot(plain.weights(t.size), t.shifted_logs, 1) for t in shifted]
+        committee = replace(committee, shifted=_learn_weights(tables, committee.shifted, offsets))
         committee = replace(committee, belief=_learn_belief(committee, usual, shifted))
-    logs = [t for t in usual if t.stream == usual[0].stream]
-    accuracy = np.mean([(t.logs.argmax(axis=2) == t.codes).mean(axis=1) for t in logs], axis=0)
-    return _steady(_decide(replace(committee, accuracy=accuracy), trials), logs)
+    accuracy = np.mean([(t.logs.argmax(axis=2) == t.codes).mean(axis=1) for t in whole], axis=0)
+    return _steady(_decide(replace(committee, accuracy=accuracy), trials), whole)
 
 
 def _steady(committee: Committee, trials: list[Trial]) -> Committee:
@@ -180,13 +173,8 @@ def _steady(committee: Committee, trials: list[Trial]) -> Committee:
     right = np.mean([_accuracy(np.add(*_two(committee, trial)), trial) for trial in trials])
     guess = np.mean([np.bincount(trial.codes).max() / len(trial.codes) for trial in trials])
     skill = float(max(right - guess, 0.0) / max(1.0 - guess, 1e-12))
-    factor = committee.end.sum() ** (skill - 1.0)
-    return replace(
-        committee,
-        beginning=factor * committee.beginning,
-        end=factor * committee.end,
-        shifted=factor * committee.shifted,
-    )
+    factor = committee.usual.sum() ** (skill - 1.0)
+    return replace(committee, usual=factor * committee.usual, shifted=factor * committee.shifted)
 
 
 def _decide(committee: Committee, trials: list[Trial]) -> Committee:
@@ -213,55 +201,36 @@ def _accuracy(logits: Floats, trial: Trial) -> float:
 def _two(committee: Committee, trial: Trial) -> tuple[Floats, Floats]:
     """Return the logits without and with the shift, each times how far it is believed."""
     belief = committee.believe(trial.size, trial.improvement)
-    usual = np.tensordot(committee.weights(trial.coverage), trial.logs, 1)
-    weights = committee.weights(trial.coverage, trial.size)
+    usual = np.tensordot(committee.usual, trial.logs, 1)
+    weights = committee.weights(trial.size)
     return (1.0 - belief) * usual, belief * np.tensordot(weights, trial.shifted_logs, 1)
 
 
-def _staged(trial: Trial) -> Floats:
-    """Return the tables that the weights at the beginning and at the end multiply."""
-    return np.concatenate([(1.0 - trial.coverage) * trial.logs, trial.coverage * trial.logs])
-
-
 def _learn_weights(
-    tables: list[tuple[Floats, Integers, float]],
-    starts: list[Floats],
-    offsets: list[Floats] | None = None,
+    tables: list[tuple[Floats, Integers]], start: Floats, offsets: list[Floats] | None = None
 ) -> Floats:
     """Minimise the mean negative log-likelihood of Σ weight · log-probability, weights not negative.
 
-    Parameters
-    ----------
-    tables : list of (logs, codes, importance)
-        Logs of shape (n_blocks · n_experts, n, n_classes).
-    starts : list of arrays of shape (n_experts,)
-        For each block the weights that the penalty draws its normalised weights towards.
-    offsets : list of arrays of shape (n, n_classes), optional
-        Added to the weighted log-probabilities of each table.
+    The penalty draws the normalised weights towards `start`. `offsets` are added to the weighted
+    log-probabilities of each table.
     """
     from scipy.optimize import minimize
 
-    n, total = len(starts[0]), sum(importance for *_, importance in tables)
     fixed: list[Any] = [0.0] * len(tables) if offsets is None else list(offsets)
 
     def cost(weights: Floats) -> tuple[float, Floats]:
-        value, slope = 0.0, np.zeros(len(weights))
-        for (logs, codes, importance), offset in zip(tables, fixed, strict=True):
+        whole = weights.sum()
+        gap = weights / whole - start
+        value = _SHRINKAGE * float(gap @ gap)
+        slope = 2.0 * _SHRINKAGE * (gap / whole - (gap @ weights) / whole**2)
+        for (logs, codes), offset in zip(tables, fixed, strict=True):
             found, gradient = _likelihood(offset + np.tensordot(weights, logs, 1), logs, codes)
-            value, slope = value + importance / total * found, slope + importance / total * gradient
-        for number, start in enumerate(starts):
-            block = slice(number * n, (number + 1) * n)
-            whole = weights[block].sum()
-            gap = weights[block] / whole - start
-            value += _SHRINKAGE * float(gap @ gap)
-            slope[block] += 2.0 * _SHRINKAGE * (gap / whole - (gap @ weights[block]) / whole**2)
+            value, slope = value + found / len(tables), slope + gradient / len(tables)
         return value, slope
 
-    first = np.concatenate(starts) + 1e-3
-    bounds = [(1e-6, None)] * len(first)
-    options = {"maxiter": 150}
+    bounds, options = [(1e-6, None)] * len(start), {"maxiter": 150}
     return np.asarray(
-        minimize(cost, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+        minimize(cost, start + 1e-3, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
     )
 
 

@@ -52,8 +52,6 @@ _MOST_ROWS, _LONGEST = 2000, 800
 _FEWEST, _PREDICTED = 40, 200
 #: First rows of a stream after which the others are predicted, and parts of a stream class by class.
 _FIRST_ROWS, _PARTS = (32, 96, 256), (0.1, 0.3, 0.6)
-#: How much the whole stream counts in the weights, and each of its beginnings.
-_WHOLE, _BEGINNING = 2.0, 0.5
 #: Streams drawn of each label shift.
 _DRAWS = 2
 
@@ -316,13 +314,13 @@ def run_fold(fold: FittedFold, voters: Voters) -> FoldResult:
     if n < _FEWEST:
         return FoldResult(trials, distances)
     whole = np.arange(n)
-    trial, adaptation = _try(fold, "whole stream", whole, rng.permutation(n), importance=_WHOLE)
+    trial, adaptation = _try(fold, "whole stream", whole, rng.permutation(n))
     trials.append(trial)
     distances = adaptation.novelty_distance(fold.X[rng.permutation(n)[:_PREDICTED]])
     for k in _FIRST_ROWS:
         if k < n - _FEWEST:
             turn = rng.permutation(n)
-            trial, adaptation = _try(fold, "first rows", turn[:k], turn[k:], importance=_BEGINNING)
+            trial, adaptation = _try(fold, "first rows", turn[:k], turn[k:])
             trials.append(trial)
             distances = adaptation.novelty_distance(fold.X[turn[k:][:_PREDICTED]])
     turn = stream_order(codes, "class", rng)
@@ -345,7 +343,6 @@ def _try(
     ahead: Integers,
     *,
     shifted: bool = False,
-    importance: float = 1.0,
 ) -> tuple[Trial, Adaptation]:
     """Adapt to some rows of a left-out source, and ask the experts about others."""
     knowledge, ahead = fold.knowledge, ahead[:_PREDICTED]
@@ -358,8 +355,6 @@ def _try(
     trial = Trial(
         stream=stream,
         shifted=shifted,
-        importance=importance,
-        coverage=adaptation.expected_coverage,
         logs=logs,
         shifted_logs=expert_logs(Question(knowledge, other, fold.X[ahead], question.raw_logs)),
         size=adaptation.shift.size,

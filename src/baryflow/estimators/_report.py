@@ -58,20 +58,20 @@ def _describe_committee(tracker: Tracker) -> list[str]:
         tested = f"{'alone':>8}" if len(committee.accuracy) else ""
         described = describe_experts(tracker.knowledge)
         width = max(map(len, described.values()))
-        lines.append(f"{'Experts, and their weights':<{width + 2}}  beginning     end{tested}")
+        lines.append(f"{'Experts, and their weights':<{width + 2}}    usual  label shift{tested}")
         lines += [
-            f"  {described[name]:<{width}} {first:10.0%} {last:7.0%}{alone}"
-            for name, first, last, alone in expert_table(committee)
+            f"  {described[name]:<{width}} {usual:8.0%} {shifted:12.0%}{alone}"
+            for name, usual, shifted, alone in expert_table(committee)
         ]
     return lines
 
 
 def expert_table(committee: Committee) -> list[tuple[str, float, float, str]]:
-    """Return name, share of the weight at the beginning and at the end, and accuracy of each expert."""
-    first = committee.beginning / committee.beginning.sum()
-    last = committee.end / committee.end.sum()
-    alone = [f"{one:8.1%}" for one in committee.accuracy] or [""] * len(first)
-    return list(zip(committee.experts, first.tolist(), last.tolist(), alone, strict=True))
+    """Return name, share of the weight, usual and under label shift, and accuracy of each expert."""
+    usual = committee.usual / committee.usual.sum()
+    shifted = committee.shifted / committee.shifted.sum()
+    alone = [f"{one:8.1%}" for one in committee.accuracy] or [""] * len(usual)
+    return list(zip(committee.experts, usual.tolist(), shifted.tolist(), alone, strict=True))
 
 
 def _describe_resemblance(tracker: Tracker, sources: list[Any]) -> list[str]:

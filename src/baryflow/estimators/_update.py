@@ -76,19 +76,12 @@ class Adaptation:
             return question.not_adapting()
         if len(committee.experts) == 1:  # the paper's method
             return self.expected.view.reconstruction.predict_proba(question.view_rows)
-        weights = committee.weights(self.expected_coverage)
-        logits = np.tensordot(weights, expert_logs(question), 1)
+        logits = np.tensordot(committee.usual, expert_logs(question), 1)
         if self.shifted is not None:
             other = expert_logs(Question(self.knowledge, self.shifted, X, question.raw_logs))
-            weights = committee.weights(self.expected_coverage, self.shift.size)
+            weights = committee.weights(self.shift.size)
             logits = (1.0 - belief) * logits + belief * np.tensordot(weights, other, 1)
         return combine(logits)
-
-    @property
-    def expected_coverage(self) -> float:
-        """The same if classes are as frequent as expected."""
-        seen = self.mass * self.expected.proportions
-        return float(np.minimum(seen / _ENOUGH, 1.0).mean())
 
     def novelty_distance(self, X: Floats) -> Floats:
         """Return the distance of rows from the reconstruction, in units of what is typical."""
@@ -164,7 +157,7 @@ def _shift_by_experts(
     proportions are those of their answers if classes are as frequent as expected.
     """
     best, n_raw = expected, len(knowledge.committee.raw)
-    weights = knowledge.committee.end[n_raw:]
+    weights = knowledge.committee.usual[n_raw:]
     for _ in range(_ROUNDS):
         logs = expert_logs(Question(knowledge, best, rows.means))[n_raw:]
         votes = combine(np.tensordot(weights / weights.sum(), logs, 1))

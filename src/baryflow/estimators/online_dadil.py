@@ -28,8 +28,8 @@ class OnlineDaDiL(Adapter):
     and fits the dictionary to it, starting from the source-only dictionary, so that the result depends
     on the rows seen and hardly on their order. A committee of experts predicts: plain classifiers, the
     reconstruction of the target from the atoms, and its own components labelled through the transport
-    plan. Their weights, also for the beginning of a stream, and how far to believe that classes are
-    more or less frequent than in the sources, are learned by leave-one-source-out.
+    plan. Their weights, and how far to believe that classes are more or less frequent than in the
+    sources, are learned by leave-one-source-out.
 
     Parameters
     ----------

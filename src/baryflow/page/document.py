@@ -214,10 +214,10 @@ def _decision(model: Adapter) -> str:
     if committee.adapts and len(committee.experts) > 1:
         described = model.describe_experts()
         body = [
-            [escape(described[name]), format_percent(first), format_percent(last), alone.strip()]
-            for name, first, last, alone in expert_table(committee)
+            [escape(described[name]), format_percent(usual), format_percent(shifted), alone.strip()]
+            for name, usual, shifted, alone in expert_table(committee)
         ]
-        head = ("Expert", "At the beginning", "All classes seen", "Accuracy alone")
+        head = ("Expert", "Weight", "Under label shift", "Accuracy alone")
         tables.append(table_html("Experts and their weights", head, body, "tnnn"))
     if committee.scores:
         body = [
