@@ -25,7 +25,6 @@ def describe(tracker: Tracker, classes: Any, sources: list[Any], faults: Mapping
     """Return the report of a target, a line for each fact.
 
     To add a line, add a function that returns lines to the list below.
-
     """
     parts = [
         _describe_sources(classes, sources),
