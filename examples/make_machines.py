@@ -20,7 +20,7 @@ import numpy as np
 SEED = 0
 ROWS = 900
 PUMPS = ("pump_a", "pump_b", "pump_c", "pump_d", "pump_e")
-#: This one was read from a historian by somebody's office program; that one has no labels.
+#: This one was exported from a historian by an office program; that one has no labels.
 EXPORTED, UNLABELLED = "pump_d", "pump_e"
 CONDITIONS = ("normal", "cavitation", "bearing wear", "misalignment", "clogged filter", "seal leak")
 #: Shares of the conditions in a fleet; every pump's own are drawn around them.

@@ -26,7 +26,7 @@ CONDITIONS = ("normal", "unbalance", "loose belt")
 CHANNELS = {"acceleration_g": 4, "current_A": 2, "gearbox_temp_C": 1}  # name: decimals
 #: Rows for which a condition lasts, at least and at most.
 LASTS = (300, 600)
-#: Readings that never arrived, one in so many.
+#: One reading in this many never arrived.
 GAPS = 250
 
 

@@ -1,6 +1,6 @@
 """A long file through ``run``: how much of the time is the model's, and does memory stay flat?
 
-``python -m experiments.million [--rows 1000000]`` writes a CSV file of so many rows × 32 columns, reads
+``python -m experiments.million [--rows N]`` writes a CSV file (N rows × 32 columns), reads
 and parses it alone, follows it with a model (checkpoint, predictions, events), and writes the figures to
 ``results/million.csv``.
 """

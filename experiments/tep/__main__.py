@@ -1,4 +1,4 @@
-"""Run ``python -m experiments.tep``; it can be stopped and goes on where it was.
+"""Run ``python -m experiments.tep``; after a stop, the same command resumes.
 
 Every finished (target, fold, part, mix) is put into ``results/tep.csv``, ``curves.csv`` and
 ``confusion.csv``; figures and tables are made from these, with ``--tables`` without computing anything.

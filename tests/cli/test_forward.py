@@ -77,6 +77,21 @@ def test_without_a_model_all_columns_are_sent(model, files):
         assert sum(line["rows_seen"] for line in client.targets()) == 79
 
 
+def test_a_file_with_a_text_column_needs_a_model_for_its_columns(files):
+    how = ["forward", files / "rows.csv", "http://127.0.0.1:1/x", "--checkpoint", files / "kept"]
+    found = CliRunner().invoke(main, list(map(str, how)))
+    assert found.exit_code == 1
+    assert "row 1: column 'machine' holds 'pump-0', which is not a number; add --model" in found.stderr
+    assert not (files / "kept").exists()  # no row counts as read
+
+
+def test_a_url_without_a_target_needs_a_key(files):
+    found = send(files, "http://127.0.0.1:1")
+    assert found.exit_code == 1
+    assert "names no target" in found.stderr
+    assert "--key COLUMN" in found.stderr
+
+
 def test_a_topic_needs_a_model_for_its_columns(files):
     found = CliRunner().invoke(main, ["forward", "mqtt://127.0.0.1/topic", "http://127.0.0.1:1/x"])
     assert found.exit_code == 1

@@ -145,8 +145,8 @@ def test_labels_that_differ_in_case_or_blanks_are_pointed_out(sources, tmp_path)
     path = tmp_path / "pump4.ndjson"
     frame(2).replace("normal", "normal ").to_json(path, orient="records", lines=True)
     result = call("fit", *sources, path, *HOW, "-o", tmp_path / "m.bary")
-    assert "warning: 'WORN' (12) and 'worn' (36) differ only in case or blanks" in result.stderr
-    assert "warning: 'normal' (36) and 'normal ' (12) differ only in case or blanks" in result.stderr
+    assert "warning: 'WORN' (12) and 'worn' (36) differ only in case or spaces" in result.stderr
+    assert "warning: 'normal' (36) and 'normal ' (12) differ only in case or spaces" in result.stderr
     assert "broken" not in "".join(line for line in result.stderr.splitlines() if "warning" in line)
     assert len(baryflow.load(tmp_path / "m.bary").classes_) == 5
 

@@ -119,6 +119,46 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(given
     assert given(*run, "--batch-size", "64", BARYFLOW_RUN_BATCH_SIZE="16")["batch_size"] == 64
 
 
+@pytest.mark.parametrize("path", [path for path, _ in commands()], ids=" ".join)
+def test_the_variable_of_an_option_has_its_name(path, monkeypatch):
+    command = dict(commands())[path]
+    prefix = "_".join(["BARYFLOW", *path]).upper().replace("-", "_")
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    names = [option.opts[-1].removeprefix("--").upper().replace("-", "_") for option in options]
+    for option, name in zip(options, names, strict=True):
+        if option.is_flag:
+            monkeypatch.setenv(f"{prefix}_{name}", "1")
+    with click.Context(command, auto_envvar_prefix=prefix, resilient_parsing=True) as context:
+        command.parse_args(context, [])
+    assert [option.envvar for option in options] == [f"{prefix}_{name}" for name in names]
+    assert all(context.params[option.name] for option in options if option.is_flag)
+
+
+def test_an_option_whose_python_name_differs_can_come_from_the_environment(given, config):
+    config("")
+    assert given("run", "m.bary", "rows.csv", BARYFLOW_RUN_SAVE="a.bary")["save_to"] == "a.bary"
+
+
+def test_an_unknown_variable_is_ignored_with_a_warning():
+    found = call("inspect", "none.bary", code=1, BARYFLOW_INSPECT_FILE="x", BARYFLOW_RUN_BATCHSIZE="8")
+    assert "warning: BARYFLOW_INSPECT_FILE is ignored" in found.stderr
+    assert "BATCHSIZE" not in found.stderr  # of another command
+    found = call("run", "none.bary", "rows.csv", code=2, BARYFLOW_RUN_BATCHSIZE="8")
+    assert "did you mean BARYFLOW_RUN_BATCH_SIZE?" in found.stderr
+
+
+def test_an_error_names_the_origin_of_a_wrong_value(config):
+    config("")
+    run = ["run", "m.bary", "rows.csv"]
+    wrong = "'many' is not a whole number"
+    found = call(*run, "--batch-size", "many", code=2).stderr
+    assert f"'--batch-size': {wrong}" in found
+    found = call(*run, code=2, BARYFLOW_RUN_BATCH_SIZE="many").stderr
+    assert f"'--batch-size' (from BARYFLOW_RUN_BATCH_SIZE): {wrong}" in found
+    config('[run]\nbatch-size = "many"\n')
+    assert f"'--batch-size' (from the configuration file): {wrong}" in call(*run, code=2).stderr
+
+
 def test_another_file_can_be_named(given, config):
     path = config("[serve]\nport = 9000\n", "other.toml")
     assert given("serve", "m.bary")["port"] == 8000

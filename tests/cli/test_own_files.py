@@ -120,6 +120,8 @@ def test_the_report_page_shows_drift(fitted, tmp_path):
     drifts = [e for e in map(json.loads, paths["events.ndjson"].read_text().splitlines())
               if e["event"] == "drift"]  # fmt: skip
     assert 900 < drifts[0]["position"] <= 1100
+    alone = call("report", paths["after.bary"], "--events", paths["events.ndjson"], code=1)
+    assert "--events needs --html" in alone.stderr
     page = ["--html", paths["page.html"], "--events", paths["events.ndjson"]]
     call("report", paths["after.bary"], *page)
     text = paths["page.html"].read_text(encoding="utf-8")

@@ -136,7 +136,7 @@ def test_unfinished_files_of_killed_workers_are_deleted(client, tmp_path):
         "state/manifests",
         "state/targets/target=10",
         "out/target=10",
-        "out/_quarantine/nobody",
+        "out/_quarantine/no-target",
         "events/target=10",
     )
     for place in places:
@@ -273,7 +273,7 @@ def test_rows_without_a_target_are_quarantined(client, tmp_path):
     pq.write_table(table.append_column("pump", pa.nulls(3, pa.string())), source / "part-9.parquet")
     summary = do(client, tmp_path, source)
     assert (summary.rows, summary.predicted, summary.quarantined) == (77, 70, 7)
-    files = sorted((tmp_path / "out/_quarantine/nobody").iterdir())
+    files = sorted((tmp_path / "out/_quarantine/no-target").iterdir())
     records = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     assert len(records) == 7
     last = [record for record in records if "part-9.parquet" in record["reason"]]

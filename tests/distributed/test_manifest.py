@@ -35,7 +35,7 @@ def write(path, number, targets):
 
 def unassigned(folder):
     """Return the quarantined rows that name no target."""
-    files = sorted((folder / "out/_quarantine/nobody").iterdir())
+    files = sorted((folder / "out/_quarantine/no-target").iterdir())
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
@@ -81,7 +81,7 @@ def test_file_rewritten_before_the_manifest_is_counted_again(client, interrupted
 
 def test_foreign_quarantine_files_are_deleted(client, interrupted):
     check_against_calm(client, interrupted)
-    folder = interrupted / "wild/out/_quarantine/nobody"
+    folder = interrupted / "wild/out/_quarantine/no-target"
     late = folder / f"000000-{'0' * 32}-000000.ndjson"
     late.write_bytes(next(folder.iterdir()).read_bytes())
     check_against_calm(client, interrupted)
@@ -126,14 +126,14 @@ def test_rows_without_a_target_are_quarantined_in_chunks(tmp_path, monkeypatch, 
         partition, targets = replace(partition, folders={"pump": ""}), [None] * 90
     monkeypatch.setattr(manifest, "_QUARANTINE_ROWS", 16)
     index, quarantine = (
-        Store(str(tmp_path / name)) for name in ("index/000000", "out/_quarantine/nobody")
+        Store(str(tmp_path / name)) for name in ("index/000000", "out/_quarantine/no-target")
     )
     job = CountJob(folder, partition, "", 0, 100, "pump", fleets.COLUMNS, index, quarantine)
     expected = [i for i, target in enumerate(targets) if target is None]
     assert count_partition(job).without_target == len(expected)
     names = quarantine.names()
     assert len(names) == -(-len(expected) // 16)
-    files = [tmp_path / "out/_quarantine/nobody" / name for name in names]
+    files = [tmp_path / "out/_quarantine/no-target" / name for name in names]
     assert all(len(file.read_text().splitlines()) <= 16 for file in files)
     rows = unassigned(tmp_path)
     assert [row["position"] for row in rows] == [101 + i for i in expected]

@@ -250,7 +250,7 @@ def test_dates_and_words_of_polars():
     when = frame.with_columns(when=polars.lit(dt.date(2024, 1, 1)))
     with pytest.raises(InvalidInputError, match=says("column 'when' holds dates (Date)")):
         OnlineDaDiL(**QUICK).fit(when, Y)
-    with pytest.raises(InvalidInputError, match=says("column 'when' holds words, such as 'x'")):
+    with pytest.raises(InvalidInputError, match=says("column 'when' holds text, such as 'x'")):
         OnlineDaDiL(**QUICK).fit(frame.with_columns(when=polars.lit("x")), Y)
     turned = frame[frame.columns[::-1]]
     model = online(frame)
@@ -261,10 +261,10 @@ def test_dates_and_words_of_polars():
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=names)
 def test_words_among_numbers_are_found(estimator):
     values = [*FRAME["s3"][:-1], "Bad Input"]
-    message = says("column 's3' holds words, such as 'Bad Input' at position 179", "missing (NaN)")
+    message = says("column 's3' holds text, such as 'Bad Input' at position 179", "missing (NaN)")
     with pytest.raises(InvalidInputError, match=message):
         estimator.fit(FRAME.assign(s3=values), Y)
-    with pytest.raises(InvalidInputError, match="column 0 holds words, such as '2024-01-01'"):
+    with pytest.raises(InvalidInputError, match="column 0 holds text, such as '2024-01-01'"):
         estimator.fit([["2024-01-01", 1.0]] * len(Y), Y)
     estimator.fit(FRAME, Y)
     with pytest.raises(InvalidInputError, match=message):

@@ -70,7 +70,7 @@ def test_what_cannot_be_cut_is_told():
         windows(X, 1, label="fault")
     with pytest.raises(InvalidInputError, match=r"expected time to have shape \(n_rows=5,\)"):
         windows(X, 1, time=[1, 2])
-    with pytest.raises(InvalidInputError, match=r"column 'a' holds words, such as 'x' at position 1"):
+    with pytest.raises(InvalidInputError, match=r"column 'a' holds text, such as 'x' at position 1"):
         windows(pd.DataFrame({"a": [1, "x"]}), 1)
     with pytest.raises(InvalidInputError, match="no column left"):
         windows(pd.DataFrame({"a": [1, 2]}), 1, by="a")

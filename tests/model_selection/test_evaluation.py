@@ -30,7 +30,7 @@ def test_the_mean_counts_every_domain_the_same():
 def test_the_table_is_aligned_and_says_everything():
     lines = FOUND.table().splitlines()
     assert lines[0] == (
-        "% accuracy, each domain in turn the target; rows in runs of one class, in batches of 16"
+        "% accuracy, with each domain in turn as the target; rows in runs of one class, in batches of 16"
     )
     head = lines[3]
     first, second, mean = lines[5], lines[6], lines[8]

@@ -90,7 +90,7 @@ def test_numpy_archives(tmp_path):
 
 def test_invalid_archives_are_refused(tmp_path):
     np.savez(tmp_path / "a.npz", X=np.eye(2), y=[1, 2, 3])
-    with pytest.raises(InvalidInputError, match="equally many rows"):
+    with pytest.raises(InvalidInputError, match="the same number of rows"):
         open_source(tmp_path / "a.npz", columns=None)
     np.savez(tmp_path / "b.npz", X=np.array([{}], dtype=object))
     for path in (

@@ -40,7 +40,7 @@ def test_files_of_all_kinds_are_one_table(plant):
     assert table.y[:5].tolist() == ["ok", "worn", "ok", "worn", "ok"]
     assert table.domain.tolist() == ["A", "A", "B", "C", *["D"] * 20]
     assert table.times[:4] == ["1.1.24", "2.1.24", "t", ""]
-    assert table.left_out == {"comment": "holds words, for example 'new'"}
+    assert table.left_out == {"comment": "holds text, for example 'new'"}
     assert table.counts == {"files": 4, "rows": 24, "rejected": 1, "unlabelled": 1}
     ((file, one),) = table.rejected
     assert file.endswith("C.tsv.gz")
@@ -144,7 +144,7 @@ def test_parquet(tmp_path):
         (["a\n1\n"], {}, "no column 'y'"),
         (["y,a\nk,1\n"], {"domain": "d"}, "no column 'd'"),
         (["y,a\nk,1\n"], {"ignore": ["q"]}, "cannot ignore 'q'"),
-        (["y,a\nk,x\n"], {}, "numeric columns besides 'y', got none: 'a' holds words"),
+        (["y,a\nk,x\n"], {}, "numeric columns besides 'y', got none: 'a' holds text"),
         (["y,a\n,1\n"], {}, "got none: 1 without a label"),
         (["y,a\n"], {}, "has no rows"),
         (["y,a\nk,1\n"], {"domain": "a", "domain_from_file": True}, "exclude each other"),

@@ -81,7 +81,8 @@ def main(config: Path | None) -> None:
     """Adapt a classifier from many labelled sources to one live, unlabelled target.
 
     Every option can also come from the environment (BARYFLOW_RUN_BATCH_SIZE=64) or from a TOML file
-    (batch-size = 64 under [run]). The command line wins over the environment, and that over the file.
+    (batch-size = 64 under [run]). The command line wins over the environment,
+    and the environment over the file.
     """
 
 
@@ -101,8 +102,8 @@ def _read_config(
     for section, values in content.items():
         if section not in COMMANDS or not isinstance(values, dict):
             raise click.UsageError(
-                f"{path}: unknown key {section!r}: write options in sections of their commands, "
-                f"[{name}] for example",
+                f"{path}: {section!r} is not a command; options belong in the section of their "
+                f"command, such as [{name}]",
                 ctx,
             )
     return _to_defaults(content.get(name, {}), command, f"{path}, [{name}]", ctx)

@@ -52,7 +52,7 @@ def add_source(
     with report_errors():
         protect_inputs([model, *files], [output])
         if name is None and len(files) > 1:
-            raise InvalidInputError("several files are one source: name it, --name NAME")
+            raise InvalidInputError("several files become one source: add --name NAME")
         fitted, columns = options.load_model(model, {"time": time, "label": label})
         if isinstance(fitted, SignalModel):
             raise InvalidInputError(
@@ -61,6 +61,10 @@ def add_source(
             )
         table = read_table(files, label=label, time=time)
         source = _source_name(name or files[0].stem, fitted)
+        if source in list(fitted.sources_):
+            raise InvalidInputError(
+                f"{model} already has a source {source!r}: choose another name with --name NAME"
+            )
         table = replace(table, domain=np.full(len(table.X), str(source)))
         rows, labels = _match(table, columns, fitted)
         refuse_empty_columns(table)

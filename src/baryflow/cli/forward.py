@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from baryflow.streams import Batch, read_credentials
 from baryflow.streams.urls import is_url
 from baryflow.validation import count_of
 
+#: Rows that are tried before any is sent.
+_TRIED = 32
 #: Reasons for quarantine that are logged, each once.
 _REASONS = 100
 log = logging.getLogger("baryflow.cli.forward")
@@ -85,6 +88,8 @@ def forward(
             raise InvalidInputError(
                 f"{stream.source.partition('?')[0]} has no header: add --model MODEL"
             )
+        else:
+            _try_first_rows(stream)
         rows = stream.open(columns)
         stack.callback(rows.close)
         stop = stack.enter_context(stop_on_signals())  # not before: Ctrl-C interrupts a slow connection
@@ -92,6 +97,10 @@ def forward(
             raise InvalidInputError("forward cannot share an input: leave 'group' out of the URL")
         client, name = open_target(url, stop, ca=ca)
         stack.callback(client.close)
+        if not name and stream.key is None:
+            raise InvalidInputError(
+                f"{url} names no target: append its name (http://HOST:PORT/NAME), or add --key COLUMN"
+            )
         kept = (
             None
             if checkpoint is None
@@ -125,6 +134,19 @@ def forward(
         if stop.signal == signal.SIGINT:
             hint = "; run the same command again to resume" if checkpoint else ""
             raise Interrupted(f"interrupted{hint}")
+
+
+def _try_first_rows(stream: StreamOptions) -> None:
+    """Refuse a file if none of its first rows can be sent, for instance because a column holds text."""
+    if not Path(stream.source).is_file():
+        return
+    with contextlib.closing(replace(stream, tail=False).open(None)) as rows:
+        batch = rows.read(_TRIED)
+    if batch is not None and batch.rejected and not len(batch.rows):
+        raise InvalidInputError(
+            f"none of the first rows of {stream.source} can be sent: row {batch.rejected[0].position}: "
+            f"{batch.rejected[0].reason.rstrip('.')}; add --model MODEL to send only its columns"
+        )
 
 
 class _Reporter:

@@ -78,7 +78,7 @@ def _describe_model(path: Path, content: container.Content) -> Lines:
 
 
 def _adapter_lines(path: Path, model: Any, columns: Lines, rows: str = "rows") -> Lines:
-    """Return what tells one model from another; 'baryflow report' has the rest."""
+    """Return what distinguishes one model from another; 'baryflow report' has the rest."""
     lines = [
         ("classes", _listed(model.classes_)),
         *columns,

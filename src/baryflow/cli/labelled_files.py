@@ -259,7 +259,7 @@ def check_labels(table: Table, label: str) -> list[str]:
     for name, count in zip(classes.tolist(), counts.tolist(), strict=True):
         alike.setdefault(" ".join(str(name).split()).casefold(), []).append(f"{name!r} ({count:,})")
     warnings += [
-        f"{' and '.join(names)} differ only in case or blanks and count as different classes: correct "
+        f"{' and '.join(names)} differ only in case or spaces and count as different classes: correct "
         "the files if they mean the same"
         for names in alike.values()
         if len(names) > 1

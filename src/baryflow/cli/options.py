@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
+import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
@@ -30,11 +32,36 @@ _MAX_LATENCY = 1.0
 
 
 class Command(click.Command):
-    """A command whose help ends with an example and its page of the documentation."""
+    """A command with an example and a page of the documentation at the end of its help.
+
+    An option's variable has the name of the option. An error in a value from the environment or from
+    the configuration file says where the value comes from.
+    """
 
     def __init__(self, *args: Any, example: str, docs: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.example, self.docs = example, docs
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the options; ignore unknown variables with a warning."""
+        known = {}
+        for option in self.params:
+            if isinstance(option, click.Option):
+                name = next(one for one in option.opts if one.startswith("--"))
+                variable = f"{ctx.auto_envvar_prefix}_{name[2:]}".replace("-", "_").upper()
+                option.envvar, option.allow_from_autoenv = variable, False
+                known[variable] = option
+        for variable in sorted(set(os.environ) - set(known)):
+            if variable.startswith(f"{ctx.auto_envvar_prefix}_"):
+                close = difflib.get_close_matches(variable, known, 1)
+                hint = f" (did you mean {close[0]}?)" if close else ""
+                click.echo(f"warning: {variable} is ignored: it is not an option{hint}", err=True)
+        try:
+            return super().parse_args(ctx, args)
+        except click.MissingParameter:
+            raise
+        except click.BadParameter as error:
+            raise _add_origin(error, ctx) from error
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the example and the page."""
@@ -43,6 +70,19 @@ class Command(click.Command):
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         with formatter.section("Documentation"):
             formatter.write(f"{'':>{formatter.current_indent}}{self.docs}\n")
+
+
+def _add_origin(error: click.BadParameter, ctx: click.Context) -> click.BadParameter:
+    """Return an error that names the origin of the value, unless it is on the command line."""
+    message = error.message.replace("is not a valid integer range", "is not a whole number")
+    option, hint = error.param, error.param_hint
+    if isinstance(option, click.Option) and option.name is not None:
+        source = ctx.get_parameter_source(option.name)
+        if source is click.core.ParameterSource.ENVIRONMENT:
+            hint = f"'{option.opts[-1]}' (from {option.envvar})"
+        elif source is click.core.ParameterSource.DEFAULT_MAP:
+            hint = f"'{option.opts[-1]}' (from the configuration file)"
+    return click.BadParameter(message, ctx, option, hint)
 
 
 # -- parameter types ---------------------------------------------------------------------------------

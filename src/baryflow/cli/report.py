@@ -34,6 +34,8 @@ model_argument = click.argument("model", type=click.Path(dir_okay=False, path_ty
 def report(model: Path, html: Path | None, events: Path | None) -> None:
     """Print what a MODEL has learned and decided, and what its target looks like."""
     with report_errors():
+        if events is not None and html is None:
+            raise InvalidInputError("--events needs --html FILE: only the page shows events")
         found, about = load_adapter(model)
         if html is None:
             echo("\n".join([*([about] if about else []), found.report()]))

@@ -153,7 +153,10 @@ def run(
 
 def _check_outputs(outputs: Sequence[str | None], save_to: str | None, key: str | None) -> None:
     if str(outputs[0]).startswith(("http://", "https://")):
-        raise InvalidInputError(f"to send rows to a service: baryflow forward INPUT {outputs[0]}")
+        raise InvalidInputError(
+            f"cannot write predictions to {outputs[0]}; to send rows to a service, use 'baryflow "
+            "forward INPUT URL'"
+        )
     if save_to is not None and not save_to.endswith(".bary"):
         raise InvalidInputError(f"--save writes a .bary file, got {save_to}")
     if save_to is not None and key is not None:
@@ -313,7 +316,7 @@ class ConsoleReporter:
 
 
 def pass_stop(stop: Stop, *ends: Any) -> None:
-    """Tell sources and sinks that may wait for a broker when to stop waiting."""
+    """Pass `stop` to sources and sinks that may wait for a broker."""
     for end in ends:
         if hasattr(end, "stop_when"):
             end.stop_when(stop)

@@ -150,7 +150,7 @@ def forward(
         If the service does not answer for long; with a checkpoint the same call resumes.
     """
     if not (name or keyed):
-        raise InvalidInputError("no target: append its name to the URL, or give a key column")
+        raise InvalidInputError("expected the name of a target, or rows with keys (keyed=True)")
     forwarder = _Forwarder(client, name, columns, listen, quarantine)
     loop = DurableLoop(forwarder, checkpoint)
     try:

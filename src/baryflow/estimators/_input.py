@@ -149,7 +149,7 @@ def refuse_other_than_numbers(X: Any) -> None:
                 )
             if isinstance(value, str) and not _says_number(value):
                 raise InvalidInputError(
-                    f"column {name} holds words, such as {str(value)!r} at position {row}: leave the "
+                    f"column {name} holds text, such as {str(value)!r} at position {row}: leave the "
                     "column out, turn it into numbers, or mark such values as missing (NaN)"
                 )
 

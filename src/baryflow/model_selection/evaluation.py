@@ -18,7 +18,7 @@ _HEAD = (
     "domain", "rows", "source", "flowing", "end", "flowing", "end", "harm", "decision",
 )  # fmt: skip
 _ORDER_WORDS = {
-    "as_is": "rows as they stand",
+    "as_is": "rows in the given order",
     "shuffled": "rows shuffled",
     "runs": "rows in runs of one class",
     "by_class": "one class after the other",
@@ -210,7 +210,7 @@ class Evaluation:
         seeds = len({score.seed for score in self.scores})
         several = f", {seeds} orders of each" if seeds > 1 else ""
         how = f"{_ORDER_WORDS.get(self.order, self.order)}{several}, in batches of {self.batch_size}"
-        return f"{what}, each domain in turn the target; {how}"
+        return f"{what}, with each domain in turn as the target; {how}"
 
     def _why(self, domains: tuple[DomainScore, ...]) -> list[str]:
         """Return a line for each decision and its reason, and for which targets it was taken."""

@@ -69,7 +69,7 @@ def run(
     listening : callable, optional
         Called with the URL once the port is bound.
     tls_cert : path, optional
-        PEM file with the certificate chain; the service then speaks HTTPS only.
+        PEM file with the certificate chain; the service then accepts HTTPS only.
     tls_key : path, optional
         PEM file with the unencrypted private key; without it the key is read from ``tls_cert``.
 

@@ -43,7 +43,7 @@ def rows_of(session: Session) -> int:
 
 
 def find_answer(session: Session, batch_id: str) -> dict[str, Any] | None:
-    """Return the answer to a batch that was applied already, as far as it is known, or None."""
+    """Return what is still known of the answer to a batch that was applied before, or None."""
     batches = {known: batch for known, *batch in session.metadata.get("batches", [])}
     if batch_id not in batches:
         return None

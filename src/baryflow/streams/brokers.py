@@ -81,7 +81,7 @@ class MessageDecoder:
 
 
 def _as_line(payload: bytes) -> Line:
-    """Return a payload as one line; line breaks between JSON tokens become blanks."""
+    """Return a payload as one line; line breaks between JSON tokens become spaces."""
     if len(payload) > LONGEST_LINE:
         return Overlong(payload[:KEPT], len(payload))
     return payload.replace(b"\n", b" ").replace(b"\r", b" ")

@@ -219,7 +219,7 @@ class NpzReader(ColumnReader):
         counts = {len(array) for array in self._arrays.values()}
         if len(counts) != 1:
             raise InvalidInputError(
-                f"expected arrays with equally many rows in {path}, got {sorted(counts)}"
+                f"expected arrays with the same number of rows in {path}, got {sorted(counts)}"
             )
         super().__init__(str(path), list(self._arrays), counts.pop(), selection)
 

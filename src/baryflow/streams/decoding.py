@@ -134,7 +134,7 @@ def _is_value(cell: str, dialect: Dialect) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """Lines as columns: `good` lines are rows, `reasons` says why the others are not.
+    """Lines as columns: `good` lines are rows; `reasons` has the reason for each other line.
 
     The other fields are those of :class:`~baryflow.streams.blocks.Block`.
     """

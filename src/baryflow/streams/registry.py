@@ -338,5 +338,5 @@ def open_sink(
     if suffix == ".parquet":
         return ParquetSink(path, resume)
     raise InvalidInputError(
-        f"expected a file that ends with {', '.join(_TEXT_SINKS)}, .parquet, got {path.name}"
+        f"expected a file that ends with {', '.join(_TEXT_SINKS)} or .parquet, got {path.name}"
     )

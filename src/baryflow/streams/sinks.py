@@ -65,7 +65,9 @@ class TextSink:
         if resume:
             self._number = max(full, default=0)
             if not path.is_file() and not full:
-                raise InvalidInputError(f"cannot resume: {path} does not exist")
+                raise InvalidInputError(
+                    f"cannot resume: {path} does not exist; restore it, or delete the checkpoint"
+                )
         else:
             for file in full.values():
                 file.unlink()

@@ -116,7 +116,7 @@ def read_table(
     >>> _ = path.write_text("flow,note,state\n1.5,new,ok\n,,worn\n", encoding="utf-8")
     >>> table = read_table([path], label="state", domain_from_file=True)
     >>> table.X.tolist(), table.y.tolist(), table.domain.tolist(), table.left_out
-    ([[1.5], [nan]], ['ok', 'worn'], ['pump', 'pump'], {'note': "holds words, for example 'new'"})
+    ([[1.5], [nan]], ['ok', 'worn'], ['pump', 'pump'], {'note': "holds text, for example 'new'"})
     """
     if not files:
         raise InvalidInputError("files must name at least one file, got none")
@@ -272,7 +272,7 @@ class _Collector:
         for j, (name, column) in enumerate(zip(self._columns, self._invalid, strict=True)):
             values = int(np.isfinite(X[:, j]).sum())
             if column.count > TEXT_SHARE * (column.count + values):
-                left_out[name] = f"holds words, for example {column.example[:40]!r}"
+                left_out[name] = f"holds text, for example {column.example[:40]!r}"
             elif not values:
                 left_out[name] = "has no values"
             else:

@@ -354,7 +354,7 @@ class Sample:
         return LabelledRows(np.split(X, ends), np.split(cells % n_classes, ends), n_classes)
 
     def _fill_empty_cells(self, table: SourceTable) -> Sample:
-        """Add the mean of every cell of which no row was drawn.
+        """Add the mean of every cell that has rows but none in the sample.
 
         Equal rows in many partitions have the same hash and may all be left out: their mean equals them.
         """
@@ -369,7 +369,7 @@ class Sample:
 
 
 def _thin(cells: Integers, table: SourceTable) -> Any:
-    """Return which rows to keep so that all rows of a source represent about equally many."""
+    """Return the rows to keep: within a source, each then stands for about the same number of rows."""
     drawn = np.bincount(cells, minlength=table.counts.size)
     represented = table.counts.ravel() / np.maximum(drawn, 1)
     most = represented.reshape(-1, table.n_classes).max(axis=1).repeat(table.n_classes)

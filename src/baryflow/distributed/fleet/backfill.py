@@ -347,7 +347,7 @@ def _begin(
         if was != now:
             raise InvalidInputError(
                 f"cannot resume: {state.url} was started with {one.name}={was!r}, got {now!r}; use "
-                "the same setting, or another state folder"
+                "the same setting, or another checkpoint folder"
             )
     stored = state.read("model.bary")
     if stored is None:
@@ -356,7 +356,7 @@ def _begin(
     elif stored != model and _rewrite(stored, f"{state.url}/model.bary") != model:
         raise InvalidInputError(
             f"cannot resume: {state.url} was started with another model; use {state.url}/model.bary, or "
-            "another state folder"
+            "another checkpoint folder"
         )
     fingerprint = sha256(stored + repr(plan).encode()).hexdigest()
     return JobContext(source, state, output, fingerprint, events)

@@ -123,7 +123,7 @@ class JobContext:
     @property
     def unassigned(self) -> Store:
         """The quarantine of rows that name no target."""
-        return self.output / "_quarantine" / "nobody"
+        return self.output / "_quarantine" / "no-target"
 
 
 def target_folder(target: str) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: User property that holds a publisher's id for a message.
 _ID_PROPERTY = "id"
 _REFUSED = 0x80
-#: Nobody subscribes to this topic, so unsubscribing from it changes nothing.
+#: No client subscribes to this topic, so unsubscribing from it changes nothing.
 _UNUSED_TOPIC = "baryflow/none"
 _MID_DIGITS = 4  # hexadecimal digits of a packet identifier
 _DIGEST_DIGITS = 12  # of a message digest: 48 bits
@@ -264,7 +264,7 @@ class Acknowledger:
     """Acknowledges messages in order of arrival, once they are on disk.
 
     An acknowledgement is sent only on the connection on which the message arrived. On another connection
-    the broker delivers the message again, and its packet identifier may belong to another one meanwhile.
+    the broker delivers the message again, and its packet identifier may belong to another one by then.
 
     MQTT does not confirm acknowledgements, but a broker reads in order: when it answers a request, it
     has read all acknowledgements before it. The request is to unsubscribe from an unused topic.
