@@ -85,7 +85,7 @@ def kills(folder, rows, named=False):
             kill_again_and_again(lambda: follow(folder, url), 20, longest=1.0)
             sending.stopped = True
         with follow(folder, url) as last:
-            last.wait_for(sending.sent, seconds=600)
+            last.wait_for(sending.sent)
             wait_until_still(last, folder, 15.0)
             last.end()
     return {"kills_of_the_run": 20} | count(folder, sending.sent)
@@ -104,7 +104,7 @@ def kills_with_backlog(folder, rows):
             publisher.wait(600)
         kill_again_and_again(lambda: follow(folder, url), 20, longest=1.0)
         with follow(folder, url) as last:
-            last.wait_for(sent, seconds=600)
+            last.wait_for(sent)
             wait_until_still(last, folder, 15.0)
             last.end()
     return {"kills_of_the_run": 20} | count(folder, sent)
@@ -156,7 +156,7 @@ def cut(folder, rows):
             time.sleep(3.0)
             sending.stopped = True
             sending.thread.join()
-            one.wait_for(sending.sent, seconds=300)
+            one.wait_for(sending.sent)
             one.end()
     words = [
         one["message"] for one in read_records(folder / "run", "events") if one["event"] == "warning"
@@ -174,7 +174,7 @@ def fuzz(folder, rows):
         with follow(folder, broker.url(TOPIC)) as one, Publisher(broker.port) as publisher:
             payloads = (mutate(json.dumps(make_record(rows, i)).encode(), rng) for i in range(sent))
             publisher.send_all(TOPIC, payloads)
-            one.wait_for(sent, seconds=300)
+            one.wait_for(sent)
             one.end()
             words = one.output().splitlines()[-1]
     good, bad = (read_records(folder / "run", name) for name in ("predictions", "quarantine"))
