@@ -177,7 +177,7 @@ def test_other_addresses_are_refused_without_repeating_secrets(address):
 def test_rows_without_a_key_need_a_name(serving, rows):
     with serving() as http:
         client, name = open_target(url(http))
-        with client, pytest.raises(InvalidInputError, match="no target"):
+        with client, pytest.raises(InvalidInputError, match="name of a target"):
             forward(Rows(rows[:5]), client, name)
         assert post(http, "a", rows[:1]).status_code == 200
 

@@ -144,14 +144,14 @@ def learn_raw_weights(tables: list[tuple[Floats, Integers]]) -> Floats:
 def learn_committee(committee: Committee, trials: list[Trial]) -> Committee:
     """Learn all weights from trials; `committee` holds those to shrink towards.
 
-    The weights minimise the negative log-likelihood plus a penalty for leaving their start: even weights
-    for whole streams; under label shift, half of these and half the plain classifiers on raw rows. The
-    belief in a shift is learned with these weights.
+    The weights minimise the negative log-likelihood plus a penalty for leaving their start: even
+    weights; under label shift, half of these and half the plain classifiers on raw rows. The belief in
+    a shift is learned with these weights.
     """
     usual = [trial for trial in trials if not trial.shifted]
     shifted = [trial for trial in trials if trial.shifted]
     whole = [trial for trial in usual if trial.stream == usual[0].stream]
-    found = _learn_weights([(t.logs, t.codes) for t in whole], committee.usual)
+    found = _learn_weights([(t.logs, t.codes) for t in usual], committee.usual)
     committee = replace(committee, usual=found)
     if shifted:
         plain = replace(committee, shifted=np.zeros(len(committee.experts)))
