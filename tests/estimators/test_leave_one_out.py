@@ -97,6 +97,12 @@ def test_the_table_of_accuracies_is_in_the_report():
     assert f"Why: {committee.reason}." in report.splitlines()
 
 
+def test_without_label_shift_only_streams_without_it_decide():
+    p = PROBLEM
+    model = linear(label_shift=False).fit(p.X, p.y, p.domain)
+    assert [name for name, *_ in model.committee_.scores] == STREAMS[:2]
+
+
 def test_without_it_all_experts_count_the_same():
     model = linear(validate=False).fit(SMALL.X, SMALL.y, SMALL.domain)
     assert model.committee_.adapts

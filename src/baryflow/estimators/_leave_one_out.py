@@ -76,7 +76,7 @@ class FittedFold:
     knowledge: SourceKnowledge
     X: Floats
     codes: Integers
-    label_shift: bool = True  # estimate class proportions, as the model will
+    label_shift: bool = True  # class proportions may differ, and the model will estimate them
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,6 +323,8 @@ def run_fold(fold: FittedFold, voters: Voters) -> FoldResult:
             trial, adaptation = _try(fold, "first rows", turn[:k], turn[k:])
             trials.append(trial)
             distances = adaptation.novelty_distance(fold.X[turn[k:][:_PREDICTED]])
+    if not fold.label_shift:  # the user says that there is none
+        return FoldResult(trials, distances)
     turn = stream_order(codes, "class", rng)
     for part in _PARTS:
         k = int(part * n)
