@@ -111,6 +111,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         """Set the fitted attributes."""
         tracker, adaptation = self._tracker, self._tracker.adaptation
         self.reliability_, self.history_ = tracker.reliability, tracker.history
+        self.coverage_, self.novelty_ = tracker.coverage, tracker.novel
         self.committee_ = tracker.knowledge.committee
         self.resemblance_: dict[Any, float] = {}
         if adaptation is None:
