@@ -35,7 +35,7 @@ FIELDS = (
     *KEY, "rows", "new_rows", "separable", "detected", "false_alarms", "false_alarms_before", "noise",
     "reliability_before", "reliability_new", "reliability_noise", "novelty_share_of_time", "seconds",
 )  # fmt: skip
-TARGETS, BATCH, BEFORE, SEPARABLE, FEWEST = 2, 50, 0.4, 0.9, 20
+TARGETS, BATCH, BEFORE, SEPARABLE, FEWEST = 2, 50, 0.4, 0.9, 12
 SOURCE_ROWS, TARGET_ROWS = 2000, 1600
 
 
@@ -134,7 +134,9 @@ def follow(X, y, domain, T, codes, c, classifier):
         found = float((model.novelty(noise) > NOVELTY_THRESHOLD).mean())
         noisy = model.spawn(model.target_state()).partial_fit(noise)
     novel = np.concatenate(novelty) > NOVELTY_THRESHOLD
-    before = [value for i, value in enumerate(reliability) if early[min((i + 1) * BATCH, len(early)) - 1]]
+    before = [
+        value for i, value in enumerate(reliability) if early[min((i + 1) * BATCH, len(early)) - 1]
+    ]
     return {
         "rows": len(codes),
         "new_rows": int(new.sum()),
@@ -161,11 +163,11 @@ def append(path, row):
 
 def table(rows):
     """One line a set: means over targets and separable classes."""
-    lines = [
-        "| set | classes | rows found, % | false alarms, % | noise found, % "
-        "| reliability before / new class / noise, % |",
-        "|---|---|---|---|---|---|",
-    ]
+    columns = (
+        "set", "classes", "rows found, %", "false alarms, %", "noise found, %",
+        "reliability before / new class / noise, %",
+    )  # fmt: skip
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for which in SETS:
         mine = [r for r in rows if r["set"] == which]
         some = [r for r in mine if float(r["separable"]) >= SEPARABLE]

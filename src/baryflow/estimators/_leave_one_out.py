@@ -101,6 +101,7 @@ class FoldResult:
     trials: list[Trial]
     inside: list[Trial]  # of rows held out from a source that was not left out
     distances: Floats
+    first_distances: Floats  # the same before a row was seen
     chances: Floats  # of its rows while they flow, among its own rows
 
 
@@ -197,14 +198,17 @@ def with_novelty(
 ) -> SourceKnowledge:
     """Return the knowledge with what is usual of rows that are not novel."""
     model = knowledge.model
-    pooled = model.novelty_distance(np.concatenate(sources.rows), model.centre, model.scale)
+    first = [result.first_distances for result in results if len(result.first_distances)]
+    if not first:
+        first = [model.novelty_distance(np.concatenate(sources.rows), model.centre, model.scale)]
     found = [result.distances for result in results if len(result.distances)]
     if not found:  # the sources themselves, each in units of what is typical of it
         for X in sources.rows:
             far = model.novelty_distance(X, X.mean(axis=0), spread(X, model.scale))
             found.append(far / _median(far))
     chances = np.concatenate([np.zeros(0), *[result.chances for result in results]])
-    return replace(knowledge, novelty=Novelty.of(np.concatenate(found), _median(pooled), chances))
+    novelty = Novelty.of(np.concatenate(found), np.concatenate(first), chances)
+    return replace(knowledge, novelty=novelty)
 
 
 def _median(distances: Floats) -> float:
@@ -333,21 +337,23 @@ def run_fold(fold: FittedFold, voters: Voters) -> FoldResult:
     rng, n = np.random.default_rng(len(codes)), len(codes)
     trials: list[Trial] = []
     inside = _try_inside(fold)
-    distances, chances = np.zeros(0), _flow(fold, rng.permutation(n))
+    distances, chances, model = np.zeros(0), _flow(fold, rng.permutation(n)), knowledge.model
+    first = model.novelty_distance(fold.X, model.centre, model.scale)
     if n < _FEWEST:
-        return FoldResult(trials, inside, distances, chances)
+        return FoldResult(trials, inside, distances, first, chances)
     whole = np.arange(n)
     trial, adaptation = _try(fold, "whole stream", whole, rng.permutation(n))
     trials.append(trial)
-    distances = adaptation.novelty_distance(fold.X[rng.permutation(n)[:_PREDICTED]], fold.X)
+    found = [adaptation.novelty_distance(fold.X[rng.permutation(n)[:_PREDICTED]], fold.X)]
     for k in _FIRST_ROWS:
         if k < n - _FEWEST:
             turn = rng.permutation(n)
             trial, adaptation = _try(fold, "first rows", turn[:k], turn[k:])
             trials.append(trial)
-            distances = adaptation.novelty_distance(fold.X[turn[k:][:_PREDICTED]], fold.X[turn[:k]])
+            found.append(adaptation.novelty_distance(fold.X[turn[k:][:_PREDICTED]], fold.X[turn[:k]]))
+    distances = np.concatenate(found)
     if not fold.label_shift:  # the user says that there is none
-        return FoldResult(trials, inside, distances, chances)
+        return FoldResult(trials, inside, distances, first, chances)
     turn = stream_order(codes, "class", rng)
     for part in _PARTS:
         k = int(part * n)
@@ -358,7 +364,7 @@ def run_fold(fold: FittedFold, voters: Voters) -> FoldResult:
         _try(fold, "other class proportions", some, some, shifted=True)[0]
         for some in _shifted_streams(codes, rng)
     ]
-    return FoldResult(trials, inside, distances, chances)
+    return FoldResult(trials, inside, distances, first, chances)
 
 
 def _flow(fold: FittedFold, turn: Integers) -> Floats:

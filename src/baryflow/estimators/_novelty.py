@@ -27,10 +27,12 @@ _QUANTILES = 1001
 _PAST, _RECENT = 600, 300
 #: Rows that are looked at together, and rows of one batch that are looked at at most.
 _PIECE, _LONGEST = 100, 2000
-#: Neighbours of a row, and rows of the past from which on there is evidence in the target.
-_NEIGHBOURS, _FEWEST = 10, 40
+#: Neighbours of a row.
+_NEIGHBOURS = 6
+#: Rows of the past from which on there is evidence in the target: in all, and for each class in it.
+_FEWEST, _ROWS_PER_CLASS = 40, 10
 #: Rows less usual than this do not become part of the past: they may be the first of a new class.
-_DOUBTFUL = 0.03
+_DOUBTFUL = 0.005
 #: The tail of the null distribution starts here; beyond it is taken to be exponential.
 _TAIL = 0.1
 
@@ -122,14 +124,14 @@ class Familiar:
         leaving : bool
             The rows are the first of the latest ones.
         """
-        if len(self.past) < _FEWEST or not len(rows):
+        shown = np.bincount(self.past_classes, minlength=int(classes.max(initial=0)) + 1)
+        if len(self.past) < max(_FEWEST, _ROWS_PER_CLASS * np.count_nonzero(shown)):
             return np.ones(len(rows))
         found = self._look(rows, leaving=leaving)
         score = self._score(found)
         level, excess, usual = self._null
         chance = 1.0 - np.searchsorted(usual, score) / len(usual)
         tail = _TAIL * np.exp(-np.maximum(score - level, 0.0) / excess)
-        shown = np.bincount(self.past_classes, minlength=int(classes.max()) + 1)
         comparable = shown[classes] >= _NEIGHBOURS // 2
         return np.where(comparable, np.where(score > level, tail, chance), 1.0)
 
@@ -149,8 +151,9 @@ class Familiar:
 
     @cached_property
     def _moments(self) -> tuple[Floats, Floats]:
-        stds = self.past.std(axis=0)
-        return self.past.mean(axis=0), np.where(stds > 1e-6 * self.scale, stds, self.scale)
+        n = len(self.past)  # some more rows of the usual spread: a column may hardly have varied yet
+        variances = (n * self.past.var(axis=0) + _NEIGHBOURS * np.square(self.scale)) / (n + _NEIGHBOURS)
+        return self.past.mean(axis=0), np.sqrt(variances)
 
     def _standardise(self, rows: Floats) -> Floats:
         centre, scale = self._moments
@@ -210,20 +213,25 @@ class Novelty:
     """What is usual of rows that are not novel."""
 
     quantiles: Floats  # of distances from the sources, in units of what is typical of a target
-    typical: float  # distance of the sources' rows, for the time before the first row of a target
+    first: Floats  # of distances from the sources before the first row of a target
     chances: Floats  # of rows of left-out sources, among their own rows; ascending
 
     @classmethod
     def none(cls) -> Novelty:
         """Return what is known without rows."""
-        return cls(np.zeros(0), 1.0, np.zeros(0))
+        return cls(np.zeros(0), np.zeros(0), np.zeros(0))
 
     @classmethod
-    def of(cls, distances: Floats, typical: float, chances: Floats) -> Novelty:
-        """Take the quantiles of distances in units of what is typical, and of chances."""
+    def of(cls, distances: Floats, first: Floats, chances: Floats) -> Novelty:
+        """Take the quantiles of distances in units of what is typical, of first ones, and of chances."""
         levels = np.linspace(0.0, 1.0, _QUANTILES)
         found = np.quantile(chances, levels) if len(chances) else np.zeros(0)
-        return cls(np.quantile(distances, levels), typical, found)
+        return cls(np.quantile(distances, levels), np.quantile(first, levels), found)
+
+    def rank_first(self, far: Floats) -> Floats:
+        """Return the share of known rows that are nearer, before the first row of a target."""
+        self._require_rows()
+        return np.asarray(np.searchsorted(self.first, far, side="left") / len(self.first))
 
     def rank(self, far: Floats, chances: Floats | None = None) -> Floats:
         """Return the share of known rows that are less novel.
@@ -236,8 +244,7 @@ class Novelty:
             What :meth:`Familiar.chances` returns. A row is novel by it only if it is unusual both for
             this target and among the rows of left-out sources.
         """
-        if not len(self.quantiles):
-            raise InvalidInputError("novelty needs rows of sources: this model was made from mixtures")
+        self._require_rows()
         nearer = np.searchsorted(self.quantiles, far, side="left") / len(self.quantiles)
         if chances is None:
             return np.asarray(nearer)
@@ -246,6 +253,10 @@ class Novelty:
             chances = np.maximum(chances, rarer)
         # Two tests: each may raise half of the false alarms.
         return np.asarray(np.maximum(1.0 - 2.0 * np.minimum(1.0 - nearer, chances), 0.0))
+
+    def _require_rows(self) -> None:
+        if not len(self.quantiles):
+            raise InvalidInputError("novelty needs rows of sources: this model was made from mixtures")
 
 
 def nearest_distance(Z: Floats, means: Floats, stds: Floats) -> Floats:

@@ -170,8 +170,7 @@ class Tracker:
     def _novelty(self, rows: Floats, probabilities: Floats | None = None) -> Floats:
         novelty, model = self.knowledge.novelty, self.knowledge.model
         if self.adaptation is None:
-            far = model.novelty_distance(rows, model.centre, model.scale)
-            return novelty.rank(far / novelty.typical)
+            return novelty.rank_first(model.novelty_distance(rows, model.centre, model.scale))
         far = self.adaptation.novelty_distance(rows, self.familiar.rows)
         if probabilities is None:
             probabilities = self.predict_proba(rows)
