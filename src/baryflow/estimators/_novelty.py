@@ -125,7 +125,7 @@ class Familiar:
             The rows are the first of the latest ones.
         """
         shown = np.bincount(self.past_classes, minlength=int(classes.max(initial=0)) + 1)
-        if len(self.past) < max(_FEWEST, _ROWS_PER_CLASS * np.count_nonzero(shown)):
+        if len(self.past) < max(_FEWEST, _ROWS_PER_CLASS * int((shown > 0).sum())):
             return np.ones(len(rows))
         found = self._look(rows, leaving=leaving)
         score = self._score(found)
