@@ -369,7 +369,8 @@ def run_fold(fold: FittedFold, voters: Voters) -> FoldResult:
 
 def _flow(fold: FittedFold, turn: Integers) -> Floats:
     """Let the left-out source flow past; return the chances of its rows before they become familiar."""
-    familiar, found = Familiar.none(fold.knowledge.model.scale), []
+    model, found = fold.knowledge.model, []
+    familiar = Familiar.none(model.expected_prior, model.scale)
     classes = not_adapting(fold.knowledge.committee.raw, _plain(fold).raw_logs(fold.X)).argmax(axis=1)
     for start in range(0, len(turn), _BATCH):
         batch = turn[start : start + _BATCH]

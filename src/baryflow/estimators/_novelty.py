@@ -2,8 +2,8 @@
 
 Two kinds of evidence count. A row may be farther from all classes of the sources than rows of left-out
 sources are. Or it may lie where the target had no rows in the past and has some now: then a new class
-has appeared, even if it lies among the others. The second kind counts only for rows that are predicted
-as a class that the target has shown before; other classes may just not have come yet.
+has appeared, even if it lies among the others. The second kind counts only once the target has shown
+nearly all classes; before that, the new place may be that of a class that had not come yet.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ _PIECE, _LONGEST = 100, 2000
 _NEIGHBOURS = 6
 #: Rows of the past from which on there is evidence in the target: in all, and for each class in it.
 _FEWEST, _ROWS_PER_CLASS = 40, 10
+#: Rows after which a class counts as shown, and share of the classes that must have been.
+_SHOWN, _COVERED = 3, 0.9
 #: Rows less usual than this do not become part of the past: they may be the first of a new class.
 _DOUBTFUL = 0.005
 #: The tail of the null distribution starts here; beyond it is taken to be exponential.
@@ -56,6 +58,8 @@ class Familiar:
         The predicted class of each.
     recent, recent_classes : arrays
         The same of the latest rows, unusual or not. There are never more of them than of earlier rows.
+    prior : array of shape (n_classes,)
+        Expected class proportions.
     scale : array of shape (d,)
         Usual scale of the columns, for those that do not vary.
     n_rows : int
@@ -66,14 +70,15 @@ class Familiar:
     past_classes: Integers
     recent: Floats
     recent_classes: Integers
+    prior: Floats
     scale: Floats
     n_rows: int = 0
 
     @classmethod
-    def none(cls, scale: Floats) -> Familiar:
+    def none(cls, prior: Floats, scale: Floats) -> Familiar:
         """Return what is familiar before the first row."""
         rows, classes = np.zeros((0, len(scale))), np.zeros(0, dtype=np.intp)
-        return cls(rows, classes, rows, classes, scale)
+        return cls(rows, classes, rows, classes, prior, scale)
 
     @property
     def rows(self) -> Floats:
@@ -114,7 +119,8 @@ class Familiar:
     def chances(self, rows: Floats, classes: Integers, *, leaving: bool = False) -> Floats:
         """Return how probable rows as isolated as these are if nothing is new, 0 to 1.
 
-        It is 1 for rows of a predicted class that the target has hardly shown before.
+        It is 1 as long as classes are awaited that the target has hardly shown: a new place may be
+        theirs.
 
         Parameters
         ----------
@@ -124,25 +130,27 @@ class Familiar:
         leaving : bool
             The rows are the first of the latest ones.
         """
-        shown = np.bincount(self.past_classes, minlength=int(classes.max(initial=0)) + 1)
-        if len(self.past) < max(_FEWEST, _ROWS_PER_CLASS * int((shown > 0).sum())):
+        shown = np.bincount(self.past_classes, minlength=len(self.prior))
+        enough = len(self.past) >= max(_FEWEST, _ROWS_PER_CLASS * int((shown > 0).sum()))
+        if not enough or self.prior[shown >= _SHOWN].sum() < _COVERED:
             return np.ones(len(rows))
-        found = self._look(rows, leaving=leaving)
+        found = self._look(rows, classes, leaving=leaving)
         score = self._score(found)
         level, excess, usual = self._null
         chance = 1.0 - np.searchsorted(usual, score) / len(usual)
         tail = _TAIL * np.exp(-np.maximum(score - level, 0.0) / excess)
-        comparable = shown[classes] >= _NEIGHBOURS // 2
+        comparable = shown[classes] >= _SHOWN
         return np.where(comparable, np.where(score > level, tail, chance), 1.0)
 
-    def rearrange(self, classes: Sequence[int]) -> Familiar:
+    def rearrange(self, classes: Sequence[int], prior: Floats) -> Familiar:
         """Return the same after classes were renumbered: `classes` holds the old number of each."""
-        number = np.full(max([*classes, *self.past_classes, *self.recent_classes, 0]) + 1, 0)
+        number = np.zeros(len(self.prior), dtype=np.intp)
         for new, old in enumerate(classes):
             if old >= 0:
                 number[old] = new
         return replace(
             self,
+            prior=prior,
             past_classes=number[self.past_classes],
             recent_classes=number[self.recent_classes],
         )
@@ -176,7 +184,7 @@ class Familiar:
         """How isolated rows of the past are: what is to be expected if nothing is new."""
         past, recent = self._standardised
         apart, neighbours = self._apart
-        here, _ = _nearest(fast_squared_distances(past, recent))
+        here = self._measure_recent(fast_squared_distances(past, recent), self.past_classes)
         return Neighbourhood(apart - apart[neighbours].mean(axis=1), apart - here)
 
     @cached_property
@@ -197,15 +205,32 @@ class Familiar:
             sum((one - middle) / unit for one, (middle, unit) in zip(found, self._units, strict=True))
         )
 
-    def _look(self, rows: Floats, *, leaving: bool) -> Neighbourhood:
+    def _look(self, rows: Floats, classes: Integers, *, leaving: bool) -> Neighbourhood:
         past, recent = self._standardised
         Z = self._standardise(rows)
         apart, neighbours = _nearest(fast_squared_distances(Z, past))
         distances = fast_squared_distances(Z, recent)
         if leaving:
             np.fill_diagonal(distances, np.inf)
-        here, _ = _nearest(distances)
+        here = self._measure_recent(distances, classes)
         return Neighbourhood(apart - self._apart[0][neighbours].mean(axis=1), apart - here)
+
+    def _measure_recent(self, squared: Floats, classes: Integers) -> Floats:
+        """Return the log-distance of rows of some classes from their neighbours among the latest rows.
+
+        A class that is more frequent now than it was has more neighbours, so that only new places
+        count, not other class proportions.
+        """
+        past, recent = (
+            np.bincount(one, minlength=len(self.prior)) / len(one)
+            for one in (self.past_classes, self.recent_classes)
+        )
+        more = np.maximum(recent / np.maximum(past, 1.0 / len(self.past)), 1.0)
+        most = squared.shape[1] - 1
+        counts = np.minimum(np.rint(_NEIGHBOURS * more).astype(np.intp), most)[classes]
+        sums = np.cumsum(np.sqrt(np.sort(squared, axis=1)[:, :most]), axis=1)
+        found = sums[np.arange(len(squared)), counts - 1] / counts
+        return np.asarray(np.log(np.maximum(found, 1e-9)))
 
 
 @dataclass(frozen=True, eq=False)

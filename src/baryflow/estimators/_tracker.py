@@ -57,7 +57,7 @@ class Tracker:
         self.adaptation: Adaptation | None = None
         self.resemblance = np.zeros(0)
         self.reliability = self.novel = 0.0
-        self.familiar = Familiar.none(knowledge.model.scale)
+        self.familiar = Familiar.none(knowledge.model.expected_prior, knowledge.model.scale)
         self.losses: deque[tuple[float, float]] = deque(maxlen=_CURVE)
         self.history = History.empty(len(knowledge.model.domains), knowledge.model.n_classes)
         self._start: AdaptedDictionary | None = None
@@ -121,7 +121,7 @@ class Tracker:
             fresh.update()
             fresh.losses.extendleft(reversed(self.losses))
             fresh.reliability, fresh.novel = self.reliability, self.novel
-            fresh.familiar = self.familiar.rearrange(classes)
+            fresh.familiar = self.familiar.rearrange(classes, fresh.familiar.prior)
             fresh.history = self.history.rearrange(sources, classes)
         return fresh
 
