@@ -35,7 +35,7 @@ _FEWEST, _ROWS_PER_CLASS = 40, 10
 _SHOWN, _COVERED = 3, 0.9
 #: Rows less usual than this do not become part of the past: they may be the first of a new class.
 _DOUBTFUL = 0.005
-#: The tail of the null distribution starts here; beyond it is taken to be exponential.
+#: Rows less usual than this count as evidence; the tail beyond is taken to be exponential.
 _TAIL = 0.1
 
 
@@ -119,8 +119,8 @@ class Familiar:
     def chances(self, rows: Floats, classes: Integers, *, leaving: bool = False) -> Floats:
         """Return how probable rows as isolated as these are if nothing is new, 0 to 1.
 
-        It is 1 as long as classes are awaited that the target has hardly shown: a new place may be
-        theirs.
+        It is 1 for rows that are not unusual, and for all rows as long as classes are awaited that the
+        target has hardly shown: a new place may be theirs.
 
         Parameters
         ----------
@@ -136,11 +136,10 @@ class Familiar:
             return np.ones(len(rows))
         found = self._look(rows, classes, leaving=leaving)
         score = self._score(found)
-        level, excess, usual = self._null
-        chance = 1.0 - np.searchsorted(usual, score) / len(usual)
+        level, excess = self._null
         tail = _TAIL * np.exp(-np.maximum(score - level, 0.0) / excess)
         comparable = shown[classes] >= _SHOWN
-        return np.where(comparable, np.where(score > level, tail, chance), 1.0)
+        return np.where(comparable & (score > level), tail, 1.0)
 
     def rearrange(self, classes: Sequence[int], prior: Floats) -> Familiar:
         """Return the same after classes were renumbered: `classes` holds the old number of each."""
@@ -194,11 +193,11 @@ class Familiar:
         return [(float(middle), max(float(upper - middle), 1e-9)) for middle, upper in found]
 
     @cached_property
-    def _null(self) -> tuple[float, float, Floats]:
-        """Return where the tail of the scores of the past starts, their mean excess, and the scores."""
-        usual = np.sort(self._score(self._past))
+    def _null(self) -> tuple[float, float]:
+        """Return where the tail of the scores of the past starts, and the mean excess over it."""
+        usual = self._score(self._past)
         level = float(np.quantile(usual, 1.0 - _TAIL))
-        return level, max(float((usual[usual > level] - level).mean()), 1e-9), usual
+        return level, max(float(np.maximum(usual - level, 0.0).mean()) / _TAIL, 1e-9)
 
     def _score(self, found: Neighbourhood) -> Floats:
         return np.asarray(
@@ -276,8 +275,8 @@ class Novelty:
         if len(self.chances):
             rarer = np.searchsorted(self.chances, chances, side="right") / len(self.chances)
             chances = np.maximum(chances, rarer)
-        # Two tests: each may raise half of the false alarms.
-        return np.asarray(np.maximum(1.0 - 2.0 * np.minimum(1.0 - nearer, chances), 0.0))
+        # Two tests: the smaller of two independent chances is below p with probability 1 − (1 − p)².
+        return np.asarray(np.square(1.0 - np.minimum(1.0 - nearer, chances)))
 
     def _require_rows(self) -> None:
         if not len(self.quantiles):

@@ -53,7 +53,9 @@ class OnlineDaDiL(Adapter):
 
     Attributes
     ----------
-    classes_, sources_, atoms_, coordinates_, committee_, columns_, history_, reliability_, resemblance_
+    classes_, sources_, atoms_, coordinates_, committee_, columns_, history_, resemblance_
+        As in :class:`~baryflow.DaDiL`.
+    reliability_, coverage_, novelty_
         As in :class:`~baryflow.DaDiL`.
     target_mixture_, label_shift_, proportions_, class_means_
         As there, after the first ``partial_fit``.
