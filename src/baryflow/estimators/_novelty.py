@@ -8,7 +8,7 @@ nearly all classes; before that, the new place may be that of a class that had n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -140,6 +140,13 @@ class Familiar:
         tail = _TAIL * np.exp(-np.maximum(score - level, 0.0) / excess)
         comparable = shown[classes] >= _SHOWN
         return np.where(comparable & (score > level), tail, 1.0)
+
+    def name(self, classify: Callable[[Floats], Integers]) -> Familiar:
+        """Return the same rows with other predicted classes."""
+        if not len(self.past):
+            return self
+        past, recent = classify(self.past), classify(self.recent)
+        return replace(self, past_classes=past, recent_classes=recent)
 
     def rearrange(self, classes: Sequence[int], prior: Floats) -> Familiar:
         """Return the same after classes were renumbered: `classes` holds the old number of each."""

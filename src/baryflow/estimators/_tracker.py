@@ -181,6 +181,8 @@ class Tracker:
         self.reliability = self.novel = 0.0
         if not len(rows) or self.adaptation is None:
             return
+        # What the first rows were called may be wrong: name them as they are seen now.
+        self.familiar = self.familiar.name(self.adaptation.name_rows)
         probabilities = self.predict_proba(rows)
         novel = lost | (self._novelty(rows, probabilities) > NOVELTY_THRESHOLD)
         self.novel = float(novel.mean())
