@@ -35,8 +35,8 @@ MOST_OF_A_CLASS, MOST = 50, 1000
 _PENALTIES = (1000.0, 100.0, 10.0, 1.0, 0.1)
 _STEPS = 10
 _FOLDS = 3
-#: In the linear classifier: share of the labelled rows if all classes have labels; share of a new class, in
-#: those of a class on the mean; penalty; what scores are multiplied by to become logits.
+#: In the linear classifier: share of the labelled rows if all classes have labels; share of a new class,
+#: in those of a class on the mean; penalty; what scores are multiplied by to become logits.
 _LABEL_SHARE, _NEW_SHARE, _RIDGE, _SHARPNESS = 0.25, 1.5, 0.003, 10.0
 #: Largest influence of a label on the prediction of its own row.
 _LEVERAGE = 0.999

@@ -11,6 +11,7 @@ import numpy as np
 
 from baryflow.core.mixture import Mixture
 from baryflow.core.settings import PaperSettings, Settings
+from baryflow.estimators._certificate import Certificate
 from baryflow.estimators._experts import predict_not_adapting
 from baryflow.estimators._feedback import (
     Answers,
@@ -53,6 +54,7 @@ class TrackerState:
     n_labels: int
     correction: Correction | None
     corrected_at: float
+    certificate: Certificate
 
 
 class Tracker:
@@ -84,6 +86,7 @@ class Tracker:
         self.n_labels = 0  # that came
         self.correction: Correction | None = None
         self._corrected_at = 0.0  # mass of the target when the correction was fitted
+        self.certificate = Certificate.none()
         self._start: AdaptedDictionary | None = None
 
     @property
@@ -143,6 +146,24 @@ class Tracker:
             self.update()
         self._judge(rows, lost)
 
+    def certify(self, raw: Floats, codes: Integers) -> None:
+        """Hold labels of rows chosen at random against what is predicted of the rows now.
+
+        Classes of the target alone that are not known yet have larger numbers than all others.
+        """
+        rows = self.target.clean(raw)[0]
+        plain = predict_not_adapting(self.knowledge, rows) if self.knowledge.plain is not None else None
+        adapting = None if self.adaptation is None else self.adaptation.answer(rows)[0]
+        other = adapting if plain is None else plain
+        if other is None:
+            return  # a model made from mixtures, before its first row
+        ours = other if adapting is None else adapting
+        found = [one.argmax(axis=1) == codes for one in (self.predict_proba(rows), other, ours)]
+        harmed = self.certificate.harm
+        self.certificate = self.certificate.plus(*found)
+        if self.certificate.harm != harmed:
+            self._correct()
+
     def feedback(self, raw: Floats, codes: Integers, new_classes: tuple[Any, ...]) -> None:
         """Learn from labels of rows that were seen.
 
@@ -180,7 +201,7 @@ class Tracker:
         self._corrected_at = self.target.mass
 
     def _answers(self, adaptation: Adaptation, rows: Floats) -> Answers:
-        probabilities, logs = adaptation.answer(rows)
+        probabilities, logs = adaptation.answer(rows, adapt=not self.certificate.harm)
         return Answers(probabilities, describe_rows(adaptation.standardise(rows), logs))
 
     def join(self, seen: TargetState, rows: Floats) -> None:
@@ -210,7 +231,7 @@ class Tracker:
         if self.target.mass > 0.0:
             fresh.target = self.target.rebind(fresh.knowledge, fresh.settings)
             fresh.recent, fresh.n_given, fresh.n_labels = self.recent, self.n_given, self.n_labels
-            fresh.new_classes = new_classes
+            fresh.new_classes, fresh.certificate = new_classes, self.certificate
             codes = np.array([classes.index(code) for code in self.labelled.codes], dtype=np.intp)
             fresh.labelled = LabelledTarget(self.labelled.rows, codes)
             fresh.update()
@@ -260,7 +281,7 @@ class Tracker:
             found = predict_not_adapting(self.knowledge, rows)
             return np.hstack([found, np.zeros((len(rows), len(self.new_classes)))])
         if self.correction is None:
-            return self.adaptation.answer(rows)[0]
+            return self.adaptation.answer(rows, adapt=not self.certificate.harm)[0]
         return self.correction.apply(self._answers(self.adaptation, rows))
 
     def novelty(self, raw: Floats) -> Floats:
@@ -335,6 +356,7 @@ class Tracker:
             n_labels=self.n_labels,
             correction=self.correction,
             corrected_at=self._corrected_at,
+            certificate=self.certificate,
         )
 
     @classmethod
@@ -358,4 +380,5 @@ class Tracker:
         tracker.new_classes = tuple(state.new_classes)
         tracker.labelled, tracker.n_labels = state.labelled, state.n_labels
         tracker.correction, tracker._corrected_at = state.correction, state.corrected_at
+        tracker.certificate = state.certificate
         return tracker

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from baryflow.estimators._adapter import Adapter, AdapterState, SourceRows
+from baryflow.estimators._certificate import Certificate
 from baryflow.estimators._domains import (
     check_labels,
     check_new_source,
@@ -67,6 +68,8 @@ class OnlineDaDiL(Adapter):
         Target rows seen.
     n_labels_ : int
         Labels of target rows that came.
+    certificate_ : Certificate
+        What labels of rows chosen at random prove about the predictions.
     loss_curve_ : array of shape (n_batches, 2)
         Loss of the target before and after the steps of each update, of the last 10,000 updates.
 
@@ -312,6 +315,7 @@ class OnlineDaDiL(Adapter):
             A missing value (NaN) counts as the mean of what was seen of its column.
         y : array of shape (n_samples,), optional
             Labels, as in :meth:`feedback`. None, NaN, and -1 if it is no class, mark rows without one.
+            They count for the certificate, as those of rows chosen at random.
         sample_weight : array of shape (n_samples,), optional
             Counts: 2 is a row seen twice, 0 a row not seen.
         classes : ignored
@@ -365,22 +369,25 @@ class OnlineDaDiL(Adapter):
         """
         rows = self._rows(X)
         weights = as_weights(sample_weight, "sample_weight", length=len(rows))
-        labels = None if y is None else self._read_labels(y, len(rows))
+        labelled, labels = self._read_labels(y, len(rows))
         places = None if positions is None else np.asarray(positions, dtype=np.int64)
         if places is not None and places.shape != (len(rows),):
             raise InvalidInputError(f"positions must be {len(rows)} numbers, one for each row")
         with self._unless_it_fails():
             tracker = self._next_tracker()
+            codes, new = self._number(tracker, labels)
+            if labels:
+                tracker.certify(rows[labelled], codes)
             tracker.absorb(rows, weights, positions=places)
-            if labels is not None:
-                self._teach(tracker, rows, *labels)
+            if labels:
+                tracker.feedback(rows[labelled], codes, new)
             self._tracker = tracker
             before, self.columns_ = self.columns_, self._find_faults()
             self._expose()
         return describe_new_faults(before, self.columns_)
 
     @one_thread
-    def feedback(self, X: Any, y: Any) -> Self:
+    def feedback(self, X: Any, y: Any, *, certify: bool = False) -> Self:
         """Learn from labels of target rows that were seen before; no row is counted again.
 
         A label that no source has becomes a class of this target, the last of ``classes_``. Labels may
@@ -392,6 +399,9 @@ class OnlineDaDiL(Adapter):
         X : array or frame of shape (n_samples, n_features)
         y : array of shape (n_samples,)
             None, NaN, and -1 if it is no class, mark rows without a label.
+        certify : bool, default=False
+            The rows were chosen at random, whatever was predicted of them: let the labels count for
+            ``certificate_``. Labels of queried rows, or of errors alone, must not.
 
         Returns
         -------
@@ -419,28 +429,33 @@ class OnlineDaDiL(Adapter):
         rows = self._rows(X)
         if self._tracker.adaptation is None:
             raise InvalidInputError("no target row was seen yet: call partial_fit, with labels if any")
-        labels = self._read_labels(y, len(rows))
+        labelled, labels = self._read_labels(y, len(rows))
+        if not labels:
+            return self
         with self._unless_it_fails():
             tracker = self._next_tracker()
-            self._teach(tracker, rows, *labels)
+            codes, new = self._number(tracker, labels)
+            if certify:
+                tracker.certify(rows[labelled], codes)
+            tracker.feedback(rows[labelled], codes, new)
             self._tracker = tracker
             self._expose()
         return self
 
     def _read_labels(self, y: Any, n: int) -> tuple[Any, list[Any]]:
+        """Return which rows have a label, and these labels."""
+        if y is None:
+            return np.zeros(n, dtype=bool), []
         unknown = name_unknown(self.unknown_label, self._source_classes())
         return read_partial_labels(y, n, self._source_classes(), unknown)
 
-    def _teach(self, tracker: Tracker, rows: Floats, labelled: Any, labels: list[Any]) -> None:
-        """Let a tracker learn labels; new ones become classes in the order in which they come."""
-        if not labels:
-            return
-        known = [*self._source_classes().tolist(), *tracker.new_classes]
-        names = list(dict.fromkeys([*known, *labels]))
+    def _number(self, tracker: Tracker, labels: list[Any]) -> tuple[Any, tuple[Any, ...]]:
+        """Return the numbers of labels, and all classes of the target alone, in the order they came."""
+        known = self._source_classes().tolist()
+        names = list(dict.fromkeys([*known, *tracker.new_classes, *labels]))
         number = {name: i for i, name in enumerate(names)}
         codes = np.array([number[label] for label in labels], dtype=np.intp)
-        n_known = len(known) - len(tracker.new_classes)
-        tracker.feedback(rows[labelled], codes, tuple(names[n_known:]))
+        return codes, tuple(names[len(known) :])
 
     @one_thread
     def query(self, n: int = 10) -> Query:
@@ -495,6 +510,12 @@ class OnlineDaDiL(Adapter):
         numbers = self._tracker.recent.find(np.asarray(positions, dtype=np.int64))
         found = numbers >= 0
         return self._tracker.recent.rows[numbers[found]], found
+
+    @property
+    def certificate_(self) -> Certificate:
+        """What labels of rows chosen at random prove about the predictions, and about adapting."""
+        check_is_fitted(self, "_tracker")
+        return self._tracker.certificate
 
     @property
     def n_labels_(self) -> int:
