@@ -252,11 +252,14 @@ def _look_chosen(own: Floats, codes: Integers, others: Floats) -> float:
 
 
 def _adjust(codes: Integers, others: Floats) -> Floats:
-    """Return what the class proportions of labels add to logits, against those predicted of others."""
+    """Return what the class proportions of labels add to logits, against those of rows drawn at random.
+
+    The latter lie between those predicted of others, which may miss a class, and even ones.
+    """
+    n_classes = others.shape[1]
     if not len(others):
-        return np.zeros(others.shape[1])
-    usual = np.maximum(others.mean(axis=0), FLOOR)
-    n_classes = len(usual)
+        return np.zeros(n_classes)
+    usual = 0.5 * (others.mean(axis=0) + 1.0 / n_classes)
     counts = np.bincount(codes, minlength=n_classes) + n_classes * usual * _PSEUDO_LABELS
     return np.asarray(np.log(counts / (len(codes) + n_classes * _PSEUDO_LABELS) / usual))
 

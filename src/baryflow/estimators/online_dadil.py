@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from baryflow.estimators._adapter import Adapter, AdapterState, SourceRows
 from baryflow.estimators._certificate import Certificate
+from baryflow.estimators._class_summary import ClassSummary
 from baryflow.estimators._domains import (
     check_labels,
     check_new_source,
@@ -456,6 +457,77 @@ class OnlineDaDiL(Adapter):
         number = {name: i for i, name in enumerate(names)}
         codes = np.array([number[label] for label in labels], dtype=np.intp)
         return codes, tuple(names[len(known) :])
+
+    def export_class(self, name: Any) -> ClassSummary:
+        """Return a class as its labelled rows show it: a summary without rows, for :meth:`add_class`.
+
+        Parameters
+        ----------
+        name : str or int
+            A class of which target rows have labels.
+
+        Returns
+        -------
+        ClassSummary
+            ``save`` writes it to a ``.bary`` file, :func:`baryflow.load` reads it.
+
+        Raises
+        ------
+        InvalidInputError
+            If no target row has this label.
+        """
+        check_is_fitted(self)
+        tracker, classes = self._tracker, self.classes_.tolist()
+        rows = np.empty((0, 0))
+        if name in classes:
+            rows = tracker.labelled.rows[tracker.labelled.codes == classes.index(name)]
+        if not len(rows) or tracker.adaptation is None:
+            raise InvalidInputError(f"no target row has the label {name!r}: call feedback first")
+        view, names = tracker.adaptation.believed.view, getattr(self, "feature_names_in_", None)
+        rows = (tracker.target.clean(rows)[0] - view.centre) / view.scale
+        columns = None if names is None else [str(one) for one in names]
+        return ClassSummary.of(name, rows, tracker.knowledge.model.usual_stds(), columns)
+
+    @one_thread
+    def add_class(self, summary: ClassSummary) -> Self:
+        """Learn a class that was named on another target.
+
+        It is the last of ``classes_`` at once, and predicted from the first target row on. It stays
+        known when the target is forgotten.
+
+        Parameters
+        ----------
+        summary : ClassSummary
+
+        Returns
+        -------
+        OnlineDaDiL
+            Itself.
+
+        Raises
+        ------
+        InvalidInputError
+            If a source has the class, or its columns are not those of the model.
+        """
+        check_is_fitted(self)
+        if not isinstance(summary, ClassSummary):
+            raise InvalidInputError(
+                f"summary must be what export_class returned, got a {type(summary).__name__}"
+            )
+        known, names = self._source_classes(), getattr(self, "feature_names_in_", None)
+        if summary.name in known.tolist():
+            raise InvalidInputError(f"{summary.name!r} is a class of the sources already")
+        self._read_labels([summary.name], 1)  # refuses names where classes are numbers, and so on
+        if len(summary.mean) != self.n_features_in_ or (
+            names is not None and summary.columns is not None and summary.columns != list(names)
+        ):
+            raise InvalidInputError("the columns of the summary are not those of the model")
+        with self._unless_it_fails():
+            tracker = self._next_tracker()
+            tracker.add_class(summary)
+            self._tracker = tracker
+            self._expose()
+        return self
 
     @one_thread
     def query(self, n: int = 10) -> Query:
