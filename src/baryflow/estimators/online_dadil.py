@@ -371,7 +371,7 @@ class OnlineDaDiL(Adapter):
         rows = self._rows(X)
         weights = as_weights(sample_weight, "sample_weight", length=len(rows))
         labelled, labels = self._read_labels(y, len(rows))
-        places = None if positions is None else np.asarray(positions, dtype=np.int64)
+        places = None if positions is None else _as_positions(positions)
         if places is not None and places.shape != (len(rows),):
             raise InvalidInputError(f"positions must be {len(rows)} numbers, one for each row")
         with self._unless_it_fails():
@@ -577,9 +577,14 @@ class OnlineDaDiL(Adapter):
         rows : array of shape (n_found, n_features)
         found : array of shape (n,)
             Which positions are among those remembered.
+
+        Raises
+        ------
+        InvalidInputError
+            If positions are not whole numbers.
         """
         check_is_fitted(self)
-        numbers = self._tracker.recent.find(np.asarray(positions, dtype=np.int64))
+        numbers = self._tracker.recent.find(_as_positions(positions))
         found = numbers >= 0
         return self._tracker.recent.rows[numbers[found]], found
 
@@ -792,3 +797,11 @@ class OnlineDaDiL(Adapter):
         model = super()._from_state(state)
         follow_settings(model, len(model.classes_))
         return model
+
+
+def _as_positions(positions: Any) -> Any:
+    """Return positions of rows as whole numbers."""
+    found = np.asarray(positions)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise InvalidInputError(f"positions must be whole numbers, got {positions!r}")
+    return found.astype(np.int64)
