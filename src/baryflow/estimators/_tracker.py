@@ -35,8 +35,9 @@ from baryflow.validation import Booleans, Floats, Integers
 _CURVE = 10_000
 #: Rows without a label whose predictions a correction should not change.
 _ANCHORS = 100
-#: The correction is fitted again when this many times as many rows were seen.
-_GROWTH = 1.25
+#: The correction is fitted again when there are this many times as many rows, or labels: after each of
+#: the first 50 labels.
+_ROW_GROWTH, _LABEL_GROWTH = 1.25, 1.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +56,7 @@ class TrackerState:
     n_labels: int
     correction: Correction | None
     corrected_at: float
+    corrected_labels: int
     certificate: Certificate
     summaries: list[ClassSummary]
 
@@ -87,7 +89,8 @@ class Tracker:
         self.labelled = LabelledTarget.none(len(knowledge.model.centre))
         self.n_labels = 0  # that came
         self.correction: Correction | None = None
-        self._corrected_at = 0.0  # mass of the target when the correction was fitted
+        self._corrected_at = 0.0  # mass of the target when the correction was fitted, and labels
+        self._corrected_labels = 0
         self.certificate = Certificate.none()
         self.summaries: tuple[ClassSummary, ...] = ()  # of classes that were named elsewhere
         self._start: AdaptedDictionary | None = None
@@ -180,10 +183,12 @@ class Tracker:
         new_classes : tuple
             Names of the latter, now.
         """
+        known = self.new_classes
         self._name(new_classes)
         self.labelled = self.labelled.plus(raw, codes)
         self.n_labels += len(raw)
-        self._correct()
+        if self.new_classes != known or self.n_labels >= _LABEL_GROWTH * self._corrected_labels:
+            self._correct()
 
     def add_class(self, summary: ClassSummary) -> None:
         """Learn a class from a summary, which replaces an earlier one of that name."""
@@ -221,7 +226,7 @@ class Tracker:
             None if plain is None else plain.statistics,
             self.correction,
         )
-        self._corrected_at = self.target.mass
+        self._corrected_at, self._corrected_labels = self.target.mass, self.n_labels
 
     def _answers(self, adaptation: Adaptation, rows: Floats) -> Answers:
         probabilities, logs = adaptation.answer(rows, adapt=not self.certificate.harm)
@@ -293,7 +298,7 @@ class Tracker:
         space = adaptation.believed.view
         before = float(space.losses[0, -1]) if len(space.losses) else space.adapted.target.loss
         self.losses.append((before, space.adapted.target.loss))
-        if self.target.mass >= _GROWTH * self._corrected_at or self.target.mass < self._corrected_at:
+        if not self._corrected_at <= self.target.mass < _ROW_GROWTH * self._corrected_at:
             self._correct()
 
     def _adapt(self, config: AdaptConfig, start: AdaptedDictionary | None) -> Adaptation:
@@ -384,6 +389,7 @@ class Tracker:
             n_labels=self.n_labels,
             correction=self.correction,
             corrected_at=self._corrected_at,
+            corrected_labels=self._corrected_labels,
             certificate=self.certificate,
             summaries=list(self.summaries),
         )
@@ -409,5 +415,6 @@ class Tracker:
         tracker.new_classes = tuple(state.new_classes)
         tracker.labelled, tracker.n_labels = state.labelled, state.n_labels
         tracker.correction, tracker._corrected_at = state.correction, state.corrected_at
+        tracker._corrected_labels = state.corrected_labels
         tracker.certificate, tracker.summaries = state.certificate, tuple(state.summaries)
         return tracker
