@@ -110,6 +110,10 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     def _expose(self) -> None:
         """Set the fitted attributes."""
         tracker, adaptation = self._tracker, self._tracker.adaptation
+        known = self._source_classes()
+        self.classes_ = known
+        if tracker.new_classes:
+            self.classes_ = np.array([*known.tolist(), *tracker.new_classes], dtype=_kind_of(known))
         self.reliability_, self.history_ = tracker.reliability, tracker.history
         self.coverage_, self.novelty_ = tracker.coverage, tracker.novel
         self.committee_ = tracker.knowledge.committee
@@ -125,13 +129,18 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             shares = tracker.resemblance.tolist()
             self.resemblance_ = dict(zip(self.sources_, shares, strict=True))
             self.target_mixture_: Mixture = space.reconstruction
-            self.label_shift_, self.proportions_ = adaptation.shift, adaptation.proportions
+            self.label_shift_, self.proportions_ = adaptation.shift, tracker.proportions
         self._dictionary = dictionary
         self.coordinates_ = {
             name: domain.coordinates for name, domain in zip(self.sources_, domains, strict=True)
         }
         if adaptation is not None:
             self.coordinates_[TARGET] = adaptation.believed.view.adapted.target.coordinates
+
+    def _source_classes(self) -> Any:
+        """Return the classes that the sources have; those of the target alone come after them."""
+        known = self.classes_[: self._tracker.knowledge.model.n_classes]
+        return np.array(known.tolist(), dtype=_kind_of(known))
 
     @property
     def atoms_(self) -> list[Mixture]:
@@ -366,14 +375,19 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     def class_means_(self) -> Floats:
         """Mean of every class in the columns and units of rows, shape (n_classes, n_features).
 
-        As the target shows it, or before its first row the sources on the whole; NaN for a class that
-        no source has.
+        As the target shows it, or before its first row the sources on the whole; of a class that no
+        source has, the mean of its labelled rows, if any.
         """
         check_is_fitted(self, "_tracker")
         adaptation = self._tracker.adaptation
         shown = self.atoms_ if adaptation is None else [adaptation.believed.view.reconstruction]
-        found = [_class_means(self.in_columns(mixture)) for mixture in shown]
-        return np.asarray(np.mean(found, axis=0))
+        means = np.mean([_class_means(self.in_columns(mixture)) for mixture in shown], axis=0)
+        labelled, n_known = self._tracker.labelled, len(means)
+        found = np.full((len(self.classes_), means.shape[1]), np.nan)
+        found[:n_known] = means
+        for c in np.unique(labelled.codes[labelled.codes >= n_known]):
+            found[c] = np.nanmean(labelled.rows[labelled.codes == c], axis=0)
+        return found
 
     # -- keeping ---------------------------------------------------------------------------------
 
@@ -384,7 +398,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             knowledge = replace(knowledge, plain=plain_ones.packed())
         return AdapterState(
             Shell.of(self),
-            self.classes_,
+            self._source_classes(),
             self.sources_,
             knowledge,
             {name: plain(value) for name, value in self._learned_with.items()},
@@ -412,6 +426,11 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         model._expose()
         model.predict_proba(np.zeros((1, model.n_features_in_)))  # finds what does not fit together
         return model
+
+
+def _kind_of(classes: Any) -> Any:
+    """Return the type of classes, names of any length."""
+    return str if classes.dtype.kind == "U" else classes.dtype
 
 
 def _as_mixture(domain: Any, model: SourceModel) -> Mixture:

@@ -128,6 +128,46 @@ def check_labels(y: Any, n: int, positions: Any = None) -> Any:
     return labels
 
 
+def read_partial_labels(y: Any, n: int, classes: Any, unknown: Any) -> tuple[Booleans, list[Any]]:
+    """Return which of n target rows have a label, and these labels as the classes are written.
+
+    None, NaN, and -1 if it is no class, mark a row without a label. Labels may be new classes, names or
+    numbers as those known are. `unknown` is what novel rows are called.
+    """
+    labels = column_or_1d(keep_gaps(y), warn=True)
+    if len(labels) != n:
+        raise InvalidInputError(
+            f"Found input variables with inconsistent numbers of samples: {n} rows, {len(labels)} labels"
+        )
+    missing, numbered, known = find_missing(labels), classes.dtype.kind in "biuf", classes.tolist()
+    found: list[Any] = []
+    for number, given in enumerate(labels.tolist()):
+        label: Any = given
+        if not missing[number] and numbered and label == -1 and -1 not in known:
+            missing[number] = True
+        if missing[number]:
+            continue
+        if isinstance(label, str) == numbered:
+            kind = "numbers" if numbered else "names"
+            raise InvalidInputError(
+                f"the label {label!r} at position {number} is no class: classes are {kind}, such as "
+                f"{known[0]!r}"
+            )
+        if classes.dtype.kind in "iu" and isinstance(label, float):
+            if not label.is_integer():
+                raise InvalidInputError(
+                    f"the label {label!r} at position {number} is no class: classes are whole numbers"
+                )
+            label = int(label)
+        if label == unknown and label not in known:
+            raise InvalidInputError(
+                f"{label!r} is what novel rows are called: give their class a name of its own, or leave "
+                "them without a label"
+            )
+        found.append(label)
+    return ~missing, found
+
+
 def check_classes(classes: Any) -> None:
     """Refuse sources of one class: there is nothing to tell apart."""
     if len(classes) < 2:

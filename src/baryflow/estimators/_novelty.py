@@ -152,7 +152,7 @@ class Familiar:
         """Return the same after classes were renumbered: `classes` holds the old number of each."""
         number = np.zeros(len(self.prior), dtype=np.intp)
         for new, old in enumerate(classes):
-            if old >= 0:
+            if 0 <= old < len(number) and new < len(prior):
                 number[old] = new
         return replace(
             self,

@@ -33,9 +33,22 @@ def describe(tracker: Tracker, classes: Any, sources: list[Any], faults: Mapping
         _describe_shift(tracker, classes),
         _describe_coverage(tracker),
         _describe_recent(tracker),
+        _describe_feedback(tracker, classes),
         [f"Column {name}: {fault}." for name, fault in faults.items()],
     ]
     return "\n".join(line for lines in parts for line in lines)
+
+
+def _describe_feedback(tracker: Tracker, classes: Any) -> list[str]:
+    """Return what labels of the target's rows taught and prove."""
+    if not tracker.n_labels:
+        return []
+    counts = np.bincount(tracker.labelled.codes, minlength=len(classes))
+    named = ", ".join(f"{classes[c]}: {counts[c]}" for c in np.flatnonzero(counts))
+    lines = [f"Labels of target rows: {tracker.n_labels}. Kept, by class: {named}."]
+    if tracker.new_classes:
+        lines.append(f"Classes that no source has: {', '.join(map(str, tracker.new_classes))}.")
+    return lines + tracker.certificate.describe()
 
 
 def _describe_sources(classes: Any, sources: list[Any]) -> list[str]:

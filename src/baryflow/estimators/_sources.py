@@ -166,6 +166,13 @@ class SourceModel:
             stds = scale * np.sqrt(np.maximum(variances, np.finfo(np.float64).tiny))
         return Mixture(mixture.weights, means, stds, mixture.labels, mixture.mass)
 
+    def usual_stds(self) -> Floats:
+        """Return the usual std within a class of each column, in rows standardised per domain."""
+        if self.moments is None:
+            return np.ones(len(self.centre))
+        variances = self.moments.squares - np.square(self.moments.means)
+        return np.asarray(np.sqrt(np.maximum(variances.mean(axis=(0, 1)), 0.0)))
+
     def metric(self, scale: Floats) -> Floats | None:
         """Return the matrix through which raw rows are compared; None: as they are."""
         return None if self.view is None else self.view.directions / scale[:, None]
@@ -203,6 +210,21 @@ class SourceModel:
 
 
 @dataclass(frozen=True, eq=False)
+class LinearStatistics:
+    """What least squares needs to know of rows, with a column of ones: means of their products."""
+
+    gram: Floats  # (d + 1, d + 1)
+    cross: Floats  # (d + 1, n_classes): with the one-hot labels
+
+    @classmethod
+    def of(cls, Z: Floats, codes: Integers, n_classes: int) -> LinearStatistics:
+        """Measure labelled rows."""
+        rows = np.column_stack([Z, np.ones(len(Z))])
+        sums = [rows[codes == c].sum(axis=0) for c in range(n_classes)]
+        return cls(rows.T @ rows / len(Z), np.stack(sums, axis=1) / len(Z))
+
+
+@dataclass(frozen=True, eq=False)
 class PlainClassifiers:
     """Classifiers of the pooled rows of all sources, on raw rows and on rows standardised per domain.
 
@@ -216,9 +238,9 @@ class PlainClassifiers:
     centre: Floats  # pooled mean and std of the sources' columns
     scale: Floats
     shares: Floats  # of the classes in the training rows
-    basis: (
-        Floats | None
-    )  # orthonormal directions in which rows are classified, if there are many columns
+    #: Orthonormal directions in which rows are classified, if there are many columns.
+    basis: Floats | None
+    statistics: LinearStatistics | None  # of rows standardised per domain
 
     def __post_init__(self) -> None:
         if len(self.raw) != len(self.names) or len(self.per_domain) not in (0, len(self.names)):
@@ -232,8 +254,12 @@ class PlainClassifiers:
         """Return those for rows standardised with their domain's moments."""
         return self._logs(self.per_domain, (X - centre) / scale)
 
+    def reduce(self, Z: Floats) -> Floats:
+        """Return standardised rows in the directions in which they are classified."""
+        return Z if self.basis is None else Z @ self.basis
+
     def _logs(self, classifiers: list[Classifier], Z: Floats) -> Floats:
-        Z = Z if self.basis is None else Z @ self.basis
+        Z = self.reduce(Z)
         return np.log(np.stack([one.proba(Z) for one in classifiers]) + FLOOR)
 
     def stack(self, raw_logs: Floats, per_domain_logs: Floats) -> Floats:
@@ -436,6 +462,9 @@ def fit_plain(
         scale=table.scale,
         shares=np.bincount(sources.labels, minlength=table.n_classes) / len(sources.labels),
         basis=basis,
+        statistics=(
+            LinearStatistics.of(spaces[1], sources.labels, table.n_classes) if per_domain else None
+        ),
     )
     if not plain.stacks:
         return plain, None

@@ -5,23 +5,39 @@ from __future__ import annotations
 from collections import deque
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from baryflow.core.mixture import Mixture
 from baryflow.core.settings import PaperSettings, Settings
+from baryflow.estimators._certificate import Certificate
+from baryflow.estimators._class_summary import ClassSummary
 from baryflow.estimators._experts import predict_not_adapting
+from baryflow.estimators._feedback import (
+    Answers,
+    Correction,
+    LabelledTarget,
+    describe_rows,
+    fit_correction,
+)
 from baryflow.estimators._fit_dictionary import AdaptConfig, AdaptedDictionary
 from baryflow.estimators._history import History
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Familiar
+from baryflow.estimators._query import RecentRows, choose_rows
 from baryflow.estimators._resemblance import compare_sources
 from baryflow.estimators._sources import SourceKnowledge
 from baryflow.estimators._target import Target, TargetState
 from baryflow.estimators._update import Adaptation, update
-from baryflow.validation import Booleans, Floats
+from baryflow.validation import Booleans, Floats, Integers
 
 #: Updates whose losses are remembered.
 _CURVE = 10_000
+#: Rows without a label whose predictions a correction should not change.
+_ANCHORS = 100
+#: The correction is fitted again when there are this many times as many rows, or labels: after each of
+#: the first 50 labels.
+_ROW_GROWTH, _LABEL_GROWTH = 1.25, 1.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +51,16 @@ class TrackerState:
     familiar: Familiar
     losses: Floats
     history: History
+    recent: RecentRows
+    n_given: int
+    new_classes: list[Any]
+    labelled: LabelledTarget
+    n_labels: int
+    correction: Correction | None
+    corrected_at: float
+    corrected_labels: int
+    certificate: Certificate
+    summaries: list[ClassSummary]
 
 
 class Tracker:
@@ -60,7 +86,29 @@ class Tracker:
         self.familiar = Familiar.none(knowledge.model.expected_prior, knowledge.model.scale)
         self.losses: deque[tuple[float, float]] = deque(maxlen=_CURVE)
         self.history = History.empty(len(knowledge.model.domains), knowledge.model.n_classes)
+        self.recent = RecentRows.none(len(knowledge.model.centre))
+        self.n_given = 0  # rows that came, readable or not
+        self.new_classes: tuple[Any, ...] = ()  # those that no source has
+        self.labelled = LabelledTarget.none(len(knowledge.model.centre))
+        self.n_labels = 0  # that came
+        self.correction: Correction | None = None
+        self._corrected_at = 0.0  # mass of the target when the correction was fitted, and labels
+        self._corrected_labels = 0
+        self.certificate = Certificate.none()
+        self.summaries: tuple[ClassSummary, ...] = ()  # of classes that were named elsewhere
         self._start: AdaptedDictionary | None = None
+
+    @property
+    def n_classes(self) -> int:
+        """Classes of the sources, and those of the target alone."""
+        return self.knowledge.model.n_classes + len(self.new_classes)
+
+    @property
+    def proportions(self) -> Floats:
+        """Class proportions of the rows seen; NaN for a class that no source has."""
+        if self.adaptation is None:
+            raise ValueError("no target row was seen yet")
+        return np.append(self.adaptation.proportions, [np.nan] * len(self.new_classes))
 
     @property
     def n_rows(self) -> int:
@@ -85,16 +133,112 @@ class Tracker:
 
     # -- learning --------------------------------------------------------------------------------
 
-    def absorb(self, raw: Floats, weights: Floats, *, whole: bool = False) -> None:
-        """Absorb rows with their gaps and glitches, and adapt; `whole`: there are no others."""
+    def absorb(
+        self,
+        raw: Floats,
+        weights: Floats,
+        *,
+        whole: bool = False,
+        positions: Integers | None = None,
+    ) -> None:
+        """Absorb rows with their gaps and glitches, and adapt.
+
+        `whole` says that there are no others. `positions` are those of the rows in their stream; without
+        them rows are numbered as they come.
+        """
         self.target.change(self.settings)
         counts = weights > 0.0  # a row without weight is no row: it is not judged either
         raw, weights = raw[counts], weights[counts]
+        if positions is None:
+            positions = np.arange(self.n_given, self.n_given + len(raw))
+        else:
+            positions = positions[counts]
+        self.n_given += len(raw)
+        if not whole:
+            self.recent = self.recent.plus(raw, positions)
         rows, lost = self.target.clean(raw, whole=whole, count=True)
         if not lost.all():  # an empty row teaches nothing
             self.target.absorb(rows[~lost], weights[~lost], whole=whole)
             self.update()
         self._judge(rows, lost)
+
+    def certify(self, raw: Floats, codes: Integers) -> None:
+        """Hold labels of rows chosen at random against what is predicted of the rows now.
+
+        Classes of the target alone that are not known yet have larger numbers than all others.
+        """
+        rows = self.target.clean(raw)[0]
+        plain = predict_not_adapting(self.knowledge, rows) if self.knowledge.plain is not None else None
+        adapting = None if self.adaptation is None else self.adaptation.answer(rows)[0]
+        other = adapting if plain is None else plain
+        if other is None:
+            return  # a model made from mixtures, before its first row
+        ours = other if adapting is None else adapting
+        found = [one.argmax(axis=1) == codes for one in (self.predict_proba(rows), other, ours)]
+        harmed = self.certificate.harm
+        self.certificate = self.certificate.plus(*found)
+        if self.certificate.harm != harmed:
+            self._correct()
+
+    def feedback(self, raw: Floats, codes: Integers, new_classes: tuple[Any, ...]) -> None:
+        """Learn from labels of rows that were seen.
+
+        Parameters
+        ----------
+        raw : array of shape (n, d)
+        codes : array of shape (n,)
+            Classes: of the sources, then of the target alone.
+        new_classes : tuple
+            Names of the latter, now.
+        """
+        known = self.new_classes
+        self._name(new_classes)
+        self.labelled = self.labelled.plus(raw, codes)
+        self.n_labels += len(raw)
+        if self.new_classes != known or self.n_labels >= _LABEL_GROWTH * self._corrected_labels:
+            self._correct()
+
+    def add_class(self, summary: ClassSummary) -> None:
+        """Learn a class from a summary, which replaces an earlier one of that name."""
+        if summary.name not in self.new_classes:
+            self._name((*self.new_classes, summary.name))
+        others = [one for one in self.summaries if one.name != summary.name]
+        self.summaries = (*others, summary)
+        self._correct()
+
+    def _name(self, new_classes: tuple[Any, ...]) -> None:
+        """Make these the classes that no source has: those there are, and perhaps more."""
+        if added := len(new_classes) - len(self.new_classes):
+            sources = range(len(self.knowledge.model.domains))
+            self.history = self.history.rearrange(sources, [*range(self.n_classes), *[-1] * added])
+            self.new_classes = new_classes
+
+    def _correct(self) -> None:
+        """Fit the correction to all labels."""
+        if self.adaptation is None or not (len(self.labelled) or self.summaries):
+            return
+        rows, codes = self.target.clean(self.labelled.rows)[0], self.labelled.codes
+        view, n_known = self.adaptation.believed.view, self.knowledge.model.n_classes
+        for summary in self.summaries:
+            drawn = view.centre + view.scale * summary.draw()
+            code = n_known + self.new_classes.index(summary.name)
+            rows = np.concatenate([rows, drawn])
+            codes = np.concatenate([codes, np.full(len(drawn), code)])
+        anchors = self.target.clean(self.recent.rows[self.recent.spread(_ANCHORS)])[0]
+        plain = self.knowledge.plain
+        self.correction = fit_correction(
+            self._answers(self.adaptation, rows),
+            codes,
+            self._answers(self.adaptation, anchors),
+            self.n_classes,
+            None if plain is None else plain.statistics,
+            self.correction,
+        )
+        self._corrected_at, self._corrected_labels = self.target.mass, self.n_labels
+
+    def _answers(self, adaptation: Adaptation, rows: Floats) -> Answers:
+        probabilities, logs = adaptation.answer(rows, adapt=not self.certificate.harm)
+        return Answers(probabilities, describe_rows(adaptation.standardise(rows), logs))
 
     def join(self, seen: TargetState, rows: Floats) -> None:
         """Absorb what was seen of the target elsewhere, and adapt; judge by some of its rows."""
@@ -108,16 +252,25 @@ class Tracker:
         self.settings = self.target.rows.settings
         self.update()
 
-    def rebind(self, fresh: Tracker, sources: list[int], classes: list[int]) -> Tracker:
+    def rebind(
+        self, fresh: Tracker, sources: list[int], classes: list[int], new_classes: tuple[Any, ...] = ()
+    ) -> Tracker:
         """Let a tracker with other sources follow the target of this one; return it.
 
         Parameters
         ----------
         sources, classes : lists of int
             The number of each in this tracker, -1 if it is new.
+        new_classes : tuple
+            Names of the last of the classes, which no source has.
         """
         if self.target.mass > 0.0:
             fresh.target = self.target.rebind(fresh.knowledge, fresh.settings)
+            fresh.recent, fresh.n_given, fresh.n_labels = self.recent, self.n_given, self.n_labels
+            fresh.new_classes, fresh.certificate = new_classes, self.certificate
+            fresh.summaries = tuple(one for one in self.summaries if one.name in new_classes)
+            codes = np.array([classes.index(code) for code in self.labelled.codes], dtype=np.intp)
+            fresh.labelled = LabelledTarget(self.labelled.rows, codes)
             fresh.update()
             fresh.losses.extendleft(reversed(self.losses))
             fresh.reliability, fresh.novel = self.reliability, self.novel
@@ -131,7 +284,13 @@ class Tracker:
             fresh = Tracker(self.knowledge, self.settings, self.config)
             fresh.target.rows.n_rows = self.n_rows
             fresh.losses.extend(self.losses)
-            fresh.history = self.history
+            # Classes that were named elsewhere stay known.
+            fresh.summaries, n_known = self.summaries, self.knowledge.model.n_classes
+            fresh.new_classes = tuple(one.name for one in self.summaries)
+            places = [n_known + self.new_classes.index(name) for name in fresh.new_classes]
+            sources = range(len(self.knowledge.model.domains))
+            fresh.history = self.history.rearrange(sources, [*range(n_known), *places])
+            fresh.n_given, fresh.n_labels = self.n_given, self.n_labels
             return fresh
         tracker = self.copy()
         if keep < 1.0 and self.adaptation is not None:
@@ -148,6 +307,8 @@ class Tracker:
         space = adaptation.believed.view
         before = float(space.losses[0, -1]) if len(space.losses) else space.adapted.target.loss
         self.losses.append((before, space.adapted.target.loss))
+        if not self._corrected_at <= self.target.mass < _ROW_GROWTH * self._corrected_at:
+            self._correct()
 
     def _adapt(self, config: AdaptConfig, start: AdaptedDictionary | None) -> Adaptation:
         self.adaptation = update(self.knowledge, self.target, config, start)
@@ -159,13 +320,39 @@ class Tracker:
     def predict_proba(self, rows: Floats) -> Floats:
         """Return the class probabilities of complete rows."""
         if self.adaptation is None:
-            return predict_not_adapting(self.knowledge, rows)
-        return self.adaptation.predict_proba(rows)
+            found = predict_not_adapting(self.knowledge, rows)
+            return np.hstack([found, np.zeros((len(rows), len(self.new_classes)))])
+        if self.correction is None:
+            return self.adaptation.answer(rows, adapt=not self.certificate.harm)[0]
+        return self.correction.apply(self._answers(self.adaptation, rows))
 
     def novelty(self, raw: Floats) -> Floats:
         """Return how unlike everything known rows are, 0 to 1, as they come."""
         rows, lost = self.target.clean(raw)
-        return np.where(lost, 1.0, self._novelty(rows))
+        found = np.where(lost, 1.0, self._novelty(rows))
+        if self.new_classes and self.adaptation is not None:  # a class that was named is known
+            found *= self.predict_proba(rows)[:, : -len(self.new_classes)].sum(axis=1)
+        return found
+
+    def query(self, n: int) -> tuple[Integers, Floats, Floats]:
+        """Return n of the recent rows that are most worth a label, their probabilities and novelty.
+
+        Rows are given by their numbers among the recent ones; those with a label are left out.
+        """
+        if self.adaptation is None:
+            raise ValueError("no target row was seen yet")
+        known = {row.tobytes() for row in self.labelled.rows}
+        raw = self.recent.rows
+        free = np.array([i for i, row in enumerate(raw) if row.tobytes() not in known], dtype=np.intp)
+        if not len(free):
+            return free, np.zeros((0, self.n_classes)), np.zeros(0)
+        rows, lost = self.target.clean(raw[free])
+        free, rows = free[~lost], rows[~lost]
+        probabilities, novelty = self.predict_proba(rows), self.novelty(raw[free])
+        rng = np.random.default_rng([self.n_given, len(self.labelled)])
+        columns = self.adaptation.standardise(rows)
+        chosen = choose_rows(probabilities, columns, novelty > NOVELTY_THRESHOLD, n, rng)
+        return free[chosen], probabilities[chosen], novelty[chosen]
 
     def _novelty(self, rows: Floats, probabilities: Floats | None = None) -> Floats:
         novelty, model = self.knowledge.novelty, self.knowledge.model
@@ -174,7 +361,11 @@ class Tracker:
         far = self.adaptation.novelty_distance(rows, self.familiar.rows)
         if probabilities is None:
             probabilities = self.predict_proba(rows)
-        return novelty.rank(far, self.familiar.chances(rows, probabilities.argmax(axis=1)))
+        return novelty.rank(far, self.familiar.chances(rows, self._known_classes(probabilities)))
+
+    def _known_classes(self, probabilities: Floats) -> Integers:
+        """Return the most probable of the sources' classes."""
+        return np.asarray(probabilities[:, : self.knowledge.model.n_classes].argmax(axis=1))
 
     def _judge(self, rows: Floats, lost: Booleans) -> None:
         """Estimate how far predictions for the last rows can be relied on, and record the state."""
@@ -188,11 +379,11 @@ class Tracker:
         self.novel = float(novel.mean())
         calibration = self.knowledge.calibration
         self.reliability = calibration.estimate(probabilities, novel, 1.0 - NOVELTY_THRESHOLD)
-        self.familiar = self.familiar.see(rows[~lost], probabilities[~lost].argmax(axis=1))
+        self.familiar = self.familiar.see(rows[~lost], self._known_classes(probabilities[~lost]))
         self.history = self.history.record(
             n_rows=self.n_rows,
             resemblance=self.resemblance,
-            proportions=self.adaptation.proportions,
+            proportions=self.proportions,
             reliability=self.reliability,
             coverage=self.coverage,
             novelty=self.novel,
@@ -211,6 +402,16 @@ class Tracker:
             familiar=self.familiar,
             losses=np.array(list(self.losses)).reshape(-1, 2),
             history=self.history,
+            recent=self.recent,
+            n_given=self.n_given,
+            new_classes=list(self.new_classes),
+            labelled=self.labelled,
+            n_labels=self.n_labels,
+            correction=self.correction,
+            corrected_at=self._corrected_at,
+            corrected_labels=self._corrected_labels,
+            certificate=self.certificate,
+            summaries=list(self.summaries),
         )
 
     @classmethod
@@ -231,4 +432,10 @@ class Tracker:
         tracker.reliability, tracker.novel = state.reliability, state.novel
         tracker.losses.extend((float(a), float(b)) for a, b in state.losses)
         tracker.history = state.history
+        tracker.recent, tracker.n_given = state.recent, state.n_given
+        tracker.new_classes = tuple(state.new_classes)
+        tracker.labelled, tracker.n_labels = state.labelled, state.n_labels
+        tracker.correction, tracker._corrected_at = state.correction, state.corrected_at
+        tracker._corrected_labels = state.corrected_labels
+        tracker.certificate, tracker.summaries = state.certificate, tuple(state.summaries)
         return tracker

@@ -25,15 +25,17 @@ def list_answers(model: Any) -> Any:
     return mark_unknown(np.append(classes, classes[:1]), novel, model.unknown_label, classes)
 
 
-def mark_unknown(labels: Any, novel: Booleans, unknown_label: Any, classes: Any) -> Any:
-    """Return labels in which novel rows have the label of the unknown.
+def name_unknown(unknown_label: Any, classes: Any) -> Any:
+    """Return the label of the unknown; without one -1 if classes are numbers, otherwise "unknown"."""
+    if unknown_label is not None:
+        return unknown_label
+    return -1 if classes.dtype.kind in "biuf" else "unknown"
 
-    Without one it is -1 for numbered classes and "unknown" for named ones.
-    """
+
+def mark_unknown(labels: Any, novel: Booleans, unknown_label: Any, classes: Any) -> Any:
+    """Return labels in which novel rows have the label of the unknown."""
     numbered = classes.dtype.kind in "biuf"
-    label = unknown_label
-    if label is None:
-        label = -1 if numbered else "unknown"
+    label = name_unknown(unknown_label, classes)
     if label in classes.tolist():
         raise InvalidInputError(f"{label!r} is a class: choose another unknown_label, one that is not")
     same_kind = isinstance(label, str) != numbered

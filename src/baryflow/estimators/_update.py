@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from baryflow.estimators._committee import combine
+from baryflow.estimators._committee import FLOOR, combine
 from baryflow.estimators._experts import Question, expert_logs
 from baryflow.estimators._fit_dictionary import (
     AdaptConfig,
@@ -76,20 +76,42 @@ class Adaptation:
         """How often two experts, drawn by their weights, agree about the rows seen."""
         return measure_agreement(self.agreements, self.knowledge.committee.usual)
 
-    def predict_proba(self, X: Floats) -> Floats:
-        """Return the class probabilities of complete rows: the committee's."""
+    def answer(self, X: Floats, *, adapt: bool = True) -> tuple[Floats, Floats]:
+        """Return what the committee says of complete rows.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        adapt : bool
+            Otherwise the plain classifiers on raw rows answer, as if the committee did not adapt.
+
+        Returns
+        -------
+        probabilities : array of shape (n, n_classes)
+        logs : array of shape (n_experts, n, n_classes)
+            Log-probabilities of those who answered, under the hypothesis that is believed.
+        """
         committee, belief = self.knowledge.committee, self.shift.belief
         question = Question(self.knowledge, self.expected, X)
-        if not committee.adapts:
-            return question.not_adapting()
+        if not (adapt and committee.adapts):
+            return question.not_adapting(), question.raw_logs
         if len(committee.experts) == 1:  # the paper's method
-            return self.expected.view.reconstruction.predict_proba(question.view_rows)
-        logits = np.tensordot(committee.usual, expert_logs(question), 1)
+            found = self.expected.view.reconstruction.predict_proba(question.view_rows)
+            return found, np.log(found + FLOOR)[None]
+        logs = expert_logs(question)
+        logits = np.tensordot(committee.usual, logs, 1)
         if self.shifted is not None:
             other = expert_logs(Question(self.knowledge, self.shifted, X, question.raw_logs))
             weights = committee.weights(self.shift.size)
             logits = (1.0 - belief) * logits + belief * np.tensordot(weights, other, 1)
-        return combine(self.knowledge.calibration.factor(self.agreement) * logits)
+            logs = logs if belief < 0.5 else other
+        return combine(self.knowledge.calibration.factor(self.agreement) * logits), logs
+
+    def standardise(self, X: Floats) -> Floats:
+        """Return complete rows in units of the target's moments, as classifiers per domain see them."""
+        view, plain = self.believed.view, self.knowledge.plain
+        Z = (X - view.centre) / view.scale
+        return Z if plain is None else plain.reduce(Z)
 
     def name_rows(self, X: Floats) -> Integers:
         """Return the most probable class of rows by the reconstruction alone, which is quick."""

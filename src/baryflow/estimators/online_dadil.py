@@ -10,16 +10,25 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from baryflow.estimators._adapter import Adapter, AdapterState, SourceRows
-from baryflow.estimators._domains import check_labels, check_new_source, find_places, name_sources
+from baryflow.estimators._certificate import Certificate
+from baryflow.estimators._class_summary import ClassSummary
+from baryflow.estimators._domains import (
+    check_labels,
+    check_new_source,
+    find_places,
+    name_sources,
+    read_partial_labels,
+)
 from baryflow.estimators._parameters import follow_settings, remember_fixed, require_unchanged
+from baryflow.estimators._query import Query
 from baryflow.estimators._sensors import describe_new_faults
 from baryflow.estimators._sources import SourceKnowledge
 from baryflow.estimators._threads import one_thread
 from baryflow.estimators._tracker import Tracker, TrackerState
-from baryflow.estimators._unknown import check_unknown, mark_unknown
+from baryflow.estimators._unknown import check_unknown, mark_unknown, name_unknown
 from baryflow.estimators._watching import KnownTarget, Signals, hold_against
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, as_real, as_weights
+from baryflow.validation import Floats, as_count, as_real, as_weights
 
 
 class OnlineDaDiL(Adapter):
@@ -61,6 +70,10 @@ class OnlineDaDiL(Adapter):
         As there, after the first ``partial_fit``.
     n_samples_seen_ : int
         Target rows seen.
+    n_labels_ : int
+        Labels of target rows that came.
+    certificate_ : Certificate
+        What labels of rows chosen at random prove about the predictions.
     loss_curve_ : array of shape (n_batches, 2)
         Loss of the target before and after the steps of each update, of the last 10,000 updates.
 
@@ -210,8 +223,10 @@ class OnlineDaDiL(Adapter):
         with self._unless_it_fails():
             self._begin(known.X, known.y, known.names)
             if before.target.mass > 0.0:
-                places = find_places(self.sources_, sources), find_places(self.classes_, classes)
-                self._tracker = before.rebind(self._tracker, *places)
+                own = tuple(name for name in before.new_classes if name not in self.classes_.tolist())
+                names = [*self.classes_.tolist(), *own]
+                places = find_places(self.sources_, sources), find_places(names, classes)
+                self._tracker = before.rebind(self._tracker, *places, own)
                 self.columns_ = columns
                 self._expose()
         return self
@@ -294,18 +309,20 @@ class OnlineDaDiL(Adapter):
     def partial_fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None
     ) -> Self:
-        """Absorb unlabelled target rows and adapt.
+        """Absorb target rows and adapt; learn from their labels, if some have any.
 
-        Labels are never used: a target has none, and passing some gives a warning. On a model that was
-        never fitted, labelled rows are its sources, as in :meth:`fit`.
+        On a model that was never fitted, labelled rows are its sources, as in :meth:`fit`.
 
         Parameters
         ----------
         X : array or frame of shape (n_samples, n_features)
             A missing value (NaN) counts as the mean of what was seen of its column.
-        y, classes : ignored
+        y : array of shape (n_samples,), optional
+            Labels, as in :meth:`feedback`. None, NaN, and -1 if it is no class, mark rows without one.
+            They count for the certificate, as those of rows chosen at random.
         sample_weight : array of shape (n_samples,), optional
             Counts: 2 is a row seen twice, 0 a row not seen.
+        classes : ignored
 
         Returns
         -------
@@ -315,28 +332,21 @@ class OnlineDaDiL(Adapter):
         Raises
         ------
         InvalidInputError
-            If rows or weights do not fit, or a parameter was changed that cannot be.
+            If rows, labels or weights do not fit, or a parameter was changed that cannot be.
         """
         if y is not None and not hasattr(self, "_tracker"):
             if sample_weight is not None:
                 raise InvalidInputError("sample_weight is for target rows: sources take none")
             return self.fit(X, y)
         with self._unless_it_fails():  # a warning may be made an error
-            found = self.absorb(X, sample_weight)
-            if y is not None:
-                warnings.warn(
-                    "y was not used: rows of a target have no labels. To learn another labelled source, "
-                    "call add_source; to score predictions, call score",
-                    UserWarning,
-                    stacklevel=3,  # the caller, past the limit on threads
-                )
+            found = self.absorb(X, sample_weight, y=y)
             if found:
                 warnings.warn(found, UserWarning, stacklevel=3)
         return self
 
     @one_thread
-    def absorb(self, X: Any, sample_weight: Any = None) -> str:
-        """Absorb unlabelled target rows and adapt, and return what is wrong with columns.
+    def absorb(self, X: Any, sample_weight: Any = None, *, y: Any = None, positions: Any = None) -> str:
+        """Absorb target rows and adapt, and return what is wrong with columns.
 
         :meth:`partial_fit` for a program that follows many targets: what it warns about is returned
         instead. If it fails, the model stays as it was.
@@ -345,6 +355,11 @@ class OnlineDaDiL(Adapter):
         ----------
         X : array or frame of shape (n_samples, n_features)
         sample_weight : array of shape (n_samples,), optional
+        y : array of shape (n_samples,), optional
+            Labels, as in :meth:`partial_fit`.
+        positions : array of shape (n_samples,), optional
+            Whole numbers by which :meth:`query` and :meth:`recent_rows` know the rows. Without them rows
+            are numbered from 0 as they come.
 
         Returns
         -------
@@ -354,17 +369,239 @@ class OnlineDaDiL(Adapter):
         Raises
         ------
         InvalidInputError
-            If rows or weights do not fit, or a parameter was changed that cannot be.
+            If rows, labels or weights do not fit, or a parameter was changed that cannot be.
         """
         rows = self._rows(X)
         weights = as_weights(sample_weight, "sample_weight", length=len(rows))
+        labelled, labels = self._read_labels(y, len(rows))
+        places = None if positions is None else _as_positions(positions)
+        if places is not None and places.shape != (len(rows),):
+            raise InvalidInputError(f"positions must be {len(rows)} numbers, one for each row")
         with self._unless_it_fails():
             tracker = self._next_tracker()
-            tracker.absorb(rows, weights)
+            codes, new = self._number(tracker, labels)
+            if labels:
+                tracker.certify(rows[labelled], codes)
+            tracker.absorb(rows, weights, positions=places)
+            if labels:
+                tracker.feedback(rows[labelled], codes, new)
             self._tracker = tracker
             before, self.columns_ = self.columns_, self._find_faults()
             self._expose()
         return describe_new_faults(before, self.columns_)
+
+    @one_thread
+    def feedback(self, X: Any, y: Any, *, certify: bool = False) -> Self:
+        """Learn from labels of target rows that were seen before; no row is counted again.
+
+        A label that no source has becomes a class of this target, the last of ``classes_``. Labels may
+        come in any order and more than once: the latest of a row counts. At most 50 rows of a class and
+        1,000 in all are kept, the latest.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+            None, NaN, and -1 if it is no class, mark rows without a label.
+        certify : bool, default=False
+            The rows were chosen at random, whatever was predicted of them: let the labels count for
+            ``certificate_``. Labels of queried rows, or of errors alone, must not.
+
+        Returns
+        -------
+        OnlineDaDiL
+            Itself. If it fails, nothing was learned.
+
+        Raises
+        ------
+        InvalidInputError
+            If no target row was seen yet, or rows or labels do not fit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from baryflow import OnlineDaDiL
+        >>> from baryflow.datasets import make_domains
+        >>> p = make_domains(n_per_class=40, random_state=0)
+        >>> model = OnlineDaDiL(classifier="linear", validate=False, random_state=0)
+        >>> model = model.fit(p.X, p.y, p.domain).partial_fit(p.X_target)
+        >>> asked = model.query(5)
+        >>> model = model.feedback(asked.rows, p.y_target[asked.positions])
+        >>> model.n_labels_
+        5
+        """
+        rows = self._rows(X)
+        if self._tracker.adaptation is None:
+            raise InvalidInputError("no target row was seen yet: call partial_fit, with labels if any")
+        labelled, labels = self._read_labels(y, len(rows))
+        if not labels:
+            return self
+        with self._unless_it_fails():
+            tracker = self._next_tracker()
+            codes, new = self._number(tracker, labels)
+            if certify:
+                tracker.certify(rows[labelled], codes)
+            tracker.feedback(rows[labelled], codes, new)
+            self._tracker = tracker
+            self._expose()
+        return self
+
+    def _read_labels(self, y: Any, n: int) -> tuple[Any, list[Any]]:
+        """Return which rows have a label, and these labels."""
+        if y is None:
+            return np.zeros(n, dtype=bool), []
+        unknown = name_unknown(self.unknown_label, self._source_classes())
+        return read_partial_labels(y, n, self._source_classes(), unknown)
+
+    def _number(self, tracker: Tracker, labels: list[Any]) -> tuple[Any, tuple[Any, ...]]:
+        """Return the numbers of labels, and all classes of the target alone, in the order they came."""
+        known = self._source_classes().tolist()
+        names = list(dict.fromkeys([*known, *tracker.new_classes, *labels]))
+        number = {name: i for i, name in enumerate(names)}
+        codes = np.array([number[label] for label in labels], dtype=np.intp)
+        return codes, tuple(names[len(known) :])
+
+    def export_class(self, name: Any) -> ClassSummary:
+        """Return a class as its labelled rows show it: a summary without rows, for :meth:`add_class`.
+
+        Parameters
+        ----------
+        name : str or int
+            A class of which target rows have labels.
+
+        Returns
+        -------
+        ClassSummary
+            ``save`` writes it to a ``.bary`` file, :func:`baryflow.load` reads it.
+
+        Raises
+        ------
+        InvalidInputError
+            If no target row has this label.
+        """
+        check_is_fitted(self)
+        tracker, classes = self._tracker, self.classes_.tolist()
+        rows = np.empty((0, 0))
+        if name in classes:
+            rows = tracker.labelled.rows[tracker.labelled.codes == classes.index(name)]
+        if not len(rows) or tracker.adaptation is None:
+            raise InvalidInputError(f"no target row has the label {name!r}: call feedback first")
+        view, names = tracker.adaptation.believed.view, getattr(self, "feature_names_in_", None)
+        rows = (tracker.target.clean(rows)[0] - view.centre) / view.scale
+        columns = None if names is None else [str(one) for one in names]
+        return ClassSummary.of(name, rows, tracker.knowledge.model.usual_stds(), columns)
+
+    @one_thread
+    def add_class(self, summary: ClassSummary) -> Self:
+        """Learn a class that was named on another target.
+
+        It is the last of ``classes_`` at once, and predicted from the first target row on. It stays
+        known when the target is forgotten.
+
+        Parameters
+        ----------
+        summary : ClassSummary
+
+        Returns
+        -------
+        OnlineDaDiL
+            Itself.
+
+        Raises
+        ------
+        InvalidInputError
+            If a source has the class, or its columns are not those of the model.
+        """
+        check_is_fitted(self)
+        if not isinstance(summary, ClassSummary):
+            raise InvalidInputError(
+                f"summary must be what export_class returned, got a {type(summary).__name__}"
+            )
+        known, names = self._source_classes(), getattr(self, "feature_names_in_", None)
+        if summary.name in known.tolist():
+            raise InvalidInputError(f"{summary.name!r} is a class of the sources already")
+        self._read_labels([summary.name], 1)  # refuses names where classes are numbers, and so on
+        if len(summary.mean) != self.n_features_in_ or (
+            names is not None and summary.columns is not None and summary.columns != list(names)
+        ):
+            raise InvalidInputError("the columns of the summary are not those of the model")
+        with self._unless_it_fails():
+            tracker = self._next_tracker()
+            tracker.add_class(summary)
+            self._tracker = tracker
+            self._expose()
+        return self
+
+    @one_thread
+    def query(self, n: int = 10) -> Query:
+        """Return the rows that are most worth a label: uncertain, novel, and unlike each other.
+
+        They are chosen among the last rows, at most 1,000 (fewer of many columns), without those that
+        have a label. The same model and `n` give the same rows.
+
+        Parameters
+        ----------
+        n : int, default=10
+
+        Returns
+        -------
+        Query
+            Fewer rows if there are not as many.
+
+        Raises
+        ------
+        InvalidInputError
+            If no target row was seen yet.
+        """
+        check_is_fitted(self)
+        as_count(n, "n")
+        if self._tracker.adaptation is None:
+            raise InvalidInputError("no target row was seen yet: call partial_fit first")
+        chosen, probabilities, novelty = self._tracker.query(n)
+        recent = self._tracker.recent
+        best = probabilities.argmax(axis=1)
+        return Query(
+            recent.positions[chosen],
+            recent.rows[chosen],
+            self.classes_[best],
+            probabilities[np.arange(len(best)), best],
+            novelty,
+        )
+
+    def recent_rows(self, positions: Any) -> tuple[Floats, Any]:
+        """Return recent target rows by their position, as they came.
+
+        Parameters
+        ----------
+        positions : array of shape (n,)
+
+        Returns
+        -------
+        rows : array of shape (n_found, n_features)
+        found : array of shape (n,)
+            Which positions are among those remembered.
+
+        Raises
+        ------
+        InvalidInputError
+            If positions are not whole numbers.
+        """
+        check_is_fitted(self)
+        numbers = self._tracker.recent.find(_as_positions(positions))
+        found = numbers >= 0
+        return self._tracker.recent.rows[numbers[found]], found
+
+    @property
+    def certificate_(self) -> Certificate:
+        """What labels of rows chosen at random prove about the predictions, and about adapting."""
+        check_is_fitted(self, "_tracker")
+        return self._tracker.certificate
+
+    @property
+    def n_labels_(self) -> int:
+        """Labels of target rows that came."""
+        check_is_fitted(self, "_tracker")
+        return self._tracker.n_labels
 
     @one_thread
     def forget(self, keep: float = 0.0) -> Self:
@@ -564,3 +801,11 @@ class OnlineDaDiL(Adapter):
         model = super()._from_state(state)
         follow_settings(model, len(model.classes_))
         return model
+
+
+def _as_positions(positions: Any) -> Any:
+    """Return positions of rows as whole numbers."""
+    found = np.asarray(positions)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise InvalidInputError(f"positions must be whole numbers, got {positions!r}")
+    return found.astype(np.int64)

@@ -1,0 +1,322 @@
+"""Feedback: labels of target rows, and the correction of the committee that they teach.
+
+The corrected logits of a row are ``share · log p + F W``. p are the committee's probabilities and F the
+features of the row: its columns, standardised with the target's moments, and the experts'
+log-probabilities. W is a penalised multinomial logistic regression with log p as its offset. Next to
+log p there are two other offsets: a linear classifier of the sources' rows and the labelled rows
+together, which least squares gives in closed form, and the mean of both. Cross-validation over the
+labelled rows weighs all offsets and penalties, no correction included; what they average to is again one
+share and one matrix.
+
+Rows are hardly ever labelled at random: an operator corrects errors, or labels one class. So the logits
+are adjusted for the class proportions of the labels, and rows without a label whose predictions should
+stay as they are, the *anchors*, count the more, the more the labels look chosen.
+
+A label that no source has becomes a class of this target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+from scipy.special import log_softmax, softmax
+from scipy.stats import betabinom
+
+from baryflow.estimators._committee import FLOOR
+from baryflow.estimators._orders import number_within
+from baryflow.estimators._sources import LinearStatistics
+from baryflow.validation import Floats, Integers
+
+#: Labelled rows that are kept, of each class and in total; the oldest of the most frequent class go.
+MOST_OF_A_CLASS, MOST = 50, 1000
+#: Penalties of the logistic regression, the largest first: each starts from the one before.
+_PENALTIES = (1000.0, 100.0, 10.0, 1.0, 0.1)
+_STEPS = 10
+_FOLDS = 3
+#: In the linear classifier: share of the labelled rows if all classes have labels; share of a new class,
+#: in those of a class on the mean; penalty; what scores are multiplied by to become logits.
+_LABEL_SHARE, _NEW_SHARE, _RIDGE, _SHARPNESS = 0.25, 1.5, 0.003, 10.0
+#: Largest influence of a label on the prediction of its own row.
+_LEVERAGE = 0.999
+#: Log-probabilities vary by this much, roughly.
+_SPREAD = 2.5
+#: Labels for each class that the adjustment for the proportions of the labels adds.
+_PSEUDO_LABELS = 1.0
+#: How well the rate of errors is known, in rows; that of rows chosen because predictions are wrong; and
+#: how often rows are.
+_RATE_ROWS, _CHOSEN_RATE, _OFTEN_CHOSEN = 8.0, 0.9, 0.2
+_LEAST_ERRORS = 0.03
+#: Offsets and penalties are weighed again when there are this many times as many labels.
+_GROWTH = 1.25
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledTarget:
+    """Rows of a target whose labels are known, as they came, oldest first."""
+
+    rows: Floats
+    codes: Integers  # numbers of classes, those of the target last
+
+    @classmethod
+    def none(cls, n_columns: int) -> Self:
+        """Return no rows."""
+        return cls(np.empty((0, n_columns)), np.empty(0, dtype=np.intp))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def plus(self, rows: Floats, codes: Integers) -> LabelledTarget:
+        """Return these rows and others; the latest label of a row counts."""
+        rows, codes = np.concatenate([self.rows, rows]), np.concatenate([self.codes, codes])
+        last = {row.tobytes(): number for number, row in enumerate(rows)}
+        kept = np.sort(np.fromiter(last.values(), dtype=np.intp))
+        counts = np.bincount(codes[kept])
+        while len(kept) > MOST or counts.max(initial=0) > MOST_OF_A_CLASS:
+            oldest = np.flatnonzero(codes[kept] == counts.argmax())[0]
+            counts[codes[kept[oldest]]] -= 1
+            kept = np.delete(kept, oldest)
+        return LabelledTarget(rows[kept], codes[kept])
+
+
+class Answers(NamedTuple):
+    """What the committee says of rows, and their features."""
+
+    probabilities: Floats  # (n, n_classes), of the classes of the sources
+    features: Floats  # (n, n_features): standardised columns, 1, experts' log-probabilities
+
+
+@dataclass(frozen=True, eq=False)
+class Correction:
+    """What labels teach."""
+
+    share: float  # of the committee's log-probabilities in the logits
+    matrix: Floats  # (n_features, n_classes)
+    linear: (
+        Floats  # linear classifier of sources and labels, (n_columns + 1, n_classes); or without rows
+    )
+    weights: Floats  # of all offsets and penalties
+    n_weighed: int  # labels that there were when these were weighed
+    chosen: float  # how far the labels look chosen, 0 to 1
+
+    def apply(self, answers: Answers) -> Floats:
+        """Return corrected class probabilities."""
+        base = np.log(extend(answers, self.linear, self.matrix.shape[1]) + FLOOR)
+        return np.asarray(softmax(self.share * base + answers.features @ self.matrix, axis=1))
+
+
+def describe_rows(columns: Floats, logs: Floats) -> Floats:
+    """Return the features of rows: columns, 1, and log-probabilities of shape (n_experts, n, n_classes).
+
+    Both kinds count the same.
+    """
+    n, n_classes = logs.shape[1:]
+    said = (logs + np.log(n_classes)).transpose(1, 0, 2).reshape(n, -1) / _SPREAD
+    said *= np.sqrt(columns.shape[1] / said.shape[1])
+    return np.hstack([columns, np.ones((n, 1)), said])
+
+
+def extend(answers: Answers, linear: Floats, n_classes: int, scores: Floats | None = None) -> Floats:
+    """Return probabilities of more classes, which no source has.
+
+    The linear classifier gives those of the new classes, or `scores` of it; without it they are what a
+    class has on the mean.
+    """
+    known = answers.probabilities
+    n_new = n_classes - known.shape[1]
+    if not n_new:
+        return known
+    new = np.full((len(known), n_new), 1.0 / n_classes)
+    if len(linear):
+        scores = answers.features[:, : len(linear)] @ linear if scores is None else scores
+        new = softmax(_SHARPNESS * scores, axis=1)[:, -n_new:]
+    return np.hstack([known * (1.0 - new.sum(axis=1, keepdims=True)), new])
+
+
+class _Offset(NamedTuple):
+    """Logits to be corrected: of labelled rows and anchors, and what they are made of."""
+
+    share: float
+    linear_share: float
+    logits: Floats
+
+
+def fit_correction(
+    labelled: Answers,
+    codes: Integers,
+    anchors: Answers,
+    n_classes: int,
+    statistics: LinearStatistics | None,
+    before: Correction | None = None,
+) -> Correction:
+    """Learn the correction from labelled rows.
+
+    Parameters
+    ----------
+    labelled : Answers
+    codes : array of shape (n,)
+        True classes of the labelled rows.
+    anchors : Answers
+        For other rows of the target.
+    n_classes : int
+        Those of the sources and new ones.
+    statistics : LinearStatistics or None
+        Of the sources' rows, for the linear classifier.
+    before : Correction, optional
+        That of fewer labels: offsets and penalties need not be weighed again after every label.
+    """
+    linear, left_out = np.zeros((0, n_classes)), None
+    if statistics is not None:
+        linear, left_out = _fit_linear(statistics, labelled.features, codes, n_classes)
+    own = extend(labelled, linear, n_classes, left_out)
+    others = extend(anchors, linear, n_classes)
+    chosen = _look_chosen(own, codes, others)
+    targets = np.concatenate([np.eye(n_classes)[codes], others])
+    counts = np.ones(len(targets))
+    counts[len(codes) :] = chosen * len(codes) / max(len(others), 1)
+    features = np.concatenate([labelled.features, anchors.features])
+    base = np.log(np.concatenate([own, others]) + FLOOR)
+    base[: len(codes)] += _adjust(codes, others)
+    offsets = [_Offset(1.0, 0.0, base)]
+    if left_out is not None:
+        scores = np.concatenate([left_out, anchors.features[:, : len(linear)] @ linear])
+        scores = log_softmax(_SHARPNESS * scores, axis=1)
+        scores[: len(codes)] += _adjust(codes, others)
+        offsets += [_Offset(0.5, 0.5, 0.5 * (base + scores)), _Offset(0.0, 1.0, scores)]
+    folds = np.concatenate([(number_within(codes) + codes) % _FOLDS, np.arange(len(others)) % _FOLDS])
+    there = counts > 0.0
+    features, targets, counts, folds = features[there], targets[there], counts[there], folds[there]
+    offsets = [one._replace(logits=one.logits[there]) for one in offsets]
+    weights, n_weighed = _reuse(before, len(codes), len(offsets), n_classes)
+    if weights is None:
+        weights, n_weighed = _weigh(offsets, features, targets, counts, folds), len(codes)
+    share, matrix = 0.0, np.zeros((features.shape[1], n_classes))
+    factors = _Factors.of(features, counts)
+    for offset, row in zip(offsets, weights, strict=True):
+        share += row.sum() * offset.share
+        matrix[: len(linear)] += row.sum() * offset.linear_share * _SHARPNESS * linear
+        if row[1:].any():
+            matrix += np.tensordot(row[1:], _fit_logistic(factors, offset.logits, targets), 1)
+    return Correction(float(share), matrix, linear, weights, n_weighed, chosen)
+
+
+def _reuse(
+    before: Correction | None, n_labels: int, n_offsets: int, n_classes: int
+) -> tuple[Floats | None, int]:
+    """Return the weights of the correction before, unless many labels or a class are new."""
+    if before is None or n_labels >= _GROWTH * before.n_weighed:
+        return None, 0
+    if before.matrix.shape[1] != n_classes or len(before.weights) != n_offsets:
+        return None, 0
+    return before.weights, before.n_weighed
+
+
+def _fit_linear(
+    statistics: LinearStatistics, features: Floats, codes: Integers, n_classes: int
+) -> tuple[Floats, Floats]:
+    """Fit the sources' rows and the labelled ones; return it and the scores of each row left out."""
+    rows, labels = features[:, : len(statistics.gram)], np.eye(n_classes)[codes]
+    n_known = statistics.cross.shape[1]
+    shares = np.full(n_classes, _LABEL_SHARE / n_classes)
+    shares[n_known:] = _NEW_SHARE / n_classes
+    counts = np.bincount(codes, minlength=n_classes)
+    weights = (shares / np.maximum(counts, 1))[codes]
+    goal = (weights[:, None] * rows).T @ labels
+    goal[:, :n_known] += statistics.cross
+    gram = statistics.gram + (weights[:, None] * rows).T @ rows + _RIDGE * np.eye(len(statistics.gram))
+    found = np.linalg.solve(gram, np.hstack([goal, rows.T]))
+    linear, influence = np.asarray(found[:, :n_classes]), found[:, n_classes:]
+    own = np.minimum(weights * np.vecdot(rows, influence.T), _LEVERAGE)[:, None]
+    return linear, np.asarray((rows @ linear - own * labels) / (1.0 - own))
+
+
+def _look_chosen(own: Floats, codes: Integers, others: Floats) -> float:
+    """Return how far labels look chosen: because predictions were wrong, or of few classes.
+
+    The first is the probability that their errors come from choice rather than from the rate of errors
+    that the probabilities of other rows imply, which is itself uncertain. The second compares the number
+    of classes with that among as many rows drawn at random.
+    """
+    if not len(others):
+        return 0.0
+    n, wrong = len(codes), int((own.argmax(axis=1) != codes).sum())
+    rate = max(1.0 - float(others.max(axis=1).mean()), _LEAST_ERRORS)
+    drawn, picked = (
+        betabinom.pmf(wrong, n, _RATE_ROWS * p, _RATE_ROWS * (1.0 - p)) for p in (rate, _CHOSEN_RATE)
+    )
+    by_error = _OFTEN_CHOSEN * picked / (_OFTEN_CHOSEN * picked + (1.0 - _OFTEN_CHOSEN) * drawn)
+    expected = float((1.0 - (1.0 - others.mean(axis=0)) ** n).sum())
+    by_class = max(0.0, 1.0 - len(np.unique(codes)) / expected) ** 2
+    return float(max(by_error, by_class))
+
+
+def _adjust(codes: Integers, others: Floats) -> Floats:
+    """Return what the class proportions of labels add to logits, against those of rows drawn at random.
+
+    The latter lie between those predicted of others, which may miss a class, and even ones.
+    """
+    n_classes = others.shape[1]
+    if not len(others):
+        return np.zeros(n_classes)
+    usual = 0.5 * (others.mean(axis=0) + 1.0 / n_classes)
+    counts = np.bincount(codes, minlength=n_classes) + n_classes * usual * _PSEUDO_LABELS
+    return np.asarray(np.log(counts / (len(codes) + n_classes * _PSEUDO_LABELS) / usual))
+
+
+def _weigh(
+    offsets: list[_Offset], features: Floats, targets: Floats, counts: Floats, folds: Integers
+) -> Floats:
+    """Return the weights of offsets and penalties: the square root of their likelihood on rows left out.
+
+    The first of each offset is no correction.
+    """
+    shape = (len(offsets), 1 + len(_PENALTIES), *targets.shape)
+    logits = np.broadcast_to(np.stack([one.logits for one in offsets])[:, None], shape).copy()
+    for fold in range(_FOLDS):
+        out = folds == fold
+        if out.any() and not out.all():
+            factors = _Factors.of(features[~out], counts[~out])
+            for number, offset in enumerate(offsets):
+                fitted = _fit_logistic(factors, offset.logits[~out], targets[~out])
+                logits[number, 1:, out] += np.moveaxis(features[out] @ fitted, 1, 0)
+    likelihoods = (targets * log_softmax(logits, axis=-1)).sum(axis=-1) @ counts
+    weights = softmax(0.5 * likelihoods)
+    weights[weights < 1e-3 * weights.max()] = 0.0
+    return np.asarray(weights / weights.sum())
+
+
+class _Factors(NamedTuple):
+    """Features in their principal directions."""
+
+    inside: Floats  # coordinates of the rows
+    counts: Floats  # what each row counts
+    values: Floats  # singular values
+    directions: Floats
+
+    @classmethod
+    def of(cls, features: Floats, counts: Floats) -> _Factors:
+        _, values, directions = np.linalg.svd(np.sqrt(counts)[:, None] * features, full_matrices=False)
+        return cls(features @ directions.T, counts[:, None], values, directions)
+
+
+def _fit_logistic(factors: _Factors, offsets: Floats, targets: Floats) -> Floats:
+    """Return the matrix of a multinomial logistic regression for each penalty.
+
+    Accelerated steps on the quadratic bound of the logistic loss, whose curvature is at most half that
+    of least squares: one factorisation serves all steps, penalties and offsets.
+    """
+    inside, counts, values, directions = factors
+    found, start = [], np.zeros((len(values), targets.shape[1]))
+    for penalty in _PENALTIES:
+        size = 1.0 / (0.5 * np.square(values) + penalty)[:, None]
+        now = last = start
+        speed = 1.0
+        for _ in range(_STEPS):
+            faster = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * speed * speed))
+            ahead = now + (speed - 1.0) / faster * (now - last)
+            wrong = counts * (targets - softmax(offsets + inside @ ahead, axis=1))
+            last, now, speed = now, ahead + size * (inside.T @ wrong - penalty * ahead), faster
+        found.append(directions.T @ now)
+        start = now
+    return np.stack(found)
