@@ -30,7 +30,7 @@ from experiments.tep import problems as tep
 
 RESULTS = Path(__file__).parent / "results" / "novelty.csv"
 SETS = ("make_domains", "cstr7", "gas_drift8", "digits4", "tep")
-KEY = ("set", "target", "class")
+KEY = ("set", "target", "class", "classifier")
 FIELDS = (
     *KEY, "rows", "new_rows", "separable", "detected", "false_alarms", "false_alarms_before", "noise",
     "reliability_before", "reliability_new", "reliability_noise", "novelty_share_of_time", "seconds",
@@ -68,10 +68,10 @@ def run(options):
             recalls = find_separable(T, codes)
             chosen = np.random.default_rng(0).permutation(sorted(recalls))[: options.classes]
             for c in chosen.tolist():
-                if (which, target, str(c)) in done:
+                if (which, target, str(c), options.classifier or "all") in done:
                     continue
                 figures = follow(X, y, domain, T, codes, c, options.classifier)
-                stem = dict(zip(KEY, (which, target, c), strict=True))
+                stem = dict(zip(KEY, (which, target, c, options.classifier or "all"), strict=True))
                 append(options.out, stem | {"separable": round(recalls[c], 3)} | figures)
                 print(f"{which} {target} {c}: {figures}", file=sys.stderr, flush=True)
 
@@ -173,7 +173,7 @@ def table(rows):
         some = [r for r in mine if float(r["separable"]) >= SEPARABLE]
         if not some:
             continue
-        mean = {name: 100 * np.mean([float(r[name]) for r in some]) for name in FIELDS[5:-1]}
+        mean = {name: 100 * np.mean([float(r[name]) for r in some]) for name in FIELDS[6:-1]}
         lines.append(
             f"| {which} | {len(some)} of {len(mine)} | {mean['detected']:.0f} "
             f"| {mean['false_alarms']:.1f} | {mean['noise']:.0f} "

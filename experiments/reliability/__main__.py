@@ -26,7 +26,7 @@ from experiments.msda import problems
 from experiments.scores import calibration_error
 
 RESULTS = Path(__file__).parent / "results" / "reliability.csv"
-KEY = ("set", "target", "mix", "order")
+KEY = ("set", "target", "classifier", "mix", "order")
 FIELDS = (*KEY, "rows", "windows", "error", "estimated", "accuracy", "ece", "auc")
 TARGETS, BATCH, WINDOW = 2, 50, 200
 STREAMS = (("as is", "shuffled"), ("as is", "class"), *((mix, "shuffled") for mix in mixes.MIXES[1:]))
@@ -38,6 +38,7 @@ def main(arguments=None):
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--sets", nargs="*", choices=problems.SETS, default=problems.SETS)
     parser.add_argument("--targets", type=int, default=TARGETS, help="of each set, at most")
+    parser.add_argument("--classifier")
     parser.add_argument("--tables", action="store_true", help="only make the table again")
     options = parser.parse_args(arguments)
     if not options.tables:
@@ -52,18 +53,20 @@ def main(arguments=None):
 def run(options):
     """Do what is not done yet."""
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    done = {tuple(row[name] for name in KEY[:2]) for row in ablation.read(options.out)}
+    done = {tuple(row[name] for name in KEY[:3]) for row in ablation.read(options.out)}
     for which in options.sets:
         for target in ablation.targets(options.data, which, options.targets):
-            if (which, target) in done:
+            if (which, target, options.classifier or "all") in done:
                 continue
             p = ablation.problem(options.data, which, target)
-            model = OnlineDaDiL(random_state=0).fit(*p.pooled())
+            model = OnlineDaDiL(classifier=options.classifier, random_state=0).fit(*p.pooled())
             rows = []
             for mix, order in STREAMS:
                 stream = problems.flow(p, mix, order, 0)
                 if len(stream) >= 2 * BATCH:
-                    stem = dict(zip(KEY, (which, target, mix, order), strict=True))
+                    stem = dict(
+                        zip(KEY, (which, target, options.classifier or "all", mix, order), strict=True)
+                    )
                     rows.append(stem | follow(model.spawn(), p.X[stream], p.y[stream]))
             append(options.out, rows)
             print(f"{which} {target}: {len(rows)} streams", file=sys.stderr, flush=True)
@@ -114,7 +117,7 @@ def table(rows):
         if not mine:
             continue
         plain = [r for r in mine if r["mix"] == "as is" and r["order"] == "shuffled"]
-        pairs = [[_mean(some, name) for some in (plain, mine)] for name in FIELDS[6:]]
+        pairs = [[_mean(some, name) for some in (plain, mine)] for name in FIELDS[7:]]
         error, estimated, accuracy, ece, auc = pairs
         means.append([*error, *ece])
         cells = [f"{100 * a:.0f} / {100 * b:.0f}" for a, b in (accuracy, estimated)]

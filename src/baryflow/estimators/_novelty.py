@@ -24,7 +24,7 @@ NOVELTY_THRESHOLD = 0.99
 #: Quantiles of the figures of left-out rows against which novelty is measured.
 _QUANTILES = 1001
 #: Rows of the past, and latest rows, that are kept of a target at most.
-_PAST, _RECENT = 600, 300
+_PAST, _RECENT = 450, 225
 #: Rows that are looked at together, and rows of one batch that are looked at at most.
 _PIECE, _LONGEST = 100, 2000
 #: Neighbours of a row.
