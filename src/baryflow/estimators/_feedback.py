@@ -270,8 +270,8 @@ def look_chosen(own: Floats, codes: Integers, others: Floats) -> float:
     """Return how far labels look chosen: because predictions were wrong, or of few classes.
 
     The first is the probability that their errors come from choice rather than from the rate of errors
-    that the probabilities of these rows, or of others, imply, which is itself uncertain. The second compares the number
-    of classes with that among as many rows drawn at random.
+    that the probabilities of these rows, or of others, imply; the rate itself is uncertain. The second
+    compares the number of classes with that among as many rows drawn at random.
     """
     if not len(others):
         return 0.0
