@@ -34,7 +34,7 @@ class ServiceState:
         n_columns = config.model.n_features_in_ if columns is None else len(columns)
         self.inbox, self.parser = Inbox(limits), Parser(int(n_columns), columns, limits.rows)
         self._speeds: dict[str, tuple[float, float]] = {}
-        self._pictures: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
+        self._pictures: OrderedDict[str, tuple[tuple[int, int], bytes]] = OrderedDict()
 
     def _publish(self, name: str, answer: dict[str, Any] | None) -> None:
         """Count the rows of an answer, and pass it to live clients."""
@@ -86,13 +86,14 @@ class ServiceState:
         return None if entry is None else entry | more
 
     async def picture(self, name: str, draw: Callable[[Session], dict[str, Any]]) -> bytes:
-        """Return what the live page draws of a target, as JSON; cached until new rows arrive."""
-        n_rows = self.targets.store.summaries.get(name, {}).get("rows_seen", -1)
+        """Return what the live page draws of a target, as JSON; cached until rows or labels arrive."""
+        summary = self.targets.store.summaries.get(name, {})
+        version = (summary.get("rows_seen", -1), summary.get("n_labels", -1))
         cached = self._pictures.get(name)
-        if cached is not None and cached[0] == n_rows:
+        if cached is not None and cached[0] == version:
             return cached[1]
         drawn = await self.targets.look(name, lambda session: to_json(draw(session)))
-        self._pictures[name] = (n_rows, drawn)
+        self._pictures[name] = (version, drawn)
         self._pictures.move_to_end(name)
         while len(self._pictures) > _PICTURES:
             self._pictures.popitem(last=False)
