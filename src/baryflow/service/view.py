@@ -195,7 +195,8 @@ def _ellipses(model: OnlineDaDiL, projection: Projection, classes: list[str]) ->
 def _recent(session: Session, projection: Projection) -> list[dict[str, Any]]:
     """Return the last predictions with the positions of their rows in the plane.
 
-    Once there are labels, ``now`` has the present prediction of a row for which it has changed.
+    ``given`` is the label of a row that has one. Once there are labels, ``now`` has the present
+    prediction for a row, if it is another one.
     """
     model, records = session.model, session.metadata.get("recent", [])
     shown = [_without_values(record) for record in records]
@@ -204,13 +205,22 @@ def _recent(session: Session, projection: Projection) -> list[dict[str, Any]]:
         return shown
     values = np.array(rows)
     points = projection.transform(model.in_view(InOrder(values)))
-    for record, (x, y) in zip(shown, points, strict=True):
-        record |= {"x": _number(x), "y": _number(y)}
+    given = _labels(session)
+    for record, row, (x, y) in zip(shown, rows, points, strict=True):
+        record |= {"x": _number(x), "y": _number(y), "given": given.get(row.tobytes())}
     if model.n_labels_:
         for record, now in zip(shown, _predict(session, values), strict=True):
             if now["label"] != record["label"]:
                 record["now"] = {"label": str(now["label"]), "probability": now["probability"]}
     return shown
+
+
+def _labels(session: Session) -> dict[bytes, str]:
+    """Return the labels of rows, those that are held too."""
+    labelled, classes = session.model.tracker.labelled, session.model.classes_
+    names = classes[labelled.codes].tolist()
+    found = {row.tobytes(): str(name) for row, name in zip(labelled.rows, names, strict=True)}
+    return found | {np.array(label.values).tobytes(): str(label.label) for label in session.held}
 
 
 def _predict(session: Session, values: Floats) -> list[dict[str, Any]]:

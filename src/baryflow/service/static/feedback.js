@@ -28,7 +28,7 @@ const send = async (target, positions, name) => {
     current.refresh();
     const refused = answer.rejected.map((one) => one.reason);
     if (refused.length === positions.length) return refused[0];
-    say(`Labelled ${describeRows(positions.slice(refused.length))} as ${name}.${refused.length ? ` ${formatCount(refused.length)} refused: ${refused[0]}` : ""}`);
+    say(`Labelled ${describeRows(positions.slice(refused.length))} as ${name}.${answer.pending ? " The model learns this with its next batch of rows." : ""}${refused.length ? ` ${formatCount(refused.length)} refused: ${refused[0]}` : ""}`);
     return "";
   } catch (error) {
     return describeError(error);
@@ -186,5 +186,5 @@ export const showFeedback = (target, picture, actions) => {
 
 const showProof = (certificate) => {
   $("proof").replaceChildren(...certificate.sentences.map((textContent) => element("li", { textContent })));
-  $("proof-note").textContent = certificate.n ? "Labels given on this page teach the model, but do not count here." : "Nothing yet: only labels of rows chosen at random count (sent with “certify”). Labels given on this page teach the model, but do not count here.";
+  $("proof-note").textContent = certificate.labels ? "Labels given on this page teach the model, but do not count here." : "Nothing yet: only labels of rows chosen at random count (sent with “certify”). Labels given on this page teach the model, but do not count here.";
 };

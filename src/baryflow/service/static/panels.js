@@ -32,7 +32,11 @@ export const showTargets = (all, selected, select) => {
 
 // ---- current values
 
+let labelsShown = 0;
+
 export const showNow = (summary, picture) => {
+  if (summary.n_labels !== labelsShown) explanations.clear(); // labels change them
+  labelsShown = summary.n_labels;
   const last = picture?.recent.at(-1), label = String(last?.label ?? summary.last_label ?? "none yet");
   $("now-label").textContent = $("now-label").title = label;
   $("now-label").classList.toggle("long", label.length > 26);
