@@ -45,7 +45,7 @@ def test_the_picture_is_complete_and_json(model, rows):
     sizes = [abs(one["difference"]) for one in drawn["columns"]]
     assert sizes == sorted(sizes, reverse=True)
     after = session.state()
-    np.testing.assert_array_equal(before.waiting, after.waiting)
+    assert before.waiting is after.waiting
     assert before.metadata is after.metadata
 
 
@@ -105,15 +105,13 @@ def test_rows_that_the_model_remembers_can_be_explained(model, rows):
 
 def test_labels_and_what_they_change_are_drawn(model, rows):
     session = follow(model, rows[:72])
-    assert not any("now" in one for one in picture(session)["recent"])
-    labels = [Label(7, position) for position in (62, 63, 70)]  # the last one waits
-    session.label(labels)
+    session.label([Label(7, 62, certify=True), Label(7, 63, certify=True)])
     drawn = json.loads(json.dumps(picture(session), allow_nan=False))
-    given = {one["position"]: one["given"] for one in drawn["recent"] if one["given"] is not None}
-    assert given == {62: "7", 63: "7", 70: "7"}
-    now = {one["position"]: one["now"]["label"] for one in drawn["recent"] if "now" in one}
-    assert (now[62], now[63]) == ("7", "7")
-    assert drawn["classes"][-1] == "7"
+    now = {one["position"]: (one["now"], one["now_probability"]) for one in drawn["recent"]}
+    assert now[62][0] == now[63][0] == 7
+    assert now[62][1] > 0.5
+    assert (drawn["classes"][-1], drawn["new_classes"]) == ("7", ["7"])
+    assert drawn["certificate"]["labels"] == 2
     assert explain(session, 62)["probabilities"][0]["class"] == "7"
 
 

@@ -13,6 +13,7 @@ from baryflow.core.mixture import Mixture
 from baryflow.estimators._input import InOrder
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.runtime.session import Rows, Session
+from baryflow.service.target_record import certify
 from baryflow.validation import Floats
 
 #: The most deviating columns, nearest components and columns for or against a prediction to return.
@@ -40,6 +41,8 @@ def picture(session: Session) -> dict[str, Any]:
         "history": _history(model, sources, metadata.get("likelihood", [])),
         "drifts": [dict(drift) for drift in metadata.get("drifts", [])],
         "proportions": _proportions(model, classes),
+        "new_classes": classes[session.config.n_classes :],
+        "certificate": certify(session),
         "recent": _recent(session, projection),
         "columns": _columns(model),
     }
@@ -48,14 +51,12 @@ def picture(session: Session) -> dict[str, Any]:
 def explain(session: Session, position: int) -> dict[str, Any] | None:
     """Explain the prediction for a recent row with the model in its present state.
 
-    Return None if the row is not remembered, otherwise its record (as predicted now, if it is not among
-    ``metadata["recent"]``) with the
-    ``probabilities`` of the likeliest classes; the nearest ``components``, with their class, source and
+    Return None if the row is not remembered, otherwise its record (made again if it is not among
+    ``metadata["recent"]``) with the ``probabilities`` of the likeliest classes; the nearest ``components``, with their class, source and
     distance in standard deviations; and the ``columns`` that are evidence for the prediction or against
     it compared with the ``rival``, the likeliest other class, in the units of the rows.
     """
-    model = session.model
-    record = _find(session, position)
+    model, record = session.model, _find(session, position)
     if record is None or len(_values(record)) != model.n_features_in_:
         return None
     row = _values(record)
@@ -78,7 +79,7 @@ def explain(session: Session, position: int) -> dict[str, Any] | None:
 
 
 def _find(session: Session, position: int) -> dict[str, Any] | None:
-    """Return the record of a row, made again for one that only the model remembers."""
+    """Return the record of a row, as predicted now if only the model remembers it."""
     for record in session.metadata.get("recent", []):
         if record.get("position") == position:
             return dict(record)
@@ -88,6 +89,12 @@ def _find(session: Session, position: int) -> dict[str, Any] | None:
     now = _predict(session, rows)[0]
     fields = ("label", "probability", "novelty")
     return {"position": position, "time": "", "values": rows[0]} | {key: now[key] for key in fields}
+
+
+def _predict(session: Session, values: Floats) -> list[dict[str, Any]]:
+    """Return records of what is predicted for rows at present."""
+    n = len(values)
+    return session.predict(Rows(values, np.arange(n), [""] * n, [""] * n))
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,8 +202,8 @@ def _ellipses(model: OnlineDaDiL, projection: Projection, classes: list[str]) ->
 def _recent(session: Session, projection: Projection) -> list[dict[str, Any]]:
     """Return the last predictions with the positions of their rows in the plane.
 
-    ``given`` is the label of a row that has one. Once there are labels, ``now`` has the present
-    prediction for a row, if it is another one.
+    ``now`` and ``now_probability`` are what is predicted for a row at present, ``given`` is its label,
+    if it has one.
     """
     model, records = session.model, session.metadata.get("recent", [])
     shown = [_without_values(record) for record in records]
@@ -205,28 +212,10 @@ def _recent(session: Session, projection: Projection) -> list[dict[str, Any]]:
         return shown
     values = np.array(rows)
     points = projection.transform(model.in_view(InOrder(values)))
-    given = _labels(session)
-    for record, row, (x, y) in zip(shown, rows, points, strict=True):
-        record |= {"x": _number(x), "y": _number(y), "given": given.get(row.tobytes())}
-    if model.n_labels_:
-        for record, now in zip(shown, _predict(session, values), strict=True):
-            if now["label"] != record["label"]:
-                record["now"] = {"label": str(now["label"]), "probability": now["probability"]}
+    for record, (x, y), now in zip(shown, points, _predict(session, values), strict=True):
+        record |= {"x": _number(x), "y": _number(y)}
+        record |= {"now": now["label"], "now_probability": now["probability"]}
     return shown
-
-
-def _labels(session: Session) -> dict[bytes, str]:
-    """Return the labels of rows, those that are held too."""
-    labelled, classes = session.model.tracker.labelled, session.model.classes_
-    names = classes[labelled.codes].tolist()
-    found = {row.tobytes(): str(name) for row, name in zip(labelled.rows, names, strict=True)}
-    return found | {np.array(label.values).tobytes(): str(label.label) for label in session.held}
-
-
-def _predict(session: Session, values: Floats) -> list[dict[str, Any]]:
-    """Return records of what is predicted of rows now."""
-    n = len(values)
-    return session.predict(Rows(values, np.arange(n), [""] * n, [""] * n))
 
 
 def _values(record: Mapping[str, Any]) -> Floats:
@@ -237,7 +226,7 @@ def _values(record: Mapping[str, Any]) -> Floats:
 def _target_mixture(model: OnlineDaDiL) -> Mixture:
     """Return the target's components, without those that only hold the place of a class."""
     mixture = model.known_target().mixture
-    rows = mixture.weights * (model.target_mass + len(model.classes_))
+    rows = mixture.weights * (model.target_mass + np.asarray(mixture.labels).shape[1])
     seen = rows >= min(_LEAST_ROWS, float(rows.max()))
     weights = mixture.weights[seen]
     labels = np.asarray(mixture.labels)[seen]

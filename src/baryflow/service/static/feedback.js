@@ -58,7 +58,7 @@ export const labelButtons = (target, row, classes) => {
     confirm.disabled = false;
     if (error) say(error);
   });
-  confirm.setAttribute("aria-pressed", String(row.given === name));
+  confirm.setAttribute("aria-pressed", String(String(row.given) === name));
   confirm.hidden = !classes.includes(name); // "unknown" is no class
   return [confirm, iconButton("correct", `Correct row ${position}`, () => label(target, [row]))];
 };
@@ -174,7 +174,7 @@ export const showFeedback = (target, picture, actions) => {
     $("questions").replaceChildren();
     $("ask-me").textContent = "Ask me";
   }
-  const fresh = picture.new_classes, novel = picture.recent.filter((row) => isNovel(row) && !row.given && !fresh.includes(row.now?.label)).reverse();
+  const fresh = picture.new_classes, novel = picture.recent.filter((row) => isNovel(row) && row.given === undefined && !fresh.includes(String(row.now))).reverse();
   Object.assign(current, actions, { target, classes: picture.classes, novel: novel.slice(0, MAX_GROUP) });
   $("novel-note").textContent = novel.length ? `${formatCount(novel.length)} of the last ${formatCount(picture.recent.length)} rows ${novel.length === 1 ? "is" : "are"} unlike anything known. If you know what ${novel.length === 1 ? "it is" : "they are"}, name ${novel.length === 1 ? "it" : "them"}.` : "None among the recent predictions.";
   $("name-novel").hidden = !novel.length;

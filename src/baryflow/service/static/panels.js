@@ -82,7 +82,7 @@ export const showRecent = (target, recent, classes) => {
   if (focused.act) ($("recent").querySelector(`[data-position="${Number(focused.position)}"] [data-act=${focused.act}]`) ?? $("recent")).focus({ preventScroll: true });
 };
 
-const learned = (one) => JSON.stringify([one.given, one.now]);
+const learned = (one) => JSON.stringify([one.given, one.now, labelsShown > 0]);
 
 const showPrediction = (target, one, classes) => {
   const name = String(one.label), code = classes.indexOf(name);
@@ -90,8 +90,10 @@ const showPrediction = (target, one, classes) => {
     element("span", { className: "name", textContent: name }), element("span", { className: "probability", textContent: formatProbability(one.probability) }),
     element("span", { className: "more" }, element("span", { textContent: `row ${formatCount(one.position)}${one.time ? `, ${formatTime(one.time)}` : ""}` }),
       element("span", { className: isNovel(one) ? "novel" : "", textContent: describeNovelty(one.novelty) })));
-  const changes = [one.given === name ? "confirmed" : one.given ? `labelled ${one.given}` : "", one.now ? `now predicted ${one.now.label} (${formatProbability(one.now.probability)})` : ""];
-  if (changes.some(Boolean)) button.append(element("span", { className: "given", textContent: changes.filter(Boolean).join(", ") }));
+  const changes = [];
+  if (one.given !== undefined) changes.push(String(one.given) === name ? "confirmed" : `labelled ${one.given}`);
+  if (labelsShown && String(one.now) !== name) changes.push(`now predicted ${one.now} (${formatProbability(one.now_probability)})`);
+  if (changes.length) button.append(element("span", { className: "given", textContent: changes.join(", ") }));
   button.dataset.act = "explain";
   button.addEventListener("click", () => explain(target, one.position));
   // The service keeps the last rows only: fetch the explanation before the row is dropped.
