@@ -43,7 +43,7 @@ const NOVEL = 0.99; // novelty above which a row is unlike anything known
 
 export const isNovel = (row) => row.novelty > NOVEL;
 
-export const describeNovelty = (novelty) => (novelty === null || novelty === undefined ? "novelty unknown" : novelty > NOVEL ? "novel" : `novelty ${formatPercent(novelty)}`);
+export const describeNovelty = (novelty) => (novelty === null || novelty === undefined ? "novelty unknown" : novelty > NOVEL ? "novel" : `novelty\u00a0${formatPercent(novelty)}`);
 
 // A long label up to its first " · ", cut to a length.
 export const shorten = (label, length = 14) => {

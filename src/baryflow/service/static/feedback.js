@@ -8,7 +8,7 @@ const MAX_BUTTONS = 6; // more classes than this are chosen in the dialog
 const SHOWN = 8000; // milliseconds for which a message is shown
 const ICONS = { confirm: "M3 8.5l3.5 3.5L13 4.5", correct: "M3 13l1-3.5L10.5 3 13 5.5 6.5 12z" };
 
-const current = { target: null, classes: [], novel: [] }; // and functions: refresh, explain
+const current = { target: null, classes: [], novel: [], explain: null };
 
 // ---- requests
 
@@ -25,7 +25,6 @@ const describeRows = (positions) => (positions.length === 1 ? `row ${formatCount
 const send = async (target, positions, name) => {
   try {
     const answer = await post(`/v1/targets/${encodeURIComponent(target)}/labels`, { labels: positions.map((position) => ({ position, label: name })), certify: false });
-    current.refresh();
     const refused = answer.rejected.map((one) => one.reason);
     if (refused.length === positions.length) return refused[0];
     say(`Labelled ${describeRows(positions.slice(refused.length))} as ${name}.${answer.pending ? " The model learns this with its next batch of rows." : ""}${refused.length ? ` ${formatCount(refused.length)} refused: ${refused[0]}` : ""}`);
@@ -169,13 +168,13 @@ $("name-novel").addEventListener("click", () => label(current.target, current.no
 
 // ---- the panel
 
-export const showFeedback = (target, picture, actions) => {
+export const showFeedback = (target, picture, explain) => {
   if (target !== current.target) {
     $("questions").replaceChildren();
     $("ask-me").textContent = "Ask me";
   }
   const fresh = picture.new_classes, novel = picture.recent.filter((row) => isNovel(row) && row.given === undefined && !fresh.includes(String(row.now))).reverse();
-  Object.assign(current, actions, { target, classes: picture.classes, novel: novel.slice(0, MAX_GROUP) });
+  Object.assign(current, { target, explain, classes: picture.classes, novel: novel.slice(0, MAX_GROUP) });
   $("novel-note").textContent = novel.length ? `${formatCount(novel.length)} of the last ${formatCount(picture.recent.length)} rows ${novel.length === 1 ? "is" : "are"} unlike anything known. If you know what ${novel.length === 1 ? "it is" : "they are"}, name ${novel.length === 1 ? "it" : "them"}.` : "None among the recent predictions.";
   $("name-novel").hidden = !novel.length;
   $("name-novel").textContent = novel.length > 1 ? `Name ${novel.length > MAX_GROUP ? "the last " : ""}${current.novel.length} rows …` : "Name it …";

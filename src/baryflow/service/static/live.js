@@ -46,7 +46,7 @@ const refresh = throttled(async () => {
   drawCharts();
   drawNow();
   showRecent(name, picture.recent, picture.classes);
-  showFeedback(name, picture, { refresh, explain });
+  showFeedback(name, picture, explain);
   showProportions(picture.proportions, picture.classes);
   showColumns(picture.columns);
   document.body.dataset.rows = picture.rows_seen;
@@ -133,6 +133,7 @@ const connect = () => {
 
 document.addEventListener("visibilitychange", connect);
 $("find").addEventListener("input", list);
+for (const dialog of document.querySelectorAll("dialog")) dialog.addEventListener("close", refresh);
 addEventListener("hashchange", () => { if (nameInUrl() !== current.target && targets.has(nameInUrl())) select(nameInUrl()); });
 setInterval(() => { if (!document.hidden && Date.now() - current.updated > IDLE && targets.get(current.target)?.rows_per_second > 0.05) reload(); }, IDLE);
 if (new URLSearchParams(location.search).has("demo")) setInterval(() => document.hidden || demo.update(), 1000);

@@ -67,9 +67,10 @@ for (const type of ["pointermove", "pointerdown", "keydown", "focusin"]) $("rece
 $("recent").addEventListener("pointerleave", () => { touched = 0; });
 
 export const showRecent = (target, recent, classes) => {
-  const paused = (Date.now() - touched < PAUSE || document.querySelector("dialog[open]")) && $("recent").children.length > 0;
+  if (document.querySelector("dialog[open]")) return; // the focus returns to the list: it is updated then
+  const paused = Date.now() - touched < PAUSE && $("recent").children.length > 0;
   $("recent-note").textContent = paused ? "Paused while you look." : "Newest first. Select one for an explanation.";
-  const focused = $("recent").contains(document.activeElement) ? document.activeElement.dataset : {};
+  const focused = document.activeElement?.closest("#recent li"), act = document.activeElement?.dataset.act;
   $("recent-none").hidden = recent.length > 0;
   if (paused) {
     // Labels and what they change are shown at once.
@@ -79,7 +80,7 @@ export const showRecent = (target, recent, classes) => {
       if (one && item.dataset.learned !== learned(one)) item.replaceWith(showPrediction(target, one, classes));
     }
   } else $("recent").replaceChildren(...[...recent].reverse().map((one) => showPrediction(target, one, classes)));
-  if (focused.act) ($("recent").querySelector(`[data-position="${Number(focused.position)}"] [data-act=${focused.act}]`) ?? $("recent")).focus({ preventScroll: true });
+  if (focused) ($("recent").querySelector(`[data-position="${focused.dataset.position}"] [data-act=${act}]`) ?? $("recent")).focus({ preventScroll: true });
 };
 
 const learned = (one) => JSON.stringify([one.given, one.now, labelsShown > 0]);
