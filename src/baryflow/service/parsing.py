@@ -244,6 +244,8 @@ class Parser:
                 raise _invalid(i, f"{_shown(label)} is not valid text", "label")
         elif not isinstance(label, int | float) or abs(label) > LARGEST:
             raise _invalid(i, f"the label must be text or a number, got {_shown(label)}", "label")
+        if type(position) is float and position.is_integer():  # 3.0 is a whole number in JSON
+            position = int(position)
         if position is not None and (type(position) is not int or not 0 < position < 10**_DIGITS):
             raise _invalid(i, f"position must be a whole number from 1, got {_shown(position)}", "label")
         if time is not None and (
@@ -393,8 +395,10 @@ def _fields(content: Any) -> tuple[list[Any], str | None, list[str] | None]:
 def _check_id(name: str, given: Any, header: str | None) -> str | None:
     """Return the id of a batch: that of the body, else that of the header."""
     for one in (given, header):
-        if one is not None and (not isinstance(one, str) or re.fullmatch(BATCH_ID, one) is None):
-            raise RequestError(422, f"{name} must be text that matches {BATCH_ID}, got {_shown(one)}")
+        if one is not None and not isinstance(one, str):
+            raise RequestError(422, f"{name} must be text, got {_shown(one)}")
+        if one is not None and re.fullmatch(BATCH_ID, one) is None:
+            raise RequestError(422, f"{name} must match {BATCH_ID}, got {_shown(one)}")
     return header if given is None else given
 
 
