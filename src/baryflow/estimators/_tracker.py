@@ -18,8 +18,8 @@ from baryflow.estimators._feedback import (
     Answers,
     Correction,
     LabelledTarget,
-    describe_rows,
     fit_correction,
+    look_chosen,
 )
 from baryflow.estimators._fit_dictionary import AdaptConfig, AdaptedDictionary
 from baryflow.estimators._history import History
@@ -57,6 +57,7 @@ class TrackerState:
     correction: Correction | None
     corrected_at: float
     corrected_labels: int
+    shift_evidence: float
     certificate: Certificate
     summaries: list[ClassSummary]
 
@@ -91,6 +92,7 @@ class Tracker:
         self.correction: Correction | None = None
         self._corrected_at = 0.0  # mass of the target when the correction was fitted, and labels
         self._corrected_labels = 0
+        self._shift_evidence = 0.0  # what labels add to the logit of the belief in a label shift
         self.certificate = Certificate.none()
         self.summaries: tuple[ClassSummary, ...] = ()  # of classes that were named elsewhere
         self._start: AdaptedDictionary | None = None
@@ -217,20 +219,35 @@ class Tracker:
             rows = np.concatenate([rows, drawn])
             codes = np.concatenate([codes, np.full(len(drawn), code)])
         anchors = self.target.clean(self.recent.rows[self.recent.spread(_ANCHORS)])[0]
+        said = [self._answers(self.adaptation, some) for some in (rows, anchors)]
+        chosen = look_chosen(said[0].probabilities, codes, said[1].probabilities)
+        if self._weigh_shift(rows, codes, chosen):
+            said = [self._answers(self.adaptation, some) for some in (rows, anchors)]
         plain = self.knowledge.plain
+        statistics = None if plain is None else plain.statistics
         self.correction = fit_correction(
-            self._answers(self.adaptation, rows),
-            codes,
-            self._answers(self.adaptation, anchors),
-            self.n_classes,
-            None if plain is None else plain.statistics,
-            self.correction,
+            said[0], codes, said[1], self.n_classes, statistics, self.correction
         )
         self._corrected_at, self._corrected_labels = self.target.mass, self.n_labels
 
+    def _weigh_shift(self, rows: Floats, codes: Integers, chosen: float) -> bool:
+        """Let labels say how far to believe a label shift; return whether that changes anything."""
+        known = codes < self.knowledge.model.n_classes
+        if self.adaptation is None or not known.any():
+            return False
+        found = self.adaptation.shift_evidence(rows[known], codes[known])
+        if found is None:
+            return False
+        # Half of it: labels that are not drawn at random, or of rows that are alike, prove less.
+        before, self._shift_evidence = self._shift_evidence, 0.5 * (1.0 - chosen) * found
+        if self._shift_evidence == before:
+            return False
+        self._adapt(self.config, None)
+        return True
+
     def _answers(self, adaptation: Adaptation, rows: Floats) -> Answers:
         probabilities, logs = adaptation.answer(rows, adapt=not self.certificate.harm)
-        return Answers(probabilities, describe_rows(adaptation.standardise(rows), logs))
+        return Answers.of(probabilities, logs, adaptation.standardise(rows))
 
     def join(self, seen: TargetState, rows: Floats) -> None:
         """Absorb what was seen of the target elsewhere, and adapt; judge by some of its rows."""
@@ -302,7 +319,7 @@ class Tracker:
             self._correct()
 
     def _adapt(self, config: AdaptConfig, start: AdaptedDictionary | None) -> Adaptation:
-        self.adaptation = update(self.knowledge, self.target, config, start)
+        self.adaptation = update(self.knowledge, self.target, config, start, self._shift_evidence)
         self.resemblance = compare_sources(self.adaptation.believed.view.adapted)
         return self.adaptation
 
@@ -390,6 +407,7 @@ class Tracker:
             correction=self.correction,
             corrected_at=self._corrected_at,
             corrected_labels=self._corrected_labels,
+            shift_evidence=self._shift_evidence,
             certificate=self.certificate,
             summaries=list(self.summaries),
         )
@@ -405,6 +423,7 @@ class Tracker:
         """Continue from what :meth:`state` returned."""
         tracker = cls(knowledge, settings, config)
         tracker.target = Target.from_state(knowledge, state.target)
+        tracker._shift_evidence = state.shift_evidence
         if tracker.target.mass > 0.0:
             warm = state.start is not None
             tracker._adapt(replace(config, n_steps=0) if warm else config, state.start)
