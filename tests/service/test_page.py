@@ -260,6 +260,8 @@ def test_the_page_asks_about_the_rows_most_worth_a_label(browser, service, plant
         # Any of them can be explained, however old it is.
         questions.first.locator(".link").click()
         page.page.wait_for_selector("#why[open] table")
+        page.page.get_by_role("button", name="Label this row").click()
+        page.page.wait_for_selector("#label[open]")
         page.page.keyboard.press("Escape")
         questions.first.get_by_role("button", name=CLASSES[0], exact=True).click()
         page.wait("() => document.querySelectorAll('#questions .given').length === 1")
@@ -269,7 +271,7 @@ def test_the_page_asks_about_the_rows_most_worth_a_label(browser, service, plant
         page.wait("() => document.querySelectorAll('#questions .given').length === 2")
         page.wait("() => document.querySelector('#now-labels').textContent === '2'")
         asked = questions.locator(".link").all_inner_texts()[:2]
-        page.page.get_by_role("button", name="Ask about other rows").click()
+        page.page.get_by_role("button", name="Ask again").click()
         page.wait("() => !document.querySelector('#questions .given')")
         assert not set(asked) & set(questions.locator(".link").all_inner_texts())
         assert page.errors == []

@@ -96,9 +96,10 @@ def test_rows_that_the_model_remembers_can_be_explained(model, rows):
     session = follow(model, rows[:64])
     assert "values" not in json.loads(json.dumps(explain(session, 3), allow_nan=False))
     assert explain(session, 3)["position"] == 3
-    assert explain(session, 3)["label"] == session.model.classes_[
-        session.model.predict_proba(InOrder(rows[2:3])).argmax()
-    ]
+    assert (
+        explain(session, 3)["label"]
+        == session.model.classes_[session.model.predict_proba(InOrder(rows[2:3])).argmax()]
+    )
     assert explain(session, 0) is None
     assert explain(session, 65) is None
 

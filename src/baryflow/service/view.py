@@ -52,9 +52,10 @@ def explain(session: Session, position: int) -> dict[str, Any] | None:
     """Explain the prediction for a recent row with the model in its present state.
 
     Return None if the row is not remembered, otherwise its record (made again if it is not among
-    ``metadata["recent"]``) with the ``probabilities`` of the likeliest classes; the nearest ``components``, with their class, source and
-    distance in standard deviations; and the ``columns`` that are evidence for the prediction or against
-    it compared with the ``rival``, the likeliest other class, in the units of the rows.
+    ``metadata["recent"]``) with the ``probabilities`` of the likeliest classes; the nearest
+    ``components``, with their class, source and distance in standard deviations; and the ``columns``
+    that are evidence for the prediction or against it compared with the ``rival``, the likeliest other
+    class, in the units of the rows.
     """
     model, record = session.model, _find(session, position)
     if record is None or len(_values(record)) != model.n_features_in_:

@@ -128,7 +128,7 @@ const ask = async () => {
     if (target !== current.target) return;
     $("questions").replaceChildren(...rows.map((row) => showQuestion(target, row)));
     if (!rows.length) say("There is nothing to ask: every recent row has a label.");
-    $("ask-me").textContent = "Ask about other rows";
+    $("ask-me").textContent = "Ask again";
   } catch (error) {
     say(describeError(error));
   } finally {
