@@ -176,6 +176,15 @@ def test_saved_on_the_way_it_continues_bit_for_bit(cuts, data):
     assert one.to_bytes() == other.to_bytes()
 
 
+def test_a_model_with_a_new_class_can_be_saved_loaded_and_changed():
+    one = FITTED.spawn().partial_fit(P.X_target[:64]).feedback(P.X_target[:3], ["rust"] * 3)
+    other = OnlineDaDiL.from_bytes(one.to_bytes())
+    for model in (one, other):
+        model.set_params(half_life=500.0).partial_fit(P.X_target[64:128])
+    assert one.classes_.tolist()[-1] == "rust"
+    assert np.array_equal(one.predict_proba(P.X_target), other.predict_proba(P.X_target))
+
+
 def test_labels_and_rows_kept_are_bounded():
     model = seen()
     sizes = []

@@ -40,7 +40,10 @@ def session(model=NAMED, n=40, batch_size=16, drift="off"):
 
 
 def resumed(one):
-    return one.config.resume(codec.decode(SessionState, *codec.encode(one.state())))
+    """Return a session as another process would resume it."""
+    base = OnlineDaDiL.from_bytes(one.config.base.to_bytes())
+    config = replace(one.config, base=base)
+    return config.resume(codec.decode(SessionState, *codec.encode(one.state())))
 
 
 def reasons(result):
