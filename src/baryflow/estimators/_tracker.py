@@ -23,7 +23,7 @@ from baryflow.estimators._feedback import (
 )
 from baryflow.estimators._fit_dictionary import AdaptConfig, AdaptedDictionary
 from baryflow.estimators._history import History
-from baryflow.estimators._novelty import NOVELTY_THRESHOLD
+from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Familiar
 from baryflow.estimators._query import RecentRows, choose_rows
 from baryflow.estimators._resemblance import compare_sources
 from baryflow.estimators._sources import SourceKnowledge
@@ -47,6 +47,8 @@ class TrackerState:
     target: TargetState
     start: AdaptedDictionary | None  # of a warm start; other updates are recomputed
     reliability: float
+    novel: float
+    familiar: Familiar
     losses: Floats
     history: History
     recent: RecentRows
@@ -81,7 +83,8 @@ class Tracker:
         self.target = Target(knowledge, settings)
         self.adaptation: Adaptation | None = None
         self.resemblance = np.zeros(0)
-        self.reliability = 0.0
+        self.reliability = self.novel = 0.0
+        self.familiar = Familiar.none(knowledge.model.expected_prior, knowledge.model.scale)
         self.losses: deque[tuple[float, float]] = deque(maxlen=_CURVE)
         self.history = History.empty(len(knowledge.model.domains), knowledge.model.n_classes)
         self.recent = RecentRows.none(len(knowledge.model.centre))
@@ -113,6 +116,11 @@ class Tracker:
     def n_rows(self) -> int:
         """Rows seen."""
         return self.target.rows.n_rows
+
+    @property
+    def coverage(self) -> float:
+        """Share of the classes that were seen."""
+        return 0.0 if self.adaptation is None else self.adaptation.coverage
 
     @property
     def estimates_shift(self) -> bool:
@@ -282,7 +290,8 @@ class Tracker:
             fresh.labelled = LabelledTarget(self.labelled.rows, codes)
             fresh.update()
             fresh.losses.extendleft(reversed(self.losses))
-            fresh.reliability = self.reliability
+            fresh.reliability, fresh.novel = self.reliability, self.novel
+            fresh.familiar = self.familiar.rearrange(classes, fresh.familiar.prior)
             fresh.history = self.history.rearrange(sources, classes)
         return fresh
 
@@ -362,30 +371,39 @@ class Tracker:
         chosen = choose_rows(probabilities, columns, novelty > NOVELTY_THRESHOLD, n, rng)
         return free[chosen], probabilities[chosen], novelty[chosen]
 
-    def _novelty(self, rows: Floats) -> Floats:
+    def _novelty(self, rows: Floats, probabilities: Floats | None = None) -> Floats:
         novelty, model = self.knowledge.novelty, self.knowledge.model
         if self.adaptation is None:
-            far = model.distance(rows, model.centre, model.scale) / novelty.typical
-        else:
-            far = self.adaptation.novelty_distance(rows)
-        return novelty.rank(far)
+            return novelty.rank_first(model.novelty_distance(rows, model.centre, model.scale))
+        far = self.adaptation.novelty_distance(rows, self.familiar.rows)
+        if probabilities is None:
+            probabilities = self.predict_proba(rows)
+        return novelty.rank(far, self.familiar.chances(rows, self._known_classes(probabilities)))
+
+    def _known_classes(self, probabilities: Floats) -> Integers:
+        """Return the most probable of the sources' classes."""
+        return np.asarray(probabilities[:, : self.knowledge.model.n_classes].argmax(axis=1))
 
     def _judge(self, rows: Floats, lost: Booleans) -> None:
-        """Say how far predictions for the last rows can be relied on, and record the state."""
-        self.reliability = 0.0
+        """Estimate how far predictions for the last rows can be relied on, and record the state."""
+        self.reliability = self.novel = 0.0
         if not len(rows) or self.adaptation is None:
             return
-        sure = float(self.predict_proba(rows).max(axis=1).mean())
-        novel = float((lost | (self._novelty(rows) > NOVELTY_THRESHOLD)).mean())
-        known = 1.0 - max(0.0, novel - (1.0 - NOVELTY_THRESHOLD)) / NOVELTY_THRESHOLD
-        adapts = self.knowledge.committee.adapts
-        self.reliability = sure * known * (self.adaptation.coverage if adapts else 1.0)
+        # What the first rows were called may be wrong: name them as they are seen now.
+        self.familiar = self.familiar.name(self.adaptation.name_rows)
+        probabilities = self.predict_proba(rows)
+        novel = lost | (self._novelty(rows, probabilities) > NOVELTY_THRESHOLD)
+        self.novel = float(novel.mean())
+        calibration = self.knowledge.calibration
+        self.reliability = calibration.estimate(probabilities, novel, 1.0 - NOVELTY_THRESHOLD)
+        self.familiar = self.familiar.see(rows[~lost], self._known_classes(probabilities[~lost]))
         self.history = self.history.record(
             n_rows=self.n_rows,
             resemblance=self.resemblance,
             proportions=self.proportions,
             reliability=self.reliability,
-            novelty=novel,
+            coverage=self.coverage,
+            novelty=self.novel,
             losses=self.losses[-1],
         )
 
@@ -397,6 +415,8 @@ class Tracker:
             target=self.target.state(),
             start=self._start,
             reliability=self.reliability,
+            novel=self.novel,
+            familiar=self.familiar,
             losses=np.array(list(self.losses)).reshape(-1, 2),
             history=self.history,
             recent=self.recent,
@@ -427,7 +447,8 @@ class Tracker:
         if tracker.target.mass > 0.0:
             warm = state.start is not None
             tracker._adapt(replace(config, n_steps=0) if warm else config, state.start)
-        tracker._start, tracker.reliability = state.start, state.reliability
+        tracker._start, tracker.familiar = state.start, state.familiar
+        tracker.reliability, tracker.novel = state.reliability, state.novel
         tracker.losses.extend((float(a), float(b)) for a, b in state.losses)
         tracker.history = state.history
         tracker.recent, tracker.n_given = state.recent, state.n_given
