@@ -19,7 +19,7 @@ from baryflow.client import Client
 from baryflow.runtime import Checkpoint, SessionConfig, SessionStore
 from experiments.service.process import Serve, prepare, write
 
-OPTIONS = ("--in-memory", 20, "--batch-size", 8, "--snapshot-every", 12)
+OPTIONS = ("--in-memory", 20, "--batch-size", 8, "--snapshot-every", 6)
 
 
 class Sender(threading.Thread):
@@ -105,7 +105,7 @@ def main(quick):
         for sender in senders:
             sender.start()
         for kill in range(1, n_kills + 1):
-            life = 0.2 + 3.0 * rng.random()
+            life = 0.2 + 6.0 * rng.random()
             time.sleep(life)
             snapshots = int(serve.metrics()["baryflow_snapshots_total"])
             serve.end(signal.SIGKILL)

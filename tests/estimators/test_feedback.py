@@ -321,6 +321,15 @@ def test_labels_that_come_with_rows_prove_accuracy():
     assert "Right for at least" in model.report()
 
 
+def test_a_row_proves_something_once():
+    model = seen()
+    for _ in range(3):
+        model.feedback(P.X_target[[0, 1, 1, 2]], TRUE[[0, 1, 1, 2]], certify=True)
+    assert model.certificate_.n == 3
+    model.feedback(P.X_target[:5], TRUE[:5], certify=True)
+    assert model.certificate_.n == 5
+
+
 def test_only_labels_of_rows_chosen_at_random_prove_something():
     model = seen().feedback(P.X_target[:20], TRUE[:20])
     assert model.certificate_.n == 0

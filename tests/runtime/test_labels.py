@@ -120,6 +120,8 @@ def test_rows_of_the_same_time_need_a_position():
     one.take(replace(rows(0, 20), times=["noon"] * 20))
     result = one.label([Label("leak", time="noon")])
     assert "20 rows" in reasons(result)[0]
+    result = one.label([Label("leak", time="noon", values=[1.0] * 4)])
+    assert [label.values for label in result.used] == [[1.0] * 4]
 
 
 @pytest.mark.parametrize(

@@ -79,9 +79,9 @@ def read(name):
 def test_the_figures_are_the_committed_ones():
     kills = read("kills")
     found = {row[0]: row[1] for row in kills}
-    for name in found:
+    for name, value in found.items():
         if any(word in name for word in ("lost", "twice", "do not fit", "differs")):
-            assert found[name] == "0", name
+            assert value == "0", name
     assert {"labels lost", "labels counted twice"} < found.keys()
     assert all(f"{int(found[name]):,} {name}" in PAGE for name in ("rows", "labels"))
     n_kills = sum(row[0].isdecimal() for row in kills)

@@ -599,8 +599,9 @@ class _Index:
             return self._positions.get(label.position)
         if label.offset:
             return self._offsets.get(label.offset)
-        if label.time and label.values is None and self._n_times[label.time] > 1:
-            n = self._n_times[label.time]
+        if label.time and (n := self._n_times[label.time]) > 1:
+            if label.values is not None:
+                return None
             raise InvalidInputError(f"{n} rows have the time {label.time!r}: give the position")
         return self._times.get(label.time)
 
