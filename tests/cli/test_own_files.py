@@ -144,9 +144,12 @@ def test_rows_from_standard_input(fitted):
 
 def test_evaluate_compares_the_domains(tmp_path):
     figure = tmp_path / "figure.png"
-    result = call("evaluate", *LABELLED[:3], *HOW, *CHEAP, "--figure", figure)
+    result = call("evaluate", *LABELLED[:3], *HOW, *CHEAP, "--figure", figure, "--labels-per-class", 3)
+    accuracy, labels = result.stdout.split("Verdict: ")[:2]
     for name in ("pump_a", "pump_c", "mean"):
-        assert name in result.stdout
+        assert name in accuracy
+        assert name in labels
+    assert "18 labels" in result.stdout
     assert figure.stat().st_size > 10_000
 
 
