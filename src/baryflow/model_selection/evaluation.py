@@ -184,7 +184,7 @@ class Evaluation:
         found = [labels for _, labels in lines if labels is not None]
         if not found:
             raise InvalidInputError("there are no labels in this evaluation: use labels_per_class=3")
-        cells = [_LABEL_HEAD]
+        cells: list[tuple[str, ...]] = [_LABEL_HEAD]
         for name, labels in [*lines, ("mean", _mean_labels(found))]:
             if labels is not None:
                 figures = [getattr(labels, figure) for figure in _LABEL_FIGURES]
