@@ -36,6 +36,8 @@ KEYED_READ_SIZE = 1024
 _LOGGED = {"column": logging.WARNING, "drift": logging.WARNING, "warning": logging.WARNING}
 #: Seconds to wait for another process to release a partition.
 _PATIENCE = 60.0
+#: Once the rows have ended: seconds without a label after which a topic holds no more of them.
+_LAST_LABELS = 2.0
 #: Seconds between two status lines in a log.
 _LOG_EVERY = 60.0
 _LOGGER = "baryflow.cli.run"
@@ -191,7 +193,8 @@ def _add_labels(rows: Any, labels: str, how: LabelFormat, stream: StreamOptions)
                 "and labels to a service ('baryflow serve')"
             )
         credentials = read_credentials(stream.credentials)
-        return LabelledSource(rows, open_labels(labels, how, tail=stream.live, credentials=credentials))
+        found = open_labels(labels, how, tail=stream.live, credentials=credentials)
+        return LabelledSource(rows, found, _LAST_LABELS if is_url(labels) else 0.0)
     except BaseException:
         rows.close()
         raise

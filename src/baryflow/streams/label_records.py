@@ -147,7 +147,9 @@ class LabelFormat:
                 return ""
             if rating == "NO_ANOMALY":
                 if self.normal is None:
-                    raise InvalidInputError("its rating is NO_ANOMALY: name the normal class (--labels-normal)")
+                    raise InvalidInputError(
+                        "its rating is NO_ANOMALY: name the normal class (--labels-normal)"
+                    )
                 return self.normal
             if not label and (rating == "ANOMALY" or fields.keys() & {"end", "endtime"}):
                 return _ANOMALY

@@ -226,10 +226,12 @@ class LabelledSource:
     Parameters
     ----------
     rows, labels : Source
+    patience : float, default=0.0
+        Seconds to wait for more labels at the end of the rows: a broker does not deliver them at once.
     """
 
-    def __init__(self, rows: Source, labels: Source) -> None:
-        self._rows, self._labels = rows, labels
+    def __init__(self, rows: Source, labels: Source, patience: float = 0.0) -> None:
+        self._rows, self._labels, self._patience = rows, labels, patience
         self._row_cursor: dict[str, Any] = {}
         self._label_cursor: dict[str, Any] | None = None
         self._quiet_until = 0.0  # no labels are expected before
@@ -263,8 +265,13 @@ class LabelledSource:
             if batch is not None:
                 self._row_cursor = batch.cursor
                 return replace(batch, cursor=self._cursor())
-            self._rows_ended, self._quiet_until = True, 0.0
-        return self._read_labels(_AT_ONCE)
+            self._rows_ended = True
+        until = monotonic() + self._patience
+        while True:
+            self._quiet_until = 0.0
+            labels = self._read_labels(_AT_ONCE)
+            if labels is not None or self._labels_ended or monotonic() >= until:
+                return labels
 
     def _read_labels(self, room: int) -> Batch | None:
         if self._labels_ended or room <= 0 or monotonic() < self._quiet_until:
