@@ -2,8 +2,8 @@
 
 ``python -m experiments.kills [--kills 100]`` follows the fifth pump of examples/ (its rows, many times
 over), once undisturbed and once killed by SIGKILL at moments drawn at random, and writes a line for
-every life to ``results/kills.csv``. With ``--labels`` one in twenty rows gets its label, from a file in no
-order, and the model at the end is compared, too; the lines are in ``results/labels.csv``.
+every life to ``results/kills.csv``. With ``--labels`` one in twenty rows gets its label, from a file in
+no order, and the model at the end is compared, too; the lines are in ``results/labels.csv``.
 """
 
 from __future__ import annotations

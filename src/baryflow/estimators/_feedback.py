@@ -192,12 +192,12 @@ def fit_correction(
     if weights is None:
         weights, n_weighed = _weigh(offsets, features, targets, counts, folds), len(codes)
     share, matrix = 0.0, np.zeros((features.shape[1], n_classes))
+    factors = _Factors.of(features, counts)
     for offset, row in zip(offsets, weights, strict=True):
         share += row.sum() * offset.share
         matrix[: len(linear)] += row.sum() * offset.linear_share * _SHARPNESS * linear
         if row[1:].any():
-            fitted = _fit_logistic(features, offset.logits, targets, counts)
-            matrix += np.tensordot(row[1:], fitted, 1)
+            matrix += np.tensordot(row[1:], _fit_logistic(factors, offset.logits, targets), 1)
     return Correction(float(share), matrix, linear, weights, n_weighed, chosen)
 
 
@@ -252,11 +252,14 @@ def _look_chosen(own: Floats, codes: Integers, others: Floats) -> float:
 
 
 def _adjust(codes: Integers, others: Floats) -> Floats:
-    """Return what the class proportions of labels add to logits, against those predicted of others."""
+    """Return what the class proportions of labels add to logits, against those of rows drawn at random.
+
+    The latter lie between those predicted of others, which may miss a class, and even ones.
+    """
+    n_classes = others.shape[1]
     if not len(others):
-        return np.zeros(others.shape[1])
-    usual = np.maximum(others.mean(axis=0), FLOOR)
-    n_classes = len(usual)
+        return np.zeros(n_classes)
+    usual = 0.5 * (others.mean(axis=0) + 1.0 / n_classes)
     counts = np.bincount(codes, minlength=n_classes) + n_classes * usual * _PSEUDO_LABELS
     return np.asarray(np.log(counts / (len(codes) + n_classes * _PSEUDO_LABELS) / usual))
 
@@ -268,32 +271,42 @@ def _weigh(
 
     The first of each offset is no correction.
     """
-    found = []
-    for offset in offsets:
-        logits = np.broadcast_to(offset.logits, (1 + len(_PENALTIES), *offset.logits.shape)).copy()
-        for fold in range(_FOLDS):
-            out = folds == fold
-            if out.any() and not out.all():
-                inside = ~out
-                fitted = _fit_logistic(
-                    features[inside], offset.logits[inside], targets[inside], counts[inside]
-                )
-                logits[1:, out] += features[out] @ fitted
-        likelihoods = (targets * log_softmax(logits, axis=2)).sum(axis=2)
-        found.append(likelihoods @ counts)
-    weights = softmax(0.5 * np.array(found))
+    shape = (len(offsets), 1 + len(_PENALTIES), *targets.shape)
+    logits = np.broadcast_to(np.stack([one.logits for one in offsets])[:, None], shape).copy()
+    for fold in range(_FOLDS):
+        out = folds == fold
+        if out.any() and not out.all():
+            factors = _Factors.of(features[~out], counts[~out])
+            for number, offset in enumerate(offsets):
+                fitted = _fit_logistic(factors, offset.logits[~out], targets[~out])
+                logits[number, 1:, out] += np.moveaxis(features[out] @ fitted, 1, 0)
+    likelihoods = (targets * log_softmax(logits, axis=-1)).sum(axis=-1) @ counts
+    weights = softmax(0.5 * likelihoods)
     weights[weights < 1e-3 * weights.max()] = 0.0
     return np.asarray(weights / weights.sum())
 
 
-def _fit_logistic(features: Floats, offsets: Floats, targets: Floats, counts: Floats) -> Floats:
+class _Factors(NamedTuple):
+    """Features in their principal directions."""
+
+    inside: Floats  # coordinates of the rows
+    counts: Floats  # what each row counts
+    values: Floats  # singular values
+    directions: Floats
+
+    @classmethod
+    def of(cls, features: Floats, counts: Floats) -> _Factors:
+        _, values, directions = np.linalg.svd(np.sqrt(counts)[:, None] * features, full_matrices=False)
+        return cls(features @ directions.T, counts[:, None], values, directions)
+
+
+def _fit_logistic(factors: _Factors, offsets: Floats, targets: Floats) -> Floats:
     """Return the matrix of a multinomial logistic regression for each penalty.
 
     Accelerated steps on the quadratic bound of the logistic loss, whose curvature is at most half that
-    of least squares: one factorisation serves all steps and penalties.
+    of least squares: one factorisation serves all steps, penalties and offsets.
     """
-    _, values, directions = np.linalg.svd(np.sqrt(counts)[:, None] * features, full_matrices=False)
-    inside = features @ directions.T
+    inside, counts, values, directions = factors
     found, start = [], np.zeros((len(values), targets.shape[1]))
     for penalty in _PENALTIES:
         size = 1.0 / (0.5 * np.square(values) + penalty)[:, None]
@@ -302,7 +315,7 @@ def _fit_logistic(features: Floats, offsets: Floats, targets: Floats, counts: Fl
         for _ in range(_STEPS):
             faster = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * speed * speed))
             ahead = now + (speed - 1.0) / faster * (now - last)
-            wrong = counts[:, None] * (targets - softmax(offsets + inside @ ahead, axis=1))
+            wrong = counts * (targets - softmax(offsets + inside @ ahead, axis=1))
             last, now, speed = now, ahead + size * (inside.T @ wrong - penalty * ahead), faster
         found.append(directions.T @ now)
         start = now

@@ -169,7 +169,7 @@ def _cards(model: Adapter, events: Sequence[Event]) -> str:
     cards = [("Target rows seen", format_count(model.n_samples_seen_), "")]
     if len(model.history_):
         nearest, share = max(model.resemblance_.items(), key=lambda item: item[1])
-        common = int(model.proportions_.argmax())
+        common = int(np.nanargmax(model.proportions_))  # those of new classes are not estimated
         recent, largest = look_back(model.history_), float(model.proportions_[common])
         source = short_name(nearest, "source", _MAX_CARD)
         label = short_name(model.classes_.tolist()[common], "class", _MAX_CARD)
@@ -248,7 +248,9 @@ def _sources(model: Adapter, marks: Sequence[float]) -> str:
 
 
 def _classes(model: Adapter, marks: Sequence[float]) -> str:
-    parts = (model.classes_.tolist(), model.proportions_.tolist(), model.history_.proportions)
+    known = np.flatnonzero(~np.isnan(model.proportions_))  # those of new classes are not estimated
+    shares, history = model.proportions_[known], model.history_.proportions[:, known]
+    parts = (model.classes_[known].tolist(), shares.tolist(), history)
     return _shares("class", "Class proportions", model.describe_label_shift(), model, parts, marks)
 
 

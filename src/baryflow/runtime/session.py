@@ -32,8 +32,9 @@ from baryflow.validation import LARGEST, Floats, Integers, count_of
 
 #: Decimals of probabilities and other shares in records.
 _DECIMALS = 6
-#: Labels that are held until rows are learned from, at most.
-_MOST_HELD = 1000
+#: Labels that are held until rows are learned from, classes of a target that no source has, and
+#: characters of their names, at most.
+_MOST_HELD, _MOST_NEW, _LONGEST_NAME = 1000, 100, 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +151,11 @@ class SessionConfig:
         """The model without its feature extraction."""
         return self.base.model if isinstance(self.base, SignalModel) else self.base
 
+    @property
+    def n_classes(self) -> int:
+        """Classes of the sources."""
+        return self.model.tracker.knowledge.model.n_classes
+
     def begin(self) -> Session:
         """Return a session for a target that has sent no rows yet."""
         before = self.model.target_state()
@@ -193,6 +199,8 @@ class Result:
     learned, pending : int
         Labels that the model has learned, and those that are held until their rows are learned from;
         negative when that is done.
+    used : list of Label
+        These labels, with the positions and values of their rows.
     refused : list of (Label, str)
         Labels that cannot be used, and why; each also has an event.
     expected : list of Label
@@ -206,6 +214,7 @@ class Result:
     unlearned: int = 0
     learned: int = 0
     pending: int = 0
+    used: list[Label] = field(default_factory=list)
     refused: list[tuple[Label, str]] = field(default_factory=list)
     expected: list[Label] = field(default_factory=list)
 
@@ -218,6 +227,7 @@ class Result:
         self.unlearned += more.unlearned
         self.learned += more.learned
         self.pending += more.pending
+        self.used += more.used
         self.refused += more.refused
         self.expected += more.expected
         return self
@@ -407,19 +417,25 @@ class Session:
         """Return labels that can be learned now; hold, expect or refuse the others."""
         index, ready = _Index(self), list[Label]()
         held = {_identity(label): label for label in self.held}
+        names = {*self.model.classes_.tolist(), *(label.label for label in self.held)}
+        most = self.config.n_classes + _MOST_NEW
         for label in labels:
             try:
                 name = _read_class(label.label, self.model.classes_)
                 if name is None:
                     continue
+                if name not in names and len(names) >= most:
+                    raise InvalidInputError(f"the target has {_MOST_NEW} classes of its own already")
                 may_come = expecting and index.may_come(label)
                 for found, waits in index.find(replace(label, label=name), may_come=may_come):
+                    names.add(name)
                     if self.model.resemblance_ and not waits:
                         ready.append(found)
                         continue
                     if not waits and len(held) >= _MOST_HELD:
                         raise InvalidInputError(f"{len(held):,} labels wait for rows: send rows first")
                     held[_identity(found)] = found
+                    result.used.append(found)
                     result.pending += 1
                 if may_come:
                     result.expected.append(label)
@@ -460,6 +476,8 @@ class Session:
             is_input = isinstance(error, InvalidInputError)
             reason = str(error) if is_input else f"the model failed: {describe_error(error)}"
             result.refuse(labels[0], reason, position)
+            return
+        result.used += labels
         result.learned += model.n_labels_ - before
 
     def query(self, n: int) -> list[dict[str, Any]]:
@@ -656,6 +674,8 @@ def _read_class(label: Any, classes: Any) -> Any:
         label = label.strip()
         if not label:
             return None
+        if len(label) > _LONGEST_NAME:
+            raise InvalidInputError(f"a class has at most {_LONGEST_NAME} characters")
     elif label is None or math.isnan(label):
         return None
     if is_text and numbered:
