@@ -18,7 +18,6 @@ from baryflow.estimators._feedback import (
     Answers,
     Correction,
     LabelledTarget,
-    describe_rows,
     fit_correction,
 )
 from baryflow.estimators._fit_dictionary import AdaptConfig, AdaptedDictionary
@@ -230,7 +229,7 @@ class Tracker:
 
     def _answers(self, adaptation: Adaptation, rows: Floats) -> Answers:
         probabilities, logs = adaptation.answer(rows, adapt=not self.certificate.harm)
-        return Answers(probabilities, describe_rows(adaptation.standardise(rows), logs))
+        return Answers.of(probabilities, logs, adaptation.standardise(rows))
 
     def join(self, seen: TargetState, rows: Floats) -> None:
         """Absorb what was seen of the target elsewhere, and adapt; judge by some of its rows."""
