@@ -172,7 +172,6 @@ def test_labels_that_find_no_row_are_reported(tmp_path):
     runner = run(tmp_path, labels, listen=heard.append)
     messages = " | ".join(event.message for event in heard if event.kind == "warning")
     assert "3 labels without a row: row 500, 2025-01-01, 9:9" in messages
-    assert "row 0" in messages
     assert "no rows have come" in messages
     assert runner.totals.labels == 0
     # More rows may come in a later run.

@@ -24,7 +24,6 @@ _COUNTS = {
     "labels": ("baryflow_labels", "Labels used."),
     "batches": ("baryflow_batches", "Batches read from the input."),
     "drifts": ("baryflow_drifts", "Batches in which drift was detected."),
-    "labels": ("baryflow_labels", "Labels of rows that were used."),
 }
 _AGE = ("baryflow_last_row_age_seconds", "Seconds since the last row was read.")
 
