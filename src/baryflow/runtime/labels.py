@@ -58,7 +58,7 @@ class ExpectedLabels:
             known = [label for label in ranges if is_between(time, label)][-1:]
             known += [labels.pop(name) for name in names if name in labels]
             if known:
-                found[position] = replace(known[-1], position=position, until="")
+                found[position] = replace(known[-1], position=position)
         if not labels:
             del self._labels[key]
         return found

@@ -304,7 +304,7 @@ class Session:
         -------
         Result
         """
-        result, labels = Result(), labels or {}
+        result, labels = Result(), dict(labels or {})
         rows = self._features(rows, result)
         while len(rows):
             # Batches and predictions do not depend on how rows were delivered. The batch size may have
@@ -313,10 +313,13 @@ class Session:
             some, rows = rows.pick(slice(0, n)), rows.pick(slice(n, None))
             predicted = self._predict_possible(some, result)
             self.waiting = self.waiting.plus(predicted)
-            if known := [labels[one] for one in predicted.positions.tolist() if one in labels]:
+            if known := [labels.pop(one) for one in predicted.positions.tolist() if one in labels]:
                 self._sort(known, result)
             if len(self.waiting) >= self.config.batch_size:
                 result.add(self.learn(int(some.positions[-1])))
+        for position, label in labels.items():
+            if not label.until:  # some of the rows between two times may have no prediction
+                result.refuse(label, f"row {position} was not predicted", position)
         return result
 
     def _predict_possible(self, rows: Rows, result: Result) -> Rows:
