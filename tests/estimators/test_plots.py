@@ -23,6 +23,7 @@ def simulated(n, n_sources, n_classes, *, even=False, seed=0):
             resemblance=rng.dirichlet(np.ones(n_sources)),
             proportions=mix,
             reliability=1.0 - 0.5**k,
+            coverage=1.0,
             novelty=0.1,
             losses=(100.0 / (k + 1), 50.0 / (k + 1)),
         )

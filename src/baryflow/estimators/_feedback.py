@@ -189,7 +189,7 @@ def fit_correction(
     offsets = _list_offsets(rows, codes, n_classes, scores)
     said = softmax(offsets[0].logits, axis=1)
     own, others = said[: len(codes)], said[len(codes) :]
-    chosen, adjustment = _look_chosen(own, codes, others), _adjust(codes, others)
+    chosen, adjustment = look_chosen(own, codes, others), _adjust(codes, others)
     for offset in offsets:
         offset.logits[: len(codes)] += adjustment
     targets = np.concatenate([np.eye(n_classes)[codes], others])
@@ -265,7 +265,7 @@ def _fit_linear(
     return linear, np.asarray((rows @ linear - own * labels) / (1.0 - own))
 
 
-def _look_chosen(own: Floats, codes: Integers, others: Floats) -> float:
+def look_chosen(own: Floats, codes: Integers, others: Floats) -> float:
     """Return how far labels look chosen: because predictions were wrong, or of few classes.
 
     The first is the probability that their errors come from choice rather than from the rate of errors

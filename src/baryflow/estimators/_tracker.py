@@ -19,10 +19,11 @@ from baryflow.estimators._feedback import (
     Correction,
     LabelledTarget,
     fit_correction,
+    look_chosen,
 )
 from baryflow.estimators._fit_dictionary import AdaptConfig, AdaptedDictionary
 from baryflow.estimators._history import History
-from baryflow.estimators._novelty import NOVELTY_THRESHOLD
+from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Familiar
 from baryflow.estimators._query import RecentRows, choose_rows
 from baryflow.estimators._resemblance import compare_sources
 from baryflow.estimators._sources import SourceKnowledge
@@ -46,6 +47,8 @@ class TrackerState:
     target: TargetState
     start: AdaptedDictionary | None  # of a warm start; other updates are recomputed
     reliability: float
+    novel: float
+    familiar: Familiar
     losses: Floats
     history: History
     recent: RecentRows
@@ -56,6 +59,7 @@ class TrackerState:
     correction: Correction | None
     corrected_at: float
     corrected_labels: int
+    shift_evidence: float
     certificate: Certificate
     summaries: list[ClassSummary]
 
@@ -79,7 +83,8 @@ class Tracker:
         self.target = Target(knowledge, settings)
         self.adaptation: Adaptation | None = None
         self.resemblance = np.zeros(0)
-        self.reliability = 0.0
+        self.reliability = self.novel = 0.0
+        self.familiar = Familiar.none(knowledge.model.expected_prior, knowledge.model.scale)
         self.losses: deque[tuple[float, float]] = deque(maxlen=_CURVE)
         self.history = History.empty(len(knowledge.model.domains), knowledge.model.n_classes)
         self.recent = RecentRows.none(len(knowledge.model.centre))
@@ -90,6 +95,7 @@ class Tracker:
         self.correction: Correction | None = None
         self._corrected_at = 0.0  # mass of the target when the correction was fitted, and labels
         self._corrected_labels = 0
+        self._shift_evidence = 0.0  # what labels add to the logit of the belief in a label shift
         self.certificate = Certificate.none()
         self.summaries: tuple[ClassSummary, ...] = ()  # of classes that were named elsewhere
         self._start: AdaptedDictionary | None = None
@@ -110,6 +116,11 @@ class Tracker:
     def n_rows(self) -> int:
         """Rows seen."""
         return self.target.rows.n_rows
+
+    @property
+    def coverage(self) -> float:
+        """Share of the classes that were seen."""
+        return 0.0 if self.adaptation is None else self.adaptation.coverage
 
     @property
     def estimates_shift(self) -> bool:
@@ -216,16 +227,31 @@ class Tracker:
             rows = np.concatenate([rows, drawn])
             codes = np.concatenate([codes, np.full(len(drawn), code)])
         anchors = self.target.clean(self.recent.rows[self.recent.spread(_ANCHORS)])[0]
+        said = [self._answers(self.adaptation, some) for some in (rows, anchors)]
+        chosen = look_chosen(said[0].probabilities, codes, said[1].probabilities)
+        if self._weigh_shift(rows, codes, chosen):
+            said = [self._answers(self.adaptation, some) for some in (rows, anchors)]
         plain = self.knowledge.plain
+        statistics = None if plain is None else plain.statistics
         self.correction = fit_correction(
-            self._answers(self.adaptation, rows),
-            codes,
-            self._answers(self.adaptation, anchors),
-            self.n_classes,
-            None if plain is None else plain.statistics,
-            self.correction,
+            said[0], codes, said[1], self.n_classes, statistics, self.correction
         )
         self._corrected_at, self._corrected_labels = self.target.mass, self.n_labels
+
+    def _weigh_shift(self, rows: Floats, codes: Integers, chosen: float) -> bool:
+        """Let labels say how far to believe a label shift; return whether that changes anything."""
+        known = codes < self.knowledge.model.n_classes
+        if self.adaptation is None or not known.any():
+            return False
+        found = self.adaptation.shift_evidence(rows[known], codes[known])
+        if found is None:
+            return False
+        # Half of it: labels that are not drawn at random, or of rows that are alike, prove less.
+        before, self._shift_evidence = self._shift_evidence, 0.5 * (1.0 - chosen) * found
+        if self._shift_evidence == before:
+            return False
+        self._adapt(self.config, None)
+        return True
 
     def _answers(self, adaptation: Adaptation, rows: Floats) -> Answers:
         probabilities, logs = adaptation.answer(rows, adapt=not self.certificate.harm)
@@ -264,7 +290,8 @@ class Tracker:
             fresh.labelled = LabelledTarget(self.labelled.rows, codes)
             fresh.update()
             fresh.losses.extendleft(reversed(self.losses))
-            fresh.reliability = self.reliability
+            fresh.reliability, fresh.novel = self.reliability, self.novel
+            fresh.familiar = self.familiar.rearrange(classes, fresh.familiar.prior)
             fresh.history = self.history.rearrange(sources, classes)
         return fresh
 
@@ -301,7 +328,7 @@ class Tracker:
             self._correct()
 
     def _adapt(self, config: AdaptConfig, start: AdaptedDictionary | None) -> Adaptation:
-        self.adaptation = update(self.knowledge, self.target, config, start)
+        self.adaptation = update(self.knowledge, self.target, config, start, self._shift_evidence)
         self.resemblance = compare_sources(self.adaptation.believed.view.adapted)
         return self.adaptation
 
@@ -344,30 +371,39 @@ class Tracker:
         chosen = choose_rows(probabilities, columns, novelty > NOVELTY_THRESHOLD, n, rng)
         return free[chosen], probabilities[chosen], novelty[chosen]
 
-    def _novelty(self, rows: Floats) -> Floats:
+    def _novelty(self, rows: Floats, probabilities: Floats | None = None) -> Floats:
         novelty, model = self.knowledge.novelty, self.knowledge.model
         if self.adaptation is None:
-            far = model.distance(rows, model.centre, model.scale) / novelty.typical
-        else:
-            far = self.adaptation.novelty_distance(rows)
-        return novelty.rank(far)
+            return novelty.rank_first(model.novelty_distance(rows, model.centre, model.scale))
+        far = self.adaptation.novelty_distance(rows, self.familiar.rows)
+        if probabilities is None:
+            probabilities = self.predict_proba(rows)
+        return novelty.rank(far, self.familiar.chances(rows, self._known_classes(probabilities)))
+
+    def _known_classes(self, probabilities: Floats) -> Integers:
+        """Return the most probable of the sources' classes."""
+        return np.asarray(probabilities[:, : self.knowledge.model.n_classes].argmax(axis=1))
 
     def _judge(self, rows: Floats, lost: Booleans) -> None:
-        """Say how far predictions for the last rows can be relied on, and record the state."""
-        self.reliability = 0.0
+        """Estimate how far predictions for the last rows can be relied on, and record the state."""
+        self.reliability = self.novel = 0.0
         if not len(rows) or self.adaptation is None:
             return
-        sure = float(self.predict_proba(rows).max(axis=1).mean())
-        novel = float((lost | (self._novelty(rows) > NOVELTY_THRESHOLD)).mean())
-        known = 1.0 - max(0.0, novel - (1.0 - NOVELTY_THRESHOLD)) / NOVELTY_THRESHOLD
-        adapts = self.knowledge.committee.adapts
-        self.reliability = sure * known * (self.adaptation.coverage if adapts else 1.0)
+        # What the first rows were called may be wrong: name them as they are seen now.
+        self.familiar = self.familiar.name(self.adaptation.name_rows)
+        probabilities = self.predict_proba(rows)
+        novel = lost | (self._novelty(rows, probabilities) > NOVELTY_THRESHOLD)
+        self.novel = float(novel.mean())
+        calibration = self.knowledge.calibration
+        self.reliability = calibration.estimate(probabilities, novel, 1.0 - NOVELTY_THRESHOLD)
+        self.familiar = self.familiar.see(rows[~lost], self._known_classes(probabilities[~lost]))
         self.history = self.history.record(
             n_rows=self.n_rows,
             resemblance=self.resemblance,
             proportions=self.proportions,
             reliability=self.reliability,
-            novelty=novel,
+            coverage=self.coverage,
+            novelty=self.novel,
             losses=self.losses[-1],
         )
 
@@ -379,6 +415,8 @@ class Tracker:
             target=self.target.state(),
             start=self._start,
             reliability=self.reliability,
+            novel=self.novel,
+            familiar=self.familiar,
             losses=np.array(list(self.losses)).reshape(-1, 2),
             history=self.history,
             recent=self.recent,
@@ -389,6 +427,7 @@ class Tracker:
             correction=self.correction,
             corrected_at=self._corrected_at,
             corrected_labels=self._corrected_labels,
+            shift_evidence=self._shift_evidence,
             certificate=self.certificate,
             summaries=list(self.summaries),
         )
@@ -404,10 +443,12 @@ class Tracker:
         """Continue from what :meth:`state` returned."""
         tracker = cls(knowledge, settings, config)
         tracker.target = Target.from_state(knowledge, state.target)
+        tracker._shift_evidence = state.shift_evidence
         if tracker.target.mass > 0.0:
             warm = state.start is not None
             tracker._adapt(replace(config, n_steps=0) if warm else config, state.start)
-        tracker._start, tracker.reliability = state.start, state.reliability
+        tracker._start, tracker.familiar = state.start, state.familiar
+        tracker.reliability, tracker.novel = state.reliability, state.novel
         tracker.losses.extend((float(a), float(b)) for a, b in state.losses)
         tracker.history = state.history
         tracker.recent, tracker.n_given = state.recent, state.n_given

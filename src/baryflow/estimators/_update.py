@@ -7,7 +7,7 @@ The experts of both are combined as far as the evidence for a label shift goes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -29,9 +29,10 @@ from baryflow.estimators._label_shift import (
     normalise_proportions,
 )
 from baryflow.estimators._novelty import nearest_distance
+from baryflow.estimators._reliability import measure_agreement
 from baryflow.estimators._sources import SourceKnowledge
 from baryflow.estimators._target import Target, TargetSummary
-from baryflow.validation import Floats
+from baryflow.validation import Floats, Integers
 
 #: This many rows of a class are enough to know it.
 _ENOUGH = 10.0
@@ -51,6 +52,8 @@ class Adaptation:
     shifted: Hypothesis | None
     shift: LabelShift
     typical: float = 1.0  # median distance of what was seen from the reconstruction
+    #: How often each two experts agree about the target's components.
+    agreements: Floats = field(default_factory=lambda: np.ones((1, 1)))
 
     @property
     def believed(self) -> Hypothesis:
@@ -67,6 +70,11 @@ class Adaptation:
     def coverage(self) -> float:
         """Share of the classes that were seen: 1 after ten rows of each."""
         return float(np.minimum(self.mass * self.proportions / _ENOUGH, 1.0).mean())
+
+    @property
+    def agreement(self) -> float:
+        """How often two experts, drawn by their weights, agree about the rows seen."""
+        return measure_agreement(self.agreements, self.knowledge.committee.usual)
 
     def answer(self, X: Floats, *, adapt: bool = True) -> tuple[Floats, Floats]:
         """Return what the committee says of complete rows.
@@ -97,7 +105,23 @@ class Adaptation:
             weights = committee.weights(self.shift.size)
             logits = (1.0 - belief) * logits + belief * np.tensordot(weights, other, 1)
             logs = logs if belief < 0.5 else other
-        return combine(logits), logs
+        return combine(self.knowledge.calibration.factor(self.agreement) * logits), logs
+
+    def shift_evidence(self, X: Floats, codes: Integers) -> float | None:
+        """Return how much likelier labels of complete rows are if the label shift is assumed, as a log.
+
+        None if there is nothing to compare.
+        """
+        committee, shifted = self.knowledge.committee, self.shifted
+        if shifted is None or not committee.adapts:
+            return None
+        question = Question(self.knowledge, self.expected, X)
+        usual = np.tensordot(committee.usual, expert_logs(question), 1)
+        other = expert_logs(Question(self.knowledge, shifted, X, question.raw_logs))
+        logits = np.tensordot(committee.weights(self.shift.size), other, 1)
+        rows = np.arange(len(codes))
+        found = [np.log(combine(one)[rows, codes] + FLOOR).sum() for one in (usual, logits)]
+        return float(found[1] - found[0])
 
     def standardise(self, X: Floats) -> Floats:
         """Return complete rows in units of the target's moments, as classifiers per domain see them."""
@@ -105,13 +129,36 @@ class Adaptation:
         Z = (X - view.centre) / view.scale
         return Z if plain is None else plain.reduce(Z)
 
-    def novelty_distance(self, X: Floats) -> Floats:
-        """Return the distance of rows from the reconstruction, in units of what is typical."""
+    def name_rows(self, X: Floats) -> Integers:
+        """Return the most probable class of rows by the reconstruction alone, which is quick."""
+        space = self.believed.view
+        return np.asarray(space.reconstruction.predict_proba(space.project(X)).argmax(axis=1))
+
+    def novelty_distance(self, X: Floats, familiar: Floats) -> Floats:
+        """Return the distance of rows from everything known, in units of what is typical.
+
+        The geometric mean of that from the reconstruction, in the view, and that from the classes of
+        the sources, in all columns. `familiar` are rows of the target that show what is typical.
+        """
         space = self.believed.view
         distance = nearest_distance(
             space.project(X), space.known.means, floor_stds(space.model, space.known)
         )
-        return distance / self.typical
+        distance = distance / self.typical
+        prototypes = space.model.prototypes
+        if prototypes is None or not len(familiar):
+            return distance
+        others = prototypes.distances((X - space.centre) / space.scale)
+        return np.asarray(np.sqrt(distance * others / self.typical_in_columns(familiar)))
+
+    def typical_in_columns(self, familiar: Floats) -> float:
+        """Return the median distance of rows from the classes of the sources, in all columns."""
+        space = self.believed.view
+        prototypes = space.model.prototypes
+        if prototypes is None or not len(familiar):
+            return 1.0
+        usual = np.median(prototypes.distances((familiar - space.centre) / space.scale))
+        return max(float(usual), 1e-12)
 
 
 def update(
@@ -119,6 +166,7 @@ def update(
     target: Target,
     config: AdaptConfig,
     start: AdaptedDictionary | None = None,
+    evidence: float = 0.0,
 ) -> Adaptation:
     """Adapt to what was seen of a target.
 
@@ -130,6 +178,8 @@ def update(
     config : AdaptConfig
     start : AdaptedDictionary, optional
         Continue from there; without it from the source-only dictionary.
+    evidence : float
+        What labels of target rows add to the logit of the belief in a label shift.
     """
     rows, stacked = target.summary(), target.stacked_summary()
     prior = knowledge.model.expected_prior
@@ -141,12 +191,24 @@ def update(
             _shift_by_experts(knowledge, rows, stacked, expected, config),
         ]
         shifted = max(candidates, key=lambda one: measure_improvement(expected.losses, one.losses))
-        shift = _weigh(knowledge, rows.mass, expected, shifted)
+        shift = _weigh(knowledge, rows.mass, expected, shifted, evidence)
         if shift.belief >= _LEAST_BELIEF:
             adaptation = replace(adaptation, shifted=shifted, shift=shift)
         else:
             adaptation = replace(adaptation, shift=replace(shift, belief=0.0))
-    return replace(adaptation, typical=_typical_distance(adaptation.believed.view, rows))
+    return replace(
+        adaptation,
+        typical=_typical_distance(adaptation.believed.view, rows),
+        agreements=_measure_agreements(adaptation, rows),
+    )
+
+
+def _measure_agreements(adaptation: Adaptation, rows: TargetSummary) -> Floats:
+    """Return how often each two experts predict the same class for the target's components."""
+    if len(adaptation.knowledge.committee.experts) == 1:
+        return np.ones((1, 1))
+    found = expert_logs(Question(adaptation.knowledge, adaptation.believed, rows.means)).argmax(axis=2)
+    return np.asarray((found[:, None] == found[None]) @ (rows.masses / rows.masses.sum()))
 
 
 def _shift_by_votes(
@@ -192,7 +254,11 @@ def _shift_by_experts(
 
 
 def _weigh(
-    knowledge: SourceKnowledge, mass: float, expected: Hypothesis, shifted: Hypothesis
+    knowledge: SourceKnowledge,
+    mass: float,
+    expected: Hypothesis,
+    shifted: Hypothesis,
+    evidence: float,
 ) -> LabelShift:
     """Say how far to believe a label shift: by its size, and by how much better the target fits.
 
@@ -201,7 +267,7 @@ def _weigh(
     """
     size = measure_size(shifted.proportions, knowledge.model.expected_prior, mass)
     improvement = measure_improvement(expected.losses, shifted.losses)
-    belief = knowledge.committee.believe(size, improvement)
+    belief = knowledge.committee.believe(size, improvement, evidence)
     return LabelShift(shifted.proportions, size, improvement, belief)
 
 

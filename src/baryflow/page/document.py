@@ -312,10 +312,9 @@ def _reliability(model: Adapter, marks: Sequence[float]) -> str:
     chart = draw_lines("trust", f"{title} of each batch", history.n_rows, series, SHARES, marks)
     cells = [[format_percent(a), format_percent(b)] for a, b in zip(reliability, novelty, strict=True)]
     note = (
-        "Reliability estimates how far to trust the predictions for a batch: their mean confidence, "
-        "times the share of rows that are not novel, times (if the model adapts) the share of classes "
-        "seen. Novelty is the share of rows that are further from everything known than 99 % of the "
-        "source rows."
+        "Reliability is the estimated accuracy of the predictions for a batch; those for novel rows "
+        "count as wrong. Novelty is the share of rows that are less like everything known than 99 % of "
+        "the rows that are known."
     )
     data = _data_table(model, ["reliability", "novelty"], cells)
     return f'<h2>{title}</h2><p class="note">{note}</p>{chart}{data}'
