@@ -191,7 +191,7 @@ def test_a_class_that_no_source_has_is_named_without_a_share():
     shares = [row for row in page.rows if row and row[0] == "pump off" and row[-1].endswith("%")]
     assert shares == []
     assert page.row("fine")[-1].endswith("%")
-    model.plot_history().canvas.draw()
+    model.plot().canvas.draw()
 
 
 def test_before_any_target_the_page_shows_the_sources():

@@ -40,7 +40,10 @@ def session(model=NAMED, n=40, batch_size=16, drift="off"):
 
 
 def resumed(one):
-    return one.config.resume(codec.decode(SessionState, *codec.encode(one.state())))
+    """Return a session as another process would resume it."""
+    base = OnlineDaDiL.from_bytes(one.config.base.to_bytes())
+    config = replace(one.config, base=base)
+    return config.resume(codec.decode(SessionState, *codec.encode(one.state())))
 
 
 def reasons(result):
@@ -117,6 +120,8 @@ def test_rows_of_the_same_time_need_a_position():
     one.take(replace(rows(0, 20), times=["noon"] * 20))
     result = one.label([Label("leak", time="noon")])
     assert "20 rows" in reasons(result)[0]
+    result = one.label([Label("leak", time="noon", values=[1.0] * 4)])
+    assert [label.values for label in result.used] == [[1.0] * 4]
 
 
 @pytest.mark.parametrize(

@@ -167,8 +167,16 @@ class Tracker:
     def certify(self, raw: Floats, codes: Integers) -> None:
         """Hold labels of rows chosen at random against what is predicted of the rows now.
 
-        Classes of the target alone that are not known yet have larger numbers than all others.
+        Classes of the target alone that are not known yet have larger numbers than all others. A row
+        whose label is known proves nothing: the prediction has learned it.
         """
+        known = {row.tobytes() for row in self.labelled.rows}
+        fresh = list(
+            {one: i for i, row in enumerate(raw) if (one := row.tobytes()) not in known}.values()
+        )
+        if not fresh:
+            return
+        raw, codes = raw[fresh], codes[fresh]
         rows = self.target.clean(raw)[0]
         plain = predict_not_adapting(self.knowledge, rows) if self.knowledge.plain is not None else None
         adapting = None if self.adaptation is None else self.adaptation.answer(rows)[0]

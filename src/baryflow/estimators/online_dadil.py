@@ -635,7 +635,7 @@ class OnlineDaDiL(Adapter):
         tracker = self._tracker.copy()
         now, before = self.get_params(deep=False), vars(self).get("_following_with", {})
         if any(value is not before.get(name, self) for name, value in now.items()):
-            tracker.settings, tracker.config = follow_settings(self, len(self.classes_))
+            tracker.settings, tracker.config = follow_settings(self, len(self._source_classes()))
             self._following_with = now
         return tracker
 
@@ -793,13 +793,15 @@ class OnlineDaDiL(Adapter):
 
     def _state(self) -> AdapterState:
         require_unchanged(self, self._learned_with)
-        follow_settings(self, len(self.classes_))  # a model that cannot be used could not be loaded
+        follow_settings(
+            self, len(self._source_classes())
+        )  # a model that cannot be used could not be loaded
         return super()._state()
 
     @classmethod
     def _from_state(cls, state: AdapterState) -> Self:
         model = super()._from_state(state)
-        follow_settings(model, len(model.classes_))
+        follow_settings(model, state.knowledge.model.n_classes)
         return model
 
 

@@ -658,8 +658,9 @@ class _Index:
             return [number for number, time in enumerate(self.rows.times) if is_between(time, label)]
         elif label.time:
             time = read_time(label.time)
-            if label.values is None and self._n_times[time] > 1:
-                n = self._n_times[time]
+            if (n := self._n_times[time]) > 1:
+                if label.values is not None:
+                    return []
                 raise InvalidInputError(f"{n} rows have the time {label.time!r}: give the position")
             number = self._times.get(time)
         return [] if number is None else [number]

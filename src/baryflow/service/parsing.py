@@ -248,17 +248,12 @@ class Parser:
             position = int(position)
         if position is not None and (type(position) is not int or not 0 < position < 10**_DIGITS):
             raise _invalid(i, f"position must be a whole number from 1, got {_shown(position)}", "label")
-        if time is not None and (
-            not isinstance(time, str) or len(time) > TIME_LENGTH or valid_text(time) != time
-        ):
-            raise _invalid(
-                i, f"time is {_shown(time)}: expected text of at most {TIME_LENGTH} characters", "label"
-            )
+        time = _check_time("" if time is None else time, i, "label")
         if values is not None:
             values = self._values(values, i)
         elif position is None and not time:
             raise _invalid(i, "give the position, the time or the values of its row", "label")
-        return Label(label, position, time or "", values=values, certify=certify)
+        return Label(label, position, time, values=values, certify=certify)
 
     def _values(self, values: Any, i: int) -> list[float]:
         """Return the row that a label brings."""
@@ -323,10 +318,7 @@ class Parser:
         """Return the cells of a row that is an object, its time, and whether the cells are in order."""
         index = self._index
         time = item.get("time", "") if "time" not in index else ""
-        if not isinstance(time, str) or len(time) > TIME_LENGTH or valid_text(time) != time:
-            raise _invalid(
-                i, f"time is {_shown(time)}: expected text of at most {TIME_LENGTH} characters"
-            )
+        _check_time(time, i)
         if "values" in item and "values" not in index and item.keys() <= {"values", "time"}:
             return item["values"], time, False
         if self.columns is None:
@@ -400,6 +392,15 @@ def _check_id(name: str, given: Any, header: str | None) -> str | None:
         if one is not None and re.fullmatch(BATCH_ID, one) is None:
             raise RequestError(422, f"{name} must match {BATCH_ID}, got {_shown(one)}")
     return header if given is None else given
+
+
+def _check_time(time: Any, i: int, what: str = "row") -> str:
+    """Return the time of a row."""
+    if not isinstance(time, str) or len(time) > TIME_LENGTH or valid_text(time) != time:
+        raise _invalid(
+            i, f"time is {_shown(time)}: expected text of at most {TIME_LENGTH} characters", what
+        )
+    return time
 
 
 def _invalid(i: int, problem: str, what: str = "row") -> RequestError:
