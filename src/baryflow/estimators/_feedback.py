@@ -35,7 +35,8 @@ MOST_OF_A_CLASS, MOST = 50, 1000
 _PENALTIES = (1000.0, 100.0, 10.0, 1.0, 0.1)
 _STEPS = 10
 _FOLDS = 3
-#: Logarithm of how much likelier the committee without correction is than any other at first.
+#: Logarithm of how much likelier the committee without correction is than any other at first, and how
+#: much less likely the linear classifier.
 _TRUST = 2.0
 #: In the linear classifier: share of the labelled rows if all classes have labels; share of a new class,
 #: in those of a class on the mean; penalty; what scores are multiplied by to become logits.
@@ -304,7 +305,8 @@ def _weigh(
     """Return the weights of offsets and penalties: the square root of their likelihood on rows left out.
 
     The first of each offset is no correction; that of the committee, the first offset, is likelier than
-    the others before any label is seen.
+    the others before any label is seen, and the linear classifier less likely: it hardly knows classes
+    without labels.
     """
     shape = (len(offsets), 1 + len(_PENALTIES), *targets.shape)
     logits = np.broadcast_to(np.stack([one.logits for one in offsets])[:, None], shape).copy()
@@ -318,6 +320,7 @@ def _weigh(
     likelihoods = (targets * log_softmax(logits, axis=-1)).sum(axis=-1) @ counts
     likelihoods *= 0.5
     likelihoods[0, 0] += _TRUST
+    likelihoods -= _TRUST * np.array([[one.linear] for one in offsets])
     weights = softmax(likelihoods)
     weights[weights < 1e-3 * weights.max()] = 0.0
     return np.asarray(weights / weights.sum())

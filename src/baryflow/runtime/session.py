@@ -384,6 +384,8 @@ class Session:
             "rows": len(rows),
             "rows_seen": model.n_samples_seen_,
             "reliability": _round(model.reliability_),
+            "coverage": _round(model.coverage_),
+            "novelty": _round(model.novelty_),
             "resemblance": {str(k): _round(v) for k, v in model.resemblance_.items()},
         }
         message = (

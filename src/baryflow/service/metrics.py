@@ -131,7 +131,7 @@ class StateCollector(Collector):
             (
                 "baryflow_target_reliability",
                 GaugeMetricFamily,
-                "Estimated reliability of the predictions, 0 to 1.",
+                "Estimated accuracy of the predictions for the last batch, 0 to 1.",
                 "reliability",
             ),
             (

@@ -211,9 +211,9 @@ def summarize(session: Session) -> dict[str, Any]:
     return {
         "rows_seen": rows_of(session),
         "rows_learned": int(model.n_samples_seen_),
-        "reliability": _share(model.reliability_),
-        "coverage": _share(getattr(model, "coverage_", None)),
-        "novelty": _share(getattr(model, "novelty_", None)),
+        "reliability": _round(model.reliability_),
+        "coverage": _round(model.coverage_),
+        "novelty": _round(model.novelty_),
         "n_labels": int(metadata.get("labels", 0)),
         "certified_accuracy": certify(session)["accuracy"],
         "new_classes": [str(name) for name in model.classes_[session.config.n_classes :].tolist()],

@@ -223,6 +223,7 @@ def _history(model: OnlineDaDiL, sources: list[str], likelihood: list[Any]) -> d
             for name, column in zip(sources, history.resemblance.T, strict=True)
         },
         "reliability": [_number(value) for value in history.reliability],
+        "coverage": [_number(value) for value in history.coverage],
         "novelty": [_number(value) for value in history.novelty],
         "loss": [_number(value) for value in history.losses[:, 1]],
         "likelihood": [_number(likelihood_at.get(n)) for n in rows],
