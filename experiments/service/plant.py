@@ -70,7 +70,7 @@ def inject(page, fault, most):
     while True:
         # All diagnoses that the page lists, each with the simulated time at the end of its window.
         listed = page.evaluate(
-            "() => [...document.querySelectorAll('#recent button')].map((b) => [b.title, b.innerText])"
+            "() => [...document.querySelectorAll('#recent .row')].map((b) => [b.title, b.innerText])"
         )
         times = [hours_in(text) for label, text in listed if label == class_name(fault)]
         found = [at - begun for at in times if begun < at <= begun + most]

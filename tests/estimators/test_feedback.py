@@ -351,3 +351,13 @@ def test_it_falls_back_where_adapting_is_shown_to_harm():
     assert np.mean(late[3:]) > plain - 0.05
     again = OnlineDaDiL.from_bytes(model.to_bytes())
     assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+def test_labels_of_rows_chosen_at_random_sharpen_reliability():
+    sure, doubtful = seen(), seen()
+    rows = np.random.default_rng(0).permutation(len(TRUE))[:100]
+    wrong = np.roll(TRUE, 7)
+    sure.feedback(P.X_target[rows], SEEN.predict(P.X_target[rows]), certify=True)
+    doubtful.feedback(P.X_target[rows] + 1e-9, wrong[rows], certify=True)
+    batch = P.X_target[:64] + 1e-6
+    assert sure.partial_fit(batch).reliability_ > doubtful.partial_fit(batch).reliability_ + 0.1

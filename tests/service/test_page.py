@@ -17,7 +17,13 @@ from tests.service.conftest import post
 
 STATIC = Path(baryflow.service.__file__).parent / "static"
 #: Names chosen by users are shown unchanged, and never interpreted as HTML.
-CLASSES = np.array(["fine", "<img src=x onerror=alert(1)>", 'loose "bolt" & <b>more</b>'])
+CLASSES = np.array(
+    [
+        "fine",
+        "<img src=x onerror=alert(1)>",
+        'loose "bolt" & <b>more</b> in the cooling water pump of the condenser',
+    ]
+)
 SOURCES = ("<script>alert(2)</script>", "south", "west")
 #: Third-party files, byte for byte as published.
 VENDORED = {
@@ -50,7 +56,7 @@ def _rows(rng, means, n, shift):
 
 @pytest.fixture(scope="module")
 def plants():
-    """Return a model of three plants, and the stream of a target similar to the second."""
+    """Return a model of three plants, and streams of two targets similar to the second."""
     rng = np.random.default_rng(0)
     means = 3.0 * rng.normal(size=(3, 3, 4))
     parts = [_rows(rng, one, 150, shift) for one, shift in zip(means, (0.0, 4.0, -3.0), strict=True)]
@@ -58,7 +64,11 @@ def plants():
     model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0)
     model.fit(X, CLASSES[y], sample_domain=np.repeat(SOURCES, 150))
     model.feature_names_in_ = np.array(["flow (m³/h)", "heat <i>", "speed", "noise"], dtype=object)
-    return model, _rows(rng, means[1], 400, 7.0)[0]
+    rows = _rows(rng, means[1], 400, 7.0)[0]
+    # From row 65 on, every other row is of the second class, but unlike in the sources.
+    other = rows.copy()
+    other[64::2] = means[1][1] + [7.0, 13.0, 1.0, 13.0] + 0.3 * rng.normal(size=(168, 4))
+    return model, rows, other
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +135,7 @@ def test_the_page_shows_targets_as_rows_arrive(browser, service, plants):
 
 
 def test_the_page_reconnects_after_a_restart(browser, plants, tmp_path):
-    model, rows = plants
+    model, rows, _ = plants
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -153,8 +163,18 @@ def test_the_page_is_accessible_at_every_size_and_colour_scheme(browser, service
     post(service, "pump", plants[1][:96])
     with open_page(browser, str(service.base_url), size, scheme) as page:
         page.wait("() => document.body.dataset.rows === '96'")
+        page.page.get_by_role("button", name="Ask me").click()
+        page.page.wait_for_selector("#questions li")
         assert page.violations() == []
         assert page.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+        page.page.locator("#recent [data-act=correct]").first.click()
+        page.page.fill("#label-name", "o")
+        assert page.violations() == []
+        widths = page.page.locator("#label, #label-classes").evaluate_all(
+            "(all) => all.map((one) => [one.scrollWidth, one.clientWidth])"
+        )
+        assert all(needed <= there for needed, there in widths)
+        page.page.keyboard.press("Escape")
         page.page.locator("#recent button").first.click()
         page.page.wait_for_selector("#why[open] table")
         assert page.violations() == []
@@ -168,6 +188,133 @@ def test_the_page_is_accessible_at_every_size_and_colour_scheme(browser, service
         )
         assert len(shapes) > 10
         assert all(width > height for width, height in shapes)
+
+
+def _given(page, position):
+    """Return what the page says of the label of a row."""
+    return page.text(f"#recent [data-position='{position}'] .given")
+
+
+def test_a_corrected_prediction_takes_effect(browser, service, plants):
+    post(service, "pump", plants[2][:128])
+    with open_page(browser, str(service.base_url)) as page:
+        page.wait("() => document.body.dataset.rows === '128'")
+        wrong = page.page.locator("#recent [data-position='127']")
+        assert CLASSES[2] in wrong.inner_text()
+        # Confirm one, with one click.
+        page.page.get_by_role("button", name="for row 126").click()
+        page.wait("() => document.querySelector('#recent .given')")
+        assert _given(page, 126) == "confirmed"
+        # Correct one, with the keyboard only.
+        wrong.get_by_role("button", name="Correct row 127").press("Enter")
+        page.page.wait_for_selector("#label[open]")
+        page.page.keyboard.press("Tab")
+        assert page.page.evaluate("() => document.activeElement.title") == CLASSES[0]
+        page.page.locator(f"#label-classes [title='{CLASSES[1]}']").press("Enter")
+        page.wait("() => document.querySelectorAll('#recent .given').length > 12")
+        assert f"labelled {CLASSES[1]}, now predicted {CLASSES[1]}" in _given(page, 127)
+        assert f"now predicted {CLASSES[1]}" in _given(page, 111)  # a row like it
+        assert page.page.evaluate("() => document.activeElement.dataset.act") == "correct"
+        page.wait("() => document.querySelector('#now-labels').textContent === '2'")
+        # Later rows like it are predicted as corrected.
+        post(service, "pump", plants[2][128:160])
+        page.wait("() => document.body.dataset.rows === '160'")
+        page.page.mouse.move(0, 0)
+        page.page.evaluate("() => document.activeElement.blur()")
+        page.wait("() => document.querySelector('#recent [data-position=\"159\"]')")
+        assert CLASSES[1] in page.text("#recent [data-position='159'] .name")
+        assert page.errors == []
+
+
+def test_novel_rows_become_a_class_by_their_name(browser, plants):
+    with (
+        background(create_app(plants[0], batch_size=32)) as url,
+        httpx.Client(base_url=url) as service,
+        open_page(browser, url) as page,
+    ):
+        post(service, "pump", plants[1][:64])
+        post(service, "pump", 40.0 + 0.1 * plants[1][64:96])
+        page.wait("() => document.body.dataset.rows === '96'")
+        assert "32 of the last 50 rows are unlike anything known" in page.text("#novel-note")
+        page.page.get_by_role("button", name="Name the last 20 rows").click()
+        assert page.page.get_by_role("checkbox").count() == 20
+        page.page.get_by_role("checkbox", name="row 96").uncheck()
+        page.page.fill("#label-name", "worn <b>bearing</b>")
+        page.page.get_by_role("button", name="New class “worn <b>bearing</b>”").click()
+        page.wait("() => document.querySelector('#new-classes').textContent === 'worn <b>bearing</b>'")
+        page.wait("() => document.querySelector('#now-labels').textContent === '19'")
+        assert page.text("#now-labels-more") == "1 new class"
+        # The row that was not checked is now predicted as the new class, and no row is novel any more.
+        assert "now predicted worn <b>bearing</b>" in _given(page, 96)
+        assert "None" in page.text("#novel-note")
+        # In the other rows the name can be chosen, whatever its case.
+        page.page.get_by_role("button", name="Correct row 95").click()
+        page.page.fill("#label-name", "Worn <b>bearing</b>")
+        assert page.text("#label-new") == "Label as worn <b>bearing</b>"
+        page.page.keyboard.press("Escape")
+        post(service, "pump", 40.0 + 0.1 * plants[1][96:128])
+        page.wait("() => document.querySelector('#now-label').textContent === 'worn <b>bearing</b>'")
+        assert page.errors == []
+
+
+def test_the_page_asks_about_the_rows_most_worth_a_label(browser, service, plants):
+    post(service, "pump", plants[1][:96])
+    with open_page(browser, str(service.base_url)) as page:
+        page.wait("() => document.body.dataset.rows === '96'")
+        page.page.get_by_role("button", name="Ask me").click()
+        page.page.wait_for_selector("#questions li")
+        questions = page.page.locator("#questions li")
+        assert questions.count() == 5
+        assert page.page.evaluate("() => document.activeElement.className") == "chip"
+        # Any of them can be explained, however old it is.
+        questions.first.locator(".link").click()
+        page.page.wait_for_selector("#why[open] table")
+        page.page.get_by_role("button", name="Label this row").click()
+        page.page.wait_for_selector("#label[open]")
+        page.page.keyboard.press("Escape")
+        questions.first.get_by_role("button", name=CLASSES[0], exact=True).click()
+        page.wait("() => document.querySelectorAll('#questions .given').length === 1")
+        questions.nth(1).get_by_role("button", name="Other label").click()
+        page.page.fill("#label-name", "worn bearing")
+        page.page.keyboard.press("Enter")
+        page.wait("() => document.querySelectorAll('#questions .given').length === 2")
+        page.wait("() => document.querySelector('#now-labels').textContent === '2'")
+        asked = questions.locator(".link").all_inner_texts()[:2]
+        page.page.get_by_role("button", name="Ask again").click()
+        page.wait("() => !document.querySelector('#questions .given')")
+        assert not set(asked) & set(questions.locator(".link").all_inner_texts())
+        assert page.errors == []
+
+
+def test_labels_from_the_page_certify_nothing(browser, service, plants):
+    post(service, "pump", plants[1][:64])
+    with open_page(browser, str(service.base_url)) as page:
+        page.wait("() => document.body.dataset.rows === '64'")
+        page.page.get_by_role("button", name="for row 64").click()
+        page.wait("() => document.querySelector('#now-labels').textContent === '1'")
+        assert "Nothing yet" in page.text("#proof-note")
+        labels = [{"position": i, "label": "fine"} for i in range(40, 60)]
+        service.post("/v1/targets/pump/labels", json={"labels": labels, "certify": True})
+        page.wait("() => document.querySelector('#proof li')")
+        assert "20 labels" in page.text("#proof")
+
+
+def test_with_a_read_only_token_nothing_can_be_labelled(browser, plants):
+    tokens = {"token": "abcd" * 5, "read_token": "efgh" * 5}
+    with (
+        background(create_app(plants[0], **tokens, batch_size=16)) as url,
+        httpx.Client(base_url=url, headers={"Authorization": f"Bearer {tokens['token']}"}) as client,
+        open_page(browser, url) as page,
+    ):
+        post(client, "pump", plants[1][:32])
+        page.page.fill("#token", tokens["read_token"])
+        page.page.keyboard.press("Enter")
+        page.wait("() => document.body.dataset.rows === '32'")
+        assert page.page.locator("#recent .row:visible").count() == 32
+        assert page.page.locator(".changes:visible").count() == 0
+        page.page.locator("#recent button").first.click()
+        page.page.wait_for_selector("#why[open] table")
+        assert page.page.locator(".changes:visible").count() == 0
 
 
 def test_the_page_asks_for_the_token(browser, plants):

@@ -96,7 +96,7 @@ def test_clients_that_disconnect_leave_nothing_behind(service):
         with socket.create_connection((url.host, url.port)) as sock:
             sock.sendall(head(50_000) + b"[" * 20_000)
     wait_until(lambda: not service.app.state.service.inbox.held)
-    assert service.get("/v1/targets").json() == {"targets": []}
+    assert service.get("/v1/targets").json()["targets"] == []
 
 
 def memory(service):
@@ -157,7 +157,7 @@ def test_malicious_target_names_are_refused(service, rows, name):
         codes.append(int(answer.split()[1]))
         assert b'{"error":' in answer
     assert set(codes) <= {404, 422}
-    assert service.get("/v1/targets").json() == {"targets": []}
+    assert service.get("/v1/targets").json()["targets"] == []
 
 
 @pytest.mark.parametrize("position", ["x", "-1", "1e3", "%D9%A1", "9" * 5000, "%00"])

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from baryflow import Mixture, OnlineDaDiL
-from baryflow.runtime import Rows, SessionConfig
+from baryflow.estimators._input import InOrder
+from baryflow.runtime import Label, Rows, SessionConfig
 from baryflow.service.target_record import record_likelihood
 from baryflow.service.view import Projection, explain, picture
 
@@ -91,10 +92,28 @@ def test_explanations_have_the_nearest_components_and_columns_in_their_units(mod
         assert one["value"] == pytest.approx(columns[one["name"]], rel=1e-3)
 
 
-def test_only_recent_rows_can_be_explained(model, rows):
+def test_rows_that_the_model_remembers_can_be_explained(model, rows):
     session = follow(model, rows[:64])
-    assert explain(session, 3) is None
+    assert "values" not in json.loads(json.dumps(explain(session, 3), allow_nan=False))
+    assert explain(session, 3)["position"] == 3
+    assert (
+        explain(session, 3)["label"]
+        == session.model.classes_[session.model.predict_proba(InOrder(rows[2:3])).argmax()]
+    )
+    assert explain(session, 0) is None
     assert explain(session, 65) is None
+
+
+def test_labels_and_what_they_change_are_drawn(model, rows):
+    session = follow(model, rows[:72])
+    session.label([Label(7, 62, certify=True), Label(7, 63, certify=True)])
+    drawn = json.loads(json.dumps(picture(session), allow_nan=False))
+    now = {one["position"]: (one["now"], one["now_probability"]) for one in drawn["recent"]}
+    assert now[62][0] == now[63][0] == 7
+    assert now[62][1] > 0.5
+    assert (drawn["classes"][-1], drawn["new_classes"]) == ("7", ["7"])
+    assert drawn["certificate"]["labels"] == 2
+    assert explain(session, 62)["probabilities"][0]["class"] == "7"
 
 
 def test_likelihood_is_kept_for_the_points_of_the_history(model, rows, monkeypatch):

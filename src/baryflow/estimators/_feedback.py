@@ -270,13 +270,14 @@ def look_chosen(own: Floats, codes: Integers, others: Floats) -> float:
     """Return how far labels look chosen: because predictions were wrong, or of few classes.
 
     The first is the probability that their errors come from choice rather than from the rate of errors
-    that the probabilities of other rows imply, which is itself uncertain. The second compares the number
-    of classes with that among as many rows drawn at random.
+    that the probabilities of these rows, or of others, imply; the rate itself is uncertain. The second
+    compares the number of classes with that among as many rows drawn at random.
     """
     if not len(others):
         return 0.0
     n, wrong = len(codes), int((own.argmax(axis=1) != codes).sum())
-    rate = max(1.0 - float(others.max(axis=1).mean()), _LEAST_ERRORS)
+    rate = max(1.0 - float(one.max(axis=1).mean()) for one in (own, others))
+    rate = max(rate, _LEAST_ERRORS)
     drawn, picked = (
         betabinom.pmf(wrong, n, _RATE_ROWS * p, _RATE_ROWS * (1.0 - p)) for p in (rate, _CHOSEN_RATE)
     )

@@ -33,6 +33,8 @@ from baryflow.validation import Booleans, Floats, Integers
 
 #: Updates whose losses are remembered.
 _CURVE = 10_000
+#: Predictions for labelled rows that sharpen the estimate of the accuracy: the last ones.
+_VERDICTS = 100
 #: Rows without a label whose predictions a correction should not change.
 _ANCHORS = 100
 #: The correction is fitted again when there are this many times as many rows, or labels: after each of
@@ -61,6 +63,7 @@ class TrackerState:
     corrected_labels: int
     shift_evidence: float
     certificate: Certificate
+    verdicts: Booleans
     summaries: list[ClassSummary]
 
 
@@ -97,6 +100,7 @@ class Tracker:
         self._corrected_labels = 0
         self._shift_evidence = 0.0  # what labels add to the logit of the belief in a label shift
         self.certificate = Certificate.none()
+        self.verdicts = np.zeros(0, dtype=bool)  # whether the last predictions it counts were right
         self.summaries: tuple[ClassSummary, ...] = ()  # of classes that were named elsewhere
         self._start: AdaptedDictionary | None = None
 
@@ -187,6 +191,7 @@ class Tracker:
         found = [one.argmax(axis=1) == codes for one in (self.predict_proba(rows), other, ours)]
         harmed = self.certificate.harm
         self.certificate = self.certificate.plus(*found)
+        self.verdicts = np.append(self.verdicts, found[0])[-_VERDICTS:]
         if self.certificate.harm != harmed:
             self._correct()
 
@@ -293,6 +298,7 @@ class Tracker:
             fresh.target = self.target.rebind(fresh.knowledge, fresh.settings)
             fresh.recent, fresh.n_given, fresh.n_labels = self.recent, self.n_given, self.n_labels
             fresh.new_classes, fresh.certificate = new_classes, self.certificate
+            fresh.verdicts = self.verdicts
             fresh.summaries = tuple(one for one in self.summaries if one.name in new_classes)
             codes = np.array([classes.index(code) for code in self.labelled.codes], dtype=np.intp)
             fresh.labelled = LabelledTarget(self.labelled.rows, codes)
@@ -403,7 +409,9 @@ class Tracker:
         novel = lost | (self._novelty(rows, probabilities) > NOVELTY_THRESHOLD)
         self.novel = float(novel.mean())
         calibration = self.knowledge.calibration
-        self.reliability = calibration.estimate(probabilities, novel, 1.0 - NOVELTY_THRESHOLD)
+        self.reliability = calibration.estimate(
+            probabilities, novel, 1.0 - NOVELTY_THRESHOLD, self.verdicts
+        )
         self.familiar = self.familiar.see(rows[~lost], self._known_classes(probabilities[~lost]))
         self.history = self.history.record(
             n_rows=self.n_rows,
@@ -437,6 +445,7 @@ class Tracker:
             corrected_labels=self._corrected_labels,
             shift_evidence=self._shift_evidence,
             certificate=self.certificate,
+            verdicts=self.verdicts,
             summaries=list(self.summaries),
         )
 
@@ -464,5 +473,6 @@ class Tracker:
         tracker.labelled, tracker.n_labels = state.labelled, state.n_labels
         tracker.correction, tracker._corrected_at = state.correction, state.corrected_at
         tracker._corrected_labels = state.corrected_labels
-        tracker.certificate, tracker.summaries = state.certificate, tuple(state.summaries)
+        tracker.certificate, tracker.verdicts = state.certificate, state.verdicts
+        tracker.summaries = tuple(state.summaries)
         return tracker

@@ -40,7 +40,7 @@ class AuthMiddleware:
     With a token, every request needs it unless the route that will handle the request is listed in
     ``open_routes``. The routes themselves decide which one that is, so a prefix from ``root_path`` or a
     ``Mount`` changes nothing, and unknown paths need the token, too. A request with the read-only token
-    may use GET and HEAD.
+    may use GET and HEAD; ``request.state.read_only`` says whether it has that token.
     """
 
     def __init__(
@@ -109,16 +109,17 @@ class AuthMiddleware:
             )
         if self._token is None:
             return _check_same_site(headers)
-        reads = scope["type"] == "http" and scope["method"] in _READ_METHODS
-        return None if is_open else self._check_token(headers, reads)
+        return None if is_open else self._check_token(scope, headers)
 
-    def _check_token(self, headers: dict[bytes, bytes], reads: bool) -> RequestError | None:
+    def _check_token(self, scope: Scope, headers: dict[bytes, bytes]) -> RequestError | None:
         scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
         given = credentials.strip() if scheme.lower() == b"bearer" else b""
         # Both comparisons always run, in constant time: how long they take reveals nothing. An empty
         # token matches nothing.
         is_full = hmac.compare_digest(given, self._token or b"") and bool(given)
         is_reader = hmac.compare_digest(given, self._read_token or b"") and bool(given)
+        scope.setdefault("state", {})["read_only"] = not is_full
+        reads = scope["type"] == "http" and scope["method"] in _READ_METHODS
         if is_full or (is_reader and reads):
             return None
         if is_reader:

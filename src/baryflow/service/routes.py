@@ -97,10 +97,11 @@ async def get_query(request: Request) -> Response:
 
 
 async def list_targets(request: Request) -> Response:
-    """List all targets with a summary of each."""
+    """List all targets with a summary of each, and whether the token only allows reading."""
     state = _state(request)
     state.targets.require_ready()
-    return reply({"targets": state.entries()})
+    read_only = getattr(request.state, "read_only", False)
+    return reply({"targets": state.entries(), "read_only": read_only})
 
 
 async def get_target(request: Request) -> Response:
@@ -192,7 +193,9 @@ async def get_page(_: Request) -> Response:
 
 
 _TARGET = "/v1/targets/{name}"
-_TARGETS = object_schema({"targets": {"type": "array", "items": reference("Target")}})
+_TARGETS = object_schema(
+    {"targets": {"type": "array", "items": reference("Target")}, "read_only": {"type": "boolean"}}
+)
 _ROWS_ERRORS = {
     "400": "The body is not JSON.",
     "408": "The body arrived too slowly.",

@@ -12,7 +12,8 @@ import numpy as np
 from baryflow.core.mixture import Mixture
 from baryflow.estimators._input import InOrder
 from baryflow.estimators.online_dadil import OnlineDaDiL
-from baryflow.runtime.session import Session
+from baryflow.runtime.session import Rows, Session
+from baryflow.service.target_record import certify
 from baryflow.validation import Floats
 
 #: The most deviating columns, nearest components and columns for or against a prediction to return.
@@ -41,7 +42,8 @@ def picture(session: Session) -> dict[str, Any]:
         "drifts": [dict(drift) for drift in metadata.get("drifts", [])],
         "proportions": _proportions(model, classes),
         "new_classes": classes[session.config.n_classes :],
-        "recent": _recent(model, projection, metadata.get("recent", [])),
+        "certificate": certify(session),
+        "recent": _recent(session, projection),
         "columns": _columns(model),
     }
 
@@ -49,14 +51,13 @@ def picture(session: Session) -> dict[str, Any]:
 def explain(session: Session, position: int) -> dict[str, Any] | None:
     """Explain the prediction for a recent row with the model in its present state.
 
-    Return None if the row is not among ``metadata["recent"]``, otherwise its record with the
-    ``probabilities`` of the likeliest classes; the nearest ``components``, with their class, source and
-    distance in standard deviations; and the ``columns`` that are evidence for the prediction or against
-    it compared with the ``rival``, the likeliest other class, in the units of the rows.
+    Return None if the row is not remembered, otherwise its record (made again if it is not among
+    ``metadata["recent"]``) with the ``probabilities`` of the likeliest classes; the nearest
+    ``components``, with their class, source and distance in standard deviations; and the ``columns``
+    that are evidence for the prediction or against it compared with the ``rival``, the likeliest other
+    class, in the units of the rows.
     """
-    records = session.metadata.get("recent", [])
-    record = next((one for one in records if one.get("position") == position), None)
-    model = session.model
+    model, record = session.model, _find(session, position)
     if record is None or len(_values(record)) != model.n_features_in_:
         return None
     row = _values(record)
@@ -76,6 +77,25 @@ def explain(session: Session, position: int) -> dict[str, Any] | None:
         "rival": names[rival],
         "columns": [] if rival == predicted else _reasons(model, row, predicted, rival),
     }
+
+
+def _find(session: Session, position: int) -> dict[str, Any] | None:
+    """Return the record of a row, as predicted now if only the model remembers it."""
+    for record in session.metadata.get("recent", []):
+        if record.get("position") == position:
+            return dict(record)
+    rows, _ = session.model.recent_rows([position])
+    if not len(rows):
+        return None
+    now = _predict(session, rows)[0]
+    fields = ("label", "probability", "novelty")
+    return {"position": position, "time": "", "values": rows[0]} | {key: now[key] for key in fields}
+
+
+def _predict(session: Session, values: Floats) -> list[dict[str, Any]]:
+    """Return records of what is predicted for rows at present."""
+    n = len(values)
+    return session.predict(Rows(values, np.arange(n), [""] * n, [""] * n))
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,21 +200,23 @@ def _ellipses(model: OnlineDaDiL, projection: Projection, classes: list[str]) ->
     return {"target": target, "sources": sources}
 
 
-def _recent(model: OnlineDaDiL, projection: Projection, records: list[Any]) -> list[dict[str, Any]]:
+def _recent(session: Session, projection: Projection) -> list[dict[str, Any]]:
     """Return the last predictions with the positions of their rows in the plane.
 
-    ``now`` is what is predicted for a row at present, ``given`` its label, if it has one.
+    ``now`` and ``now_probability`` are what is predicted for a row at present, ``given`` is its label,
+    if it has one.
     """
+    model, records = session.model, session.metadata.get("recent", [])
     shown = [_without_values(record) for record in records]
     rows = [_values(record) for record in records]
     if not rows or any(len(row) != model.n_features_in_ for row in rows):
         return shown
-    values = InOrder(np.array(rows))
-    points, now = projection.transform(model.in_view(values)), model.predict(values).tolist()
-    return [
-        record | {"x": _number(x), "y": _number(y), "now": label}
-        for record, (x, y), label in zip(shown, points, now, strict=True)
-    ]
+    values = np.array(rows)
+    points = projection.transform(model.in_view(InOrder(values)))
+    for record, (x, y), now in zip(shown, points, _predict(session, values), strict=True):
+        record |= {"x": _number(x), "y": _number(y)}
+        record |= {"now": now["label"], "now_probability": now["probability"]}
+    return shown
 
 
 def _values(record: Mapping[str, Any]) -> Floats:

@@ -90,6 +90,7 @@ export class Charts {
       { name: shorten(name, 18), values: history.resemblance[name], scale: "share", color: `--c${i % 8}`, dash: Math.floor(i / 8) % 5 })), marks, share);
     this.charts.reliability.update(rows, [
       { name: "reliability", values: history.reliability, scale: "share", color: "--c0" },
+      { name: "coverage", values: history.coverage, scale: "share", color: "--c2", dash: 2 },
       { name: "novel rows", values: history.novelty, scale: "share", color: "--c5", dash: 1 }], marks, share);
     const hasLikelihood = history.likelihood.some((value) => value !== null);
     this.charts.loss.update(rows, [
@@ -109,7 +110,7 @@ export class Charts {
     const now = sources.map((name) => [name, history.resemblance[name].at(-1)]).sort((a, b) => b[1] - a[1]);
     $("resemblance-caption").textContent = `After ${formatCount(rows.at(-1))} rows, most like ${joinWithAnd(now.slice(0, 3).map(([name, value]) => `${name} (${formatPercent(value)})`))}.${marked}`;
     const trend = (values) => `${formatPercent(values[0])} after the first batch, ${formatPercent(values.at(-1))} now`;
-    $("reliability-caption").textContent = `Reliability: ${trend(history.reliability)}. Novel rows: ${trend(history.novelty)}.${marked}`;
+    $("reliability-caption").textContent = `Reliability: ${trend(history.reliability)}. Coverage: ${trend(history.coverage)}. Novel rows: ${trend(history.novelty)}.${marked}`;
     const likely = history.likelihood.filter((value) => value !== null);
     $("loss-caption").textContent = `Loss: ${formatNumber(history.loss[0])} after the first batch, ${formatNumber(history.loss.at(-1))} now.${likely.length ? ` Mean log-likelihood of a row: ${formatNumber(likely[0])} at first, ${formatNumber(likely.at(-1))} now.` : ""}${marked}`;
     const chosen = [...new Set(Array.from({ length: Math.min(TABLE_ROWS, n) }, (_, i) => Math.round(i * (n - 1) / Math.max(1, Math.min(TABLE_ROWS, n) - 1))))];
@@ -117,7 +118,7 @@ export class Charts {
       if ($(`${id}-table`).closest("details").open || !$(`${id}-table`).children.length) $(`${id}-table`).replaceChildren(table(["rows", ...head], chosen.map((i) => [formatCount(rows[i]), ...cells(i)])));
     };
     fill("resemblance", sources, (i) => sources.map((name) => formatPercent(history.resemblance[name][i])));
-    fill("reliability", ["reliability", "novel rows"], (i) => [formatPercent(history.reliability[i]), formatPercent(history.novelty[i])]);
+    fill("reliability", ["reliability", "coverage", "novel rows"], (i) => ["reliability", "coverage", "novelty"].map((name) => formatPercent(history[name][i])));
     fill("loss", ["loss", "log-likelihood"], (i) => [formatNumber(history.loss[i]), formatNumber(history.likelihood[i])]);
   }
 }

@@ -36,6 +36,15 @@ export const formatNumber = (x) => {
   return Number(x.toPrecision(size >= 100 ? 4 : 3)).toLocaleString("en", { maximumFractionDigits: 4 });
 };
 
+// A full timestamp is shortened to the time of day; any other text is shown unchanged.
+export const formatTime = (time) => (/^\d{4}-\d\d-\d\dT.*Z$/.test(time) ? new Date(time).toLocaleTimeString("en-GB") : String(time));
+
+const NOVEL = 0.99; // novelty above which a row is unlike anything known
+
+export const isNovel = (row) => row.novelty > NOVEL;
+
+export const describeNovelty = (novelty) => (novelty === null || novelty === undefined ? "novelty unknown" : novelty > NOVEL ? "novel" : `novelty\u00a0${formatPercent(novelty)}`);
+
 // A long label up to its first " · ", cut to a length.
 export const shorten = (label, length = 14) => {
   const first = String(label).split(" · ")[0];

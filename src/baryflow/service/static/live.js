@@ -2,6 +2,7 @@
 import { get, RequestError, sleep, subscribe } from "./api.js";
 import { Charts } from "./charts.js";
 import { $ } from "./dom.js";
+import { showFeedback } from "./feedback.js";
 import { MixturePlot } from "./mixture.js";
 import { Demo, explain, showColumns, showEvents, showNow, showProportions, showRecent, showTargets } from "./panels.js";
 
@@ -45,6 +46,7 @@ const refresh = throttled(async () => {
   drawCharts();
   drawNow();
   showRecent(name, picture.recent, picture.classes);
+  showFeedback(name, picture, explain);
   showProportions(picture.proportions, picture.classes);
   showColumns(picture.columns);
   document.body.dataset.rows = picture.rows_seen;
@@ -78,6 +80,7 @@ const listSoon = throttled(async () => list());
 
 const reload = throttled(async () => {
   const all = await get("/v1/targets");
+  document.body.classList.toggle("read-only", all.read_only);
   targets.clear();
   for (const one of all.targets) targets.set(one.name, one);
   current.updated = Date.now();
@@ -130,6 +133,7 @@ const connect = () => {
 
 document.addEventListener("visibilitychange", connect);
 $("find").addEventListener("input", list);
+for (const dialog of document.querySelectorAll("dialog")) dialog.addEventListener("close", refresh);
 addEventListener("hashchange", () => { if (nameInUrl() !== current.target && targets.has(nameInUrl())) select(nameInUrl()); });
 setInterval(() => { if (!document.hidden && Date.now() - current.updated > IDLE && targets.get(current.target)?.rows_per_second > 0.05) reload(); }, IDLE);
 if (new URLSearchParams(location.search).has("demo")) setInterval(() => document.hidden || demo.update(), 1000);

@@ -118,11 +118,12 @@ export class MixturePlot {
     if (!this.map) return;
     const recent = this.picture.recent.filter((one) => one.x !== undefined && one.x !== null);
     const nodes = recent.map((one, i) => {
-      const [x, y] = this.at(one), known = this.index.get(String(one.label));
+      const name = String(one.given ?? one.now ?? one.label);
+      const [x, y] = this.at(one), known = this.index.get(name);
       const node = svgElement("circle", { class: "row", cx: x.toFixed(1), cy: y.toFixed(1), r: (3.6 * this.unit).toFixed(2),
         fill: known === undefined ? "var(--ink)" : color(known), "fill-opacity": (0.15 + 0.85 * (i + 1) / recent.length).toFixed(2) });
-      node.dataset.class = one.label;
-      node.dataset.tip = `row ${one.position}: ${one.label}, ${formatProbability(one.probability)}`;
+      node.dataset.class = name;
+      node.dataset.tip = `row ${one.position}: ${one.given ? `labelled ${one.given}` : `${name}, ${formatProbability(one.now_probability ?? one.probability)}`}`;
       node.addEventListener("click", () => this.explain(one.position));
       return node;
     });

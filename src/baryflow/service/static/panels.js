@@ -1,9 +1,9 @@
-// Everything but the plots: the list of targets, current values, predictions and their explanations, bars, events,
-// and the panel of a demo.
+// Everything but the plots and feedback: the list of targets, current values, predictions and their explanations, bars,
+// events, and the panel of a demo.
 import { describeError, get, post } from "./api.js";
-import { $, color, element, formatCount, formatNumber, formatPercent, formatProbability, legendKey, svgElement } from "./dom.js";
+import { $, color, describeNovelty, element, formatCount, formatNumber, formatPercent, formatProbability, formatTime, isNovel, legendKey, svgElement } from "./dom.js";
+import { label, labelButtons } from "./feedback.js";
 
-const NOVEL = 0.99; // novelty above which a row is unlike anything known
 const MAX_COLUMNS = 8, MAX_PROPORTIONS = 12, MAX_EVENTS = 30, MAX_EXPLANATIONS = 30;
 const PAUSE = 6000; // milliseconds for which the predictions stand still after the pointer or a key was used
 const SEARCHABLE = 12, MAX_LISTED = 60; // more targets than this get a search field; at most this many are listed
@@ -32,7 +32,11 @@ export const showTargets = (all, selected, select) => {
 
 // ---- current values
 
+let labelsShown = 0;
+
 export const showNow = (summary, picture) => {
+  if (summary.n_labels !== labelsShown) explanations.clear(); // labels change them
+  labelsShown = summary.n_labels;
   const last = picture?.recent.at(-1), label = String(last?.label ?? summary.last_label ?? "none yet");
   $("now-label").textContent = $("now-label").title = label;
   $("now-label").classList.toggle("long", label.length > 26);
@@ -43,6 +47,11 @@ export const showNow = (summary, picture) => {
   $("now-nearest-more").textContent = alike.slice(0, 2).map(([name, share], i) => (i ? `${name} ${formatPercent(share)}` : formatPercent(share))).join("; ");
   $("now-reliability").textContent = summary.nearest ? formatPercent(summary.reliability) : "–";
   $("now-meter").value = summary.reliability ?? 0;
+  $("now-coverage").textContent = summary.nearest ? formatPercent(summary.coverage) : "–";
+  $("now-novelty").textContent = summary.nearest ? formatPercent(summary.novelty) : "–";
+  const fresh = summary.new_classes?.length ?? 0;
+  $("now-labels").textContent = formatCount(summary.n_labels);
+  $("now-labels-more").textContent = fresh ? `${formatCount(fresh)} new ${fresh === 1 ? "class" : "classes"}` : summary.n_labels ? "given by operators" : "none given yet";
   $("now-rows").textContent = formatCount(summary.rows_seen);
   $("now-rate").textContent = summary.rows_per_second > 0.05 ? `${formatNumber(summary.rows_per_second)} per second` : "";
   const drifts = Number(summary.drifts ?? 0);
@@ -52,35 +61,47 @@ export const showNow = (summary, picture) => {
 
 // ---- predictions
 
-// A full timestamp is shortened to the time of day; any other text is shown unchanged.
-const formatTime = (time) => (/^\d{4}-\d\d-\d\dT.*Z$/.test(time) ? new Date(time).toLocaleTimeString("en-GB") : String(time));
-
-const describeNovelty = (novelty) => (novelty === null || novelty === undefined ? "novelty unknown" : novelty > NOVEL ? "novel" : `novelty ${formatPercent(novelty)}`);
-
 // A moving list cannot be clicked: it pauses while the pointer or the keyboard is on it.
 let touched = 0;
 for (const type of ["pointermove", "pointerdown", "keydown", "focusin"]) $("recent").addEventListener(type, () => { touched = Date.now(); });
 $("recent").addEventListener("pointerleave", () => { touched = 0; });
 
 export const showRecent = (target, recent, classes) => {
+  if (document.querySelector("dialog[open]")) return; // the focus returns to the list: it is updated then
   const paused = Date.now() - touched < PAUSE && $("recent").children.length > 0;
   $("recent-note").textContent = paused ? "Paused while you look." : "Newest first. Select one for an explanation.";
-  if (paused) return;
-  const focused = document.activeElement?.dataset?.position;
+  const focused = document.activeElement?.closest("#recent li"), act = document.activeElement?.dataset.act;
   $("recent-none").hidden = recent.length > 0;
-  $("recent").replaceChildren(...[...recent].reverse().map((one) => {
-    const label = String(one.label), code = classes.indexOf(label);
-    const button = element("button", { type: "button", title: label }, code < 0 ? element("span") : legendKey(code),
-      element("span", { className: "name", textContent: label }), element("span", { className: "probability", textContent: formatProbability(one.probability) }),
-      element("span", { className: "more" }, element("span", { textContent: `row ${formatCount(one.position)}${one.time ? `, ${formatTime(one.time)}` : ""}` }),
-        element("span", { className: one.novelty > NOVEL ? "novel" : "", textContent: describeNovelty(one.novelty) })));
-    button.dataset.position = one.position;
-    button.addEventListener("click", () => explain(target, one.position));
-    // The service keeps the last rows only: fetch the explanation before the row is dropped.
-    for (const type of ["pointerenter", "focus"]) button.addEventListener(type, () => fetchExplanation(target, one.position));
-    return element("li", {}, button);
-  }));
-  if (focused !== undefined) ($("recent").querySelector(`[data-position="${Number(focused)}"]`) ?? $("recent")).focus({ preventScroll: true });
+  if (paused) {
+    // Labels and what they change are shown at once.
+    const known = new Map(recent.map((one) => [String(one.position), one]));
+    for (const item of $("recent").children) {
+      const one = known.get(item.dataset.position);
+      if (one && item.dataset.learned !== learned(one)) item.replaceWith(showPrediction(target, one, classes));
+    }
+  } else $("recent").replaceChildren(...[...recent].reverse().map((one) => showPrediction(target, one, classes)));
+  if (focused) ($("recent").querySelector(`[data-position="${focused.dataset.position}"] [data-act=${act}]`) ?? $("recent")).focus({ preventScroll: true });
+};
+
+const learned = (one) => JSON.stringify([one.given, one.now, labelsShown > 0]);
+
+const showPrediction = (target, one, classes) => {
+  const name = String(one.label), code = classes.indexOf(name);
+  const button = element("button", { type: "button", title: name, className: "row" }, code < 0 ? element("span") : legendKey(code),
+    element("span", { className: "name", textContent: name }), element("span", { className: "probability", textContent: formatProbability(one.probability) }),
+    element("span", { className: "more" }, element("span", { textContent: `row ${formatCount(one.position)}${one.time ? `, ${formatTime(one.time)}` : ""}` }),
+      element("span", { className: isNovel(one) ? "novel" : "", textContent: describeNovelty(one.novelty) })));
+  const changes = [];
+  if (one.given !== undefined) changes.push(String(one.given) === name ? "confirmed" : `labelled ${one.given}`);
+  if (labelsShown && String(one.now) !== name) changes.push(`now predicted ${one.now} (${formatProbability(one.now_probability)})`);
+  if (changes.length) button.append(element("span", { className: "given", textContent: changes.join(", ") }));
+  button.dataset.act = "explain";
+  button.addEventListener("click", () => explain(target, one.position));
+  // The service keeps the last rows only: fetch the explanation before the row is dropped.
+  for (const type of ["pointerenter", "focus"]) button.addEventListener(type, () => fetchExplanation(target, one.position));
+  const item = element("li", {}, button, ...labelButtons(target, one, classes));
+  Object.assign(item.dataset, { position: one.position, learned: learned(one) });
+  return item;
 };
 
 // ---- explanation of a prediction
@@ -106,7 +127,9 @@ export const explain = async (target, position) => {
   try {
     const explanation = await fetchExplanation(target, position);
     $("why-title").textContent = `Why ${explanation.label}?`;
-    body.replaceChildren(...renderExplanation(explanation, position));
+    const correct = element("button", { type: "button", className: "changes", textContent: "Label this row …" });
+    correct.addEventListener("click", () => { dialog.close(); label(target, [explanation]); });
+    body.replaceChildren(...renderExplanation(explanation, position), correct);
   } catch (error) {
     body.replaceChildren(element("p", { textContent: describeError(error) }));
   }
@@ -127,7 +150,7 @@ const grid = (head, rows) => element("table", { role: "table", className: head.l
 
 const renderExplanation = (one, position) => {
   const nearest = one.components[0];
-  const novel = one.novelty > NOVEL ? " The row is unlike anything known, so the prediction is unreliable." : "";
+  const novel = isNovel(one) ? " The row is unlike anything known, so the prediction is unreliable." : "";
   const prediction = `Row ${formatCount(position)} was predicted as “${one.label}” with probability ${formatProbability(one.probability)}. Its novelty is ${formatPercent(one.novelty)}: that share of known rows is closer to the known classes.${novel}`;
   const near = nearest ? ` The nearest component is “${nearest.class}” ${nearest.source ? `of ${nearest.source}` : "of the target itself"}, ${formatNumber(nearest.distance)} standard deviations away.` : "";
   const parts = [element("p", { textContent: prediction + near }),
@@ -154,7 +177,7 @@ const bar = (from, to, fill) => {
 };
 
 export const showProportions = (proportions, classes) => {
-  const all = Object.entries(proportions).sort((a, b) => b[1] - a[1]);
+  const all = Object.entries(proportions).filter(([, share]) => share !== null).sort((a, b) => b[1] - a[1]);
   const shown = all.filter(([, share]) => share >= 0.005).slice(0, MAX_PROPORTIONS), n = all.length - shown.length;
   $("proportions").replaceChildren(...shown.map(([name, share]) => {
     const code = classes.indexOf(name);
