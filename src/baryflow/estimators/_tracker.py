@@ -195,7 +195,9 @@ class Tracker:
         if self.certificate.harm != harmed:
             self._correct()
 
-    def feedback(self, raw: Floats, codes: Integers, new_classes: tuple[Any, ...]) -> None:
+    def feedback(
+        self, raw: Floats, codes: Integers, new_classes: tuple[Any, ...], *, random: bool
+    ) -> None:
         """Learn from labels of rows that were seen.
 
         Parameters
@@ -205,10 +207,12 @@ class Tracker:
             Classes: of the sources, then of the target alone.
         new_classes : tuple
             Names of the latter, now.
+        random : bool
+            The rows were chosen at random, whatever was predicted of them.
         """
         known = self.new_classes
         self._name(new_classes)
-        self.labelled = self.labelled.plus(raw, codes)
+        self.labelled = self.labelled.plus(raw, codes, random=random)
         self.n_labels += len(raw)
         if self.new_classes != known or self.n_labels >= _LABEL_GROWTH * self._corrected_labels:
             self._correct()
@@ -233,21 +237,23 @@ class Tracker:
         if self.adaptation is None or not (len(self.labelled) or self.summaries):
             return
         rows, codes = self.target.clean(self.labelled.rows)[0], self.labelled.codes
+        random = self.labelled.random
         view, n_known = self.adaptation.believed.view, self.knowledge.model.n_classes
         for summary in self.summaries:
             drawn = view.centre + view.scale * summary.draw()
             code = n_known + self.new_classes.index(summary.name)
             rows = np.concatenate([rows, drawn])
             codes = np.concatenate([codes, np.full(len(drawn), code)])
+            random = np.concatenate([random, np.zeros(len(drawn), dtype=bool)])
         anchors = self.target.clean(self.recent.rows[self.recent.spread(_ANCHORS)])[0]
         said = [self._answers(self.adaptation, some) for some in (rows, anchors)]
-        chosen = look_chosen(said[0].probabilities, codes, said[1].probabilities)
+        chosen = look_chosen(said[0].probabilities, codes, random, said[1].probabilities)
         if self._weigh_shift(rows, codes, chosen):
             said = [self._answers(self.adaptation, some) for some in (rows, anchors)]
         plain = self.knowledge.plain
         statistics = None if plain is None else plain.statistics
         self.correction = fit_correction(
-            said[0], codes, said[1], self.n_classes, statistics, self.correction
+            said[0], codes, random, said[1], self.n_classes, statistics, self.correction
         )
         self._corrected_at, self._corrected_labels = self.target.mass, self.n_labels
 
@@ -301,7 +307,7 @@ class Tracker:
             fresh.verdicts = self.verdicts
             fresh.summaries = tuple(one for one in self.summaries if one.name in new_classes)
             codes = np.array([classes.index(code) for code in self.labelled.codes], dtype=np.intp)
-            fresh.labelled = LabelledTarget(self.labelled.rows, codes)
+            fresh.labelled = replace(self.labelled, codes=codes)
             fresh.update()
             fresh.losses.extendleft(reversed(self.losses))
             fresh.reliability, fresh.novel = self.reliability, self.novel
