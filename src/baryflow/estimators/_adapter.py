@@ -375,15 +375,18 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         """Mean of every class in the columns and units of rows, shape (n_classes, n_features).
 
         As the target shows it, or before its first row the sources on the whole; of a class that no
-        source has, the mean of its labelled rows.
+        source has, the mean of its labelled rows, if any.
         """
         check_is_fitted(self, "_tracker")
         adaptation = self._tracker.adaptation
         shown = self.atoms_ if adaptation is None else [adaptation.believed.view.reconstruction]
         means = np.mean([_class_means(self.in_columns(mixture)) for mixture in shown], axis=0)
         labelled, n_known = self._tracker.labelled, len(means)
-        own = [labelled.rows[labelled.codes == c] for c in range(n_known, len(self.classes_))]
-        return np.vstack([means, *(np.nanmean(rows, axis=0) for rows in own)])
+        found = np.full((len(self.classes_), means.shape[1]), np.nan)
+        found[:n_known] = means
+        for c in np.unique(labelled.codes[labelled.codes >= n_known]):
+            found[c] = np.nanmean(labelled.rows[labelled.codes == c], axis=0)
+        return found
 
     # -- keeping ---------------------------------------------------------------------------------
 

@@ -101,11 +101,14 @@ class Committee:
         share = shift_share(shift)
         return (1.0 - share) * self.usual + share * self.shifted
 
-    def believe(self, size: float, improvement: float) -> float:
-        """Return how far to believe a label shift: not at all if chance explains its size."""
+    def believe(self, size: float, improvement: float, evidence: float = 0.0) -> float:
+        """Return how far to believe a label shift: not at all if chance explains its size.
+
+        `evidence` is added to the logit.
+        """
         if size <= 0.0:
             return 0.0
-        return float(expit(self.belief[0] + self.belief[1] * improvement))
+        return float(expit(self.belief[0] + self.belief[1] * improvement + evidence))
 
 
 def shift_share(size: float) -> float:

@@ -1,12 +1,12 @@
 """Feedback: labels of target rows, and the correction of the committee that they teach.
 
-The corrected logits of a row are ``share · log p + F W``. p are the committee's probabilities and F the
-features of the row: its columns, standardised with the target's moments, and the experts'
-log-probabilities. W is a penalised multinomial logistic regression with log p as its offset. Next to
-log p there are two other offsets: a linear classifier of the sources' rows and the labelled rows
-together, which least squares gives in closed form, and the mean of both. Cross-validation over the
-labelled rows weighs all offsets and penalties, no correction included; what they average to is again one
-share and one matrix.
+The corrected logits of a row are an offset plus F W. F are the features of the row: its columns,
+standardised with the target's moments, and the experts' log-probabilities. W is a penalised multinomial
+logistic regression. There are several offsets: what the committee says; what the experts say whom the
+labels favour; a linear classifier of the sources' rows and the labelled rows together, which least
+squares gives in closed form; the mean of this and each of the others. Cross-validation over the labelled
+rows weighs offsets and penalties, and the committee without correction is likeliest at first. As all of
+it is linear, what they average to is again one offset and one matrix.
 
 Rows are hardly ever labelled at random: an operator corrects errors, or labels one class. So the logits
 are adjusted for the class proportions of the labels, and rows without a label whose predictions should
@@ -35,6 +35,8 @@ MOST_OF_A_CLASS, MOST = 50, 1000
 _PENALTIES = (1000.0, 100.0, 10.0, 1.0, 0.1)
 _STEPS = 10
 _FOLDS = 3
+#: Logarithm of how much likelier the committee without correction is than any other at first.
+_TRUST = 2.0
 #: In the linear classifier: share of the labelled rows if all classes have labels; share of a new class,
 #: in those of a class on the mean; penalty; what scores are multiplied by to become logits.
 _LABEL_SHARE, _NEW_SHARE, _RIDGE, _SHARPNESS = 0.25, 1.5, 0.003, 10.0
@@ -81,17 +83,35 @@ class LabelledTarget:
 
 
 class Answers(NamedTuple):
-    """What the committee says of rows, and their features."""
+    """What is said of rows, and their features."""
 
-    probabilities: Floats  # (n, n_classes), of the classes of the sources
+    probabilities: Floats  # the committee's, (n, n_classes), of the classes of the sources
+    logs: Floats  # the experts' log-probabilities, (n_experts, n, n_classes)
     features: Floats  # (n, n_features): standardised columns, 1, experts' log-probabilities
+
+    @classmethod
+    def of(cls, probabilities: Floats, logs: Floats, columns: Floats) -> Answers:
+        """Describe rows by their columns and by what the experts say; both count the same."""
+        n, n_classes = probabilities.shape
+        said = (logs + np.log(n_classes)).transpose(1, 0, 2).reshape(n, -1) / _SPREAD
+        said *= np.sqrt(columns.shape[1] / said.shape[1])
+        return cls(probabilities, logs, np.hstack([columns, np.ones((n, 1)), said]))
+
+    def blend(self, committee: float, experts: Floats) -> Floats:
+        """Return probabilities from the committee's and the experts', with these weights."""
+        total = committee + experts.sum()
+        if not total > 0.0:
+            return self.probabilities
+        logits = committee * np.log(self.probabilities + FLOOR) + np.tensordot(experts, self.logs, 1)
+        return np.asarray(softmax(logits / total, axis=1))
 
 
 @dataclass(frozen=True, eq=False)
 class Correction:
     """What labels teach."""
 
-    share: float  # of the committee's log-probabilities in the logits
+    committee: float  # weight of the committee's log-probabilities in the logits
+    experts: Floats  # of each expert's
     matrix: Floats  # (n_features, n_classes)
     linear: (
         Floats  # linear classifier of sources and labels, (n_columns + 1, n_classes); or without rows
@@ -102,43 +122,34 @@ class Correction:
 
     def apply(self, answers: Answers) -> Floats:
         """Return corrected class probabilities."""
-        base = np.log(extend(answers, self.linear, self.matrix.shape[1]) + FLOOR)
-        return np.asarray(softmax(self.share * base + answers.features @ self.matrix, axis=1))
+        known, n_classes = answers.blend(self.committee, self.experts), self.matrix.shape[1]
+        scores = answers.features[:, : len(self.linear)] @ self.linear
+        base = np.log(extend(known, n_classes, scores if len(self.linear) else None) + FLOOR)
+        share = self.committee + self.experts.sum()
+        return np.asarray(softmax(share * base + answers.features @ self.matrix, axis=1))
 
 
-def describe_rows(columns: Floats, logs: Floats) -> Floats:
-    """Return the features of rows: columns, 1, and log-probabilities of shape (n_experts, n, n_classes).
-
-    Both kinds count the same.
-    """
-    n, n_classes = logs.shape[1:]
-    said = (logs + np.log(n_classes)).transpose(1, 0, 2).reshape(n, -1) / _SPREAD
-    said *= np.sqrt(columns.shape[1] / said.shape[1])
-    return np.hstack([columns, np.ones((n, 1)), said])
-
-
-def extend(answers: Answers, linear: Floats, n_classes: int, scores: Floats | None = None) -> Floats:
+def extend(known: Floats, n_classes: int, scores: Floats | None) -> Floats:
     """Return probabilities of more classes, which no source has.
 
-    The linear classifier gives those of the new classes, or `scores` of it; without it they are what a
-    class has on the mean.
+    The scores of the linear classifier give those of the new classes; without them they are what a class
+    has on the mean.
     """
-    known = answers.probabilities
     n_new = n_classes - known.shape[1]
     if not n_new:
         return known
     new = np.full((len(known), n_new), 1.0 / n_classes)
-    if len(linear):
-        scores = answers.features[:, : len(linear)] @ linear if scores is None else scores
+    if scores is not None:
         new = softmax(_SHARPNESS * scores, axis=1)[:, -n_new:]
     return np.hstack([known * (1.0 - new.sum(axis=1, keepdims=True)), new])
 
 
 class _Offset(NamedTuple):
-    """Logits to be corrected: of labelled rows and anchors, and what they are made of."""
+    """Logits to be corrected, of labelled rows and anchors, and what they are made of."""
 
-    share: float
-    linear_share: float
+    committee: float
+    experts: Floats
+    linear: float
     logits: Floats
 
 
@@ -166,39 +177,62 @@ def fit_correction(
     before : Correction, optional
         That of fewer labels: offsets and penalties need not be weighed again after every label.
     """
-    linear, left_out = np.zeros((0, n_classes)), None
+    rows = Answers(
+        np.concatenate([labelled.probabilities, anchors.probabilities]),
+        np.concatenate([labelled.logs, anchors.logs], axis=1),
+        np.concatenate([labelled.features, anchors.features]),
+    )
+    linear, scores = np.zeros((0, n_classes)), None
     if statistics is not None:
         linear, left_out = _fit_linear(statistics, labelled.features, codes, n_classes)
-    own = extend(labelled, linear, n_classes, left_out)
-    others = extend(anchors, linear, n_classes)
-    chosen = _look_chosen(own, codes, others)
+        scores = np.concatenate([left_out, anchors.features[:, : len(linear)] @ linear])
+    offsets = _list_offsets(rows, codes, n_classes, scores)
+    said = softmax(offsets[0].logits, axis=1)
+    own, others = said[: len(codes)], said[len(codes) :]
+    chosen, adjustment = look_chosen(own, codes, others), _adjust(codes, others)
+    for offset in offsets:
+        offset.logits[: len(codes)] += adjustment
     targets = np.concatenate([np.eye(n_classes)[codes], others])
     counts = np.ones(len(targets))
     counts[len(codes) :] = chosen * len(codes) / max(len(others), 1)
-    features = np.concatenate([labelled.features, anchors.features])
-    base = np.log(np.concatenate([own, others]) + FLOOR)
-    base[: len(codes)] += _adjust(codes, others)
-    offsets = [_Offset(1.0, 0.0, base)]
-    if left_out is not None:
-        scores = np.concatenate([left_out, anchors.features[:, : len(linear)] @ linear])
-        scores = log_softmax(_SHARPNESS * scores, axis=1)
-        scores[: len(codes)] += _adjust(codes, others)
-        offsets += [_Offset(0.5, 0.5, 0.5 * (base + scores)), _Offset(0.0, 1.0, scores)]
     folds = np.concatenate([(number_within(codes) + codes) % _FOLDS, np.arange(len(others)) % _FOLDS])
     there = counts > 0.0
-    features, targets, counts, folds = features[there], targets[there], counts[there], folds[there]
+    features, targets, counts, folds = rows.features[there], targets[there], counts[there], folds[there]
     offsets = [one._replace(logits=one.logits[there]) for one in offsets]
     weights, n_weighed = _reuse(before, len(codes), len(offsets), n_classes)
     if weights is None:
         weights, n_weighed = _weigh(offsets, features, targets, counts, folds), len(codes)
-    share, matrix = 0.0, np.zeros((features.shape[1], n_classes))
+    committee, experts = 0.0, np.zeros(len(rows.logs))
+    matrix, factors = np.zeros((features.shape[1], n_classes)), _Factors.of(features, counts)
     for offset, row in zip(offsets, weights, strict=True):
-        share += row.sum() * offset.share
-        matrix[: len(linear)] += row.sum() * offset.linear_share * _SHARPNESS * linear
+        committee += row.sum() * offset.committee
+        experts += row.sum() * offset.experts
+        matrix[: len(linear)] += row.sum() * offset.linear * _SHARPNESS * linear
         if row[1:].any():
-            fitted = _fit_logistic(features, offset.logits, targets, counts)
-            matrix += np.tensordot(row[1:], fitted, 1)
-    return Correction(float(share), matrix, linear, weights, n_weighed, chosen)
+            matrix += np.tensordot(row[1:], _fit_logistic(factors, offset.logits, targets), 1)
+    return Correction(float(committee), experts, matrix, linear, weights, n_weighed, chosen)
+
+
+def _list_offsets(
+    rows: Answers, codes: Integers, n_classes: int, scores: Floats | None
+) -> list[_Offset]:
+    """Return all offsets; `scores` are those of the linear classifier, if there is one."""
+    likelihoods = log_softmax(rows.logs[:, : len(codes)], axis=2)
+    known = codes < rows.probabilities.shape[1]  # of new classes no expert knows anything
+    likelihoods = likelihoods[:, np.flatnonzero(known), codes[known]].sum(axis=1)
+    favoured = np.asarray(softmax(0.5 * likelihoods))
+    found = []
+    for committee, experts in ((1.0, np.zeros(len(favoured))), (0.0, favoured)):
+        base = np.log(extend(rows.blend(committee, experts), n_classes, scores) + FLOOR)
+        found.append(_Offset(committee, experts, 0.0, base))
+    if scores is not None:
+        logits = log_softmax(_SHARPNESS * scores, axis=1)
+        found += [
+            _Offset(0.5 * one.committee, 0.5 * one.experts, 0.5, 0.5 * (one.logits + logits))
+            for one in found
+        ]
+        found.append(_Offset(0.0, np.zeros(len(favoured)), 1.0, logits))
+    return found
 
 
 def _reuse(
@@ -231,7 +265,7 @@ def _fit_linear(
     return linear, np.asarray((rows @ linear - own * labels) / (1.0 - own))
 
 
-def _look_chosen(own: Floats, codes: Integers, others: Floats) -> float:
+def look_chosen(own: Floats, codes: Integers, others: Floats) -> float:
     """Return how far labels look chosen: because predictions were wrong, or of few classes.
 
     The first is the probability that their errors come from choice rather than from the rate of errors
@@ -252,11 +286,14 @@ def _look_chosen(own: Floats, codes: Integers, others: Floats) -> float:
 
 
 def _adjust(codes: Integers, others: Floats) -> Floats:
-    """Return what the class proportions of labels add to logits, against those predicted of others."""
+    """Return what the class proportions of labels add to logits, against those of rows drawn at random.
+
+    The latter lie between those predicted of others, which may miss a class, and even ones.
+    """
+    n_classes = others.shape[1]
     if not len(others):
-        return np.zeros(others.shape[1])
-    usual = np.maximum(others.mean(axis=0), FLOOR)
-    n_classes = len(usual)
+        return np.zeros(n_classes)
+    usual = 0.5 * (others.mean(axis=0) + 1.0 / n_classes)
     counts = np.bincount(codes, minlength=n_classes) + n_classes * usual * _PSEUDO_LABELS
     return np.asarray(np.log(counts / (len(codes) + n_classes * _PSEUDO_LABELS) / usual))
 
@@ -266,34 +303,47 @@ def _weigh(
 ) -> Floats:
     """Return the weights of offsets and penalties: the square root of their likelihood on rows left out.
 
-    The first of each offset is no correction.
+    The first of each offset is no correction; that of the committee, the first offset, is likelier than
+    the others before any label is seen.
     """
-    found = []
-    for offset in offsets:
-        logits = np.broadcast_to(offset.logits, (1 + len(_PENALTIES), *offset.logits.shape)).copy()
-        for fold in range(_FOLDS):
-            out = folds == fold
-            if out.any() and not out.all():
-                inside = ~out
-                fitted = _fit_logistic(
-                    features[inside], offset.logits[inside], targets[inside], counts[inside]
-                )
-                logits[1:, out] += features[out] @ fitted
-        likelihoods = (targets * log_softmax(logits, axis=2)).sum(axis=2)
-        found.append(likelihoods @ counts)
-    weights = softmax(0.5 * np.array(found))
+    shape = (len(offsets), 1 + len(_PENALTIES), *targets.shape)
+    logits = np.broadcast_to(np.stack([one.logits for one in offsets])[:, None], shape).copy()
+    for fold in range(_FOLDS):
+        out = folds == fold
+        if out.any() and not out.all():
+            factors = _Factors.of(features[~out], counts[~out])
+            for number, offset in enumerate(offsets):
+                fitted = _fit_logistic(factors, offset.logits[~out], targets[~out])
+                logits[number, 1:, out] += np.moveaxis(features[out] @ fitted, 1, 0)
+    likelihoods = (targets * log_softmax(logits, axis=-1)).sum(axis=-1) @ counts
+    likelihoods *= 0.5
+    likelihoods[0, 0] += _TRUST
+    weights = softmax(likelihoods)
     weights[weights < 1e-3 * weights.max()] = 0.0
     return np.asarray(weights / weights.sum())
 
 
-def _fit_logistic(features: Floats, offsets: Floats, targets: Floats, counts: Floats) -> Floats:
+class _Factors(NamedTuple):
+    """Features in their principal directions."""
+
+    inside: Floats  # coordinates of the rows
+    counts: Floats  # what each row counts
+    values: Floats  # singular values
+    directions: Floats
+
+    @classmethod
+    def of(cls, features: Floats, counts: Floats) -> _Factors:
+        _, values, directions = np.linalg.svd(np.sqrt(counts)[:, None] * features, full_matrices=False)
+        return cls(features @ directions.T, counts[:, None], values, directions)
+
+
+def _fit_logistic(factors: _Factors, offsets: Floats, targets: Floats) -> Floats:
     """Return the matrix of a multinomial logistic regression for each penalty.
 
     Accelerated steps on the quadratic bound of the logistic loss, whose curvature is at most half that
-    of least squares: one factorisation serves all steps and penalties.
+    of least squares: one factorisation serves all steps, penalties and offsets.
     """
-    _, values, directions = np.linalg.svd(np.sqrt(counts)[:, None] * features, full_matrices=False)
-    inside = features @ directions.T
+    inside, counts, values, directions = factors
     found, start = [], np.zeros((len(values), targets.shape[1]))
     for penalty in _PENALTIES:
         size = 1.0 / (0.5 * np.square(values) + penalty)[:, None]
@@ -302,7 +352,7 @@ def _fit_logistic(features: Floats, offsets: Floats, targets: Floats, counts: Fl
         for _ in range(_STEPS):
             faster = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * speed * speed))
             ahead = now + (speed - 1.0) / faster * (now - last)
-            wrong = counts[:, None] * (targets - softmax(offsets + inside @ ahead, axis=1))
+            wrong = counts * (targets - softmax(offsets + inside @ ahead, axis=1))
             last, now, speed = now, ahead + size * (inside.T @ wrong - penalty * ahead), faster
         found.append(directions.T @ now)
         start = now

@@ -126,6 +126,13 @@ class SourceModel:
             stds = scale * np.sqrt(np.maximum(variances, np.finfo(np.float64).tiny))
         return Mixture(mixture.weights, means, stds, mixture.labels, mixture.mass)
 
+    def usual_stds(self) -> Floats:
+        """Return the usual std within a class of each column, in rows standardised per domain."""
+        if self.moments is None:
+            return np.ones(len(self.centre))
+        variances = self.moments.squares - np.square(self.moments.means)
+        return np.asarray(np.sqrt(np.maximum(variances.mean(axis=(0, 1)), 0.0)))
+
     def metric(self, scale: Floats) -> Floats | None:
         """Return the matrix through which raw rows are compared; None: as they are."""
         return None if self.view is None else self.view.directions / scale[:, None]

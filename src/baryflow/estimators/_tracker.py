@@ -12,13 +12,14 @@ import numpy as np
 from baryflow.core.mixture import Mixture
 from baryflow.core.settings import PaperSettings, Settings
 from baryflow.estimators._certificate import Certificate
+from baryflow.estimators._class_summary import ClassSummary
 from baryflow.estimators._experts import predict_not_adapting
 from baryflow.estimators._feedback import (
     Answers,
     Correction,
     LabelledTarget,
-    describe_rows,
     fit_correction,
+    look_chosen,
 )
 from baryflow.estimators._fit_dictionary import AdaptConfig, AdaptedDictionary
 from baryflow.estimators._history import History
@@ -34,8 +35,9 @@ from baryflow.validation import Booleans, Floats, Integers
 _CURVE = 10_000
 #: Rows without a label whose predictions a correction should not change.
 _ANCHORS = 100
-#: The correction is fitted again when this many times as many rows were seen.
-_GROWTH = 1.25
+#: The correction is fitted again when there are this many times as many rows, or labels: after each of
+#: the first 50 labels.
+_ROW_GROWTH, _LABEL_GROWTH = 1.25, 1.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +56,10 @@ class TrackerState:
     n_labels: int
     correction: Correction | None
     corrected_at: float
+    corrected_labels: int
+    shift_evidence: float
     certificate: Certificate
+    summaries: list[ClassSummary]
 
 
 class Tracker:
@@ -80,13 +85,16 @@ class Tracker:
         self.losses: deque[tuple[float, float]] = deque(maxlen=_CURVE)
         self.history = History.empty(len(knowledge.model.domains), knowledge.model.n_classes)
         self.recent = RecentRows.none(len(knowledge.model.centre))
-        self.n_given = 0  # rows that came, usable or not
+        self.n_given = 0  # rows that came, readable or not
         self.new_classes: tuple[Any, ...] = ()  # those that no source has
         self.labelled = LabelledTarget.none(len(knowledge.model.centre))
         self.n_labels = 0  # that came
         self.correction: Correction | None = None
-        self._corrected_at = 0.0  # mass of the target when the correction was fitted
+        self._corrected_at = 0.0  # mass of the target when the correction was fitted, and labels
+        self._corrected_labels = 0
+        self._shift_evidence = 0.0  # what labels add to the logit of the belief in a label shift
         self.certificate = Certificate.none()
+        self.summaries: tuple[ClassSummary, ...] = ()  # of classes that were named elsewhere
         self._start: AdaptedDictionary | None = None
 
     @property
@@ -133,13 +141,15 @@ class Tracker:
         them rows are numbered as they come.
         """
         self.target.change(self.settings)
+        counts = weights > 0.0  # a row without weight is no row: it is not judged either
+        raw, weights = raw[counts], weights[counts]
         if positions is None:
             positions = np.arange(self.n_given, self.n_given + len(raw))
+        else:
+            positions = positions[counts]
         self.n_given += len(raw)
         if not whole:
             self.recent = self.recent.plus(raw, positions)
-        counts = weights > 0.0  # a row without weight is no row: it is not judged either
-        raw, weights = raw[counts], weights[counts]
         rows, lost = self.target.clean(raw, whole=whole, count=True)
         if not lost.all():  # an empty row teaches nothing
             self.target.absorb(rows[~lost], weights[~lost], whole=whole)
@@ -175,34 +185,69 @@ class Tracker:
         new_classes : tuple
             Names of the latter, now.
         """
+        known = self.new_classes
+        self._name(new_classes)
+        self.labelled = self.labelled.plus(raw, codes)
+        self.n_labels += len(raw)
+        if self.new_classes != known or self.n_labels >= _LABEL_GROWTH * self._corrected_labels:
+            self._correct()
+
+    def add_class(self, summary: ClassSummary) -> None:
+        """Learn a class from a summary, which replaces an earlier one of that name."""
+        if summary.name not in self.new_classes:
+            self._name((*self.new_classes, summary.name))
+        others = [one for one in self.summaries if one.name != summary.name]
+        self.summaries = (*others, summary)
+        self._correct()
+
+    def _name(self, new_classes: tuple[Any, ...]) -> None:
+        """Make these the classes that no source has: those there are, and perhaps more."""
         if added := len(new_classes) - len(self.new_classes):
             sources = range(len(self.knowledge.model.domains))
             self.history = self.history.rearrange(sources, [*range(self.n_classes), *[-1] * added])
             self.new_classes = new_classes
-        self.labelled = self.labelled.plus(raw, codes)
-        self.n_labels += len(raw)
-        self._correct()
 
     def _correct(self) -> None:
         """Fit the correction to all labels."""
-        if not len(self.labelled) or self.adaptation is None:
+        if self.adaptation is None or not (len(self.labelled) or self.summaries):
             return
-        rows = self.target.clean(self.labelled.rows)[0]
+        rows, codes = self.target.clean(self.labelled.rows)[0], self.labelled.codes
+        view, n_known = self.adaptation.believed.view, self.knowledge.model.n_classes
+        for summary in self.summaries:
+            drawn = view.centre + view.scale * summary.draw()
+            code = n_known + self.new_classes.index(summary.name)
+            rows = np.concatenate([rows, drawn])
+            codes = np.concatenate([codes, np.full(len(drawn), code)])
         anchors = self.target.clean(self.recent.rows[self.recent.spread(_ANCHORS)])[0]
+        said = [self._answers(self.adaptation, some) for some in (rows, anchors)]
+        chosen = look_chosen(said[0].probabilities, codes, said[1].probabilities)
+        if self._weigh_shift(rows, codes, chosen):
+            said = [self._answers(self.adaptation, some) for some in (rows, anchors)]
         plain = self.knowledge.plain
+        statistics = None if plain is None else plain.statistics
         self.correction = fit_correction(
-            self._answers(self.adaptation, rows),
-            self.labelled.codes,
-            self._answers(self.adaptation, anchors),
-            self.n_classes,
-            None if plain is None else plain.statistics,
-            self.correction,
+            said[0], codes, said[1], self.n_classes, statistics, self.correction
         )
-        self._corrected_at = self.target.mass
+        self._corrected_at, self._corrected_labels = self.target.mass, self.n_labels
+
+    def _weigh_shift(self, rows: Floats, codes: Integers, chosen: float) -> bool:
+        """Let labels say how far to believe a label shift; return whether that changes anything."""
+        known = codes < self.knowledge.model.n_classes
+        if self.adaptation is None or not known.any():
+            return False
+        found = self.adaptation.shift_evidence(rows[known], codes[known])
+        if found is None:
+            return False
+        # Half of it: labels that are not drawn at random, or of rows that are alike, prove less.
+        before, self._shift_evidence = self._shift_evidence, 0.5 * (1.0 - chosen) * found
+        if self._shift_evidence == before:
+            return False
+        self._adapt(self.config, None)
+        return True
 
     def _answers(self, adaptation: Adaptation, rows: Floats) -> Answers:
         probabilities, logs = adaptation.answer(rows, adapt=not self.certificate.harm)
-        return Answers(probabilities, describe_rows(adaptation.standardise(rows), logs))
+        return Answers.of(probabilities, logs, adaptation.standardise(rows))
 
     def join(self, seen: TargetState, rows: Floats) -> None:
         """Absorb what was seen of the target elsewhere, and adapt; judge by some of its rows."""
@@ -232,6 +277,7 @@ class Tracker:
             fresh.target = self.target.rebind(fresh.knowledge, fresh.settings)
             fresh.recent, fresh.n_given, fresh.n_labels = self.recent, self.n_given, self.n_labels
             fresh.new_classes, fresh.certificate = new_classes, self.certificate
+            fresh.summaries = tuple(one for one in self.summaries if one.name in new_classes)
             codes = np.array([classes.index(code) for code in self.labelled.codes], dtype=np.intp)
             fresh.labelled = LabelledTarget(self.labelled.rows, codes)
             fresh.update()
@@ -246,8 +292,12 @@ class Tracker:
             fresh = Tracker(self.knowledge, self.settings, self.config)
             fresh.target.rows.n_rows = self.n_rows
             fresh.losses.extend(self.losses)
+            # Classes that were named elsewhere stay known.
+            fresh.summaries, n_known = self.summaries, self.knowledge.model.n_classes
+            fresh.new_classes = tuple(one.name for one in self.summaries)
+            places = [n_known + self.new_classes.index(name) for name in fresh.new_classes]
             sources = range(len(self.knowledge.model.domains))
-            fresh.history = self.history.rearrange(sources, range(self.knowledge.model.n_classes))
+            fresh.history = self.history.rearrange(sources, [*range(n_known), *places])
             fresh.n_given, fresh.n_labels = self.n_given, self.n_labels
             return fresh
         tracker = self.copy()
@@ -265,11 +315,11 @@ class Tracker:
         space = adaptation.believed.view
         before = float(space.losses[0, -1]) if len(space.losses) else space.adapted.target.loss
         self.losses.append((before, space.adapted.target.loss))
-        if self.target.mass >= _GROWTH * self._corrected_at or self.target.mass < self._corrected_at:
+        if not self._corrected_at <= self.target.mass < _ROW_GROWTH * self._corrected_at:
             self._correct()
 
     def _adapt(self, config: AdaptConfig, start: AdaptedDictionary | None) -> Adaptation:
-        self.adaptation = update(self.knowledge, self.target, config, start)
+        self.adaptation = update(self.knowledge, self.target, config, start, self._shift_evidence)
         self.resemblance = compare_sources(self.adaptation.believed.view.adapted)
         return self.adaptation
 
@@ -356,7 +406,10 @@ class Tracker:
             n_labels=self.n_labels,
             correction=self.correction,
             corrected_at=self._corrected_at,
+            corrected_labels=self._corrected_labels,
+            shift_evidence=self._shift_evidence,
             certificate=self.certificate,
+            summaries=list(self.summaries),
         )
 
     @classmethod
@@ -370,6 +423,7 @@ class Tracker:
         """Continue from what :meth:`state` returned."""
         tracker = cls(knowledge, settings, config)
         tracker.target = Target.from_state(knowledge, state.target)
+        tracker._shift_evidence = state.shift_evidence
         if tracker.target.mass > 0.0:
             warm = state.start is not None
             tracker._adapt(replace(config, n_steps=0) if warm else config, state.start)
@@ -380,5 +434,6 @@ class Tracker:
         tracker.new_classes = tuple(state.new_classes)
         tracker.labelled, tracker.n_labels = state.labelled, state.n_labels
         tracker.correction, tracker._corrected_at = state.correction, state.corrected_at
-        tracker.certificate = state.certificate
+        tracker._corrected_labels = state.corrected_labels
+        tracker.certificate, tracker.summaries = state.certificate, tuple(state.summaries)
         return tracker

@@ -31,7 +31,7 @@ from baryflow.estimators._label_shift import (
 from baryflow.estimators._novelty import nearest_distance
 from baryflow.estimators._sources import SourceKnowledge
 from baryflow.estimators._target import Target, TargetSummary
-from baryflow.validation import Floats
+from baryflow.validation import Floats, Integers
 
 #: This many rows of a class are enough to know it.
 _ENOUGH = 10.0
@@ -99,6 +99,22 @@ class Adaptation:
             logs = logs if belief < 0.5 else other
         return combine(logits), logs
 
+    def shift_evidence(self, X: Floats, codes: Integers) -> float | None:
+        """Return how much likelier labels of complete rows are if the label shift is assumed, as a log.
+
+        None if there is nothing to compare.
+        """
+        committee, shifted = self.knowledge.committee, self.shifted
+        if shifted is None or not committee.adapts:
+            return None
+        question = Question(self.knowledge, self.expected, X)
+        usual = np.tensordot(committee.usual, expert_logs(question), 1)
+        other = expert_logs(Question(self.knowledge, shifted, X, question.raw_logs))
+        logits = np.tensordot(committee.weights(self.shift.size), other, 1)
+        rows = np.arange(len(codes))
+        found = [np.log(combine(one)[rows, codes] + FLOOR).sum() for one in (usual, logits)]
+        return float(found[1] - found[0])
+
     def standardise(self, X: Floats) -> Floats:
         """Return complete rows in units of the target's moments, as classifiers per domain see them."""
         view, plain = self.believed.view, self.knowledge.plain
@@ -119,6 +135,7 @@ def update(
     target: Target,
     config: AdaptConfig,
     start: AdaptedDictionary | None = None,
+    evidence: float = 0.0,
 ) -> Adaptation:
     """Adapt to what was seen of a target.
 
@@ -130,6 +147,8 @@ def update(
     config : AdaptConfig
     start : AdaptedDictionary, optional
         Continue from there; without it from the source-only dictionary.
+    evidence : float
+        What labels of target rows add to the logit of the belief in a label shift.
     """
     rows, stacked = target.summary(), target.stacked_summary()
     prior = knowledge.model.expected_prior
@@ -141,7 +160,7 @@ def update(
             _shift_by_experts(knowledge, rows, stacked, expected, config),
         ]
         shifted = max(candidates, key=lambda one: measure_improvement(expected.losses, one.losses))
-        shift = _weigh(knowledge, rows.mass, expected, shifted)
+        shift = _weigh(knowledge, rows.mass, expected, shifted, evidence)
         if shift.belief >= _LEAST_BELIEF:
             adaptation = replace(adaptation, shifted=shifted, shift=shift)
         else:
@@ -192,7 +211,11 @@ def _shift_by_experts(
 
 
 def _weigh(
-    knowledge: SourceKnowledge, mass: float, expected: Hypothesis, shifted: Hypothesis
+    knowledge: SourceKnowledge,
+    mass: float,
+    expected: Hypothesis,
+    shifted: Hypothesis,
+    evidence: float,
 ) -> LabelShift:
     """Say how far to believe a label shift: by its size, and by how much better the target fits.
 
@@ -201,7 +224,7 @@ def _weigh(
     """
     size = measure_size(shifted.proportions, knowledge.model.expected_prior, mass)
     improvement = measure_improvement(expected.losses, shifted.losses)
-    belief = knowledge.committee.believe(size, improvement)
+    belief = knowledge.committee.believe(size, improvement, evidence)
     return LabelShift(shifted.proportions, size, improvement, belief)
 
 

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from baryflow.estimators._adapter import Adapter, AdapterState, SourceRows
 from baryflow.estimators._certificate import Certificate
+from baryflow.estimators._class_summary import ClassSummary
 from baryflow.estimators._domains import (
     check_labels,
     check_new_source,
@@ -370,7 +371,7 @@ class OnlineDaDiL(Adapter):
         rows = self._rows(X)
         weights = as_weights(sample_weight, "sample_weight", length=len(rows))
         labelled, labels = self._read_labels(y, len(rows))
-        places = None if positions is None else np.asarray(positions, dtype=np.int64)
+        places = None if positions is None else _as_positions(positions)
         if places is not None and places.shape != (len(rows),):
             raise InvalidInputError(f"positions must be {len(rows)} numbers, one for each row")
         with self._unless_it_fails():
@@ -457,6 +458,77 @@ class OnlineDaDiL(Adapter):
         codes = np.array([number[label] for label in labels], dtype=np.intp)
         return codes, tuple(names[len(known) :])
 
+    def export_class(self, name: Any) -> ClassSummary:
+        """Return a class as its labelled rows show it: a summary without rows, for :meth:`add_class`.
+
+        Parameters
+        ----------
+        name : str or int
+            A class of which target rows have labels.
+
+        Returns
+        -------
+        ClassSummary
+            ``save`` writes it to a ``.bary`` file, :func:`baryflow.load` reads it.
+
+        Raises
+        ------
+        InvalidInputError
+            If no target row has this label.
+        """
+        check_is_fitted(self)
+        tracker, classes = self._tracker, self.classes_.tolist()
+        rows = np.empty((0, 0))
+        if name in classes:
+            rows = tracker.labelled.rows[tracker.labelled.codes == classes.index(name)]
+        if not len(rows) or tracker.adaptation is None:
+            raise InvalidInputError(f"no target row has the label {name!r}: call feedback first")
+        view, names = tracker.adaptation.believed.view, getattr(self, "feature_names_in_", None)
+        rows = (tracker.target.clean(rows)[0] - view.centre) / view.scale
+        columns = None if names is None else [str(one) for one in names]
+        return ClassSummary.of(name, rows, tracker.knowledge.model.usual_stds(), columns)
+
+    @one_thread
+    def add_class(self, summary: ClassSummary) -> Self:
+        """Learn a class that was named on another target.
+
+        It is the last of ``classes_`` at once, and predicted from the first target row on. It stays
+        known when the target is forgotten.
+
+        Parameters
+        ----------
+        summary : ClassSummary
+
+        Returns
+        -------
+        OnlineDaDiL
+            Itself.
+
+        Raises
+        ------
+        InvalidInputError
+            If a source has the class, or its columns are not those of the model.
+        """
+        check_is_fitted(self)
+        if not isinstance(summary, ClassSummary):
+            raise InvalidInputError(
+                f"summary must be what export_class returned, got a {type(summary).__name__}"
+            )
+        known, names = self._source_classes(), getattr(self, "feature_names_in_", None)
+        if summary.name in known.tolist():
+            raise InvalidInputError(f"{summary.name!r} is a class of the sources already")
+        self._read_labels([summary.name], 1)  # refuses names where classes are numbers, and so on
+        if len(summary.mean) != self.n_features_in_ or (
+            names is not None and summary.columns is not None and summary.columns != list(names)
+        ):
+            raise InvalidInputError("the columns of the summary are not those of the model")
+        with self._unless_it_fails():
+            tracker = self._next_tracker()
+            tracker.add_class(summary)
+            self._tracker = tracker
+            self._expose()
+        return self
+
     @one_thread
     def query(self, n: int = 10) -> Query:
         """Return the rows that are most worth a label: uncertain, novel, and unlike each other.
@@ -505,9 +577,14 @@ class OnlineDaDiL(Adapter):
         rows : array of shape (n_found, n_features)
         found : array of shape (n,)
             Which positions are among those remembered.
+
+        Raises
+        ------
+        InvalidInputError
+            If positions are not whole numbers.
         """
         check_is_fitted(self)
-        numbers = self._tracker.recent.find(np.asarray(positions, dtype=np.int64))
+        numbers = self._tracker.recent.find(_as_positions(positions))
         found = numbers >= 0
         return self._tracker.recent.rows[numbers[found]], found
 
@@ -720,3 +797,11 @@ class OnlineDaDiL(Adapter):
         model = super()._from_state(state)
         follow_settings(model, len(model.classes_))
         return model
+
+
+def _as_positions(positions: Any) -> Any:
+    """Return positions of rows as whole numbers."""
+    found = np.asarray(positions)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise InvalidInputError(f"positions must be whole numbers, got {positions!r}")
+    return found.astype(np.int64)
