@@ -160,7 +160,7 @@ def measure_biased(target, seeds=SEEDS):
 
 
 def measure_many(target):
-    """One label a call, of rows drawn at random and moved a little: size of the state, time of a call."""
+    """One label a call, of rows drawn at random and moved a little: size of the state, time a call."""
     p = target.p
     rng, model = np.random.default_rng(37), target.model.spawn()
     scale, spent = 0.01 * p.X[: p.n_stream].std(axis=0), 0.0

@@ -20,7 +20,7 @@ SOURCE_ROWS, ROWS, FLOWS, BATCH = 3000, 2000, 2 / 3, 32
 
 @dataclass(frozen=True)
 class Problem:
-    """The rows of all sources, and of a target: those before `n_stream` flow, the others are held out."""
+    """Rows of all sources and of a target: those before `n_stream` flow, the others are held out."""
 
     Xs: np.ndarray
     ys: np.ndarray
@@ -32,9 +32,7 @@ class Problem:
     def without(self, label):
         """Return it without a class in the sources."""
         kept = self.ys != label
-        return Problem(
-            self.Xs[kept], self.ys[kept], self.domain[kept], self.X, self.y, self.n_stream
-        )
+        return Problem(self.Xs[kept], self.ys[kept], self.domain[kept], self.X, self.y, self.n_stream)
 
     def follow(self, seed=0, **parameters):
         """Return a model of the sources that has seen the stream."""

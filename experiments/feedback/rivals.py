@@ -1,4 +1,4 @@
-"""Rivals that learn from the same labels: plain classifiers of sources and labels, or of labels alone."""
+"""Rivals that learn from the same labels: plain classifiers of sources and labels, or of labels."""
 
 from __future__ import annotations
 

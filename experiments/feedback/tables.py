@@ -84,55 +84,60 @@ def labels_table(rows):
 
 def rivals_table(rows):
     """One line a set: which plain classifier and weight are best."""
-    lines = []
-    for which in sets(select(rows, part="rivals")):
-        lines.append((which, best_fixed(select(rows, part="rivals", set=which))))
+    names = sets(select(rows, part="rivals"))
+    lines = [(which, best_fixed(select(rows, part="rivals", set=which))) for which in names]
     return table(("set", "sources + labels, at its best"), lines, 2)
 
 
 def rounds_needed(drawn, value):
     """Return after how many rounds of random choice an accuracy is reached, between rounds linearly.
 
-    `drawn` are accuracies after the rounds of ``parts.DRAWN``, none after 0 rounds. If it is not
-    reached, one round more than the last.
+    `drawn` are accuracies after no round and after those of ``parts.DRAWN``. If it is never reached, it
+    is the last round.
     """
-    rounds = [0, *parts.DRAWN[: len(drawn) - 1]]
-    best = np.maximum.accumulate(drawn)
-    if value <= best[0]:
-        return 0.0
-    if value > best[-1]:
-        return float(rounds[-1] + 1)
-    after = int(np.argmax(best >= value))
-    share = (value - best[after - 1]) / (best[after] - best[after - 1])
+    rounds, best = (0, *parts.DRAWN), np.maximum.accumulate(drawn)
+    after = int(np.argmax(best >= value)) if value <= best[-1] else len(best) - 1
+    if after == 0 or best[after] <= best[after - 1]:
+        return float(rounds[after])
+    share = min((value - best[after - 1]) / (best[after] - best[after - 1]), 1.0)
     return rounds[after - 1] + share * (rounds[after] - rounds[after - 1])
 
 
-def query_figures(rows, which, field="accuracy"):
-    """Return, by rounds, accuracy of query and random choice, and rounds of the latter for the same."""
-    own = select(rows, part="query", set=which)
-    start = mean(select(own, method="query", detail=parts.QUERIED[0]), "before")
-    drawn = [start]
-    drawn += [mean(select(own, method="random", detail=n), field) for n in parts.DRAWN]
-    drawn = [value for value in drawn if np.isfinite(value)]
-    found = {}
-    for n in parts.QUERIED:
-        asked = mean(select(own, method="query", detail=n), field)
-        if np.isfinite(asked):
-            random = mean(select(own, method="random", detail=n), field)
-            found[n] = asked, random, rounds_needed(drawn, asked)
-    return found
+def curve(rows, method, rounds):
+    """Return the accuracy after no label and after each round, mean over targets.
+
+    Where a target has no rows left to label, the last accuracy stays.
+    """
+    found = []
+    for target, split in {(r["target"], r["split"]) for r in rows}:
+        own = select(rows, method=method, target=target, split=split)
+        values = [mean(own, "before")]
+        for n in rounds:
+            value = mean(select(own, detail=n), "accuracy")
+            values.append(value if np.isfinite(value) else values[-1])
+        found.append(values)
+    return np.mean(found, axis=0)
+
+
+def query_lines(which, asked, drawn):
+    """Yield a line for each number of rounds: accuracies, and rounds of random choice for the same."""
+    for n, value in zip(parts.QUERIED, asked[1:], strict=True):
+        needed = rounds_needed(drawn, value)
+        at_random = drawn[1 + parts.DRAWN.index(n)]
+        yield which, n, *figures(value, at_random, needed, needed / n)
 
 
 def query_table(rows):
-    """One line a set and number of rounds."""
+    """One line a set and number of rounds; then for the mean of all sets."""
     heads = ("set", "rounds", "query", "random", "rounds of random for the same", "ratio")
-    lines, ratios = [], []
-    for which in sets(select(rows, part="query")):
-        for n, (asked, random, needed) in query_figures(rows, which).items():
-            ratios.append(needed / n)
-            lines.append((which, n, *figures(asked, random, needed, needed / n)))
-    if ratios:
-        lines.append(("mean", "", "", "", "", f"{np.mean(ratios):.1f}"))
+    rows = select(rows, part="query")
+    names, lines = sets(rows), []
+    asked = [curve(select(rows, set=which), "query", parts.QUERIED) for which in names]
+    drawn = [curve(select(rows, set=which), "random", parts.DRAWN) for which in names]
+    for which, *both in zip(names, asked, drawn, strict=True):
+        lines += query_lines(which, *both)
+    if names:
+        lines += query_lines("mean of all sets", np.mean(asked, axis=0), np.mean(drawn, axis=0))
     return table(heads, lines)
 
 
@@ -207,9 +212,7 @@ def new_class_table(rows):
                     len(reached),
                     *figures(mean(some, "recall"), mean(trained, "recall")),
                     f"{sum(reached)} of {len(reached)}",
-                    *figures(
-                        mean(some, "false_alarms"), mean(some, "before"), mean(some, "accuracy")
-                    ),
+                    *figures(mean(some, "false_alarms"), mean(some, "before"), mean(some, "accuracy")),
                 )
             )
     return table(heads, lines, 2)
