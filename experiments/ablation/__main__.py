@@ -153,7 +153,6 @@ PARTS = {
     "shift by votes alone": (without_candidate("_shift_by_experts"), {}),
     "shift by experts alone": (without_candidate("_shift_by_votes"), {}),
     "one round of experts": ([(_update, "_ROUNDS", 1)], {}),
-    "weights not steadied": ([(_committee, "_steady", lambda committee, _trials: committee)], {}),
     "proportions trusted": (with_committee(lambda found: replace(found, trust=1.0)), {}),
     "no label shift": ([], {"label_shift": False}),
     "even weights": ([], {"validate": False}),

@@ -1,7 +1,11 @@
-"""SIGKILL under load, again and again: is every acknowledged row there, and none twice?"""
+"""SIGKILL under load, again and again: is every acknowledged row and label there, and none twice?
+
+Afterwards the same requests are sent to a service that nothing disturbs: both must have the same state.
+"""
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import tempfile
@@ -10,56 +14,110 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from baryflow import codec, load
 from baryflow.client import Client
+from baryflow.runtime import Checkpoint, SessionConfig, SessionStore
 from experiments.service.process import Serve, prepare, write
+
+OPTIONS = ("--in-memory", 20, "--batch-size", 8, "--snapshot-every", 6)
 
 
 class Sender(threading.Thread):
-    """Sends batches of rows to its targets in turn, and remembers what was acknowledged."""
+    """Sends rows and labels of its targets in turn, and remembers what was acknowledged."""
 
     def __init__(self, url, names, rows, seed):
         super().__init__(daemon=True)
         self.url, self.rows, self.random = url, rows, random.Random(seed)
-        self.sent = dict.fromkeys(names, 0)  # rows acknowledged
+        self.sent = {name: [] for name in names}  # requests acknowledged
+        self.n_rows, self.n_labels = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
         self.repeated, self.wrong, self.stop = 0, 0, False
 
     def run(self):
         with Client(self.url, patience=300) as client:
             while not self.stop:
                 name = self.random.choice(list(self.sent))
-                known, n = self.sent[name], self.random.randint(1, 16)
-                rows = self.rows[known % 100 : known % 100 + n]
-                answer = client.send(name, rows, batch_id=f"{known}-{n}")
-                # At every moment: what was acknowledged is there, and nothing else.
-                self.wrong += answer["last"] != known + n or answer["first"] != known + 1
-                self.repeated += answer["repeated"]
-                self.sent[name] = known + n
+                if self.n_rows[name] and self.random.random() < 0.5:
+                    self.label(client, name)
+                else:
+                    self.send(client, name)
+
+    def send(self, client, name):
+        known, n = self.n_rows[name], self.random.randint(1, 16)
+        request = ("rows", self.rows[known % 100 : known % 100 + n], f"{known}-{n}")
+        answer = repeat(client, name, request)
+        # At every moment: what was acknowledged is there, and nothing else.
+        self.wrong += answer["last"] != known + n or answer["first"] != known + 1
+        self.repeated += answer["repeated"]
+        self.n_rows[name] = known + n
+        self.sent[name].append(request)
+
+    def label(self, client, name):
+        known, n = self.n_rows[name], self.random.randint(1, 3)
+        # Rows that the model has learned from, and rows that it has not; now and then a new class.
+        positions = self.random.sample(range(max(1, known - 40), known + 1), min(n, known))
+        names = [self.random.choice((0, 1, 2, 0, 1, 2, 7)) for _ in positions]
+        random_rows, request_id = self.random.random() < 0.5, f"label-{len(self.sent[name])}"
+        request = ("labels", names, positions, random_rows, request_id)
+        answer = repeat(client, name, request)
+        self.wrong += answer["learned"] + answer["pending"] != len(positions)
+        self.repeated += answer["repeated"]
+        self.n_labels[name] += len(positions)
+        self.sent[name].append(request)
+
+
+def repeat(client, name, request):
+    kind, *content = request
+    if kind == "rows":
+        rows, batch_id = content
+        return client.send(name, rows, times=["now"] * len(rows), batch_id=batch_id)
+    names, positions, certify, request_id = content
+    return client.label(name, names, positions=positions, certify=certify, request_id=request_id)
+
+
+def read_states(model, folder):
+    """Return everything that a service that has ended has saved of each target."""
+    store, found = SessionStore(SessionConfig(load(model), 8, "report"), folder / "targets"), {}
+    checkpoint = Checkpoint(folder)
+    checkpoint.recover(lambda snapshot: store.resume(snapshot.targets))
+    checkpoint.close()
+    for name in store:
+        values, arrays = codec.encode(store.look(name).state())
+        bits = {key: array.tobytes() for key, array in arrays.items()}
+        found[name] = json.dumps(values, sort_keys=True), bits
+    return found
 
 
 def main(quick):
     n_kills, n_targets = (3, 10) if quick else (30, 50)
     rng = random.Random(0)
     table = [
-        ("kill", "seconds_of_life", "snapshots", "seconds_to_restart", "replayed_batches", "rows"),
+        (
+            "kill", "seconds_of_life", "snapshots", "seconds_to_restart", "replayed_batches", "rows",
+            "labels",
+        )
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         model, rows = prepare(folder, 3, 8)
-        state = Path(folder) / "state"
-        options = ("--checkpoint", state, "--in-memory", 20, "--batch-size", 8, "--snapshot-every", 12)
-        serve = stack.enter_context(Serve(model, *options))
+        killed, undisturbed = Path(folder) / "killed", Path(folder) / "undisturbed"
+        serve = stack.enter_context(Serve(model, "--checkpoint", killed, *OPTIONS))
         names = [f"machine-{n:02d}" for n in range(n_targets)]
         senders = [Sender(serve.url, names[n::8], rows, n) for n in range(8)]
         for sender in senders:
             sender.start()
         for kill in range(1, n_kills + 1):
-            life = 0.2 + 3.0 * rng.random()
+            life = 0.2 + 6.0 * rng.random()
             time.sleep(life)
             snapshots = int(serve.metrics()["baryflow_snapshots_total"])
             serve.end(signal.SIGKILL)
             seconds = serve.start()
             replayed = int(serve.metrics()["baryflow_replayed_batches"])
-            total = sum(sum(sender.sent.values()) for sender in senders)
-            table.append((kill, round(life, 2), snapshots, round(seconds, 2), replayed, total))
+            n_rows, n_labels = (
+                sum(sum(getattr(sender, what).values()) for sender in senders)
+                for what in ("n_rows", "n_labels")
+            )
+            table.append(
+                (kill, round(life, 2), snapshots, round(seconds, 2), replayed, n_rows, n_labels)
+            )
             print(*table[-1], flush=True)
         for sender in senders:
             sender.stop = True
@@ -68,22 +126,35 @@ def main(quick):
         serve.end(signal.SIGKILL)  # once more, with nobody waiting
         serve.start()
         with Client(serve.url) as client:
-            seen = {line["name"]: line["rows_seen"] for line in client.targets()}
+            seen = {line["name"]: (line["rows_seen"], line["n_labels"]) for line in client.targets()}
         serve.end()
-    sent = {name: n for sender in senders for name, n in sender.sent.items() if n}
-    lost = sum(max(0, n - seen.get(name, 0)) for name, n in sent.items())
-    twice = sum(max(0, n - sent.get(name, 0)) for name, n in seen.items())
+        serve = stack.enter_context(Serve(model, "--checkpoint", undisturbed, *OPTIONS))
+        sent = {name: requests for sender in senders for name, requests in sender.sent.items()}
+        with Client(serve.url, patience=300) as client:
+            for name, requests in sent.items():
+                for request in requests:
+                    repeat(client, name, request)
+        serve.end()
+        states = [read_states(model, one) for one in (killed, undisturbed)]
+    differ = sum(states[0].get(name) != states[1].get(name) for name in set(states[0]) | set(states[1]))
+    results = [("targets", len(seen))]
+    for i, what in enumerate(("rows", "labels")):
+        wanted = {k: n for sender in senders for k, n in getattr(sender, f"n_{what}").items()}
+        lost = sum(max(0, n - seen.get(name, (0, 0))[i]) for name, n in wanted.items())
+        twice = sum(max(0, n[i] - wanted[name]) for name, n in seen.items())
+        results += [
+            (what, sum(wanted.values())),
+            (f"{what} lost", lost),
+            (f"{what} counted twice", twice),
+        ]
     wrong, repeated = (sum(getattr(s, what) for s in senders) for what in ("wrong", "repeated"))
-    table += [
-        ("targets", len(seen)),
-        ("rows lost", lost),
-        ("rows counted twice", twice),
+    results += [
         ("answers that do not fit", wrong),
         ("batches sent again and counted once", repeated),
+        ("targets whose state differs from that without kills", differ),
     ]  # fmt: skip
     if not quick:
-        write("kills", table)
-    print(
-        f"{n_kills} kills, {sum(sent.values())} rows: {lost} lost, {twice} twice, {wrong} wrong answers"
-    )
-    return 1 if lost or twice or wrong else 0
+        write("kills", table + results)
+    print(f"{n_kills} kills:", ", ".join(f"{name}: {n}" for name, n in results))
+    bad = ("lost", "twice", "fit", "differs")
+    return 1 if any(n for name, n in results if any(word in name for word in bad)) else 0

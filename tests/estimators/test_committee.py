@@ -73,8 +73,10 @@ def trials(right, shifted_right=None, n=300, size=0.0, improvement=0.0):
     other = logs
     if shifted_right is not None:
         other = np.stack([vote(codes, one, rng) for one in shifted_right])
-    usual = Trial("whole stream", False, logs, logs, 0.0, 0.0, codes)
-    shifted = Trial("other class proportions", True, logs, other, size, improvement, codes)
+    usual = Trial("whole stream", False, logs, logs, 0.0, 0.0, np.eye(len(logs)), codes)
+    shifted = Trial(
+        "other class proportions", True, logs, other, size, improvement, np.eye(len(logs)), codes
+    )
     return [usual, shifted]
 
 
@@ -135,7 +137,7 @@ def test_adapting_that_loses_clearly_is_switched_off(without, adapted, adapts):
     for expert, (right, height) in enumerate([(without, 1.0), (adapted, 30.0), (adapted, 30.0)]):
         n = round(2000 * right)  # the others outvote the first
         logs[expert, :n, 0], logs[expert, n:, 1] = height, height
-    trial = Trial("whole stream", False, logs, logs, 0.0, 0.0, codes)
+    trial = Trial("whole stream", False, logs, logs, 0.0, 0.0, np.eye(len(logs)), codes)
     found = learn_committee(replace(even(), usual=np.array([0.0, 0.5, 0.5])), [trial])
     assert found.scores[0][1:] == pytest.approx((without, adapted))
     assert found.adapts == adapts

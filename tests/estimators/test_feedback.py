@@ -176,6 +176,15 @@ def test_saved_on_the_way_it_continues_bit_for_bit(cuts, data):
     assert one.to_bytes() == other.to_bytes()
 
 
+def test_a_model_with_a_new_class_can_be_saved_loaded_and_changed():
+    one = FITTED.spawn().partial_fit(P.X_target[:64]).feedback(P.X_target[:3], ["rust"] * 3)
+    other = OnlineDaDiL.from_bytes(one.to_bytes())
+    for model in (one, other):
+        model.set_params(half_life=500.0).partial_fit(P.X_target[64:128])
+    assert one.classes_.tolist()[-1] == "rust"
+    assert np.array_equal(one.predict_proba(P.X_target), other.predict_proba(P.X_target))
+
+
 def test_labels_and_rows_kept_are_bounded():
     model = seen()
     sizes = []
@@ -312,6 +321,15 @@ def test_labels_that_come_with_rows_prove_accuracy():
     assert "Right for at least" in model.report()
 
 
+def test_a_row_proves_something_once():
+    model = seen()
+    for _ in range(3):
+        model.feedback(P.X_target[[0, 1, 1, 2]], TRUE[[0, 1, 1, 2]], certify=True)
+    assert model.certificate_.n == 3
+    model.feedback(P.X_target[:5], TRUE[:5], certify=True)
+    assert model.certificate_.n == 5
+
+
 def test_only_labels_of_rows_chosen_at_random_prove_something():
     model = seen().feedback(P.X_target[:20], TRUE[:20])
     assert model.certificate_.n == 0
@@ -333,3 +351,13 @@ def test_it_falls_back_where_adapting_is_shown_to_harm():
     assert np.mean(late[3:]) > plain - 0.05
     again = OnlineDaDiL.from_bytes(model.to_bytes())
     assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+def test_labels_of_rows_chosen_at_random_sharpen_reliability():
+    sure, doubtful = seen(), seen()
+    rows = np.random.default_rng(0).permutation(len(TRUE))[:100]
+    wrong = np.roll(TRUE, 7)
+    sure.feedback(P.X_target[rows], SEEN.predict(P.X_target[rows]), certify=True)
+    doubtful.feedback(P.X_target[rows] + 1e-9, wrong[rows], certify=True)
+    batch = P.X_target[:64] + 1e-6
+    assert sure.partial_fit(batch).reliability_ > doubtful.partial_fit(batch).reliability_ + 0.1

@@ -19,6 +19,7 @@ def recorded(n, seed=0, history=None):
             resemblance=[number, rng.random()],
             proportions=[number, rng.random(), 0.0],
             reliability=number,
+            coverage=float(number),
             novelty=float(number),
             losses=(number, rng.random()),
         )
@@ -49,6 +50,7 @@ def test_all_figures_of_a_point_are_of_the_same_update(n):
         history.resemblance[:, 0],
         history.proportions[:, 0],
         history.reliability,
+        history.coverage,
         history.novelty,
         history.losses[:, 0],
     ):
@@ -83,6 +85,7 @@ def test_recording_changes_nothing_that_was_there():
         resemblance=[1, 0],
         proportions=given_proportions,
         reliability=1,
+        coverage=1,
         novelty=0,
         losses=(1, 1),
     )
@@ -103,7 +106,8 @@ def test_a_source_and_a_class_more():
 
 
 def test_other_shapes_are_refused_in_words():
-    point = {"n_rows": 1, "proportions": [1, 0, 0], "reliability": 1, "novelty": 0, "losses": (1, 1)}
+    point = {"n_rows": 1, "proportions": [1, 0, 0], "reliability": 1, "losses": (1, 1)}
+    point |= {"coverage": 1, "novelty": 0}
     with pytest.raises(
         InvalidInputError, match=r"expected resemblance to have shape \(2,\), got \(3,\)"
     ):

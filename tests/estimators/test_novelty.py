@@ -70,26 +70,45 @@ def test_a_class_that_no_source_has_stands_out_while_the_stream_flows(seed):
 # -- reliability ------------------------------------------------------------------------------------
 
 
-def test_reliability_grows_along_a_shuffled_stream(problem):
-    model = OnlineDaDiL(classifier="linear", validate=False, random_state=0)
-    model.fit(problem.X, problem.y, problem.domain)
-    assert model.reliability_ == 0.0
-    along = []
+def test_reliability_is_near_the_accuracy(problem):
+    model = fit(validated, problem)
+    assert model.reliability_ == model.coverage_ == model.novelty_ == 0.0
+    estimated, right = [], []
+    for start in range(0, len(problem.X_target), 32):
+        batch, y = problem.X_target[start : start + 32], problem.y_target[start : start + 32]
+        model.partial_fit(batch)
+        estimated += [model.reliability_] * len(y)
+        right += (model.predict(batch) == y).tolist()
+    assert np.mean(estimated) == pytest.approx(np.mean(right), abs=0.15)
+
+
+def test_coverage_grows_and_stays_low_with_one_class(problem):
+    model, along = fit(validated, problem), []
     for start in range(0, len(problem.X_target), 32):
         model.partial_fit(problem.X_target[start : start + 32])
-        along.append(model.reliability_)
-    assert min(along) >= 0.0
-    assert max(along) <= 1.0
-    assert along[0] < 0.5
-    assert along[0] < along[1] < along[2]
-    assert np.mean(along[-3:]) > 0.8
+        along.append(model.coverage_)
+    assert along[0] < along[1] < along[-1] == pytest.approx(1.0, abs=0.05)
+    np.testing.assert_array_equal(model.history_.coverage, along)
+    alone = fit(validated, problem).partial_fit(problem.X_target[problem.y_target == 3][:32])
+    assert alone.coverage_ < 0.8
 
 
-@pytest.mark.parametrize("c", [0, 3, 7])
-def test_one_class_is_not_reliable(problem, c):
-    model = fit(validated, problem)
-    model.partial_fit(problem.X_target[problem.y_target == c][:32])
-    assert 0.0 <= model.reliability_ < 0.5
+def test_a_class_that_no_source_has_is_found_and_not_relied_on():
+    p = make_domains(n_per_class=150, random_state=0)
+    known, new, early = p.y != 2, p.y_target == 2, np.arange(len(p.y_target)) < 500
+    model = validated().fit(p.X[known], p.y[known], p.domain[known])
+    kept = ~(new & early)
+    X, new = p.X_target[kept], new[kept]
+    found = []
+    for start in range(0, len(X), 50):
+        found.append(model.novelty(X[start : start + 50]))
+        model.partial_fit(X[start : start + 50])
+    novel = np.concatenate(found) > 0.99
+    assert novel[new].mean() > 0.8
+    assert novel[~new].mean() < 0.03
+    model.partial_fit(X[new][:50])
+    assert model.novelty_ > 0.8
+    assert model.reliability_ < 0.4
 
 
 @pytest.mark.filterwarnings("ignore:column:UserWarning")

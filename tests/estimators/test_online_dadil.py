@@ -83,12 +83,12 @@ def test_the_end_hardly_depends_on_the_order(problem):
     np.testing.assert_allclose(a.label_shift_.proportions, b.label_shift_.proportions, atol=0.05)
 
 
-def test_a_stream_of_one_class_is_relied_on_less(problem):
+def test_a_stream_of_one_class_covers_less(problem):
     one = problem.X_target[problem.y_target == 3]
     alone = stream(fit(default, problem), one, 8)
     mixed = fit(default, problem).partial_fit(problem.X_target[: len(one)])
     assert alone.label_shift_.size > mixed.label_shift_.size
-    assert alone.reliability_ < mixed.reliability_
+    assert alone.coverage_ < mixed.coverage_
     assert np.isfinite(alone.predict_proba(problem.X_target)).all()
 
 

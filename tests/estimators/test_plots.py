@@ -23,6 +23,7 @@ def simulated(n, n_sources, n_classes, *, even=False, seed=0):
             resemblance=rng.dirichlet(np.ones(n_sources)),
             proportions=mix,
             reliability=1.0 - 0.5**k,
+            coverage=1.0,
             novelty=0.1,
             losses=(100.0 / (k + 1), 50.0 / (k + 1)),
         )
@@ -48,6 +49,13 @@ def test_it_draws_any_number_of_points_sources_and_classes_without_a_warning(n, 
         assert panel.get_title(loc="left")
         assert len(words(panel)) <= 7
     assert ("matplotlib.pyplot" in sys.modules) == pyplot  # which would start a window system
+
+
+def test_classes_whose_proportions_are_not_estimated_are_not_drawn():
+    history = simulated(10, 3, 3).rearrange(range(3), [0, 1, 2, -1])
+    figure = plot_stream(history, range(3), ["idle", "leak", "wear", "pump off"])
+    assert len(words(figure.axes[2])) == 3
+    assert not any("pump off" in text for text in words(figure.axes[2]))
 
 
 def test_parts_are_named_with_their_share_at_the_end_and_the_rest_is_one():

@@ -43,8 +43,8 @@ def test_words_are_explained_where_they_stand(model):
     for word, meaning in {
         "The target resembles ": "share of each source in it",
         "Label shift: ": "beyond chance",
-        "Reliability of the last batch: ": "mean probability of the predicted classes",
-        "Novelty of the last batch: ": "% of its rows are novel (farther from everything known",
+        "Reliability of the last batch: ": "estimated share of right predictions",
+        "Novelty of the last batch: ": "% of its rows are novel (less like everything known",
     }.items():
         (line,) = [line for line in words.splitlines() if word in line]
         assert meaning in line
@@ -72,7 +72,8 @@ def test_looking_back_along_a_history_that_left_batches_out():
     for batch in range(1101):  # of 32 rows each, but the last
         history = history.record(
             n_rows=32 * (batch + 1) - 28 * (batch == 1100), resemblance=[1.0], proportions=[0.5, 0.5],
-            reliability=0.0 if batch == 1100 else 0.8, novelty=0.0, losses=(1.0, 1.0),
+            reliability=0.0 if batch == 1100 else 0.8, coverage=1.0, novelty=0.0,
+            losses=(1.0, 1.0),
         )  # fmt: skip
     assert history.stride > 1
     found = look_back(history)

@@ -180,6 +180,20 @@ def test_columns_without_values_and_columns_that_do_not_vary():
     assert "no value at all" in page.row("column 1")[0]
 
 
+def test_a_class_that_no_source_has_is_named_without_a_share():
+    model, target = fitted()
+    for batch in np.array_split(target, 4):
+        model.partial_fit(batch)
+    model.feedback(target[:6] + 9.0, ["pump off"] * 6).partial_fit(target[:32])
+    page = Page(html_report(model))
+    assert "pump off" in page.text
+    assert "nan" not in page.text
+    shares = [row for row in page.rows if row and row[0] == "pump off" and row[-1].endswith("%")]
+    assert shares == []
+    assert page.row("fine")[-1].endswith("%")
+    model.plot().canvas.draw()
+
+
 def test_before_any_target_the_page_shows_the_sources():
     model, _ = fitted()
     page = Page(html_report(model))

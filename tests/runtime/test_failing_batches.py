@@ -63,9 +63,11 @@ def fails(monkeypatch):
             def poisoned(*_, **__):
                 raise ArithmeticError("cannot learn this")
 
-            def update(self, raw, weights):  # the rows are in the summary when the adaptation fails
+            def update(
+                self, raw, weights, **more
+            ):  # the rows are in the summary when the adaptation fails
                 monkeypatch.setattr(_tracker, "update", poisoned if is_fatal(raw) else adapt)
-                absorb(self, raw, weights)
+                absorb(self, raw, weights, **more)
 
             monkeypatch.setattr(Tracker, "absorb", update)
 
@@ -177,9 +179,9 @@ def test_a_replay_sets_the_same_rows_aside(files, fails, method, monkeypatch):
 def test_other_warnings_are_no_column_events(model, monkeypatch):
     absorb = Tracker.absorb
 
-    def noisy(self, raw, weights):
+    def noisy(self, raw, weights, **more):
         warnings.warn("an unrelated library is old", UserWarning, stacklevel=1)
-        absorb(self, raw, weights)
+        absorb(self, raw, weights, **more)
 
     monkeypatch.setattr(Tracker, "absorb", noisy)
     rows = P.X_target[:32].copy()

@@ -253,10 +253,10 @@ class Fragile:
     def __enter__(self):
         works = getattr(OnlineDaDiL, self.method)
 
-        def fails(model, rows, *more):
+        def fails(model, rows, *more, **named):
             if (rows.values == 13.0).any():
                 raise ArithmeticError("a bad number")
-            return works(model, rows, *more)
+            return works(model, rows, *more, **named)
 
         self.monkeypatch.setattr(OnlineDaDiL, self.method, fails)
 

@@ -61,3 +61,18 @@ def test_responses_conform_to_the_document(service, schema, mode):
             Unsatisfiable
         ):  # an operation without parameters has no invalid requests
             check()
+
+
+def test_answers_to_labels_and_queries_conform_to_the_document(service, schema):
+    labels = [{"position": 1, "label": 0}, {"position": 10**6, "label": "2"}, {"time": "x", "label": 1}]
+    body = {"labels": labels, "certify": True, "id": "conform"}
+    post(service, "0", [[0.0] * 4] * 8)  # it may have been deleted
+    for _ in range(2):
+        case = schema["/v1/targets/{name}/labels"]["POST"].Case(
+            path_parameters={"name": "0"}, body=body, media_type="application/json"
+        )
+        answer = case.call_and_validate(base_url=str(service.base_url))
+        assert (answer.status_code, len(answer.json()["rejected"])) == (200, 2)
+    for path in ("/v1/targets/{name}/query", "/v1/targets/{name}"):
+        case = schema[path]["GET"].Case(path_parameters={"name": "0"})
+        assert case.call_and_validate(base_url=str(service.base_url)).status_code == 200

@@ -28,9 +28,15 @@ def test_what_is_said_of_a_target(serving, rows):
     assert line["rows_seen"] == 40
     assert line["rows_learned"] == 40
     assert line["nearest"] in whole["sources"]
-    assert set(line) | {"resemblance", "proportions", "classes", "sources", "columns", "report"} == set(
-        whole
-    )
+    assert set(line) | {
+        "resemblance",
+        "proportions",
+        "classes",
+        "sources",
+        "columns",
+        "report",
+        "certificate",
+    } == set(whole)
     assert whole["columns"] == ["flow", "heat", "speed", "noise"]
     assert "40 target rows" in whole["report"]
 

@@ -44,7 +44,7 @@ def test_the_picture_is_complete_and_json(model, rows):
     sizes = [abs(one["difference"]) for one in drawn["columns"]]
     assert sizes == sorted(sizes, reverse=True)
     after = session.state()
-    np.testing.assert_array_equal(before.waiting, after.waiting)
+    assert before.waiting is after.waiting
     assert before.metadata is after.metadata
 
 

@@ -21,6 +21,7 @@ _COUNTS = {
     "read": ("baryflow_rows_read", "Rows read from the input."),
     "predicted": ("baryflow_predictions", "Predictions written."),
     "quarantined": ("baryflow_rows_quarantined", "Rows that could not be used."),
+    "labels": ("baryflow_labels", "Labels used."),
     "batches": ("baryflow_batches", "Batches read from the input."),
     "drifts": ("baryflow_drifts", "Batches in which drift was detected."),
 }

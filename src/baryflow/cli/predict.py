@@ -79,7 +79,7 @@ def label_rows(fitted: Any, rows: Any, predictions: Any, quarantine: Any, batch_
         rejected = list(batch.rejected)
         for _, some in by_key(batch):
             result = session.take(some)
-            session.waiting = session.waiting[:0]  # rows to learn from
+            session.waiting = session.waiting.pick([])  # rows to learn from
             rejected += result.rejected
             totals.predicted += len(result.records)
             if result.records:

@@ -163,6 +163,93 @@ class Client:
             content["columns"] = columns
         return self._request("POST", f"{_path(target)}/rows", content, field="repeated")
 
+    def label(
+        self,
+        target: str,
+        labels: Any,
+        *,
+        positions: Sequence[int] | None = None,
+        times: Sequence[str] | None = None,
+        rows: Any = None,
+        certify: bool = False,
+        request_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Send labels of rows of a target, so that its model learns from them.
+
+        Each row is given by its position in the predictions, by its time, or by the row itself, which
+        serves if the service does not remember the row any more.
+
+        Parameters
+        ----------
+        target : str
+        labels : list of str or numbers
+            A name that is not among the classes becomes a class of this target.
+        positions : list of int, optional
+        times : list of str, optional
+        rows : array of shape (n, d), optional
+            With the columns in the order of the model; features if the rows are raw signals.
+        certify : bool, default=False
+            The rows were chosen at random, whatever was predicted of them: let the labels count for the
+            certificate.
+        request_id : str, optional
+            Labels that are sent again under the same id count once; by default a random id.
+
+        Returns
+        -------
+        dict
+            How many labels are ``learned`` and ``pending``, those ``rejected`` with the reasons, the
+            ``classes``, the ``certificate``, and whether the request was ``repeated``.
+
+        Raises
+        ------
+        InvalidInputError
+            If the target does not exist, no rows are given, or the service refuses the labels.
+        UnreachableError
+            If the service does not answer or denies access.
+        """
+        found: list[dict[str, Any]] = [{"label": _cell(label)} for label in labels]
+        given = {
+            "position": None if positions is None else [int(position) for position in positions],
+            "time": None if times is None else list(times),
+            "values": None if rows is None else _plain(rows),
+        }
+        columns = {name: column for name, column in given.items() if column is not None}
+        if not columns:
+            raise InvalidInputError("pass positions, times or rows: labels alone say nothing")
+        for name, column in columns.items():
+            if len(column) != len(found):
+                raise InvalidInputError(
+                    f"expected one {name} for each of {len(found)} labels, got {len(column)}"
+                )
+            for label, value in zip(found, column, strict=True):
+                label[name] = value
+        content = {"labels": found, "certify": certify, "id": request_id or uuid.uuid4().hex}
+        return self._request("POST", f"{_path(target)}/labels", content, field="repeated")
+
+    def query(self, target: str, n: int = 10) -> list[dict[str, Any]]:
+        """Return the recent rows of a target that are most worth a label, the most worth first.
+
+        Parameters
+        ----------
+        target : str
+        n : int, default=10
+            At most.
+
+        Returns
+        -------
+        list of dict
+            ``position``, ``time``, ``label``, ``probability``, ``novelty`` and ``values``.
+
+        Raises
+        ------
+        InvalidInputError
+            If the target does not exist, or `n` is not between 1 and 100.
+        """
+        found: list[dict[str, Any]] = self._request(
+            "GET", f"{_path(target)}/query?n={int(n)}", field="rows"
+        )["rows"]
+        return found
+
     def targets(self) -> list[dict[str, Any]]:
         """Return a summary of each target.
 

@@ -184,7 +184,7 @@ class DriftMonitor:
     ) -> None:
         as_choice(action, "action", ACTIONS)
         self.model, self.action, self.signals = model, action, check_signals(signals)
-        usual = max(_LEAST_WARM_UP, _WARM_UP_PER_CLASS * len(model.classes_))
+        usual = max(_LEAST_WARM_UP, _WARM_UP_PER_CLASS * _n_classes(model))
         self.warm_up = usual if warm_up is None else as_count(warm_up, "warm_up")
         self.seed = as_count(seed, "seed", minimum=0)
         every = as_real(false_alarm_every, "false_alarm_every", low=1.0, open_low=True)
@@ -203,7 +203,7 @@ class DriftMonitor:
                 )
             self.detectors[name] = detector
         self.n_rows, self.n_drifts, self.drift_detected = 0, 0, False
-        self._watch = Watch(len(model.classes_), self.warm_up, self.seed)
+        self._watch = Watch(_n_classes(model), self.warm_up, self.seed)
 
     def update(self, X: Any) -> DriftReport:
         """Look at rows from which the model has not learned yet.
@@ -266,7 +266,7 @@ class DriftMonitor:
             recent = self.n_rows - since
             self.model.forget(min(1.0, recent / max(self.model.target_mass, recent)))
         self.drift_detected, self.n_drifts = True, self.n_drifts + 1
-        self._watch = Watch(len(self.model.classes_), self.warm_up, self.seed + 2 * self.n_drifts)
+        self._watch = Watch(_n_classes(self.model), self.warm_up, self.seed + 2 * self.n_drifts)
         for name, detector in self.detectors.items():
             if isinstance(detector, BettingDetector):
                 self.detectors[name] = BettingDetector(detector.threshold)
@@ -331,7 +331,7 @@ class DriftMonitor:
         }
         monitor.n_rows, monitor.n_drifts = state.n_rows, state.n_drifts
         monitor.drift_detected = state.detected
-        monitor._watch = Watch(len(model.classes_), state.warm_up, state.seed + 2 * state.n_drifts)
+        monitor._watch = Watch(_n_classes(model), state.warm_up, state.seed + 2 * state.n_drifts)
         monitor._watch.resume(state.watch)
         return monitor
 
@@ -343,3 +343,8 @@ def check_signals(signals: Sequence[str]) -> tuple[str, ...]:
     if not signals or len(set(signals)) < len(signals):
         raise InvalidInputError(f"expected some of {SIGNALS} as signals, each once, got {signals!r}")
     return tuple(signals)
+
+
+def _n_classes(model: Any) -> int:
+    """Return the number of classes of the sources: the target's own do not count for the signals."""
+    return int(model.tracker.knowledge.model.n_classes)

@@ -115,6 +115,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         if tracker.new_classes:
             self.classes_ = np.array([*known.tolist(), *tracker.new_classes], dtype=_kind_of(known))
         self.reliability_, self.history_ = tracker.reliability, tracker.history
+        self.coverage_, self.novelty_ = tracker.coverage, tracker.novel
         self.committee_ = tracker.knowledge.committee
         self.resemblance_: dict[Any, float] = {}
         if adaptation is None:
@@ -202,9 +203,9 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     def novelty(self, X: Any) -> Floats:
         """Return how unlike everything known the rows are, 0 to 1.
 
-        The share of the rows of sources left out that were nearer to their reconstruction, in units of
-        what is typical of each, than these rows are to the target's: above 0.999 a row is farther out
-        than all but one in a thousand.
+        The share of known rows that are less novel: above 0.99 a row is more unusual than all but one
+        in a hundred. It may be farther from the sources than rows of left-out sources are, or lie where
+        the target has rows now and had none before.
 
         Parameters
         ----------

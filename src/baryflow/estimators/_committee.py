@@ -135,6 +135,7 @@ class Trial(NamedTuple):
     shifted_logs: Floats  # assuming the estimated one
     size: float  # of the label shift found
     improvement: float  # of the fit if it is assumed
+    agreements: Floats  # how often two experts agree about the rows seen, (n_experts, n_experts)
     codes: Integers  # true classes
 
 
@@ -163,21 +164,7 @@ def learn_committee(committee: Committee, trials: list[Trial]) -> Committee:
         committee = replace(committee, shifted=_learn_weights(tables, committee.shifted, offsets))
         committee = replace(committee, belief=_learn_belief(committee, usual, shifted))
     accuracy = np.mean([(t.logs.argmax(axis=2) == t.codes).mean(axis=1) for t in whole], axis=0)
-    return _steady(_decide(replace(committee, accuracy=accuracy), trials), whole)
-
-
-def _steady(committee: Committee, trials: list[Trial]) -> Committee:
-    """Keep the confidence of a committee as far as left-out sources say nothing about it.
-
-    The sum of the weights sets how sure predictions are. Where hardly any left-out row is classified
-    rightly, these sources lie far outside of the others, and a target need not: the sum is drawn
-    towards 1. Predicted classes do not change.
-    """
-    right = np.mean([_accuracy(np.add(*_two(committee, trial)), trial) for trial in trials])
-    guess = np.mean([np.bincount(trial.codes).max() / len(trial.codes) for trial in trials])
-    skill = float(max(right - guess, 0.0) / max(1.0 - guess, 1e-12))
-    factor = committee.usual.sum() ** (skill - 1.0)
-    return replace(committee, usual=factor * committee.usual, shifted=factor * committee.shifted)
+    return _decide(replace(committee, accuracy=accuracy), trials)
 
 
 def _decide(committee: Committee, trials: list[Trial]) -> Committee:
@@ -199,6 +186,13 @@ def _decide(committee: Committee, trials: list[Trial]) -> Committee:
 
 def _accuracy(logits: Floats, trial: Trial) -> float:
     return float((logits.argmax(axis=1) == trial.codes).mean())
+
+
+def committee_logits(committee: Committee, trial: Trial) -> Floats:
+    """Return the logits of the committee for the rows of a trial, if it adapts or not."""
+    if not committee.adapts:
+        return not_adapting(committee.raw, trial.logs)
+    return np.asarray(np.add(*_two(committee, trial)))
 
 
 def _two(committee: Committee, trial: Trial) -> tuple[Floats, Floats]:

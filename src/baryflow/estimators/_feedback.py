@@ -35,7 +35,8 @@ MOST_OF_A_CLASS, MOST = 50, 1000
 _PENALTIES = (1000.0, 100.0, 10.0, 1.0, 0.1)
 _STEPS = 10
 _FOLDS = 3
-#: Logarithm of how much likelier the committee without correction is than any other at first.
+#: Logarithm of how much likelier the committee without correction is than any other at first, and how
+#: much less likely the linear classifier.
 _TRUST = 2.0
 #: In the linear classifier: share of the labelled rows if all classes have labels; share of a new class,
 #: in those of a class on the mean; penalty; what scores are multiplied by to become logits.
@@ -269,13 +270,14 @@ def look_chosen(own: Floats, codes: Integers, others: Floats) -> float:
     """Return how far labels look chosen: because predictions were wrong, or of few classes.
 
     The first is the probability that their errors come from choice rather than from the rate of errors
-    that the probabilities of other rows imply, which is itself uncertain. The second compares the number
+    that the probabilities of these rows, or of others, imply, which is itself uncertain. The second compares the number
     of classes with that among as many rows drawn at random.
     """
     if not len(others):
         return 0.0
     n, wrong = len(codes), int((own.argmax(axis=1) != codes).sum())
-    rate = max(1.0 - float(others.max(axis=1).mean()), _LEAST_ERRORS)
+    rate = max(1.0 - float(one.max(axis=1).mean()) for one in (own, others))
+    rate = max(rate, _LEAST_ERRORS)
     drawn, picked = (
         betabinom.pmf(wrong, n, _RATE_ROWS * p, _RATE_ROWS * (1.0 - p)) for p in (rate, _CHOSEN_RATE)
     )
@@ -304,7 +306,8 @@ def _weigh(
     """Return the weights of offsets and penalties: the square root of their likelihood on rows left out.
 
     The first of each offset is no correction; that of the committee, the first offset, is likelier than
-    the others before any label is seen.
+    the others before any label is seen, and the linear classifier less likely: it hardly knows classes
+    without labels.
     """
     shape = (len(offsets), 1 + len(_PENALTIES), *targets.shape)
     logits = np.broadcast_to(np.stack([one.logits for one in offsets])[:, None], shape).copy()
@@ -318,6 +321,7 @@ def _weigh(
     likelihoods = (targets * log_softmax(logits, axis=-1)).sum(axis=-1) @ counts
     likelihoods *= 0.5
     likelihoods[0, 0] += _TRUST
+    likelihoods -= _TRUST * np.array([[one.linear] for one in offsets])
     weights = softmax(likelihoods)
     weights[weights < 1e-3 * weights.max()] = 0.0
     return np.asarray(weights / weights.sum())

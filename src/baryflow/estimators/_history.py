@@ -31,8 +31,8 @@ class History:
         Target rows seen by then.
     resemblance : array of shape (n_points, n_sources)
     proportions : array of shape (n_points, n_classes)
-    reliability, novelty : array of shape (n_points,)
-        Of the batch.
+    reliability, coverage, novelty : array of shape (n_points,)
+        Estimated accuracy, share of the classes seen so far, and share of novel rows of the batch.
     losses : array of shape (n_points, 2)
         Of the target, before and after the steps of the update.
 
@@ -43,7 +43,7 @@ class History:
     >>> for batch in range(1000):
     ...     history = history.record(
     ...         n_rows=32 * (batch + 1), resemblance=[0.5, 0.5], proportions=[0.2, 0.3, 0.5],
-    ...         reliability=0.9, novelty=0.0, losses=(2.0, 1.0),
+    ...         reliability=0.9, coverage=1.0, novelty=0.0, losses=(2.0, 1.0),
     ...     )
     >>> len(history), history.stride, history.n_rows[:3].tolist(), int(history.n_rows[-1])
     (501, 2, [32, 96, 160], 32000)
@@ -54,6 +54,7 @@ class History:
     resemblance: Floats
     proportions: Floats
     reliability: Floats
+    coverage: Floats
     novelty: Floats
     losses: Floats
 
@@ -65,6 +66,7 @@ class History:
             "resemblance": (n, self.resemblance.shape[-1]),
             "proportions": (n, self.proportions.shape[-1]),
             "reliability": (n,),
+            "coverage": (n,),
             "novelty": (n,),
             "losses": (n, 2),
         }
@@ -86,6 +88,7 @@ class History:
             resemblance=np.zeros((0, n_sources)),
             proportions=np.zeros((0, n_classes)),
             reliability=np.zeros(0),
+            coverage=np.zeros(0),
             novelty=np.zeros(0),
             losses=np.zeros((0, 2)),
         )
@@ -110,6 +113,7 @@ class History:
         resemblance: Sequence[float] | Floats,
         proportions: Sequence[float] | Floats,
         reliability: float,
+        coverage: float,
         novelty: float,
         losses: tuple[float, float],
     ) -> History:
@@ -120,6 +124,7 @@ class History:
             "resemblance": np.asarray(resemblance, dtype=np.float64),
             "proportions": np.asarray(proportions, dtype=np.float64),
             "reliability": reliability,
+            "coverage": coverage,
             "novelty": novelty,
             "losses": np.asarray(losses, dtype=np.float64),
         }

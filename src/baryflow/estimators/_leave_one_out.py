@@ -27,8 +27,9 @@ from baryflow.estimators._committee import (
 from baryflow.estimators._experts import Question, expert_logs, list_experts
 from baryflow.estimators._fit_dictionary import AdaptConfig
 from baryflow.estimators._label_shift import estimate_proportions, learn_trust
-from baryflow.estimators._novelty import Novelty
-from baryflow.estimators._orders import SHIFTS, shift_labels, stream_order
+from baryflow.estimators._novelty import Familiar, Novelty
+from baryflow.estimators._orders import SHIFTS, number_within, shift_labels, stream_order
+from baryflow.estimators._reliability import learn_calibration
 from baryflow.estimators._sensors import Limits
 from baryflow.estimators._source_table import spread
 from baryflow.estimators._sources import (
@@ -54,6 +55,10 @@ _FEWEST, _PREDICTED = 40, 200
 _FIRST_ROWS, _PARTS = (32, 96, 256), (0.1, 0.3, 0.6)
 #: Streams drawn of each label shift.
 _DRAWS = 2
+#: Rows of a batch of a left-out source that flows past for novelty, and of its past before they count.
+_BATCH, _ENOUGH_PAST = 50, 100
+#: One row in this many of one of the other sources is held out: a target inside of the sources.
+_HELD_OUT = 5
 
 #: Called with the number of steps done, of all steps, and what they are.
 Progress = Callable[[int, int, str], None]
@@ -61,11 +66,12 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """A source to leave out, and the rows of the others."""
+    """A source to leave out, the rows of the others, and rows held out from one of these."""
 
     others: LabelledRows
     X: Floats
     codes: Integers
+    inside: tuple[Floats, Integers]
     options: SourceOptions
 
 
@@ -76,6 +82,7 @@ class FittedFold:
     knowledge: SourceKnowledge
     X: Floats
     codes: Integers
+    inside: tuple[Floats, Integers]
     label_shift: bool = True  # class proportions may differ, and the model will estimate them
 
 
@@ -92,7 +99,10 @@ class FoldResult:
     """What the experts said of a left-out source, and the distances of its rows for novelty."""
 
     trials: list[Trial]
+    inside: list[Trial]  # of rows held out from a source that was not left out
     distances: Floats
+    first_distances: Floats  # the same before a row was seen
+    chances: Floats  # of its rows while they flow, among its own rows
 
 
 def learn(
@@ -171,27 +181,34 @@ def without_folds(knowledge: SourceKnowledge, n_sources: int) -> SourceKnowledge
 def with_committee(
     knowledge: SourceKnowledge, voters: Voters, results: list[FoldResult]
 ) -> SourceKnowledge:
-    """Return the knowledge with weights learned from the folds."""
+    """Return the knowledge with weights and calibration learned from the folds."""
     committee = replace(knowledge.committee, raw=voters.weights, trust=voters.trust)
     trials = [trial for result in results for trial in result.trials]
     if not trials:
         reason = f"the sources have fewer than {_FEWEST} rows, too few to test adapting"
         return replace(knowledge, committee=replace(committee, adapts=False, reason=reason))
-    return replace(knowledge, committee=learn_committee(committee, trials))
+    committee = learn_committee(committee, trials)
+    inside = [trial for result in results for trial in result.inside]
+    calibration = learn_calibration(committee, [trials, inside])
+    return replace(knowledge, committee=committee, calibration=calibration)
 
 
 def with_novelty(
     knowledge: SourceKnowledge, sources: LabelledRows, results: list[FoldResult]
 ) -> SourceKnowledge:
-    """Return the knowledge with what distance is usual of rows that are not novel."""
+    """Return the knowledge with what is usual of rows that are not novel."""
     model = knowledge.model
-    pooled = model.distance(np.concatenate(sources.rows), model.centre, model.scale)
+    first = [result.first_distances for result in results if len(result.first_distances)]
+    if not first:
+        first = [model.novelty_distance(np.concatenate(sources.rows), model.centre, model.scale)]
     found = [result.distances for result in results if len(result.distances)]
     if not found:  # the sources themselves, each in units of what is typical of it
         for X in sources.rows:
-            far = model.distance(X, X.mean(axis=0), spread(X, model.scale))
+            far = model.novelty_distance(X, X.mean(axis=0), spread(X, model.scale))
             found.append(far / _median(far))
-    return replace(knowledge, novelty=Novelty.of(np.concatenate(found), _median(pooled)))
+    chances = np.concatenate([np.zeros(0), *[result.chances for result in results]])
+    novelty = Novelty.of(np.concatenate(found), np.concatenate(first), chances)
+    return replace(knowledge, novelty=novelty)
 
 
 def _median(distances: Floats) -> float:
@@ -217,8 +234,17 @@ def make_folds(sources: LabelledRows, options: SourceOptions) -> list[Fold]:
         others = LabelledRows([rows[i] for i in rest], [codes[i] for i in rest], n_classes)
         some = np.random.default_rng(0).permutation(len(codes[left_out]))[:_LONGEST]
         X, y = rows[left_out][some], codes[left_out][some]
-        folds.append(Fold(others.thinned(_MOST_ROWS), X, y, options))
+        others, inside = _hold_out(others.thinned(_MOST_ROWS))
+        folds.append(Fold(others, X, y, inside, options))
     return folds
+
+
+def _hold_out(sources: LabelledRows) -> tuple[LabelledRows, tuple[Floats, Integers]]:
+    """Hold out some rows of each class of the first source."""
+    X, y = sources.rows[0], sources.codes[0]
+    held = number_within(y) % _HELD_OUT == _HELD_OUT - 1
+    rows, codes = [X[~held], *sources.rows[1:]], [y[~held], *sources.codes[1:]]
+    return LabelledRows(rows, codes, sources.n_classes), (X[held], y[held])
 
 
 def _choose_sources(holders: Booleans, left_out: int) -> list[int]:
@@ -253,7 +279,7 @@ def _some_classes(
 def fit_fold(fold: Fold, classifiers: Mapping[str, Fit]) -> FittedFold:
     """Learn from the sources that are not left out."""
     knowledge = learn_evenly(fold.others, classifiers, fold.options)
-    return FittedFold(knowledge, fold.X, fold.codes, fold.options.label_shift)
+    return FittedFold(knowledge, fold.X, fold.codes, fold.inside, fold.options.label_shift)
 
 
 @one_thread
@@ -310,21 +336,24 @@ def run_fold(fold: FittedFold, voters: Voters) -> FoldResult:
     fold = replace(fold, knowledge=replace(knowledge, committee=committee))
     rng, n = np.random.default_rng(len(codes)), len(codes)
     trials: list[Trial] = []
-    distances = np.zeros(0)
+    inside = _try_inside(fold)
+    distances, chances, model = np.zeros(0), _flow(fold, rng.permutation(n)), knowledge.model
+    first = model.novelty_distance(fold.X, model.centre, model.scale)
     if n < _FEWEST:
-        return FoldResult(trials, distances)
+        return FoldResult(trials, inside, distances, first, chances)
     whole = np.arange(n)
     trial, adaptation = _try(fold, "whole stream", whole, rng.permutation(n))
     trials.append(trial)
-    distances = adaptation.novelty_distance(fold.X[rng.permutation(n)[:_PREDICTED]])
+    found = [adaptation.novelty_distance(fold.X[rng.permutation(n)[:_PREDICTED]], fold.X)]
     for k in _FIRST_ROWS:
         if k < n - _FEWEST:
             turn = rng.permutation(n)
             trial, adaptation = _try(fold, "first rows", turn[:k], turn[k:])
             trials.append(trial)
-            distances = adaptation.novelty_distance(fold.X[turn[k:][:_PREDICTED]])
+            found.append(adaptation.novelty_distance(fold.X[turn[k:][:_PREDICTED]], fold.X[turn[:k]]))
+    distances = np.concatenate(found)
     if not fold.label_shift:  # the user says that there is none
-        return FoldResult(trials, distances)
+        return FoldResult(trials, inside, distances, first, chances)
     turn = stream_order(codes, "class", rng)
     for part in _PARTS:
         k = int(part * n)
@@ -335,7 +364,35 @@ def run_fold(fold: FittedFold, voters: Voters) -> FoldResult:
         _try(fold, "other class proportions", some, some, shifted=True)[0]
         for some in _shifted_streams(codes, rng)
     ]
-    return FoldResult(trials, distances)
+    return FoldResult(trials, inside, distances, first, chances)
+
+
+def _flow(fold: FittedFold, turn: Integers) -> Floats:
+    """Let the left-out source flow past; return the chances of its rows before they become familiar."""
+    model, found = fold.knowledge.model, []
+    familiar = Familiar.none(model.expected_prior, model.scale)
+    classes = not_adapting(fold.knowledge.committee.raw, _plain(fold).raw_logs(fold.X)).argmax(axis=1)
+    for start in range(0, len(turn), _BATCH):
+        batch = turn[start : start + _BATCH]
+        if len(familiar.past) >= _ENOUGH_PAST:
+            found.append(familiar.chances(fold.X[batch], classes[batch]))
+        familiar = familiar.see(fold.X[batch], classes[batch])
+    return np.concatenate([np.zeros(0), *found])
+
+
+def _try_inside(fold: FittedFold) -> list[Trial]:
+    """Adapt to rows of a source that was not left out, as they come and with other proportions."""
+    X, codes = fold.inside
+    fold = replace(fold, X=X, codes=codes)
+    whole, rng = np.arange(len(codes)), np.random.default_rng(len(codes))
+    if len(codes) < _FEWEST // 2:
+        return []
+    trials = [_try(fold, "inside", whole, rng.permutation(len(codes)))[0]]
+    if fold.label_shift:
+        some = rng.permutation(shift_labels(codes, "50 %", rng, most=_LONGEST))
+        if len(some) >= _FEWEST // 2:
+            trials.append(_try(fold, "inside", some, some, shifted=True)[0])
+    return trials
 
 
 def _try(
@@ -355,6 +412,7 @@ def _try(
     logs = expert_logs(question)
     other = adaptation.shifted or adaptation.expected
     trial = Trial(
+        agreements=adaptation.agreements,
         stream=stream,
         shifted=shifted,
         logs=logs,

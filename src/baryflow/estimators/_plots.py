@@ -67,7 +67,9 @@ def plot_stream(
     _shares(panels[0], rows, history.resemblance, sources, "source")
     curves = (("reliability", history.reliability), ("novelty", history.novelty))
     _lines(panels[1], rows, curves, (0.0, 1.0))
-    _shares(panels[2], rows, history.proportions, classes, "class")
+    # Proportions of new classes are not estimated.
+    known = np.flatnonzero(~np.isnan(history.proportions[-1])).tolist()
+    _shares(panels[2], rows, history.proportions[:, known], [classes[k] for k in known], "class")
     before, after = history.losses.T
     curves = (("after its steps", after), ("before an update", before))
     _lines(panels[3], rows, curves, loss_limits(history.losses))

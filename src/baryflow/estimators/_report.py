@@ -138,16 +138,15 @@ def _count_rows(tracker: Tracker) -> str:
 def _describe_recent(tracker: Tracker) -> list[str]:
     if not len(tracker.history):
         return []
-    seen = ", times the share of classes seen" if tracker.knowledge.committee.adapts else ""
     last = look_back(tracker.history)
     rows = "its rows" if last.alone else "them"
     reliability = (
-        f"Reliability of {last.words}: {last.reliability:.0%} (mean probability of the predicted "
-        f"classes, times the share of rows that are not novel{seen})."
+        f"Reliability of {last.words}: {last.reliability:.0%} (estimated share of right predictions; "
+        "those for novel rows count as wrong)."
     )
     novelty = (
-        f"Novelty of {last.words}: {last.novelty:.0%} of {rows} are novel (farther from everything "
-        f"known than {NOVELTY_THRESHOLD:.0%} of the rows of left-out sources)."
+        f"Novelty of {last.words}: {last.novelty:.0%} of {rows} are novel (less like "
+        f"everything known than {NOVELTY_THRESHOLD:.0%} of the rows that are known)."
     )
     return [reliability, novelty]
 

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import add
 
@@ -24,6 +24,7 @@ from baryflow.estimators._classifiers import Classifier, Fit, ScikitClassifier
 from baryflow.estimators._committee import FLOOR, Committee
 from baryflow.estimators._novelty import Novelty, nearest_distance
 from baryflow.estimators._orders import number_within
+from baryflow.estimators._reliability import Calibration
 from baryflow.estimators._sensors import Limits
 from baryflow.estimators._source_table import ClassMoments, SourceTable
 from baryflow.validation import Floats, Integers
@@ -44,6 +45,8 @@ _MANY_COLUMNS, _FEWEST_DIRECTIONS = 512, 64
 _MOST_ROWS = 12_000
 #: Smallest std of a target component in the loss, in units of the usual spread within a class.
 _COMPONENT_FLOOR = 0.05
+#: Least variance within classes in a direction of all columns, as a part of the usual one.
+_LEAST_VARIANCE = 1e-3
 #: Share of a class without a training row, to divide by.
 _RAREST = 1e-12
 
@@ -68,6 +71,34 @@ class SourceOptions:
 
 
 @dataclass(frozen=True, eq=False)
+class Prototypes:
+    """The mean of every class of every source, in columns in which classes spread alike.
+
+    Rows are standardised with the moments of their domain first.
+    """
+
+    whitening: Floats  # (d, d)
+    means: Floats  # (n_prototypes, d)
+
+    @classmethod
+    def of(cls, table: SourceTable, scatter: Scatter) -> Prototypes:
+        """Take them from the moments of the sources and the spread within classes."""
+        values, vectors = np.linalg.eigh(scatter.covariance())
+        floor = max(_LEAST_VARIANCE * float(values.mean()), np.finfo(np.float64).tiny)
+        whitening = vectors / np.sqrt(np.maximum(values, floor))
+        means = [
+            table.standardise(table.means[number][counts > 0], number)
+            for number, counts in enumerate(table.counts)
+        ]
+        return cls(whitening, np.concatenate(means) @ whitening)
+
+    def distances(self, Z: Floats) -> Floats:
+        """Return the mean squared distance of standardised rows from the nearest prototype."""
+        squared = fast_squared_distances(Z @ self.whitening, self.means).min(axis=1)
+        return np.asarray(squared / len(self.whitening))
+
+
+@dataclass(frozen=True, eq=False)
 class SourceModel:
     """The sources in one space: the view, the moments of classes and the source-only dictionary.
 
@@ -85,6 +116,8 @@ class SourceModel:
     expected_prior: Floats  # class proportions expected of a target: the user's, or the sources'
     dictionary: Dictionary
     domains: list[Domain]
+    #: Where each class of each source is if all columns count; None for mixtures and many columns.
+    prototypes: Prototypes | None = None
 
     @property
     def n_dimensions(self) -> int:
@@ -111,10 +144,17 @@ class SourceModel:
         return ((X - centre) / scale) @ self.view.directions
 
     def distance(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
-        """Return the distance of rows from the nearest component of any source."""
+        """Return the distance of rows from the nearest component of any source, in the view."""
         occurring = [domain.points[domain.weights > 0.0] for domain in self.domains]
         points = Points(np.concatenate(occurring), self.n_dimensions)
         return nearest_distance(self.project(X, centre, scale), points.means, points.stds)
+
+    def novelty_distance(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
+        """Return the distance of rows from the sources, in the view and in all columns."""
+        distance = self.distance(X, centre, scale)
+        if self.prototypes is None:
+            return distance
+        return np.asarray(np.sqrt(distance * self.prototypes.distances((X - centre) / scale)))
 
     def lift(self, mixture: Mixture, centre: Floats, scale: Floats) -> Mixture:
         """Return a mixture of these coordinates in the columns and units of rows."""
@@ -250,6 +290,7 @@ class SourceKnowledge:
     user_prior: bool  # the expected class proportions are the user's
     committee: Committee
     novelty: Novelty
+    calibration: Calibration = field(default_factory=Calibration.none)
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,6 +344,7 @@ class Outlook:
     unit: Floats  # usual spread within a class, in the coordinates of the mixtures
     #: Directions in which classes stand apart, also if they are not looked through.
     directions: Floats | None
+    prototypes: Prototypes | None = None
 
     @classmethod
     def of(cls, table: SourceTable, scatter: Scatter | None, *, paper: bool) -> Outlook:
@@ -311,8 +353,11 @@ class Outlook:
         directions = None if found is None else found.directions
         if found is None or paper:
             return cls(table, None, table.within, directions)
+        prototypes = None
+        if scatter is not None and len(table.centre) <= _MANY_COLUMNS:
+            prototypes = Prototypes.of(table, scatter)
         # The shrunken spread within a class is 1, by construction.
-        return cls(table, found, np.ones(found.directions.shape[1]), directions)
+        return cls(table, found, np.ones(found.directions.shape[1]), directions, prototypes)
 
     def see(self, X: Floats, number: int) -> Floats:
         """Return complete rows of a source in the coordinates of the mixtures."""
@@ -456,6 +501,7 @@ def build_model(
         expected_prior=usual if options.class_prior is None else options.class_prior,
         dictionary=dictionary,
         domains=domains,
+        prototypes=outlook.prototypes,
     )
 
 

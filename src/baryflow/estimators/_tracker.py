@@ -23,7 +23,7 @@ from baryflow.estimators._feedback import (
 )
 from baryflow.estimators._fit_dictionary import AdaptConfig, AdaptedDictionary
 from baryflow.estimators._history import History
-from baryflow.estimators._novelty import NOVELTY_THRESHOLD
+from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Familiar
 from baryflow.estimators._query import RecentRows, choose_rows
 from baryflow.estimators._resemblance import compare_sources
 from baryflow.estimators._sources import SourceKnowledge
@@ -33,6 +33,8 @@ from baryflow.validation import Booleans, Floats, Integers
 
 #: Updates whose losses are remembered.
 _CURVE = 10_000
+#: Predictions for labelled rows that sharpen the estimate of the accuracy: the last ones.
+_VERDICTS = 100
 #: Rows without a label whose predictions a correction should not change.
 _ANCHORS = 100
 #: The correction is fitted again when there are this many times as many rows, or labels: after each of
@@ -47,6 +49,8 @@ class TrackerState:
     target: TargetState
     start: AdaptedDictionary | None  # of a warm start; other updates are recomputed
     reliability: float
+    novel: float
+    familiar: Familiar
     losses: Floats
     history: History
     recent: RecentRows
@@ -59,6 +63,7 @@ class TrackerState:
     corrected_labels: int
     shift_evidence: float
     certificate: Certificate
+    verdicts: Booleans
     summaries: list[ClassSummary]
 
 
@@ -81,7 +86,8 @@ class Tracker:
         self.target = Target(knowledge, settings)
         self.adaptation: Adaptation | None = None
         self.resemblance = np.zeros(0)
-        self.reliability = 0.0
+        self.reliability = self.novel = 0.0
+        self.familiar = Familiar.none(knowledge.model.expected_prior, knowledge.model.scale)
         self.losses: deque[tuple[float, float]] = deque(maxlen=_CURVE)
         self.history = History.empty(len(knowledge.model.domains), knowledge.model.n_classes)
         self.recent = RecentRows.none(len(knowledge.model.centre))
@@ -94,6 +100,7 @@ class Tracker:
         self._corrected_labels = 0
         self._shift_evidence = 0.0  # what labels add to the logit of the belief in a label shift
         self.certificate = Certificate.none()
+        self.verdicts = np.zeros(0, dtype=bool)  # whether the last predictions it counts were right
         self.summaries: tuple[ClassSummary, ...] = ()  # of classes that were named elsewhere
         self._start: AdaptedDictionary | None = None
 
@@ -113,6 +120,11 @@ class Tracker:
     def n_rows(self) -> int:
         """Rows seen."""
         return self.target.rows.n_rows
+
+    @property
+    def coverage(self) -> float:
+        """Share of the classes that were seen."""
+        return 0.0 if self.adaptation is None else self.adaptation.coverage
 
     @property
     def estimates_shift(self) -> bool:
@@ -159,8 +171,16 @@ class Tracker:
     def certify(self, raw: Floats, codes: Integers) -> None:
         """Hold labels of rows chosen at random against what is predicted of the rows now.
 
-        Classes of the target alone that are not known yet have larger numbers than all others.
+        Classes of the target alone that are not known yet have larger numbers than all others. A row
+        whose label is known proves nothing: the prediction has learned it.
         """
+        known = {row.tobytes() for row in self.labelled.rows}
+        fresh = list(
+            {one: i for i, row in enumerate(raw) if (one := row.tobytes()) not in known}.values()
+        )
+        if not fresh:
+            return
+        raw, codes = raw[fresh], codes[fresh]
         rows = self.target.clean(raw)[0]
         plain = predict_not_adapting(self.knowledge, rows) if self.knowledge.plain is not None else None
         adapting = None if self.adaptation is None else self.adaptation.answer(rows)[0]
@@ -171,6 +191,7 @@ class Tracker:
         found = [one.argmax(axis=1) == codes for one in (self.predict_proba(rows), other, ours)]
         harmed = self.certificate.harm
         self.certificate = self.certificate.plus(*found)
+        self.verdicts = np.append(self.verdicts, found[0])[-_VERDICTS:]
         if self.certificate.harm != harmed:
             self._correct()
 
@@ -277,12 +298,14 @@ class Tracker:
             fresh.target = self.target.rebind(fresh.knowledge, fresh.settings)
             fresh.recent, fresh.n_given, fresh.n_labels = self.recent, self.n_given, self.n_labels
             fresh.new_classes, fresh.certificate = new_classes, self.certificate
+            fresh.verdicts = self.verdicts
             fresh.summaries = tuple(one for one in self.summaries if one.name in new_classes)
             codes = np.array([classes.index(code) for code in self.labelled.codes], dtype=np.intp)
             fresh.labelled = LabelledTarget(self.labelled.rows, codes)
             fresh.update()
             fresh.losses.extendleft(reversed(self.losses))
-            fresh.reliability = self.reliability
+            fresh.reliability, fresh.novel = self.reliability, self.novel
+            fresh.familiar = self.familiar.rearrange(classes, fresh.familiar.prior)
             fresh.history = self.history.rearrange(sources, classes)
         return fresh
 
@@ -362,30 +385,41 @@ class Tracker:
         chosen = choose_rows(probabilities, columns, novelty > NOVELTY_THRESHOLD, n, rng)
         return free[chosen], probabilities[chosen], novelty[chosen]
 
-    def _novelty(self, rows: Floats) -> Floats:
+    def _novelty(self, rows: Floats, probabilities: Floats | None = None) -> Floats:
         novelty, model = self.knowledge.novelty, self.knowledge.model
         if self.adaptation is None:
-            far = model.distance(rows, model.centre, model.scale) / novelty.typical
-        else:
-            far = self.adaptation.novelty_distance(rows)
-        return novelty.rank(far)
+            return novelty.rank_first(model.novelty_distance(rows, model.centre, model.scale))
+        far = self.adaptation.novelty_distance(rows, self.familiar.rows)
+        if probabilities is None:
+            probabilities = self.predict_proba(rows)
+        return novelty.rank(far, self.familiar.chances(rows, self._known_classes(probabilities)))
+
+    def _known_classes(self, probabilities: Floats) -> Integers:
+        """Return the most probable of the sources' classes."""
+        return np.asarray(probabilities[:, : self.knowledge.model.n_classes].argmax(axis=1))
 
     def _judge(self, rows: Floats, lost: Booleans) -> None:
-        """Say how far predictions for the last rows can be relied on, and record the state."""
-        self.reliability = 0.0
+        """Estimate how far predictions for the last rows can be relied on, and record the state."""
+        self.reliability = self.novel = 0.0
         if not len(rows) or self.adaptation is None:
             return
-        sure = float(self.predict_proba(rows).max(axis=1).mean())
-        novel = float((lost | (self._novelty(rows) > NOVELTY_THRESHOLD)).mean())
-        known = 1.0 - max(0.0, novel - (1.0 - NOVELTY_THRESHOLD)) / NOVELTY_THRESHOLD
-        adapts = self.knowledge.committee.adapts
-        self.reliability = sure * known * (self.adaptation.coverage if adapts else 1.0)
+        # What the first rows were called may be wrong: name them as they are seen now.
+        self.familiar = self.familiar.name(self.adaptation.name_rows)
+        probabilities = self.predict_proba(rows)
+        novel = lost | (self._novelty(rows, probabilities) > NOVELTY_THRESHOLD)
+        self.novel = float(novel.mean())
+        calibration = self.knowledge.calibration
+        self.reliability = calibration.estimate(
+            probabilities, novel, 1.0 - NOVELTY_THRESHOLD, self.verdicts
+        )
+        self.familiar = self.familiar.see(rows[~lost], self._known_classes(probabilities[~lost]))
         self.history = self.history.record(
             n_rows=self.n_rows,
             resemblance=self.resemblance,
             proportions=self.proportions,
             reliability=self.reliability,
-            novelty=novel,
+            coverage=self.coverage,
+            novelty=self.novel,
             losses=self.losses[-1],
         )
 
@@ -397,6 +431,8 @@ class Tracker:
             target=self.target.state(),
             start=self._start,
             reliability=self.reliability,
+            novel=self.novel,
+            familiar=self.familiar,
             losses=np.array(list(self.losses)).reshape(-1, 2),
             history=self.history,
             recent=self.recent,
@@ -409,6 +445,7 @@ class Tracker:
             corrected_labels=self._corrected_labels,
             shift_evidence=self._shift_evidence,
             certificate=self.certificate,
+            verdicts=self.verdicts,
             summaries=list(self.summaries),
         )
 
@@ -427,7 +464,8 @@ class Tracker:
         if tracker.target.mass > 0.0:
             warm = state.start is not None
             tracker._adapt(replace(config, n_steps=0) if warm else config, state.start)
-        tracker._start, tracker.reliability = state.start, state.reliability
+        tracker._start, tracker.familiar = state.start, state.familiar
+        tracker.reliability, tracker.novel = state.reliability, state.novel
         tracker.losses.extend((float(a), float(b)) for a, b in state.losses)
         tracker.history = state.history
         tracker.recent, tracker.n_given = state.recent, state.n_given
@@ -435,5 +473,6 @@ class Tracker:
         tracker.labelled, tracker.n_labels = state.labelled, state.n_labels
         tracker.correction, tracker._corrected_at = state.correction, state.corrected_at
         tracker._corrected_labels = state.corrected_labels
-        tracker.certificate, tracker.summaries = state.certificate, tuple(state.summaries)
+        tracker.certificate, tracker.verdicts = state.certificate, state.verdicts
+        tracker.summaries = tuple(state.summaries)
         return tracker

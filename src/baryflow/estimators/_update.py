@@ -7,7 +7,7 @@ The experts of both are combined as far as the evidence for a label shift goes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from baryflow.estimators._label_shift import (
     normalise_proportions,
 )
 from baryflow.estimators._novelty import nearest_distance
+from baryflow.estimators._reliability import measure_agreement
 from baryflow.estimators._sources import SourceKnowledge
 from baryflow.estimators._target import Target, TargetSummary
 from baryflow.validation import Floats, Integers
@@ -51,6 +52,8 @@ class Adaptation:
     shifted: Hypothesis | None
     shift: LabelShift
     typical: float = 1.0  # median distance of what was seen from the reconstruction
+    #: How often each two experts agree about the target's components.
+    agreements: Floats = field(default_factory=lambda: np.ones((1, 1)))
 
     @property
     def believed(self) -> Hypothesis:
@@ -67,6 +70,11 @@ class Adaptation:
     def coverage(self) -> float:
         """Share of the classes that were seen: 1 after ten rows of each."""
         return float(np.minimum(self.mass * self.proportions / _ENOUGH, 1.0).mean())
+
+    @property
+    def agreement(self) -> float:
+        """How often two experts, drawn by their weights, agree about the rows seen."""
+        return measure_agreement(self.agreements, self.knowledge.committee.usual)
 
     def answer(self, X: Floats, *, adapt: bool = True) -> tuple[Floats, Floats]:
         """Return what the committee says of complete rows.
@@ -97,7 +105,7 @@ class Adaptation:
             weights = committee.weights(self.shift.size)
             logits = (1.0 - belief) * logits + belief * np.tensordot(weights, other, 1)
             logs = logs if belief < 0.5 else other
-        return combine(logits), logs
+        return combine(self.knowledge.calibration.factor(self.agreement) * logits), logs
 
     def shift_evidence(self, X: Floats, codes: Integers) -> float | None:
         """Return how much likelier labels of complete rows are if the label shift is assumed, as a log.
@@ -121,13 +129,36 @@ class Adaptation:
         Z = (X - view.centre) / view.scale
         return Z if plain is None else plain.reduce(Z)
 
-    def novelty_distance(self, X: Floats) -> Floats:
-        """Return the distance of rows from the reconstruction, in units of what is typical."""
+    def name_rows(self, X: Floats) -> Integers:
+        """Return the most probable class of rows by the reconstruction alone, which is quick."""
+        space = self.believed.view
+        return np.asarray(space.reconstruction.predict_proba(space.project(X)).argmax(axis=1))
+
+    def novelty_distance(self, X: Floats, familiar: Floats) -> Floats:
+        """Return the distance of rows from everything known, in units of what is typical.
+
+        The geometric mean of that from the reconstruction, in the view, and that from the classes of
+        the sources, in all columns. `familiar` are rows of the target that show what is typical.
+        """
         space = self.believed.view
         distance = nearest_distance(
             space.project(X), space.known.means, floor_stds(space.model, space.known)
         )
-        return distance / self.typical
+        distance = distance / self.typical
+        prototypes = space.model.prototypes
+        if prototypes is None or not len(familiar):
+            return distance
+        others = prototypes.distances((X - space.centre) / space.scale)
+        return np.asarray(np.sqrt(distance * others / self.typical_in_columns(familiar)))
+
+    def typical_in_columns(self, familiar: Floats) -> float:
+        """Return the median distance of rows from the classes of the sources, in all columns."""
+        space = self.believed.view
+        prototypes = space.model.prototypes
+        if prototypes is None or not len(familiar):
+            return 1.0
+        usual = np.median(prototypes.distances((familiar - space.centre) / space.scale))
+        return max(float(usual), 1e-12)
 
 
 def update(
@@ -165,7 +196,19 @@ def update(
             adaptation = replace(adaptation, shifted=shifted, shift=shift)
         else:
             adaptation = replace(adaptation, shift=replace(shift, belief=0.0))
-    return replace(adaptation, typical=_typical_distance(adaptation.believed.view, rows))
+    return replace(
+        adaptation,
+        typical=_typical_distance(adaptation.believed.view, rows),
+        agreements=_measure_agreements(adaptation, rows),
+    )
+
+
+def _measure_agreements(adaptation: Adaptation, rows: TargetSummary) -> Floats:
+    """Return how often each two experts predict the same class for the target's components."""
+    if len(adaptation.knowledge.committee.experts) == 1:
+        return np.ones((1, 1))
+    found = expert_logs(Question(adaptation.knowledge, adaptation.believed, rows.means)).argmax(axis=2)
+    return np.asarray((found[:, None] == found[None]) @ (rows.masses / rows.masses.sum()))
 
 
 def _shift_by_votes(

@@ -30,8 +30,8 @@ class KnownTarget:
         Its reconstruction from the sources.
     centre, scale : arrays of shape (n_features,)
         Moments of its columns, through which the view looks.
-    typical : float
-        Median distance of its rows from the reconstruction.
+    typical, typical_in_columns : float
+        Median distance of its rows from the reconstruction, and from the sources' prototypes.
     resemblance : array of shape (n_sources,)
         How much of each source is in it.
     """
@@ -42,11 +42,12 @@ class KnownTarget:
     centre: Floats
     scale: Floats
     typical: float
+    typical_in_columns: float
     resemblance: Floats
 
     @classmethod
-    def of(cls, adaptation: Adaptation, resemblance: Floats) -> Self:
-        """Take it from an adaptation."""
+    def of(cls, adaptation: Adaptation, resemblance: Floats, familiar: Floats) -> Self:
+        """Take it from an adaptation, and from rows that are familiar."""
         space = adaptation.believed.view
         return cls(
             mixture=space.labelled,
@@ -55,6 +56,7 @@ class KnownTarget:
             centre=space.centre,
             scale=space.scale,
             typical=adaptation.typical,
+            typical_in_columns=adaptation.typical_in_columns(familiar),
             resemblance=resemblance,
         )
 
@@ -77,7 +79,7 @@ class Signals:
     proportions : array of shape (n, n_classes)
         Class probabilities by the target's mixture.
     novelty : array of shape (n,)
-        How unlike everything known the row is, 0 to 1.
+        How unlike everything known the row is, 0 to 1, by its distance from the sources.
     lost : array of shape (n,)
         Rows of which next to nothing could be read; what is said of them means nothing.
     """
@@ -116,6 +118,10 @@ def hold_against(known: KnownTarget, model: SourceModel, novelty: Novelty, rows:
     joint = LogDensity(mixture.means, mixture.stds)(Z) + np.log(mixture.weights)
     likelihood = logsumexp(joint, axis=1)
     loss = nearest_distance(Z, known.means, known.stds) / known.typical
+    far = loss
+    if model.prototypes is not None:
+        others = model.prototypes.distances((rows - known.centre) / known.scale)
+        far = np.sqrt(loss * others / known.typical_in_columns)
     sources = np.stack([_log_density(model, domain, Z) for domain in model.domains], axis=1)
     blend = np.log(np.maximum(known.resemblance, np.finfo(np.float64).tiny))
     even = logsumexp(sources, axis=1) - np.log(sources.shape[1])
@@ -125,7 +131,7 @@ def hold_against(known: KnownTarget, model: SourceModel, novelty: Novelty, rows:
         resemblance=softmax(sources, axis=1),
         likeness=logsumexp(sources + blend, axis=1) - even,
         proportions=np.exp(joint - likelihood[:, None]) @ np.asarray(mixture.labels),
-        novelty=novelty.rank(loss),
+        novelty=novelty.rank(far),
         lost=np.zeros(len(rows), dtype=bool),
     )
 

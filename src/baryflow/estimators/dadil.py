@@ -88,14 +88,16 @@ class DaDiL(Adapter):
     committee_ : Committee
         Whether it adapts, why, and the weights of the experts.
     reliability_ : float
-        Of the predictions for the last rows, 0 to 1, to raise an alarm on: the mean probability of
-        the predicted classes, times the share of rows that are not novel, times (if it adapts) the
-        share of classes that were seen, one of fewer than ten rows as far as it goes. Low while only
-        one class comes, and when rows are unlike everything known.
+        Estimated accuracy of the predictions for the last rows, without labels: the mean probability
+        of the predicted classes, in which novel rows count as wrong.
+    coverage_ : float
+        Share of the classes that were seen; one of fewer than ten rows counts in part.
+    novelty_ : float
+        Share of the last rows whose novelty is above 0.99.
     columns_ : dict of column → str
         Columns of the target that are not as they should be, and what is wrong with them.
     history_ : History
-        How resemblance, proportions, reliability, novelty and loss went, in constant memory;
+        How resemblance, proportions, reliability, coverage, novelty and loss went, in constant memory;
         :meth:`plot` draws it.
     class_means_ : array of shape (n_classes, n_features)
         Of the target, in the columns and units of rows.

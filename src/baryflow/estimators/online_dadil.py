@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -61,7 +62,9 @@ class OnlineDaDiL(Adapter):
 
     Attributes
     ----------
-    classes_, sources_, atoms_, coordinates_, committee_, columns_, history_, reliability_, resemblance_
+    classes_, sources_, atoms_, coordinates_, committee_, columns_, history_, resemblance_
+        As in :class:`~baryflow.DaDiL`.
+    reliability_, coverage_, novelty_
         As in :class:`~baryflow.DaDiL`.
     target_mixture_, label_shift_, proportions_, class_means_
         As there, after the first ``partial_fit``.
@@ -632,7 +635,7 @@ class OnlineDaDiL(Adapter):
         tracker = self._tracker.copy()
         now, before = self.get_params(deep=False), vars(self).get("_following_with", {})
         if any(value is not before.get(name, self) for name, value in now.items()):
-            tracker.settings, tracker.config = follow_settings(self, len(self.classes_))
+            tracker.settings, tracker.config = follow_settings(self, len(self._source_classes()))
             self._following_with = now
         return tracker
 
@@ -689,7 +692,7 @@ class OnlineDaDiL(Adapter):
         tracker = self._tracker
         if tracker.adaptation is None:
             raise InvalidInputError("no target row was seen yet: call partial_fit first")
-        return KnownTarget.of(tracker.adaptation, tracker.resemblance)
+        return KnownTarget.of(tracker.adaptation, tracker.resemblance, tracker.familiar.rows)
 
     @one_thread
     def measure(self, X: Any, known: KnownTarget | None = None) -> Signals:
@@ -711,12 +714,13 @@ class OnlineDaDiL(Adapter):
             If no target row was seen yet, or the rows do not fit.
         """
         raw = self._rows(X)
+        now = known is None
         known = self.known_target() if known is None else known
         knowledge = self._tracker.knowledge
         rows, lost = self._tracker.target.clean(raw)
         found = hold_against(known, knowledge.model, knowledge.novelty, rows)
         found.lost[:] = lost
-        return found
+        return replace(found, novelty=self._tracker.novelty(raw)) if now else found
 
     # -- many targets ----------------------------------------------------------------------------
 
@@ -789,13 +793,15 @@ class OnlineDaDiL(Adapter):
 
     def _state(self) -> AdapterState:
         require_unchanged(self, self._learned_with)
-        follow_settings(self, len(self.classes_))  # a model that cannot be used could not be loaded
+        follow_settings(
+            self, len(self._source_classes())
+        )  # a model that cannot be used could not be loaded
         return super()._state()
 
     @classmethod
     def _from_state(cls, state: AdapterState) -> Self:
         model = super()._from_state(state)
-        follow_settings(model, len(model.classes_))
+        follow_settings(model, state.knowledge.model.n_classes)
         return model
 
 

@@ -169,7 +169,7 @@ def _cards(model: Adapter, events: Sequence[Event]) -> str:
     cards = [("Target rows seen", format_count(model.n_samples_seen_), "")]
     if len(model.history_):
         nearest, share = max(model.resemblance_.items(), key=lambda item: item[1])
-        common = int(model.proportions_.argmax())
+        common = int(np.nanargmax(model.proportions_))  # those of new classes are not estimated
         recent, largest = look_back(model.history_), float(model.proportions_[common])
         source = short_name(nearest, "source", _MAX_CARD)
         label = short_name(model.classes_.tolist()[common], "class", _MAX_CARD)
@@ -248,7 +248,9 @@ def _sources(model: Adapter, marks: Sequence[float]) -> str:
 
 
 def _classes(model: Adapter, marks: Sequence[float]) -> str:
-    parts = (model.classes_.tolist(), model.proportions_.tolist(), model.history_.proportions)
+    known = np.flatnonzero(~np.isnan(model.proportions_))  # those of new classes are not estimated
+    shares, history = model.proportions_[known], model.history_.proportions[:, known]
+    parts = (model.classes_[known].tolist(), shares.tolist(), history)
     return _shares("class", "Class proportions", model.describe_label_shift(), model, parts, marks)
 
 
@@ -310,10 +312,9 @@ def _reliability(model: Adapter, marks: Sequence[float]) -> str:
     chart = draw_lines("trust", f"{title} of each batch", history.n_rows, series, SHARES, marks)
     cells = [[format_percent(a), format_percent(b)] for a, b in zip(reliability, novelty, strict=True)]
     note = (
-        "Reliability estimates how far to trust the predictions for a batch: their mean confidence, "
-        "times the share of rows that are not novel, times (if the model adapts) the share of classes "
-        "seen. Novelty is the share of rows that are further from everything known than 99 % of the "
-        "source rows."
+        "Reliability is the estimated accuracy of the predictions for a batch; those for novel rows "
+        "count as wrong. Novelty is the share of rows that are less like everything known than 99 % of "
+        "the rows that are known."
     )
     data = _data_table(model, ["reliability", "novelty"], cells)
     return f'<h2>{title}</h2><p class="note">{note}</p>{chart}{data}'

@@ -14,12 +14,14 @@ from baryflow.runtime.partitions import PartitionRunner, SharedSource
 from baryflow.runtime.runner import Outputs, Runner, Totals
 from baryflow.runtime.session import Result, Rows, Session, SessionConfig
 from baryflow.runtime.store import SessionStore
+from baryflow.streams import Label
 
 __all__ = [
     "Checkpoint",
     "DurableLoop",
     "Event",
     "Journal",
+    "Label",
     "Outputs",
     "PartitionRunner",
     "Result",

@@ -4,6 +4,7 @@
 kind                    meaning
 ======================  =====================================================================
 ``batch``               the model learned from a batch: its reliability, the most similar source
+``label``               the model learned from labels, or will with the next batch: how many
 ``quarantine``          a row that could not be used, or on which the model failed, and why
 ``column``              a column that has a problem
 ``drift``               the target has changed

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from baryflow import container
-from baryflow.streams import Batch, Rejected
+from baryflow.streams import Batch, Label, Rejected
 
 _HEAD = struct.Struct("<II")  # length and CRC-32 of the content
 _SIZE = struct.Struct("<I")  # length of the JSON in it
@@ -130,6 +130,7 @@ def _pack(batch: Batch) -> bytes:
     fields["shape"] = list(batch.rows.shape)
     fields["positions"] = batch.positions.tolist()
     fields["rejected"] = [asdict(row) for row in batch.rejected]
+    fields["labels"] = [asdict(label) for label in batch.labels]
     text = json.dumps(fields, ensure_ascii=False).encode()
     return _SIZE.pack(len(text)) + text + np.ascontiguousarray(batch.rows).tobytes()
 
@@ -141,4 +142,5 @@ def _unpack(content: bytes) -> Batch:
     fields["rows"] = rows.reshape(fields.pop("shape"))
     fields["positions"] = np.array(fields["positions"], dtype=np.intp)
     fields["rejected"] = [Rejected(**row) for row in fields["rejected"]]
+    fields["labels"] = [Label(**label) for label in fields.get("labels", [])]
     return Batch(**fields)

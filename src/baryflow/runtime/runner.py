@@ -10,9 +10,17 @@ from typing import Any
 from baryflow.runtime.checkpoint import Checkpoint, Snapshot
 from baryflow.runtime.durable import DurableLoop, attempt, resume_config
 from baryflow.runtime.events import Event
-from baryflow.runtime.session import Result, Rows, Session, SessionConfig, by_key, rows_of
+from baryflow.runtime.session import (
+    Result,
+    Rows,
+    Session,
+    SessionConfig,
+    by_key,
+    labels_by_key,
+    rows_of,
+)
 from baryflow.runtime.store import SessionStore
-from baryflow.streams import Batch, Rejected, Sink, Source
+from baryflow.streams import Batch, Label, Rejected, Sink, Source
 from baryflow.validation import count_of
 
 #: Batches between two snapshots.
@@ -47,7 +55,7 @@ class Totals:
     """Counts of rows: ``read`` = ``used`` + ``quarantined``.
 
     Each row used is predicted, unless rows are raw signals: then windows of them are. From
-    ``unlearned`` of the rows used the model failed to learn.
+    ``unlearned`` of the rows used the model failed to learn. ``labels`` were used; they are no rows.
     """
 
     batches: int = 0
@@ -58,6 +66,7 @@ class Totals:
     position: int = 0  # of the last row that was read
     drifts: int = 0
     unlearned: int = 0
+    labels: int = 0
 
 
 @dataclass
@@ -174,7 +183,7 @@ class Runner:
     # -- one batch -------------------------------------------------------------------------------
 
     def apply(self, batch: Batch) -> Result:
-        """Predict the rows of a batch, and learn from them."""
+        """Predict the rows of a batch, learn from them, then learn its labels."""
         result = Result()
         for key, rows in by_key(batch):
             # Each target by itself: models of others have learned from their rows already.
@@ -182,11 +191,18 @@ class Runner:
             found = attempt(partial(session.take, rows), partial(_reject, rows))
             result.add(self._of_target(key, found))
         result.records.sort(key=lambda record: record["position"])  # rows of targets may alternate
+        for key, labels in labels_by_key(batch.labels).items():
+            refuse = partial(_refuse, labels, self.totals.position)
+            if key not in self.store:
+                found = refuse(f"no rows of {key!r} have come" if key else "no rows have come")
+            else:
+                found = attempt(partial(self.store[key].label, labels), refuse)
+            result.add(self._of_target(key, found))
         return result
 
     def quarantine(self, batch: Batch, reason: str) -> Result:
-        """Quarantine all rows of a batch."""
-        return _reject(rows_of(batch), reason)
+        """Quarantine all rows of a batch, and refuse its labels."""
+        return _reject(rows_of(batch), reason).add(_refuse(batch.labels, self.totals.position, reason))
 
     def _of_target(self, key: str, result: Result) -> Result:
         return result.of_target(key) if key or self.keyed else result
@@ -205,7 +221,7 @@ class Runner:
         totals.used += len(batch.rows)
         if len(batch.rows):
             totals.position = max(totals.position, int(batch.positions[-1]))
-            self._write(result)
+        self._write(result)
         totals.batches += 1
         self._cursor = batch.cursor
         if self.checkpoint is not None and self._is_snapshot_due():
@@ -227,6 +243,7 @@ class Runner:
         self.totals.used -= len(result.rejected)
         self.totals.quarantined += len(result.rejected)
         self.totals.unlearned += result.unlearned
+        self.totals.labels += result.learned + result.pending
         for row in result.rejected:
             self._write_rejected(row)
         if self.outputs.predictions is not None and result.records:
@@ -292,4 +309,11 @@ class Runner:
 def _reject(rows: Rows, reason: str) -> Result:
     result = Result()
     result.reject(rows, reason)
+    return result
+
+
+def _refuse(labels: list[Label], position: int, reason: str) -> Result:
+    result = Result()
+    for label in labels:
+        result.refuse(label, reason, position)
     return result

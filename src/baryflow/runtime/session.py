@@ -1,9 +1,17 @@
-"""One target being followed: raw rows in; predictions, drift events and a better model out."""
+"""One target being followed: raw rows in; predictions, drift events and a better model out.
+
+Labels of rows arrive later. The model remembers its last rows, and the session their positions, times
+and offsets, so that a label finds its row. The label of a row that waits to be learned is held until
+then.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, Self
 
 import numpy as np
@@ -13,15 +21,19 @@ from baryflow.estimators._input import InOrder
 from baryflow.estimators._tracker import TrackerState
 from baryflow.estimators._unknown import mark_unknown
 from baryflow.estimators.online_dadil import OnlineDaDiL
+from baryflow.exceptions import InvalidInputError
 from baryflow.features import FeatureStream, SignalModel
 from baryflow.features.streaming import Position
 from baryflow.runtime.events import Event
-from baryflow.streams import Batch, Rejected
+from baryflow.streams import Batch, Label, Rejected
 from baryflow.streams.base import RAW_LENGTH
-from baryflow.validation import Floats, Integers, count_of
+from baryflow.validation import LARGEST, Floats, Integers, count_of
 
 #: Decimals of probabilities and other shares in records.
 _DECIMALS = 6
+#: Labels that are held until rows are learned from, classes of a target that no source has, and
+#: characters of their names, at most.
+_MOST_HELD, _MOST_NEW, _LONGEST_NAME = 1000, 100, 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +53,22 @@ class Rows:
     times: list[str]
     offsets: list[str]
 
+    @classmethod
+    def none(cls, n_columns: int) -> Self:
+        """Return no rows."""
+        return cls(np.empty((0, n_columns)), np.empty(0, dtype=np.intp), [], [])
+
     def __len__(self) -> int:
         return len(self.values)
+
+    def plus(self, more: Rows) -> Rows:
+        """Return these rows and others."""
+        return Rows(
+            np.concatenate([self.values, more.values]),
+            np.concatenate([self.positions, more.positions]),
+            self.times + more.times,
+            self.offsets + more.offsets,
+        )
 
     def pick(self, which: slice | list[int]) -> Rows:
         """Return some of the rows."""
@@ -79,6 +105,14 @@ def by_key(batch: Batch) -> Iterator[tuple[str, Rows]]:
         yield key, rows if len(which) == len(rows) else rows.pick(which)
 
 
+def labels_by_key(labels: Iterable[Label]) -> dict[str, list[Label]]:
+    """Return the labels of each target, in order of first appearance."""
+    found: dict[str, list[Label]] = {}
+    for label in labels:
+        found.setdefault(label.key, []).append(label)
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class SessionState:
     """The state of a session, without the knowledge of the sources that all sessions share."""
@@ -86,7 +120,9 @@ class SessionState:
     tracker: TrackerState
     monitor: MonitorState | None
     window: Position | None
-    waiting: Floats
+    waiting: Rows
+    remembered: Rows
+    held: list[Label]
     metadata: dict[str, Any]
 
 
@@ -114,11 +150,21 @@ class SessionConfig:
         """The model without its feature extraction."""
         return self.base.model if isinstance(self.base, SignalModel) else self.base
 
+    @property
+    def n_classes(self) -> int:
+        """Classes of the sources."""
+        return self.model.tracker.knowledge.model.n_classes
+
     def begin(self) -> Session:
         """Return a session for a target that has sent no rows yet."""
-        model = self.model.spawn()
+        before = self.model.target_state()
+        # Rows that the model has seen elsewhere get positions before all those of the stream.
+        recent = replace(before.recent, positions=np.arange(1 - len(before.recent), 1))
+        model = self.model.spawn(replace(before, recent=recent))
         monitor = None if self.drift == "off" else DriftMonitor(model, action=self.drift)
-        return Session(self, model, monitor, self._stream(), np.empty((0, model.n_features_in_)))
+        return Session(
+            self, model, monitor, self._stream(), Rows.none(model.n_features_in_), Rows.none(0)
+        )
 
     def resume(self, state: SessionState) -> Session:
         """Return a session in a saved state."""
@@ -126,7 +172,8 @@ class SessionConfig:
         monitor = None if state.monitor is None else DriftMonitor.from_state(model, state.monitor)
         if stream is not None and state.window is not None:
             stream.resume(state.window)
-        return Session(self, model, monitor, stream, state.waiting, dict(state.metadata))
+        held, metadata = list(state.held), dict(state.metadata)
+        return Session(self, model, monitor, stream, state.waiting, state.remembered, held, metadata)
 
     def _stream(self) -> FeatureStream | None:
         return self.base.stream() if isinstance(self.base, SignalModel) else None
@@ -148,6 +195,13 @@ class Result:
         Rows on which the model failed; each also has an event.
     unlearned : int
         Rows that were predicted, but from which the model failed to learn; an event has the reason.
+    learned, pending : int
+        Labels that the model has learned, and those that are held until their rows are learned from;
+        negative when that is done.
+    used : list of Label
+        These labels, with the positions and values of their rows.
+    refused : list of (Label, str)
+        Labels that cannot be used, and why; each also has an event.
     """
 
     records: list[dict[str, Any]] = field(default_factory=list)
@@ -155,6 +209,10 @@ class Result:
     features: list[Floats] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     unlearned: int = 0
+    learned: int = 0
+    pending: int = 0
+    used: list[Label] = field(default_factory=list)
+    refused: list[tuple[Label, str]] = field(default_factory=list)
 
     def add(self, more: Result) -> Self:
         """Append the result of other rows."""
@@ -163,6 +221,10 @@ class Result:
         self.features += more.features
         self.rejected += more.rejected
         self.unlearned += more.unlearned
+        self.learned += more.learned
+        self.pending += more.pending
+        self.used += more.used
+        self.refused += more.refused
         return self
 
     def reject(self, rows: Rows, reason: str) -> None:
@@ -171,15 +233,18 @@ class Result:
             self.rejected.append(row)
             self.events.append(Event.rejected(row, row.position))
 
+    def refuse(self, label: Label, reason: str, position: int) -> None:
+        """Append a label that cannot be used; `position` is that of the last row."""
+        self.refused.append((label, reason))
+        details = {"label": label.label, "row": label.position, "reason": reason}
+        self.events.append(
+            Event("warning", position, f"label {label.label!r} is not used: {reason}", details)
+        )
+
     def of_target(self, key: str) -> Result:
         """Return the result with the key of its target in every record and event."""
-        return Result(
-            [{"key": key, **record} for record in self.records],
-            [event.of_target(key) for event in self.events],
-            self.features,
-            self.rejected,
-            self.unlearned,
-        )
+        records = [{"key": key, **record} for record in self.records]
+        return replace(self, records=records, events=[event.of_target(key) for event in self.events])
 
 
 @dataclass
@@ -193,8 +258,12 @@ class Session:
     monitor : DriftMonitor or None
     stream : FeatureStream or None
         Makes rows of features from raw rows.
-    waiting : array of shape (n, d)
+    waiting : Rows
         Rows that were predicted and not learned from yet.
+    remembered : Rows
+        The last rows learned from, without their values, which the model remembers.
+    held : list of Label
+        Labels, with values, that the model learns after its next batch of rows.
     metadata : dict
         What else is saved with the session; plain values, as in JSON.
     """
@@ -203,8 +272,16 @@ class Session:
     model: OnlineDaDiL
     monitor: DriftMonitor | None
     stream: FeatureStream | None
-    waiting: Floats
+    waiting: Rows
+    remembered: Rows
+    held: list[Label] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def position(self) -> int:
+        """Position of the last row, 0 if there was none."""
+        rows = self.waiting if len(self.waiting) else self.remembered
+        return int(rows.positions[-1]) if len(rows) else 0
 
     def take(self, rows: Rows) -> Result:
         """Predict raw rows; learn from every full batch of them.
@@ -227,13 +304,12 @@ class Session:
             # been larger in an earlier process.
             n = max(1, self.config.batch_size - len(self.waiting))
             some, rows = rows.pick(slice(0, n)), rows.pick(slice(n, None))
-            predicted = self._predict_possible(some, result)
-            self.waiting = np.concatenate([self.waiting, predicted])
+            self.waiting = self.waiting.plus(self._predict_possible(some, result))
             if len(self.waiting) >= self.config.batch_size:
                 result.add(self.learn(int(some.positions[-1])))
         return result
 
-    def _predict_possible(self, rows: Rows, result: Result) -> Floats:
+    def _predict_possible(self, rows: Rows, result: Result) -> Rows:
         """Predict rows and return those on which the model does not fail, found by halving."""
         try:
             result.records += self.predict(rows)
@@ -242,10 +318,11 @@ class Session:
         except Exception as error:
             if len(rows) == 1:
                 result.reject(rows, f"the model failed: {describe_error(error)}")
-                return rows.values[:0]
-            return np.concatenate([self._predict_possible(half, result) for half in rows.halve()])
+                return rows.pick([])
+            first, second = rows.halve()
+            return self._predict_possible(first, result).plus(self._predict_possible(second, result))
         result.features += list(rows.values)
-        return rows.values
+        return rows
 
     def learn(self, position: int) -> Result:
         """Check the waiting rows for drift, and learn from them, however few there are.
@@ -262,12 +339,22 @@ class Session:
         """
         if not len(self.waiting):
             return Result()
-        model, rows, events = self.model, self.waiting, list[Event]()
-        self.waiting = rows[:0]
+        rows, self.waiting = self.waiting, self.waiting.pick([])
+        result = self._absorb(rows, position)
+        known = self.remembered.plus(replace(rows, values=rows.values[:, :0]))
+        self.remembered = known.pick(np.flatnonzero(self.model.recent_rows(known.positions)[1]).tolist())
+        if self.held and self.model.resemblance_:
+            labels, self.held = self.held, []
+            result.add(self._teach(labels, position))
+            result.pending -= len(labels)
+        return result
+
+    def _absorb(self, rows: Rows, position: int) -> Result:
+        model, events = self.model, list[Event]()
         try:
             if self.monitor is not None:
-                events += self._check_drift(self.monitor, rows, position)
-            problem = model.absorb(InOrder(rows))
+                events += self._check_drift(self.monitor, rows.values, position)
+            problem = model.absorb(InOrder(rows.values), positions=rows.positions)
         except MemoryError:
             raise
         except Exception as error:
@@ -284,12 +371,130 @@ class Session:
             "rows": len(rows),
             "rows_seen": model.n_samples_seen_,
             "reliability": _round(model.reliability_),
+            "coverage": _round(model.coverage_),
+            "novelty": _round(model.novelty_),
             "resemblance": {str(k): _round(v) for k, v in model.resemblance_.items()},
         }
         message = (
             f"{count_of(len(rows), 'row')}, reliability {model.reliability_:.0%}, most like {nearest}"
         )
         return Result(events=[*events, Event("batch", position, message, details)])
+
+    def label(self, labels: list[Label]) -> Result:
+        """Learn labels of rows, those of waiting rows as soon as the rows are learned from.
+
+        A label that cannot be used stops nothing: the result has the reason.
+
+        Parameters
+        ----------
+        labels : list of Label
+
+        Returns
+        -------
+        Result
+            Its events are one that counts the labels, and one for each label that cannot be used.
+        """
+        result, index, ready = Result(), _Index(self), list[Label]()
+        held = {_identity(label): label for label in self.held}
+        names = {*self.model.classes_.tolist(), *(label.label for label in self.held)}
+        most = self.config.n_classes + _MOST_NEW
+        for label in labels:
+            try:
+                name = _read_class(label.label, self.model.classes_)
+                if name is None:
+                    continue
+                if name not in names and len(names) >= most:
+                    raise InvalidInputError(f"the target has {_MOST_NEW} classes of its own already")
+                found, waits = index.find(replace(label, label=name))
+                names.add(name)
+                if self.model.resemblance_ and not waits:
+                    ready.append(found)
+                    continue
+                if not waits and len(held) >= _MOST_HELD:
+                    raise InvalidInputError(f"{len(held):,} labels wait for rows: send rows first")
+                held[_identity(found)] = found
+                result.used.append(found)
+            except InvalidInputError as error:
+                result.refuse(label, str(error), self.position)
+        self.held = list(held.values())
+        return result.add(self._teach(ready, self.position, len(result.used), len(result.refused)))
+
+    def _teach(self, labels: list[Label], position: int, pending: int = 0, refused: int = 0) -> Result:
+        """Learn labels that have values; count them and others in an event."""
+        result, known = Result(pending=pending), len(self.model.classes_)
+        for certify, some in groupby(labels, key=lambda label: label.certify):
+            self._teach_possible(list(some), certify, position, result)
+        refused += len(result.refused)
+        counts = {"learned": result.learned, "pending": pending, "rejected": refused}
+        new = [str(name) for name in self.model.classes_[known:].tolist()]
+        parts = [f"{count_of(result.learned, 'label')} learned"]
+        parts += [f"{n} {what}" for what, n in (("pending", pending), ("rejected", refused)) if n]
+        parts += [f"new class {name}" for name in new]
+        details = counts | {"new_classes": new}
+        result.events.append(Event("label", position, ", ".join(parts), details))
+        return result
+
+    def _teach_possible(self, labels: list[Label], certify: bool, position: int, result: Result) -> None:
+        """Learn labels except those on which the model fails, found by halving."""
+        model, before = self.model, self.model.n_labels_
+        try:
+            rows = np.array([label.values for label in labels], dtype=np.float64)
+            model.feedback(InOrder(rows), [label.label for label in labels], certify=certify)
+        except MemoryError:
+            raise
+        except Exception as error:
+            if len(labels) > 1:
+                half = len(labels) // 2
+                self._teach_possible(labels[:half], certify, position, result)
+                self._teach_possible(labels[half:], certify, position, result)
+                return
+            is_input = isinstance(error, InvalidInputError)
+            reason = str(error) if is_input else f"the model failed: {describe_error(error)}"
+            result.refuse(labels[0], reason, position)
+            return
+        result.used += labels
+        result.learned += model.n_labels_ - before
+
+    def query(self, n: int) -> list[dict[str, Any]]:
+        """Return a record for each of the rows that are most worth a label, at most `n`.
+
+        Parameters
+        ----------
+        n : int
+
+        Returns
+        -------
+        list of dict
+            Position, time, label, probability, novelty, values, and offset if it has one.
+        """
+        if not self.model.resemblance_:
+            return []
+        found = self.model.query(n)
+        number = {position: i for i, position in enumerate(self.remembered.positions.tolist())}
+        records = []
+        for position, row, label, probability, novelty in zip(
+            found.positions.tolist(),
+            found.rows,
+            found.labels.tolist(),
+            found.probabilities,
+            found.novelty,
+            strict=True,
+        ):
+            if position not in number:
+                continue  # seen by the model before the stream began
+            offset = self.remembered.offsets[number[position]]
+            records.append(
+                {
+                    "position": position,
+                    "time": self.remembered.times[number[position]],
+                    "label": label,
+                    "probability": _round(probability),
+                    "novelty": _round(novelty),
+                    "values": row.tolist(),
+                }
+                | ({"offset": offset} if offset else {})
+            )
+        return records
 
     def predict(self, rows: Rows) -> list[dict[str, Any]]:
         """Return a record for every row of features, as predicted before learning from it."""
@@ -350,8 +555,89 @@ class Session:
             None if self.monitor is None else self.monitor.state(),
             None if self.stream is None else self.stream.position,
             self.waiting,
+            self.remembered,
+            self.held,
             self.metadata,
         )
+
+
+class _Index:
+    """Finds the rows of labels among those that a session remembers and those that wait."""
+
+    def __init__(self, session: Session) -> None:
+        values = session.model.recent_rows(session.remembered.positions)[0]
+        self.rows = replace(session.remembered, values=values).plus(session.waiting)
+        self.n_remembered = len(values)
+        self._positions = {position: i for i, position in enumerate(self.rows.positions.tolist())}
+        self._offsets = {offset: i for i, offset in enumerate(self.rows.offsets) if offset}
+        self._times = {time: i for i, time in enumerate(self.rows.times) if time}
+        self._n_times = Counter(self.rows.times)
+
+    def find(self, label: Label) -> tuple[Label, bool]:
+        """Return a label with the position and values of its row, and whether the row waits."""
+        number = self._number(label)
+        if number is not None:
+            position, values = int(self.rows.positions[number]), self.rows.values[number].tolist()
+            return replace(label, position=position, values=values), number >= self.n_remembered
+        if label.values is None:
+            if label.position is not None:
+                row = f"row {label.position}"
+            elif label.offset or label.time:
+                row = f"the row with offset {label.offset!r}" if label.offset else f"time {label.time!r}"
+            else:
+                raise InvalidInputError("it has neither position, offset, time nor values")
+            last = count_of(len(self.rows), "row")
+            raise InvalidInputError(f"{row} is not among the last {last}: send the row with its label")
+        n_columns = self.rows.values.shape[1]
+        values = [math.nan if value is None else float(value) for value in label.values]
+        if len(values) != n_columns:
+            raise InvalidInputError(f"expected {count_of(n_columns, 'value')}, got {len(values)}")
+        if any(abs(value) > LARGEST for value in values):
+            raise InvalidInputError(f"a value is beyond ±{LARGEST:g}")
+        return replace(label, values=values), False
+
+    def _number(self, label: Label) -> int | None:
+        if label.position is not None:
+            return self._positions.get(label.position)
+        if label.offset:
+            return self._offsets.get(label.offset)
+        if label.time and (n := self._n_times[label.time]) > 1:
+            if label.values is not None:
+                return None
+            raise InvalidInputError(f"{n} rows have the time {label.time!r}: give the position")
+        return self._times.get(label.time)
+
+
+def _identity(label: Label) -> Any:
+    """Return what two labels of the same row have in common."""
+    return label.position if label.position is not None else np.array(label.values).tobytes()
+
+
+def _read_class(label: Any, classes: Any) -> Any:
+    """Return a label as the classes are written, names or numbers; None if it is no label."""
+    is_text, numbered = isinstance(label, str), classes.dtype.kind in "biuf"
+    if is_text:
+        label = label.strip()
+        if not label:
+            return None
+        if len(label) > _LONGEST_NAME:
+            raise InvalidInputError(f"a class has at most {_LONGEST_NAME} characters")
+    elif label is None or math.isnan(label):
+        return None
+    if is_text and numbered:
+        known = {str(name): name for name in classes.tolist()}
+        if label in known:
+            return known[label]
+        try:
+            number = float(label)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise InvalidInputError(f"classes are numbers, such as {classes.tolist()[0]!r}")
+        return int(number) if number.is_integer() else number
+    if not is_text and not numbered:
+        raise InvalidInputError(f"classes are names, such as {classes.tolist()[0]!r}")
+    return label
 
 
 def describe_error(error: Exception) -> str:

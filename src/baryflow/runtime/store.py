@@ -65,6 +65,9 @@ class SessionStore:
     def __len__(self) -> int:
         return len(self._files.keys() | self._loaded.keys())
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._files or key in self._loaded
+
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._files.keys() | self._loaded.keys()))
 

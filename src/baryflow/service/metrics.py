@@ -52,6 +52,10 @@ class Metrics(Collector):
             "Batches answered from memory because they were accepted before.",
         )
         self.refused = self._counter("baryflow_refused_batches", "Batches of rows refused.")
+        self.labels = self._counter("baryflow_labels", "Labels accepted.")
+        self.rejected_labels = self._counter(
+            "baryflow_rejected_labels", "Labels that could not be used; the answer has the reasons."
+        )
         self.drifts = self._counter("baryflow_drifts", "Drifts detected.")
         self.quarantined = self._counter(
             "baryflow_quarantined_rows", "Rows quarantined because the model failed on them."
@@ -127,13 +131,33 @@ class StateCollector(Collector):
             (
                 "baryflow_target_reliability",
                 GaugeMetricFamily,
-                "Estimated reliability of the predictions, 0 to 1.",
+                "Estimated accuracy of the predictions for the last batch, 0 to 1.",
                 "reliability",
             ),
+            (
+                "baryflow_target_coverage",
+                GaugeMetricFamily,
+                "Share of the classes that were seen in the target, 0 to 1.",
+                "coverage",
+            ),
+            (
+                "baryflow_target_novelty",
+                GaugeMetricFamily,
+                "Share of novel rows in the last batch, 0 to 1.",
+                "novelty",
+            ),
+            (
+                "baryflow_target_certified_accuracy",
+                GaugeMetricFamily,
+                "Lower bound of the accuracy that labels prove, 0 to 1.",
+                "certified_accuracy",
+            ),
+            ("baryflow_target_labels", CounterMetricFamily, "Labels accepted.", "n_labels"),
             ("baryflow_target_drifts", CounterMetricFamily, "Drifts detected.", "drifts"),
         )
         for name, kind, description, key in families if chosen else ():
             family = kind(name, description, labels=["target"])
             for target in chosen:
-                family.add_metric([target], summaries[target][key])
+                if (value := summaries[target].get(key)) is not None:
+                    family.add_metric([target], value)
             yield family

@@ -27,7 +27,8 @@ _ID: Schema = {"type": "string", "pattern": f"^{BATCH_ID}$"}
 _TIME: Schema = {"type": "string", "maxLength": TIME_LENGTH}
 _LABEL: Schema = {"type": ["string", "number", "boolean", "null"]}
 _POSITION: Schema = {"type": "integer", "minimum": 1}
-_SHARES: Schema = {"type": "object", "additionalProperties": {"type": "number"}}
+_SHARES: Schema = {"type": "object", "additionalProperties": {"type": ["number", "null"]}}
+_SOME_SHARE: Schema = {"type": ["number", "null"], "minimum": 0, "maximum": 1}
 _TEXTS: Schema = {"type": "array", "items": _TEXT}
 #: Schemas of the parameters in paths.
 _PARAMETERS: dict[str, Schema] = {
@@ -55,13 +56,18 @@ class Operation:
     schema: Schema | None = field(default_factory=lambda: {"type": "object"})  # None: no content
     errors: dict[str, str] = field(default_factory=dict)
     media_type: str = JSON
-    accepts_rows: bool = False
+    body: str = ""  # "Rows", "Labels", or "" if it takes none
+    query: dict[str, Schema] = field(default_factory=dict)  # parameters after the question mark
     is_open: bool = False  # needs no token
     is_listed: bool = True  # in the OpenAPI document
 
 
 def document(
-    operations: Sequence[Operation], n_columns: int, columns: list[str] | None, limits: Limits
+    operations: Sequence[Operation],
+    n_columns: int,
+    columns: list[str] | None,
+    n_features: int,
+    limits: Limits,
 ) -> Schema:
     """Return the OpenAPI document."""
     paths: dict[str, Schema] = {}
@@ -89,6 +95,10 @@ def document(
                 "Error": object_schema({"error": _TEXT}),
                 "Row": _row(n_columns, columns),
                 "Rows": _rows(n_columns, columns, limits),
+                "Labels": _labels(n_features, limits),
+                "LabelAnswer": _label_answer(),
+                "Query": _query(),
+                "Certificate": _certificate(),
                 "Prediction": _prediction(),
                 "Answer": _answer(),
                 "Target": object_schema(_summary()),
@@ -113,16 +123,19 @@ def _describe(operation: Operation) -> Schema:
         "summary": summary,
         "responses": responses,
     }
-    if operation.accepts_rows:
+    if operation.query:
+        found["parameters"] = [
+            {"name": name, "in": "query", "schema": schema} for name, schema in operation.query.items()
+        ]
+    if operation.body:
         description = "The id of the batch, if the body has none."
         found["parameters"] = [
             {"name": ID_HEADER, "in": "header", "schema": _ID, "description": description}
         ]
-        lines = _TEXT | {"description": "One row per line."}
-        found["requestBody"] = {
-            "required": True,
-            "content": {JSON: {"schema": reference("Rows")}, NDJSON[0]: {"schema": lines}},
-        }
+        content = {JSON: {"schema": reference(operation.body)}}
+        if operation.body == "Rows":
+            content[NDJSON[0]] = {"schema": _TEXT | {"description": "One row per line."}}
+        found["requestBody"] = {"required": True, "content": content}
     return found
 
 
@@ -163,6 +176,83 @@ def _rows(n_columns: int, columns: list[str] | None, limits: Limits) -> Schema:
     return found | {"required": ["rows"], "additionalProperties": False}
 
 
+def _labels(n_features: int, limits: Limits) -> Schema:
+    label = object_schema(
+        {
+            "label": {"type": ["string", "number"], "minimum": -LARGEST, "maximum": LARGEST},
+            "position": _POSITION | {"type": ["integer", "null"], "maximum": 10**15 - 1},
+            "time": _TIME | {"type": ["string", "null"], "minLength": 1},
+            "values": {
+                "type": ["array", "null"],
+                "items": _NUMBER,
+                "minItems": n_features,
+                "maxItems": n_features,
+                "description": "The row itself, if it may not be remembered; features of raw signals.",
+            },
+        }
+    )
+    forms = [
+        {"required": ["label", name], "properties": {name: {"not": {"type": "null"}}}}
+        for name in ("position", "time", "values")
+    ]
+    label |= {"required": ["label"], "additionalProperties": False, "anyOf": forms}
+    random = "The rows were chosen at random, so that their labels count for the certificate."
+    found = object_schema(
+        {
+            "labels": {"type": "array", "items": label, "minItems": 1, "maxItems": limits.rows},
+            "certify": {"type": "boolean", "description": random},
+            "id": _ID | {"type": ["string", "null"]},
+        }
+    )
+    return found | {"required": ["labels"], "additionalProperties": False}
+
+
+def _label_answer() -> Schema:
+    rejected = {
+        "position": {"type": ["integer", "null"]},
+        "time": {"type": ["string", "null"]},
+        "reason": _TEXT,
+    }
+    event = object_schema({"event": _TEXT, "position": _COUNT, "message": _TEXT})
+    return object_schema(
+        {
+            "target": _TEXT,
+            "id": {"type": ["string", "null"]},
+            "learned": _COUNT,
+            "pending": _COUNT | {"description": "Labels of rows that are not learned from yet."},
+            "rejected": {"type": "array", "items": object_schema(rejected)},
+            "repeated": {"type": "boolean", "description": "The labels were accepted before."},
+            "classes": _TEXTS,
+            "certificate": reference("Certificate"),
+            "events": {"type": "array", "items": event},
+        }
+    )
+
+
+def _certificate() -> Schema:
+    return object_schema(
+        {
+            "labels": _COUNT | {"description": "Labels of rows chosen at random."},
+            "accuracy": _SOME_SHARE,
+            "advantage": {"type": ["number", "null"], "minimum": -1, "maximum": 1},
+            "harm": {"type": "boolean", "description": "Adapting was shown to be worse."},
+            "sentences": _TEXTS,
+        }
+    )
+
+
+def _query() -> Schema:
+    row = {
+        "position": _POSITION,
+        "time": _TEXT,
+        "label": _LABEL,
+        "probability": _SHARE,
+        "novelty": _SHARE,
+        "values": {"type": "array", "items": _NUMBER},
+    }
+    return object_schema({"rows": {"type": "array", "items": object_schema(row)}})
+
+
 def _prediction() -> Schema:
     required = {
         "position": _POSITION,
@@ -200,7 +290,12 @@ def _summary() -> Schema:
         "name": _TEXT,
         "rows_seen": _COUNT | {"description": "Rows acknowledged."},
         "rows_learned": _COUNT | {"description": "Rows that the model has learned from."},
-        "reliability": _SHARE,
+        "reliability": _SHARE | {"description": "Estimated accuracy for the last batch."},
+        "coverage": _SHARE | {"description": "Share of the classes that were seen."},
+        "novelty": _SHARE | {"description": "Share of novel rows in the last batch."},
+        "n_labels": _COUNT | {"description": "Labels accepted."},
+        "certified_accuracy": _SOME_SHARE | {"description": "Lower bound that labels prove."},
+        "new_classes": _TEXTS | {"description": "Classes that no source has."},
         "nearest": {"type": ["string", "null"], "description": "The source it resembles most."},
         "last_label": _LABEL,
         "last_time": {"type": ["string", "null"]},
@@ -215,6 +310,7 @@ def _detail() -> Schema:
         "resemblance": _SHARES,
         "proportions": _SHARES,
         "classes": _TEXTS,
+        "certificate": reference("Certificate"),
         "sources": _TEXTS,
         "columns": _TEXTS | {"type": ["array", "null"]},
         "report": _TEXT,

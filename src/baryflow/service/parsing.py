@@ -1,4 +1,4 @@
-"""Request bodies with rows: received within limits, then parsed and validated.
+"""Request bodies with rows or labels: received within limits, then parsed and validated.
 
 A body is counted while it arrives, before it is parsed. One invalid row refuses the whole batch and
 nothing is stored, so a client can send a corrected batch without knowing how far the first one got.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ import numpy as np
 from starlette.requests import ClientDisconnect, Request
 
 from baryflow.service.errors import RequestError, busy
+from baryflow.streams import Label
 from baryflow.streams.numbers import valid_text
 from baryflow.validation import LARGEST, Floats
 
@@ -95,6 +97,14 @@ class Posted:
     batch_id: str | None
 
 
+@dataclass(frozen=True, eq=False)
+class PostedLabels:
+    """The labels of a request, and its id."""
+
+    labels: list[Label]
+    id: str | None
+
+
 class Inbox:
     """Receives request bodies; ``held`` is the number of bytes in memory at present."""
 
@@ -155,10 +165,20 @@ async def _drain(stream: AsyncIterator[bytes]) -> None:
 
 
 class Parser:
-    """Parses bodies for a model with ``n_columns`` columns, named ``columns`` if they have names."""
+    """Parses bodies for a model with ``n_columns`` columns, named ``columns`` if they have names.
 
-    def __init__(self, n_columns: int, columns: list[str] | None, max_rows: int) -> None:
+    Labels may bring rows of ``n_features`` features, which are the columns unless rows are raw signals.
+    """
+
+    def __init__(
+        self,
+        n_columns: int,
+        columns: list[str] | None,
+        max_rows: int,
+        n_features: int | None = None,
+    ) -> None:
         self.n_columns, self.columns, self.max_rows = n_columns, columns, max_rows
+        self.n_features = n_columns if n_features is None else n_features
         self._index = {name: j for j, name in enumerate(columns or ())}
         # A bracket of one byte becomes an object of many. Bodies with more brackets than the allowed
         # rows can have are refused before they are parsed.
@@ -176,11 +196,7 @@ class Parser:
             items, batch_id = _decode_lines(body), None
         else:
             items, batch_id, columns = _fields(_decode(body, "the body"))
-        for one in (batch_id, header_id):
-            if one is not None and re.fullmatch(BATCH_ID, one) is None:
-                raise RequestError(422, f"batch_id must match {BATCH_ID}, got {_shown(one)}")
-        if batch_id is None:
-            batch_id = header_id
+        batch_id = _check_id("batch_id", batch_id, header_id)
         if not items:
             raise RequestError(422, "the batch has no rows: send at least one")
         if len(items) > self.max_rows:
@@ -192,6 +208,62 @@ class Parser:
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         rows, times = self._rows(items, self._order(columns))
         return Posted(rows, [time or now for time in times], batch_id)
+
+    def parse_labels(self, body: bytes, header_id: str | None) -> PostedLabels:
+        """Return the labels of a body. An id in the body takes precedence over that of the header."""
+        if _count_brackets(body) > self.max_brackets:
+            raise RequestError(
+                413, f"more than {self.max_rows:,} labels: split them into several requests"
+            )
+        content = _decode(body, "the body")
+        if not isinstance(content, dict) or not isinstance(content.get("labels"), list):
+            raise RequestError(422, f'expected an object {{"labels": […]}}, got {_shown(content)}')
+        if unknown := content.keys() - {"labels", "certify", "id"}:
+            raise RequestError(
+                422, f"unknown field {_shown(min(unknown))}: the fields are labels, certify and id"
+            )
+        items, certify = content["labels"], content.get("certify", False)
+        if not isinstance(certify, bool):
+            raise RequestError(422, f"certify must be true or false, got {_shown(certify)}")
+        if not 0 < len(items) <= self.max_rows:
+            raise RequestError(
+                413 if items else 422, f"expected 1 to {self.max_rows:,} labels, got {len(items):,}"
+            )
+        labels = [self._label(item, i, certify) for i, item in enumerate(items)]
+        return PostedLabels(labels, _check_id("id", content.get("id"), header_id))
+
+    def _label(self, item: Any, i: int, certify: bool) -> Label:
+        if not isinstance(item, dict) or "label" not in item:
+            raise _invalid(i, f'expected an object with a "label", got {_shown(item)}', "label")
+        if unknown := item.keys() - {"label", "position", "time", "values"}:
+            names = "label, position, time and values"
+            raise _invalid(i, f"unknown field {_shown(min(unknown))}: the fields are {names}", "label")
+        label, position, time, values = (item.get(k) for k in ("label", "position", "time", "values"))
+        if isinstance(label, str):
+            if valid_text(label) != label:
+                raise _invalid(i, f"{_shown(label)} is not valid text", "label")
+        elif not isinstance(label, int | float) or abs(label) > LARGEST:
+            raise _invalid(i, f"the label must be text or a number, got {_shown(label)}", "label")
+        if type(position) is float and position.is_integer():  # 3.0 is a whole number in JSON
+            position = int(position)
+        if position is not None and (type(position) is not int or not 0 < position < 10**_DIGITS):
+            raise _invalid(i, f"position must be a whole number from 1, got {_shown(position)}", "label")
+        time = _check_time("" if time is None else time, i, "label")
+        if values is not None:
+            values = self._values(values, i)
+        elif position is None and not time:
+            raise _invalid(i, "give the position, the time or the values of its row", "label")
+        return Label(label, position, time, values=values, certify=certify)
+
+    def _values(self, values: Any, i: int) -> list[float]:
+        """Return the row that a label brings."""
+        if not isinstance(values, list) or len(values) != self.n_features:
+            raise _invalid(i, f"values must be {self.n_features} numbers, got {_shown(values)}", "label")
+        if not set(map(type, values)) <= _NUMBERS:
+            raise _invalid(i, "values must be numbers or null", "label")
+        if any(value is not None and abs(value) > LARGEST for value in values):
+            raise _invalid(i, f"a value is beyond ±{LARGEST:g}", "label")
+        return [math.nan if value is None else float(value) for value in values]
 
     def _order(self, columns: list[str] | None) -> list[int] | None:
         """Return the position of each of the model's columns in rows whose columns have these names.
@@ -246,10 +318,7 @@ class Parser:
         """Return the cells of a row that is an object, its time, and whether the cells are in order."""
         index = self._index
         time = item.get("time", "") if "time" not in index else ""
-        if not isinstance(time, str) or len(time) > TIME_LENGTH or valid_text(time) != time:
-            raise _invalid(
-                i, f"time is {_shown(time)}: expected text of at most {TIME_LENGTH} characters"
-            )
+        _check_time(time, i)
         if "values" in item and "values" not in index and item.keys() <= {"values", "time"}:
             return item["values"], time, False
         if self.columns is None:
@@ -264,11 +333,12 @@ class Parser:
         return f"column {j + 1}" if self.columns is None else f"column {self.columns[j]!r}"
 
 
-def content_type(request: Request) -> str:
-    """Return the content type of a request with rows; refuse types that cannot hold rows."""
+def content_type(request: Request, *, lines: bool = True) -> str:
+    """Return the content type of a request; refuse types other than JSON, and NDJSON if `lines`."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != JSON and kind not in NDJSON:
-        raise RequestError(415, f"expected Content-Type {JSON} or {NDJSON[0]}, got {_shown(kind)}")
+    if kind != JSON and not (lines and kind in NDJSON):
+        expected = f"{JSON} or {NDJSON[0]}" if lines else JSON
+        raise RequestError(415, f"expected Content-Type {expected}, got {_shown(kind)}")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise RequestError(415, "Content-Encoding is not supported: send the body uncompressed")
     return kind
@@ -307,8 +377,6 @@ def _fields(content: Any) -> tuple[list[Any], str | None, list[str] | None]:
     rows, batch_id, columns = (content.get(name) for name in ("rows", "batch_id", "columns"))
     if not isinstance(rows, list):
         raise RequestError(422, f"rows must be a list of rows, got {_shown(rows)}")
-    if batch_id is not None and not isinstance(batch_id, str):
-        raise RequestError(422, f"batch_id must be text, got {_shown(batch_id)}")
     if columns is not None and not (
         isinstance(columns, list) and all(isinstance(name, str) for name in columns)
     ):
@@ -316,8 +384,27 @@ def _fields(content: Any) -> tuple[list[Any], str | None, list[str] | None]:
     return rows, batch_id, columns
 
 
-def _invalid(i: int, problem: str) -> RequestError:
-    return RequestError(422, f"row {i + 1}: {problem}; nothing was stored")
+def _check_id(name: str, given: Any, header: str | None) -> str | None:
+    """Return the id of a batch: that of the body, else that of the header."""
+    for one in (given, header):
+        if one is not None and not isinstance(one, str):
+            raise RequestError(422, f"{name} must be text, got {_shown(one)}")
+        if one is not None and re.fullmatch(BATCH_ID, one) is None:
+            raise RequestError(422, f"{name} must match {BATCH_ID}, got {_shown(one)}")
+    return header if given is None else given
+
+
+def _check_time(time: Any, i: int, what: str = "row") -> str:
+    """Return the time of a row."""
+    if not isinstance(time, str) or len(time) > TIME_LENGTH or valid_text(time) != time:
+        raise _invalid(
+            i, f"time is {_shown(time)}: expected text of at most {TIME_LENGTH} characters", what
+        )
+    return time
+
+
+def _invalid(i: int, problem: str, what: str = "row") -> RequestError:
+    return RequestError(422, f"{what} {i + 1}: {problem}; nothing was stored")
 
 
 def _shown(value: Any) -> str:

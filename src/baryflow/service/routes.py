@@ -22,6 +22,8 @@ from baryflow.validation import TARGET_NAME, is_target_name
 STATIC = Path(__file__).parent / "static"
 #: The most digits of a row's position.
 _DIGITS = 15
+#: The most rows that a query returns.
+_ASKED = 100
 
 
 def _state(request: Request) -> ServiceState:
@@ -62,6 +64,36 @@ async def post_rows(request: Request) -> Response:
     if answer["repeated"]:
         state.metrics.repeated.inc()
     return reply(answer)
+
+
+async def post_labels(request: Request) -> Response:
+    """Learn labels of rows of a target."""
+    state = _state(request)
+    try:
+        name = _name(request)
+        content_type(request, lines=False)
+        state.targets.require_ready()
+        async with state.inbox.receive(request) as body:
+            header = request.headers.get(ID_HEADER)
+            posted = await asyncio.to_thread(state.parser.parse_labels, body, header)
+            del body
+        answer = await state.targets.label(name, posted)
+    except (RequestError, OSError):
+        state.metrics.refused.inc()
+        raise
+    if answer["repeated"]:
+        state.metrics.repeated.inc()
+    return reply(answer)
+
+
+async def get_query(request: Request) -> Response:
+    """Return the recent rows of a target that are most worth a label."""
+    name, text = _name(request), request.query_params.get("n", "10")
+    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS and 0 < int(text) <= _ASKED):
+        raise RequestError(422, f"n must be a whole number from 1 to {_ASKED}")
+    return reply(
+        await _state(request).targets.look(name, lambda session: {"rows": session.query(int(text))})
+    )
 
 
 async def list_targets(request: Request) -> Response:
@@ -149,7 +181,9 @@ async def get_readiness(request: Request) -> Response:
 async def get_description(request: Request) -> Response:
     """Return the OpenAPI document."""
     state = _state(request)
-    return reply(document(OPERATIONS, state.parser.n_columns, state.parser.columns, state.limits))
+    parser = state.parser
+    found = document(OPERATIONS, parser.n_columns, parser.columns, parser.n_features, state.limits)
+    return reply(found)
 
 
 async def get_page(_: Request) -> Response:
@@ -168,6 +202,15 @@ _ROWS_ERRORS = {
     "422": "A row, the name or the batch id is invalid; nothing was stored.",
     "429": "Too many requests are waiting.",
 }
+_LABELS_ERRORS = {
+    "400": "The body is not JSON.",
+    "404": "The target does not exist.",
+    "408": "The body arrived too slowly.",
+    "413": "The body has too many bytes or labels.",
+    "415": "The content type is not supported.",
+    "422": "A label, the name or the id is invalid; nothing was stored.",
+    "429": "Too many requests are waiting.",
+}
 _NAME_ERRORS = {"404": "The target does not exist.", "422": "The name is invalid."}
 _FULL = {"429": "Too many clients are connected to live updates."}
 _EVENTS: dict[str, Any] = {"schema": {"type": "string"}, "media_type": "text/event-stream"}
@@ -182,7 +225,23 @@ OPERATIONS = [
         post_rows,
         reference("Answer"),
         _ROWS_ERRORS,
-        accepts_rows=True,
+        body="Rows",
+    ),
+    Operation(
+        "POST",
+        f"{_TARGET}/labels",
+        post_labels,
+        reference("LabelAnswer"),
+        _LABELS_ERRORS,
+        body="Labels",
+    ),
+    Operation(
+        "GET",
+        f"{_TARGET}/query",
+        get_query,
+        reference("Query"),
+        _NAME_ERRORS | {"422": "The name or the number is invalid."},
+        query={"n": {"type": "integer", "minimum": 1, "maximum": _ASKED, "default": 10}},
     ),
     Operation("GET", "/v1/targets", list_targets, _TARGETS),
     Operation("GET", _TARGET, get_target, reference("TargetDetail"), _NAME_ERRORS),

@@ -40,7 +40,8 @@ class _Slot:
         if len(self.names) <= _MAX_NAMES:
             self.names.add(name)
         if answer is not None:
-            self.records = [*self.records, *answer["predictions"][-_MAX_RECORDS:]][-_MAX_RECORDS:]
+            predictions = answer.get("predictions", [])  # an answer to labels has none
+            self.records = [*self.records, *predictions[-_MAX_RECORDS:]][-_MAX_RECORDS:]
             self.events = [*self.events, *answer["events"][-_MAX_RECORDS:]][-_MAX_RECORDS:]
         self.deleted = answer is None
         self.updated.set()

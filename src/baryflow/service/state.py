@@ -32,15 +32,20 @@ class ServiceState:
         names = getattr(config.base, "feature_names_in_", None)
         columns = None if names is None else [str(name) for name in names]
         n_columns = config.model.n_features_in_ if columns is None else len(columns)
-        self.inbox, self.parser = Inbox(limits), Parser(int(n_columns), columns, limits.rows)
+        n_features = int(config.model.n_features_in_)
+        self.inbox = Inbox(limits)
+        self.parser = Parser(int(n_columns), columns, limits.rows, n_features)
         self._speeds: dict[str, tuple[float, float]] = {}
-        self._pictures: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
+        self._pictures: OrderedDict[str, tuple[tuple[int, int], bytes]] = OrderedDict()
 
     def _publish(self, name: str, answer: dict[str, Any] | None) -> None:
-        """Count the rows of an answer, and pass it to live clients."""
+        """Count the rows or labels of an answer, and pass it to live clients."""
         if answer is None:
             self._speeds.pop(name, None)
             self._pictures.pop(name, None)
+        elif "learned" in answer:
+            self.metrics.labels.inc(answer["learned"] + answer["pending"])
+            self.metrics.rejected_labels.inc(len(answer["rejected"]))
         else:
             self.metrics.rows.inc(answer["rows"])
             self.metrics.quarantined.inc(answer["quarantined"])
@@ -86,13 +91,14 @@ class ServiceState:
         return None if entry is None else entry | more
 
     async def picture(self, name: str, draw: Callable[[Session], dict[str, Any]]) -> bytes:
-        """Return what the live page draws of a target, as JSON; cached until new rows arrive."""
-        n_rows = self.targets.store.summaries.get(name, {}).get("rows_seen", -1)
+        """Return what the live page draws of a target, as JSON; cached until rows or labels arrive."""
+        summary = self.targets.store.summaries.get(name, {})
+        state = summary.get("rows_seen", -1), summary.get("n_labels", -1)
         cached = self._pictures.get(name)
-        if cached is not None and cached[0] == n_rows:
+        if cached is not None and cached[0] == state:
             return cached[1]
         drawn = await self.targets.look(name, lambda session: to_json(draw(session)))
-        self._pictures[name] = (n_rows, drawn)
+        self._pictures[name] = (state, drawn)
         self._pictures.move_to_end(name)
         while len(self._pictures) > _PICTURES:
             self._pictures.popitem(last=False)

@@ -11,7 +11,13 @@ The record is kept with the session (:attr:`~baryflow.runtime.Session.metadata`)
 ``likelihood``  rows learned from and mean log-density of the last rows, after each update
 ``drifts``      the last drifts: row and message
 ``n_drifts``    how many there were
+``labels``      labels accepted
+``labellings``  requests with labels that were applied
+``labelled``    the last of them with an id: ``[id, labels learned, pending]``
+``last_labels`` the answer to the last of these as JSON, if it is not too long
 ==============  ==================================================================================
+
+A recent row that was labelled has its label as ``given``.
 """
 
 from __future__ import annotations
@@ -107,6 +113,80 @@ def _answer(
     }
 
 
+def labellings_of(session: Session) -> int:
+    """Return how many requests with labels were applied to a target."""
+    return int(session.metadata.get("labellings", 0))
+
+
+def find_label_answer(session: Session, request_id: str) -> dict[str, Any] | None:
+    """Return what is still known of the answer to labels that were applied before, or None."""
+    known = {one: counts for one, *counts in session.metadata.get("labelled", [])}
+    if request_id not in known:
+        return None
+    text = session.metadata.get("last_labels", "")
+    answer: dict[str, Any] = json.loads(text) if text else {}
+    if answer.get("id") != request_id:
+        learned, pending = known[request_id]
+        answer = _label_answer(session, request_id, learned, pending, [], [])
+    return answer | {"repeated": True}
+
+
+def record_labels(session: Session, request_id: str | None, result: Result) -> dict[str, Any]:
+    """Record the result for labels, and return the answer to the client."""
+    metadata = session.metadata
+    given = {label.position: label.label for label in result.used}
+    metadata["recent"] = [
+        row | ({"given": given[row["position"]]} if row["position"] in given else {})
+        for row in metadata.get("recent", [])
+    ]
+    metadata["labels"] = metadata.get("labels", 0) + result.learned + result.pending
+    metadata["labellings"] = labellings_of(session) + 1
+    rejected = [
+        {"position": label.position, "time": label.time or None, "reason": reason}
+        for label, reason in result.refused
+    ]
+    events = [event.record() for event in result.events if event.kind == "label"]
+    answer = _label_answer(session, request_id, result.learned, result.pending, rejected, events)
+    if request_id is not None:
+        one = [request_id, result.learned, result.pending]
+        metadata["labelled"] = [*metadata.get("labelled", []), one][-BATCHES:]
+        text = to_json(answer).decode()
+        metadata["last_labels"] = text if len(text) <= _LONGEST_ANSWER else ""
+    return answer
+
+
+def _label_answer(
+    session: Session,
+    request_id: str | None,
+    learned: int,
+    pending: int,
+    rejected: list[Any],
+    events: list[Any],
+) -> dict[str, Any]:
+    return {
+        "id": request_id,
+        "learned": learned,
+        "pending": pending,
+        "rejected": rejected,
+        "repeated": False,
+        "classes": [str(name) for name in session.model.classes_.tolist()],
+        "certificate": certify(session),
+        "events": events,
+    }
+
+
+def certify(session: Session) -> dict[str, Any]:
+    """Return what labels of rows chosen at random prove about a target, fit for JSON."""
+    found = session.model.certificate_
+    return {
+        "labels": found.n,
+        "accuracy": _round(found.accuracy) if found.n else None,
+        "advantage": _round(found.advantage) if found.n else None,
+        "harm": found.harm,
+        "sentences": found.describe(),
+    }
+
+
 def record_likelihood(session: Session) -> None:
     """Record the mean log-density of the last rows, if the model has learned since the last record.
 
@@ -132,6 +212,11 @@ def summarize(session: Session) -> dict[str, Any]:
         "rows_seen": rows_of(session),
         "rows_learned": int(model.n_samples_seen_),
         "reliability": _round(model.reliability_),
+        "coverage": _round(model.coverage_),
+        "novelty": _round(model.novelty_),
+        "n_labels": int(metadata.get("labels", 0)),
+        "certified_accuracy": certify(session)["accuracy"],
+        "new_classes": [str(name) for name in model.classes_[session.config.n_classes :].tolist()],
         "nearest": str(max(resemblance, key=lambda name: resemblance[name])) if resemblance else None,
         "last_label": recent[-1].get("label"),
         "last_time": recent[-1].get("time"),
@@ -145,14 +230,20 @@ def detail(session: Session) -> dict[str, Any]:
     names = getattr(session.config.base, "feature_names_in_", None)
     proportions = getattr(model, "proportions_", None)
     classes = [str(label) for label in model.classes_.tolist()]
-    shares = {} if proportions is None else dict(zip(classes, map(_round, proportions), strict=True))
+    shares = {} if proportions is None else dict(zip(classes, map(_share, proportions), strict=True))
     return {
         "resemblance": {str(name): _round(share) for name, share in model.resemblance_.items()},
         "proportions": shares,
         "classes": classes,
+        "certificate": certify(session),
         "sources": [str(name) for name in model.sources_],
         "columns": None if names is None else [str(name) for name in names],
     }
+
+
+def _share(value: Any) -> float | None:
+    """Return a share with six decimals; None if it is not known."""
+    return None if value is None or math.isnan(value) else _round(value)
 
 
 def _round(value: Any) -> float:

@@ -1,5 +1,5 @@
-"""The targets of a service: rows are in the journal before a model sees them, and targets do not block
-each other.
+"""The targets of a service: rows and labels are in the journal before a model sees them, and targets do
+not block each other.
 
 Requests meet on the event loop. Two threads do the work: one writes the journal, one has the models.
 (Most of a step through arrays of this size holds the interpreter's lock, so a second model thread would
@@ -41,13 +41,22 @@ from baryflow.runtime.durable import resume_config
 from baryflow.runtime.session import describe_error
 from baryflow.runtime.session import rows_of as all_rows
 from baryflow.service.errors import RequestError, busy, to_json
-from baryflow.service.parsing import Limits, Posted
-from baryflow.service.target_record import find_answer, record, rows_of, summarize
+from baryflow.service.parsing import Limits, Posted, PostedLabels
+from baryflow.service.target_record import (
+    find_answer,
+    find_label_answer,
+    labellings_of,
+    record,
+    record_labels,
+    rows_of,
+    summarize,
+)
 from baryflow.streams import Batch, Rejected
 
 _log = logging.getLogger("baryflow.service")
 Value = TypeVar("Value")
-#: Called on the event loop with the name of a target and the answer to its rows; None: it was deleted.
+#: Called on the event loop with the name of a target and the answer to its rows or labels; None: it was
+#: deleted.
 Listener = Callable[[str, "dict[str, Any] | None"], None]
 #: Bytes after which a new quarantine file is begun; only one older file is kept.
 _QUARANTINE_BYTES = 64 * 2**20
@@ -103,20 +112,32 @@ class TargetStore:
             return 0, None
         return rows_of(session), None if batch_id is None else find_answer(session, batch_id)
 
+    def prepare_labels(self, name: str, request_id: str | None) -> tuple[int, dict[str, Any] | None]:
+        """Return how many requests with labels a target has had, and the answer to a repeated one."""
+        self.sessions.make_room(name)
+        session = self.look(name)
+        if session is None:
+            return 0, None
+        answer = None if request_id is None else find_label_answer(session, request_id)
+        return labellings_of(session), answer
+
     def look(self, name: str) -> Session | None:
         """Return the session of a target in order to read it; None if there is none."""
         return self.sessions.look(name) if name in self.summaries else None
 
     def apply(self, batch: Batch) -> Result:
-        """Predict and learn the rows of one target."""
+        """Predict and learn the rows of one target, or learn its labels."""
         if batch.cursor.get("delete"):
             return Result()
-        return self.sessions.hold(batch.cursor["target"]).take(all_rows(batch))
+        session = self.sessions.hold(batch.cursor["target"])
+        return session.label(batch.labels) if batch.labels else session.take(all_rows(batch))
 
     def quarantine(self, batch: Batch, reason: str) -> Result:
-        """Quarantine all rows of a batch; they count as acknowledged."""
+        """Quarantine all rows of a batch, or refuse its labels; they count as acknowledged."""
         result = Result()
         result.reject(all_rows(batch), reason)
+        for label in batch.labels:
+            result.refuse(label, reason, 0)
         return result
 
     def finish(self, batch: Batch, result: Result) -> dict[str, Any]:
@@ -129,8 +150,12 @@ class TargetStore:
         session = self.sessions.hold(name)
         if result.rejected:
             self._quarantine.add(batch, result.rejected)
-        first, last = int(batch.positions[0]), int(batch.positions[-1])
-        answer = record(session, batch.cursor.get("batch_id"), first, last, result)
+        batch_id = batch.cursor.get("batch_id")
+        if batch.labels:
+            answer = record_labels(session, batch_id, result)
+        else:
+            first, last = int(batch.positions[0]), int(batch.positions[-1])
+            answer = record(session, batch_id, first, last, result)
         self.summaries[name] = summarize(session)
         return {"target": name, **answer}
 
@@ -138,7 +163,10 @@ class TargetStore:
         """Return whether the file of a target is newer than a batch of the journal."""
         if batch.cursor.get("delete"):
             return False
-        return bool(batch.positions[-1] <= self.prepare(batch.cursor["target"], None)[0])
+        name = batch.cursor["target"]
+        if batch.labels:
+            return bool(batch.cursor["labelling"] <= self.prepare_labels(name, None)[0])
+        return bool(batch.positions[-1] <= self.prepare(name, None)[0])
 
     def restore(self, snapshot: Snapshot) -> None:
         """Return to the state of a snapshot."""
@@ -371,12 +399,7 @@ class Targets:
         Return predictions and events. Raise RequestError if there are too many targets or requests, and
         OSError if the disk is full; the rows are not taken then.
         """
-        self.require_ready()
-        if self.n_waiting >= self.limits.requests:
-            raise busy(f"{self.n_waiting} requests are waiting: send more slowly")
-        queue = self._queues.get(name)
-        if queue is not None and queue.length >= self.limits.waiting:
-            raise busy(f"{queue.length} requests for {name} are waiting: send one at a time")
+        self._require_room(name)
         known = self.store.summaries
         if name not in known and name not in self._new:
             if len(known) + sum(new not in known for new in self._new) >= self.limits.targets:
@@ -400,6 +423,39 @@ class Targets:
         finally:
             self.n_waiting -= 1
             self._new.discard(name)
+
+    def _require_room(self, name: str) -> None:
+        """Refuse a request if too many are waiting."""
+        self.require_ready()
+        if self.n_waiting >= self.limits.requests:
+            raise busy(f"{self.n_waiting} requests are waiting: send more slowly")
+        queue = self._queues.get(name)
+        if queue is not None and queue.length >= self.limits.waiting:
+            raise busy(f"{queue.length} requests for {name} are waiting: send one at a time")
+
+    async def label(self, name: str, posted: PostedLabels) -> dict[str, Any]:
+        """Journal and learn labels of a target; return what became of them.
+
+        Raise RequestError if there is no such target or there are too many requests, and OSError if the
+        disk is full; the labels are not taken then.
+        """
+        self._require_room(name)
+        self.n_waiting += 1
+        return await self._finish(self._label(name, posted))
+
+    async def _label(self, name: str, posted: PostedLabels) -> dict[str, Any]:
+        try:
+            async with self._turn(name):
+                self._require_known(name)
+                n_before, answer = await self._compute(self.store.prepare_labels, name, posted.id)
+                if answer is None:
+                    n_columns = self.store.config.model.n_features_in_
+                    batch = _label_batch(name, posted, n_before, n_columns)
+                    answer = await self._apply(batch)
+                    self._listen(name, answer)
+                return {"target": name, **answer}
+        finally:
+            self.n_waiting -= 1
 
     async def delete(self, name: str) -> None:
         """Delete a target; raise RequestError if there is none, and OSError if the disk is full."""
@@ -542,7 +598,19 @@ def _batch(name: str, posted: Posted, n_before: int) -> Batch:
     return Batch(posted.rows, positions, posted.times, [name] * n, [], cursor)
 
 
+def _label_batch(name: str, posted: PostedLabels, n_before: int, n_columns: int) -> Batch:
+    """Return labels of a target as the journal holds them."""
+    batch = _without_rows(n_columns, {"target": name, "labelling": n_before + 1})
+    if posted.id is not None:
+        batch.cursor["batch_id"] = posted.id
+    batch.labels.extend(posted.labels)
+    return batch
+
+
 def _deletion(name: str, n_columns: int) -> Batch:
     """Return the deletion of a target as the journal holds it."""
-    nothing = np.empty((0, n_columns))
-    return Batch(nothing, np.empty(0, dtype=np.intp), [], [], [], {"target": name, "delete": True})
+    return _without_rows(n_columns, {"target": name, "delete": True})
+
+
+def _without_rows(n_columns: int, cursor: dict[str, Any]) -> Batch:
+    return Batch(np.empty((0, n_columns)), np.empty(0, dtype=np.intp), [], [], [], cursor)

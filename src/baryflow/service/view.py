@@ -40,6 +40,7 @@ def picture(session: Session) -> dict[str, Any]:
         "history": _history(model, sources, metadata.get("likelihood", [])),
         "drifts": [dict(drift) for drift in metadata.get("drifts", [])],
         "proportions": _proportions(model, classes),
+        "new_classes": classes[session.config.n_classes :],
         "recent": _recent(model, projection, metadata.get("recent", [])),
         "columns": _columns(model),
     }
@@ -180,14 +181,19 @@ def _ellipses(model: OnlineDaDiL, projection: Projection, classes: list[str]) ->
 
 
 def _recent(model: OnlineDaDiL, projection: Projection, records: list[Any]) -> list[dict[str, Any]]:
-    """Return the last predictions with the positions of their rows in the plane."""
+    """Return the last predictions with the positions of their rows in the plane.
+
+    ``now`` is what is predicted for a row at present, ``given`` its label, if it has one.
+    """
     shown = [_without_values(record) for record in records]
     rows = [_values(record) for record in records]
     if not rows or any(len(row) != model.n_features_in_ for row in rows):
         return shown
-    points = projection.transform(model.in_view(InOrder(np.array(rows))))
+    values = InOrder(np.array(rows))
+    points, now = projection.transform(model.in_view(values)), model.predict(values).tolist()
     return [
-        record | {"x": _number(x), "y": _number(y)} for record, (x, y) in zip(shown, points, strict=True)
+        record | {"x": _number(x), "y": _number(y), "now": label}
+        for record, (x, y), label in zip(shown, points, now, strict=True)
     ]
 
 
@@ -199,7 +205,7 @@ def _values(record: Mapping[str, Any]) -> Floats:
 def _target_mixture(model: OnlineDaDiL) -> Mixture:
     """Return the target's components, without those that only hold the place of a class."""
     mixture = model.known_target().mixture
-    rows = mixture.weights * (model.target_mass + len(model.classes_))
+    rows = mixture.weights * (model.target_mass + np.asarray(mixture.labels).shape[1])
     seen = rows >= min(_LEAST_ROWS, float(rows.max()))
     weights = mixture.weights[seen]
     labels = np.asarray(mixture.labels)[seen]
@@ -217,6 +223,7 @@ def _history(model: OnlineDaDiL, sources: list[str], likelihood: list[Any]) -> d
             for name, column in zip(sources, history.resemblance.T, strict=True)
         },
         "reliability": [_number(value) for value in history.reliability],
+        "coverage": [_number(value) for value in history.coverage],
         "novelty": [_number(value) for value in history.novelty],
         "loss": [_number(value) for value in history.losses[:, 1]],
         "likelihood": [_number(likelihood_at.get(n)) for n in rows],

@@ -5,7 +5,7 @@ bounded memory; rows it cannot use are returned with their position and the reas
 writes records. :func:`register_transport` adds a URL scheme.
 """
 
-from baryflow.streams.base import Batch, Rejected, Sink, Source
+from baryflow.streams.base import Batch, Label, Rejected, Sink, Source
 from baryflow.streams.registry import (
     SourceOptions,
     Transport,
@@ -20,6 +20,7 @@ __all__ = [
     "Address",
     "Batch",
     "Credentials",
+    "Label",
     "Rejected",
     "Sink",
     "Source",

@@ -34,8 +34,40 @@ class Rejected:
 
 
 @dataclass(frozen=True, eq=False)
+class Label:
+    """The label of a row that was read before, or of one that comes with it.
+
+    The row is found by its position, else by its offset, else by its time. If it is not found, or none
+    of them is given, the label needs the values.
+
+    Attributes
+    ----------
+    label : str, int or float
+        The class. Text is converted if the classes are numbers; ``""`` is no label.
+    position : int, optional
+        As in :attr:`Batch.positions`.
+    time, offset : str
+        As in :class:`Batch`; ``""`` if not given.
+    values : list of float, optional
+        The row as the model takes it, of features if rows are raw signals; NaN where a value is missing.
+    certify : bool
+        Whether the row was chosen at random, so that the label counts for the certificate.
+    key : str
+        The target; ``""`` if there is only one.
+    """
+
+    label: str | int | float
+    position: int | None = None
+    time: str = ""
+    offset: str = ""
+    values: list[float] | None = None
+    certify: bool = False
+    key: str = ""
+
+
+@dataclass(frozen=True, eq=False)
 class Batch:
-    """Consecutive rows, with the rejected rows among them.
+    """Consecutive rows, with the rejected rows among them, and labels.
 
     Attributes
     ----------
@@ -58,6 +90,8 @@ class Batch:
         Whether the cursor holds data that is not in any row yet, so it must be saved too.
     partition : str
         The partition this batch is from, if several processes share the input.
+    labels : list of Label
+        Labels of rows of this batch or of earlier ones; they are applied after its rows.
     """
 
     rows: Floats
@@ -70,10 +104,11 @@ class Batch:
     notices: list[str] = field(default_factory=list)
     held: bool = False
     partition: str = ""
+    labels: list[Label] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         """Whether the batch holds anything."""
-        return bool(len(self.rows) or self.rejected or self.notices or self.held)
+        return bool(len(self.rows) or self.rejected or self.notices or self.held or self.labels)
 
 
 class Source(Protocol):
