@@ -2,7 +2,8 @@
 
 ``python -m experiments.kills [--kills 100]`` follows the fifth pump of examples/ (its rows, many times
 over), once undisturbed and once killed by SIGKILL at moments drawn at random, and writes a line for
-every life to ``results/kills.csv``.
+every life to ``results/kills.csv``. With ``--labels`` one in twenty rows gets its label, from a file in
+no order, and the model at the end is compared, too; the lines are in ``results/labels.csv``.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from baryflow import load
+
 ROOT = Path(__file__).parents[2]
 PUMPS = ROOT / "examples" / "pumps"
-RESULTS = Path(__file__).parent / "results" / "kills.csv"
+RESULTS = Path(__file__).parent / "results"
+MODEL = "model.bary"
 FILES = ("predictions.ndjson", "events.ndjson", "quarantine.ndjson")
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -38,14 +42,20 @@ def prepare(folder, times):
     for number in range(100, len(rows), 333):
         rows[number] = rows[number][:20]  # cut off: a bad row
     (folder / "rows.csv").write_text("\n".join([header, *rows, ""]), encoding="utf-8")
+    truth = (PUMPS / "pump_e_labels.csv").read_text(encoding="utf-8").splitlines()[1:]
+    numbers = random.Random(0).sample(range(len(rows)), len(rows) // 20)
+    labels = [f"{number + 1},{truth[number % len(truth)].split(',')[1]}" for number in numbers]
+    (folder / "labels.csv").write_text("\n".join(["position,label", *labels, ""]), encoding="utf-8")
 
 
-def follow(folder, name):
+def follow(folder, name, with_labels):
     out = folder / name
     out.mkdir(exist_ok=True)
     outputs = [option for pair in zip(("-o", "--events", "--quarantine"), FILES, strict=True)
                for option in (pair[0], out / pair[1])]  # fmt: skip
     arguments = [folder / "pumps.bary", folder / "rows.csv", "--time", "time", *outputs]
+    if with_labels:
+        arguments += ["--labels", folder / "labels.csv", "--labels-certify", "--save", out / MODEL]
     return subprocess.Popen(
         command("run", *arguments, "--checkpoint", out / "checkpoint", "--batch-size", 8),
         env=ENVIRONMENT,
@@ -66,19 +76,25 @@ def size(folder):
     return (folder / FILES[0]).stat().st_size if (folder / FILES[0]).exists() else 0
 
 
+def content(path):
+    """Return the bytes of a file, of a model without the date of the file."""
+    return load(path).to_bytes() if path.name == MODEL else path.read_bytes()
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--labels", action="store_true", help="rows and labels")
     options = parser.parse_args(arguments)
     rng, lives = random.Random(options.seed), []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder, 1 + options.kills // 6)
-        if follow(folder, "undisturbed").wait() != 0:
+        if follow(folder, "undisturbed", options.labels).wait() != 0:
             raise SystemExit("the undisturbed run failed")
         while True:
-            began, process = time.monotonic(), follow(folder, "killed")
+            began, process = time.monotonic(), follow(folder, "killed", options.labels)
             # Most lives end at work: wait until it has begun, then up to a second. Some end before.
             before, early = state(folder / "killed"), rng.random() < 0.1
             while process.poll() is None and not early and state(folder / "killed") == before:
@@ -94,18 +110,20 @@ def main(arguments=None):
                 break
             lives.append((len(lives) + 1, round(time.monotonic() - began, 3), size(folder / "killed")))
             print(*lives[-1], file=sys.stderr, flush=True)
-        same = all(
-            (folder / "killed" / file).read_bytes() == (folder / "undisturbed" / file).read_bytes()
-            for file in FILES
-        )
-    RESULTS.parent.mkdir(exist_ok=True)
-    with RESULTS.open("w", newline="") as file:
+        files = (*FILES, *([MODEL] if options.labels else []))
+        differ = [
+            file
+            for file in files
+            if content(folder / "killed" / file) != content(folder / "undisturbed" / file)
+        ]
+    RESULTS.mkdir(exist_ok=True)
+    with (RESULTS / ("labels.csv" if options.labels else "kills.csv")).open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("kill", "seconds", "bytes_of_predictions"))
         writer.writerows(lives)
-        writer.writerow(("identical", "yes" if same else "no", ""))
-    print(f"{len(lives)} kills; outputs {'are identical' if same else 'DIFFER'}")
-    return 0 if same else 1
+        writer.writerow(("identical", "no" if differ else "yes", ""))
+    print(f"{len(lives)} kills; {f'{differ} DIFFER' if differ else 'outputs are identical'}")
+    return 1 if differ else 0
 
 
 if __name__ == "__main__":

@@ -69,6 +69,38 @@ def test_run_is_better_than_not_adapting_and_than_standardising(fitted, truth, t
     assert (tmp_path / "after.png").stat().st_size > 10_000
 
 
+def test_labels_of_rows_are_learned_from(fitted, truth, tmp_path):
+    numbers = list(range(3, 900, 25))
+    with Path(TARGET).open(newline="", encoding="utf-8") as file:
+        times = [row["time"] for row in csv.DictReader(file)]
+    lines = [f"{times[i]};{truth[i]}" for i in reversed(numbers)]
+    (tmp_path / "labels.csv").write_text("\n".join(["time;label", *lines, ""]))
+    out, after = tmp_path / "out.ndjson", tmp_path / "after.bary"
+    labels = ["--labels", tmp_path / "labels.csv", "--labels-certify"]
+    result = call("run", fitted[0], TARGET, "--time", "time", "-o", out, "--save", after, *labels)
+    assert "900 rows = 900 predicted + 0 quarantined; 36 labels used" in result.stderr
+    model = baryflow.load(after)
+    assert (model.n_labels_, model.certificate_.n) == (36, 36)
+
+
+def test_labels_of_aws_lookout_are_spans_of_time(fitted, tmp_path):
+    spans = [
+        {"StartTime": "2024-03-04T00:00:00Z", "EndTime": "2024-03-04T09:00:00Z", "Rating": "NO_ANOMALY"},
+        {
+            "StartTime": "2024-03-06T00:00:00+00:00", "EndTime": "2024-03-06T02:00:00+00:00",
+            "Rating": "ANOMALY", "FaultCode": "impeller crack",
+        },
+    ]  # fmt: skip
+    (tmp_path / "labels.json").write_text(json.dumps({"LabelSummaries": spans}))
+    how = ["--time", "time", "-o", tmp_path / "out.ndjson", "--save", tmp_path / "after.bary"]
+    labels = ["--labels", tmp_path / "labels.json", "--labels-normal", "normal"]
+    result = call("run", fitted[0], TARGET, *how, *labels)
+    assert "7 labels used" in result.stderr  # a row every two hours
+    assert baryflow.load(tmp_path / "after.bary").classes_[-1] == "impeller crack"
+    result = call("run", fitted[0], TARGET, *how, *labels[:2])
+    assert "name the normal class" in result.stderr
+
+
 @pytest.mark.parametrize("kind", ["csv", "ndjson", "parquet"])
 def test_every_output_format_has_the_same_records(fitted, kind, tmp_path):
     with Path(TARGET).open(newline="", encoding="utf-8") as file:
@@ -144,9 +176,12 @@ def test_rows_from_standard_input(fitted):
 
 def test_evaluate_compares_the_domains(tmp_path):
     figure = tmp_path / "figure.png"
-    result = call("evaluate", *LABELLED[:3], *HOW, *CHEAP, "--figure", figure)
+    result = call("evaluate", *LABELLED[:3], *HOW, *CHEAP, "--figure", figure, "--labels-per-class", 3)
+    accuracy, labels = result.stdout.split("Verdict: ")[:2]
     for name in ("pump_a", "pump_c", "mean"):
-        assert name in result.stdout
+        assert name in accuracy
+        assert name in labels
+    assert "18 labels" in result.stdout
     assert figure.stat().st_size > 10_000
 
 

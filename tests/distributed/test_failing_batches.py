@@ -34,10 +34,10 @@ def break_method(monkeypatch, name):
     """Let a method of all models raise on batches that contain the fatal value."""
     original = getattr(OnlineDaDiL, name)
 
-    def broken(self, X, *more):
+    def broken(self, X, *more, **named):
         if (np.asarray(getattr(X, "values", X)) == FATAL).any():
             raise ArithmeticError("injected failure")
-        return original(self, X, *more)
+        return original(self, X, *more, **named)
 
     monkeypatch.setattr(OnlineDaDiL, name, broken)
 

@@ -118,7 +118,7 @@ def test_partial_labels_come_with_the_rows():
     batch, labels = P.X_target[:64], TRUE[:64].astype(object)
     labels[10:] = None
     together = FITTED.spawn().partial_fit(batch, labels)
-    apart = FITTED.spawn().partial_fit(batch).feedback(batch[:10], labels[:10])
+    apart = FITTED.spawn().partial_fit(batch).feedback(batch[:10], labels[:10], certify=True)
     assert together.n_labels_ == apart.n_labels_ == 10
     assert np.array_equal(together.predict_proba(batch), apart.predict_proba(batch))
 
@@ -345,9 +345,20 @@ def test_it_falls_back_where_adapting_is_shown_to_harm():
     for some in np.array_split(np.random.default_rng(0).permutation(len(rows)), 12):
         late.append((model.predict(X[some]) == "pump").mean())
         model.partial_fit(X[some], ["pump"] * len(some))
-    assert late[1] < plain - 0.2
+    other = FITTED.spawn().set_params(label_shift=False).partial_fit(X)
+    assert (other.predict(X) == "pump").mean() < plain - 0.2  # without labels
     assert model.certificate_.harm
     assert "worse than not adapting" in model.report()
     assert np.mean(late[3:]) > plain - 0.05
     again = OnlineDaDiL.from_bytes(model.to_bytes())
     assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+def test_labels_of_rows_chosen_at_random_sharpen_reliability():
+    sure, doubtful = seen(), seen()
+    rows = np.random.default_rng(0).permutation(len(TRUE))[:100]
+    wrong = np.roll(TRUE, 7)
+    sure.feedback(P.X_target[rows], SEEN.predict(P.X_target[rows]), certify=True)
+    doubtful.feedback(P.X_target[rows] + 1e-9, wrong[rows], certify=True)
+    batch = P.X_target[:64] + 1e-6
+    assert sure.partial_fit(batch).reliability_ > doubtful.partial_fit(batch).reliability_ + 0.1

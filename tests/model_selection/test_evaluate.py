@@ -223,3 +223,31 @@ def test_what_cannot_be_evaluated_is_refused_in_words(problem, change, words):
     given = {"X": problem.X, "y": problem.y, "sample_domain": problem.domain} | change
     with pytest.raises(InvalidInputError, match=words):
         evaluate(DummyClassifier(), **given)
+
+
+def test_what_labels_would_buy(problem):
+    # Classes far from where the sources have them: a few labels help much.
+    model = OnlineDaDiL(**QUICK)
+    far = make_domains(n_sources=3, n_classes=4, n_per_class=30, shift=2.5, random_state=0)
+    how = {"targets": [1, 2], "order": "shuffled"}
+    found = evaluate(model, far.X, far.y, far.domain, labels_per_class=3, **how)
+    labels = found.summary().labels
+    assert labels.n_labels == 12
+    assert max(labels.random, labels.queried) > labels.without
+    assert 0.0 <= labels.certified < labels.random
+    again = evaluate(model, far.X, far.y, far.domain, labels_per_class=3, **how)
+    assert [score.labels for score in again.scores] == [score.labels for score in found.scores]
+    assert {"n_labels", "labels_random"} <= set(found.to_frame().columns)
+    lines = found.label_table().splitlines()
+    assert [line.split()[0] for line in lines[4:6]] == ["1", "2"]
+    # Apart from the labels it is the same evaluation.
+    plain = evaluate(model, far.X, far.y, far.domain, **how)
+    assert plain.table() == found.table()
+    assert plain.summary().labels is None
+    with pytest.raises(InvalidInputError, match="labels_per_class"):
+        plain.label_table()
+
+
+def test_labels_need_a_model_that_learns_from_them(problem):
+    with pytest.raises(InvalidInputError, match="OnlineDaDiL"):
+        evaluate(LogisticRegression(), problem.X, problem.y, problem.domain, labels_per_class=1)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 TEXT = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text()
-EXAMPLES = re.findall(r"```python\n([^`]*?table\(\)\)\n)```.*?```text\n(.*?)```", TEXT, flags=re.DOTALL)
+PATTERN = r"```python\n([^`]*?found\.{}\(\)\)\n)```.*?```text\n(.*?)```"
+EXAMPLES = re.findall(PATTERN.format("table"), TEXT, flags=re.DOTALL)
 FIGURE = r"\d+\.\d"
 
 
@@ -30,6 +31,14 @@ def test_the_tables_are_those_that_are_printed(found):
         assert re.sub(rf" *{FIGURE}", "", text) == re.sub(rf" *{FIGURE}", "", shown)
         figures = [[float(x) for x in re.findall(FIGURE, words)] for words in (text, shown)]
         assert figures[0] == pytest.approx(figures[1], abs=1.5)
+
+
+def test_the_table_of_labels_is_that_which_is_printed():
+    ((code, shown),) = re.findall(PATTERN.format("label_table"), TEXT, flags=re.DOTALL)
+    text = printed(code)
+    assert re.sub(rf" *{FIGURE}", "", text) == re.sub(rf" *{FIGURE}", "", shown)
+    figures = [[float(x) for x in re.findall(FIGURE, words)] for words in (text, shown)]
+    assert figures[0] == pytest.approx(figures[1], abs=3.0)
 
 
 def test_it_helps_in_the_first_and_not_in_the_second(found):

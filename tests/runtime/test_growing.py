@@ -81,6 +81,32 @@ def test_a_growing_file_is_followed_through_rotation_until_told_to_stop(folder):
     assert [r["position"] for r in records] == list(range(1, 101))
 
 
+def test_labels_that_are_written_while_rows_come_are_learned(folder):
+    rows, labels, events = folder / "rows.csv", folder / "labels.ndjson", folder / "events.ndjson"
+    rows.write_text("\n".join([",".join(COLUMNS), *LINES[:40], ""]))
+    process = start(
+        folder, rows, "--tail", "-o", folder / "out.ndjson", "--events", events, "--batch-size", 16,
+        "--max-latency", 0.3, "--checkpoint", folder / "checkpoint", "--labels", labels,
+    )  # fmt: skip
+
+    def learned():
+        lines = events.read_bytes().split(b"\n")[:-1] if events.exists() else []
+        return sum(event.get("learned", 0) for event in map(json.loads, lines))
+
+    wait_until(lambda: count(folder / "out.ndjson") == 40)
+    # Of rows that were learned from, that wait for a full batch, and that have not come.
+    lines = [json.dumps({"position": n, "label": int(P.y_target[n - 1])}) for n in (3, 4, 38, 47, 48)]
+    labels.write_text("\n".join(lines) + "\n")
+    wait_until(lambda: learned() == 2)
+    with rows.open("a") as file:
+        file.write("\n".join(LINES[40:60]) + "\n")
+    wait_until(lambda: learned() == 5)
+    ask_to_end(process)
+    _, words = process.communicate(timeout=300)
+    assert process.returncode == 0, words
+    assert "60 rows = 60 predicted + 0 quarantined; 5 labels used" in words
+
+
 @pytest.mark.skipif(os.geteuid() != 0 if hasattr(os, "geteuid") else True, reason="needs to mount")
 def test_a_full_disk_is_told_and_nothing_is_lost(folder):
     rows, small = folder / "rows.csv", folder / "small"

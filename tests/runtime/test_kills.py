@@ -34,6 +34,9 @@ def folder(tmp_path_factory):
     for number in range(7, len(lines), 50):
         lines[number] = lines[number].replace(".", "x", 1)
     (folder / "rows.csv").write_text("\n".join([",".join(columns), *lines, ""]))
+    numbers = [*range(599, 0, -17), 8]  # in any order; row 8 cannot be used
+    labels = [f"{number},{problem.y_target[number - 1]}" for number in numbers]
+    (folder / "labels.csv").write_text("\n".join(["position,label", *labels, ""]))
     finish(folder, "undisturbed")
     return folder
 
@@ -45,6 +48,7 @@ def arguments(folder, name):
         "run", str(folder / "model.bary"), str(folder / "rows.csv"), "-o", str(out / FILES[0]),
         "--events", str(out / FILES[1]), "--quarantine", str(out / FILES[2]),
         "--checkpoint", str(out / "checkpoint"), "--batch-size", "8",
+        "--labels", str(folder / "labels.csv"), "--labels-certify",
     ]  # fmt: skip
 
 
@@ -83,8 +87,9 @@ def test_killed_at_work_the_output_is_that_of_an_undisturbed_run(folder):
     process.kill()
     _, words = process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL, words
-    assert "600 rows = 588 predicted + 12 quarantined" in finish(folder, "killed")
+    assert "600 rows = 588 predicted + 12 quarantined; 35 labels used" in finish(folder, "killed")
     assert written(folder, "killed") == written(folder, "undisturbed")
+    assert b"row 8 was not predicted" in written(folder, "killed")["events.ndjson"]
 
 
 def test_asked_to_end_it_ends_in_order_and_goes_on(folder):

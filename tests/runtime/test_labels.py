@@ -245,11 +245,11 @@ def test_a_run_resumed_after_every_batch_has_learned_the_same_labels(tmp_path):
     assert 0 < totals.labels <= sum(used)
     assert totals.read == totals.predicted == 96
     refused = [e["reason"] for e in events if e["event"] == "warning"]
-    assert {"no rows of 'c' have come"} < set(refused)
+    assert set(refused) == {"no rows of 'c' have come"}  # others may still come
 
 
 def test_labels_that_make_a_session_fail_are_refused_and_the_run_continues(tmp_path, monkeypatch):
-    def fail(*_):
+    def fail(*_, **__):
         raise RuntimeError("poison")
 
     monkeypatch.setattr("baryflow.runtime.Session.label", fail)

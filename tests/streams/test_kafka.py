@@ -8,14 +8,19 @@ import uuid
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from baryflow.cli import main
 from baryflow.exceptions import InvalidInputError, StoppedError, UnreachableError
 from baryflow.streams import brokers, open_sink, open_source
 from baryflow.streams.kafka import sink as sinks
 from baryflow.streams.kafka import source as sources
+from baryflow.streams.label_records import LabelFormat
+from baryflow.streams.labels import open_labels
 from baryflow.streams.urls import parse_address
 from tests.streams.kafka_cluster import Cluster
 from tests.streams.kafka_trials import mutate
+from tests.streams.run_process import COLUMNS, save_model
 
 
 @pytest.fixture(scope="module")
@@ -508,3 +513,51 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(ModuleNotFoundError, match=r"baryflow\[kafka\]"):
         open_source("kafka://nowhere.invalid/rows", columns=["a"])
+
+
+# -- labels --------------------------------------------------------------------------------------------
+
+
+def take_labels(source, count):
+    """Return batches until `count` labels have come, within a minute."""
+    batches, began = [], time.monotonic()
+    while sum(len(batch.labels) for batch in batches) < count:
+        batches.append(source.read(8, 0.0))
+        source.acknowledge(batches[-1].cursor)
+        assert time.monotonic() - began < 60
+    return batches
+
+
+def test_messages_are_labels(cluster, topic):
+    cluster.send(topic, [("k", json.dumps({"position": i, "label": "leak"})) for i in range(20)])
+    cluster.send(topic, [("k", b"no label")])
+    source = open_labels(cluster.url(topic, "?group=g"), LabelFormat(certify=True))
+    batches = take_labels(source, 20)
+    assert sorted(one.position for batch in batches for one in batch.labels) == list(range(20))
+    assert all(one.certify for batch in batches for one in batch.labels)
+    source.close()
+    first = next(batch for batch in batches if batch.labels)
+    source = open_labels(cluster.url(topic), LabelFormat())
+    source.seek(first.cursor)
+    rest = take_labels(source, 20 - len(first.labels))
+    source.close()
+    taken = [one.position for batch in (first, *rest) for one in batch.labels]
+    assert sorted(taken) == list(range(20))
+
+
+def test_a_run_over_a_file_uses_the_labels_of_a_topic(cluster, topic, tmp_path):
+    rows = save_model(tmp_path / "model.bary")
+    lines = [",".join(COLUMNS), *(",".join(map(str, row)) for row in rows)]
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    cluster.send(topic, [("k", json.dumps({"position": i, "label": 1})) for i in range(1, 200, 20)])
+    arguments = [
+        "run", tmp_path / "model.bary", tmp_path / "rows.csv", "-o", tmp_path / "out.ndjson",
+        "--labels", cluster.url(topic), "--checkpoint", tmp_path / "kept",
+    ]  # fmt: skip
+    found = CliRunner().invoke(main, [*map(str, arguments)])
+    assert found.exit_code == 0, found.output
+    assert "10 labels used" in found.stderr
+    shared = [*arguments[:2], cluster.url(topic, "?group=g"), *arguments[3:-2]]
+    found = CliRunner().invoke(main, [*map(str, shared)])
+    assert found.exit_code == 1
+    assert "--labels does not work with a shared input" in found.stderr

@@ -9,12 +9,15 @@ import time
 import pytest
 
 from baryflow.streams import open_source
+from baryflow.streams.label_records import LabelFormat
+from baryflow.streams.labels import open_labels
 from baryflow.streams.urls import Credentials
 from tests.streams.files import require
 from tests.streams.mosquitto import PASSWORD, USER, Broker, Publisher, Sending, find_mosquitto
 from tests.streams.proxy import Proxy
 from tests.streams.run_process import (
     COLUMNS,
+    FILES,
     RunProcess,
     kill_again_and_again,
     make_record,
@@ -22,6 +25,7 @@ from tests.streams.run_process import (
     read_records,
     save_model,
 )
+from tests.waiting import wait_until
 
 require("paho.mqtt.client")
 ENVIRONMENT = {"BARYFLOW_USERNAME": USER, "BARYFLOW_PASSWORD": PASSWORD}
@@ -61,6 +65,39 @@ def test_each_message_is_predicted_once_despite_a_kill(model, tmp_path):
             last.wait_for(count)
             last.end()
     assert numbers(out) == list(range(count))
+
+
+def learned(folder):
+    path = folder / FILES["events"]
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return sum(event.get("learned", 0) for event in map(json.loads, lines))
+
+
+def test_each_label_is_learned_once_despite_a_kill(model, tmp_path):
+    folder, rows = model
+    out, count, labelled = folder / "labelled", 200, range(0, 200, 7)
+    with Broker(tmp_path) as broker, Publisher(broker.port) as publisher:
+        url, labels = broker.url(TOPIC), broker.url("plant/labels")
+        how = ["--labels", labels, "--labels-certify"]
+
+        def follow_labelled():
+            return RunProcess(out, url, ENVIRONMENT, "--time", "n", "--batch-size", "8", *how)
+
+        subscribe(url)
+        open_labels(labels, LabelFormat(), credentials=Credentials(USER, PASSWORD)).close()
+        publisher.send_all("plant/labels", [{"time": n, "label": n % 3} for n in labelled[::2]])
+        with Sending(broker.port, TOPIC, rows, range(count), 150, named=False):
+            kill_again_and_again(follow_labelled, 1)
+        publisher.send_all("plant/labels", [{"time": n, "label": n % 3} for n in labelled[1::2]])
+        publisher.send_all("plant/labels", [b"no label"])
+        with follow_labelled() as last:
+            last.wait_for(count)
+            wait_until(lambda: learned(out) >= len(labelled), last.output)
+            last.end()
+        assert "not used: it is not valid JSON" in last.output()
+    assert numbers(out) == list(range(count))
+    assert learned(out) == len(labelled)
+    assert f"{len(labelled)} labels used" in last.output()
 
 
 def test_the_broker_is_stopped_and_killed_mid_stream(model, tmp_path):

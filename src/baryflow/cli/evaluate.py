@@ -52,6 +52,12 @@ _NOTICEABLE = 0.01
     metavar="ROWS",
     help="With --normal-class: rows of normal operation known of the left-out domain.  [default: none]",
 )
+@click.option(
+    "--labels-per-class",
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    help="Also show what labels of this many rows for each class of the left-out domain would buy.",
+)
 @click.option("--figure", type=OutputFile(*FIGURES), help="Draw the result here (PNG, SVG or PDF).")
 @options.seed
 @options.jobs
@@ -62,6 +68,7 @@ def evaluate(
     order: str,
     batch_size: int,
     normal_rows: int | None,
+    labels_per_class: int | None,
     figure: Path | None,
     seed: int,
     jobs: int,
@@ -90,6 +97,7 @@ def evaluate(
             how: dict[str, Any] = {
                 "order": order,
                 "batch_size": batch_size,
+                "labels_per_class": labels_per_class or 0,
                 "n_jobs": jobs,
                 "verbose": _Progress(line, len(domains), jobs),
             }
@@ -101,6 +109,8 @@ def evaluate(
                 found = evaluate_signals(signals.cut, signals.domain, signals.features, model, **how)
         echo(found.table())
         echo(f"\n{give_verdict(found)}")
+        if labels_per_class is not None:
+            echo(f"\n{found.label_table()}\n\n{judge_labels(found)}")
         if figure is not None:
             found.plot().get_figure().savefig(figure, dpi=150)
             echo(f"figure: {figure}", err=True)
@@ -146,3 +156,22 @@ def give_verdict(found: Evaluation) -> str:
     if gain < -_NOTICEABLE:
         return f"Verdict: {best} is better than adapting, by {points} on average; {where}."
     return f"Verdict: adapting and {best} are about equally good on average; {where}."
+
+
+def judge_labels(found: Evaluation) -> str:
+    """Return a sentence on what labels buy, also if they buy nothing or a plain classifier is better."""
+    labels = found.summary().labels
+    if labels is None:
+        raise ValueError("the evaluation has no labels")
+    ways = {"drawn at random": labels.random, "that the model asks for": labels.queried}
+    best = max(ways, key=lambda name: ways[name])
+    gain, beaten = ways[best] - labels.without, labels.plain - ways[best]
+    n = count_of(labels.n_labels, "label")
+    text = f"{n} of rows {best} make no noticeable difference on average"
+    if abs(gain) > _NOTICEABLE:
+        text = (
+            f"{n} of rows {best} {'add' if gain > 0 else 'cost'} {100 * abs(gain):.1f} points on average"
+        )
+    if beaten > _NOTICEABLE:
+        text += f", and a plain classifier with labels is {100 * beaten:.1f} points better"
+    return f"Verdict: {text}."

@@ -24,6 +24,8 @@ from baryflow.features import SignalModel
 from baryflow.runtime import Checkpoint, Event, Outputs, PartitionRunner, Runner, SessionConfig, Totals
 from baryflow.runtime.checkpoint import is_checkpoint_file
 from baryflow.streams import Credentials, open_sink, open_source, read_credentials
+from baryflow.streams.label_records import LabelFormat
+from baryflow.streams.labels import LabelledSource, open_labels
 from baryflow.streams.sinks import is_full_file
 from baryflow.streams.urls import is_url
 from baryflow.validation import count_of
@@ -34,6 +36,8 @@ KEYED_READ_SIZE = 1024
 _LOGGED = {"column": logging.WARNING, "drift": logging.WARNING, "warning": logging.WARNING}
 #: Seconds to wait for another process to release a partition.
 _PATIENCE = 60.0
+#: Once the rows have ended: seconds without a label after which a topic holds no more of them.
+_LAST_LABELS = 2.0
 #: Seconds between two status lines in a log.
 _LOG_EVERY = 60.0
 _LOGGER = "baryflow.cli.run"
@@ -75,6 +79,22 @@ log = logging.getLogger(_LOGGER)
     metavar="NUMBER",
     help="With --key: models kept in memory; others are written to disk.  [default: 512 MB of them]",
 )
+@click.option(
+    "--labels",
+    metavar="FILE",
+    help="Labels of rows by position, offset or time: a CSV, NDJSON or JSON file, or a topic (mqtt://, "
+    "kafka://). A file is followed if the input is live.",
+)
+@click.option(
+    "--labels-certify",
+    is_flag=True,
+    help="The labelled rows were chosen at random: let labels count for the certificate.",
+)
+@click.option(
+    "--labels-normal",
+    metavar="CLASS",
+    help="Class of labels that AWS Lookout for Equipment rates NO_ANOMALY.",
+)
 @options.batch_size
 @options.drift
 @options.rotate
@@ -96,6 +116,9 @@ def run(
     save_to: str | None,
     baseline: str | None,
     in_memory: int | None,
+    labels: str | None,
+    labels_certify: bool,
+    labels_normal: str | None,
     batch_size: int,
     drift: str,
     rotate: int | None,
@@ -110,7 +133,7 @@ def run(
     with report_errors(log_format=log_format), contextlib.ExitStack() as stack:
         outputs = [output, events, quarantine, save_to]
         _check_outputs(outputs, save_to, stream.key)
-        inputs = [model, baseline, *stream.files]
+        inputs = [model, baseline, labels, *stream.files]
         partial = [f"{name}.partial.ndjson" for name in outputs if str(name).endswith(".parquet")]
         protect_inputs(inputs, [*outputs, *partial])
         if rotate is not None:
@@ -122,6 +145,16 @@ def run(
             _learn_baseline(fitted, baseline, columns)
         metrics = stack.enter_context(RunMetrics(metrics_port))
         rows = metrics.observe(stream.open(columns))
+        if labels is not None:
+            how = LabelFormat(
+                # Labels may bring their row, unless windows of rows are what is predicted.
+                () if isinstance(fitted, SignalModel) else tuple(columns or ()),
+                time=stream.time,
+                key=stream.key,
+                certify=labels_certify,
+                normal=labels_normal,
+            )
+            rows = _add_labels(rows, labels, how, stream)
         stack.callback(rows.close)
         stop = stack.enter_context(stop_on_signals())  # not before: Ctrl-C interrupts a slow connection
         line = stack.enter_context(Line(_LOG_EVERY, _LOGGER))
@@ -149,6 +182,22 @@ def run(
         if stop.signal == signal.SIGINT:
             hint = "; run the same command again to resume" if checkpoint else ""
             raise Interrupted(f"interrupted{hint}")
+
+
+def _add_labels(rows: Any, labels: str, how: LabelFormat, stream: StreamOptions) -> LabelledSource:
+    """Return rows together with their labels."""
+    try:
+        if getattr(rows, "shared", False):
+            raise InvalidInputError(
+                "--labels does not work with a shared input: leave out group= in its URL, or send rows "
+                "and labels to a service ('baryflow serve')"
+            )
+        credentials = read_credentials(stream.credentials)
+        found = open_labels(labels, how, tail=stream.live, credentials=credentials)
+        return LabelledSource(rows, found, _LAST_LABELS if is_url(labels) else 0.0)
+    except BaseException:
+        rows.close()
+        raise
 
 
 def _check_outputs(outputs: Sequence[str | None], save_to: str | None, key: str | None) -> None:
@@ -385,5 +434,7 @@ def balance(totals: Totals, windows: bool) -> str:
     text = f"{count_of(totals.read, 'row')} = {used} + {totals.quarantined:,} quarantined"
     if totals.unlearned:
         text += f"; the model failed to learn from {totals.unlearned:,} of them"
+    if totals.labels:
+        text += f"; {count_of(totals.labels, 'label')} used"
     times = "once" if totals.drifts == 1 else f"{totals.drifts} times"
     return text + (f"; drift detected {times}" if totals.drifts else "")

@@ -27,7 +27,7 @@ from scipy.stats import betabinom
 from baryflow.estimators._committee import FLOOR
 from baryflow.estimators._orders import number_within
 from baryflow.estimators._sources import LinearStatistics
-from baryflow.validation import Floats, Integers
+from baryflow.validation import Booleans, Floats, Integers
 
 #: Labelled rows that are kept, of each class and in total; the oldest of the most frequent class go.
 MOST_OF_A_CLASS, MOST = 50, 1000
@@ -48,8 +48,8 @@ _SPREAD = 2.5
 #: Labels for each class that the adjustment for the proportions of the labels adds.
 _PSEUDO_LABELS = 1.0
 #: How well the rate of errors is known, in rows; that of rows chosen because predictions are wrong; and
-#: how often rows are.
-_RATE_ROWS, _CHOSEN_RATE, _OFTEN_CHOSEN = 8.0, 0.9, 0.2
+#: how often rows are; how often the rate of errors may be anything.
+_RATE_ROWS, _CHOSEN_RATE, _OFTEN_CHOSEN, _NO_IDEA = 8.0, 0.9, 0.2, 0.2
 _LEAST_ERRORS = 0.03
 #: Offsets and penalties are weighed again when there are this many times as many labels.
 _GROWTH = 1.25
@@ -61,18 +61,20 @@ class LabelledTarget:
 
     rows: Floats
     codes: Integers  # numbers of classes, those of the target last
+    random: Booleans  # chosen at random, whatever was predicted of them
 
     @classmethod
     def none(cls, n_columns: int) -> Self:
         """Return no rows."""
-        return cls(np.empty((0, n_columns)), np.empty(0, dtype=np.intp))
+        return cls(np.empty((0, n_columns)), np.empty(0, dtype=np.intp), np.empty(0, dtype=bool))
 
     def __len__(self) -> int:
         return len(self.codes)
 
-    def plus(self, rows: Floats, codes: Integers) -> LabelledTarget:
+    def plus(self, rows: Floats, codes: Integers, *, random: bool) -> LabelledTarget:
         """Return these rows and others; the latest label of a row counts."""
         rows, codes = np.concatenate([self.rows, rows]), np.concatenate([self.codes, codes])
+        at_random = np.append(self.random, np.full(len(rows) - len(self), random))
         last = {row.tobytes(): number for number, row in enumerate(rows)}
         kept = np.sort(np.fromiter(last.values(), dtype=np.intp))
         counts = np.bincount(codes[kept])
@@ -80,7 +82,7 @@ class LabelledTarget:
             oldest = np.flatnonzero(codes[kept] == counts.argmax())[0]
             counts[codes[kept[oldest]]] -= 1
             kept = np.delete(kept, oldest)
-        return LabelledTarget(rows[kept], codes[kept])
+        return LabelledTarget(rows[kept], codes[kept], at_random[kept])
 
 
 class Answers(NamedTuple):
@@ -157,6 +159,7 @@ class _Offset(NamedTuple):
 def fit_correction(
     labelled: Answers,
     codes: Integers,
+    random: Booleans,
     anchors: Answers,
     n_classes: int,
     statistics: LinearStatistics | None,
@@ -169,6 +172,8 @@ def fit_correction(
     labelled : Answers
     codes : array of shape (n,)
         True classes of the labelled rows.
+    random : array of shape (n,)
+        Rows that were chosen at random.
     anchors : Answers
         For other rows of the target.
     n_classes : int
@@ -190,7 +195,7 @@ def fit_correction(
     offsets = _list_offsets(rows, codes, n_classes, scores)
     said = softmax(offsets[0].logits, axis=1)
     own, others = said[: len(codes)], said[len(codes) :]
-    chosen, adjustment = look_chosen(own, codes, others), _adjust(codes, others)
+    chosen, adjustment = look_chosen(own, codes, random, others), _adjust(codes, others)
     for offset in offsets:
         offset.logits[: len(codes)] += adjustment
     targets = np.concatenate([np.eye(n_classes)[codes], others])
@@ -266,24 +271,29 @@ def _fit_linear(
     return linear, np.asarray((rows @ linear - own * labels) / (1.0 - own))
 
 
-def look_chosen(own: Floats, codes: Integers, others: Floats) -> float:
+def look_chosen(own: Floats, codes: Integers, random: Booleans, others: Floats) -> float:
     """Return how far labels look chosen: because predictions were wrong, or of few classes.
 
     The first is the probability that their errors come from choice rather than from the rate of errors
-    that the probabilities of other rows imply, which is itself uncertain. The second compares the number
-    of classes with that among as many rows drawn at random.
+    that the probabilities of these rows, or of others, imply; the rate itself is uncertain, and may be
+    anything. The second compares the number of classes with that among as many rows drawn at random.
+    Labels of rows that are known to be chosen at random do not look chosen.
     """
-    if not len(others):
+    share = 1.0 - float(random.mean())
+    if not len(others) or share == 0.0:
         return 0.0
+    own, codes = own[~random], codes[~random]
     n, wrong = len(codes), int((own.argmax(axis=1) != codes).sum())
-    rate = max(1.0 - float(others.max(axis=1).mean()), _LEAST_ERRORS)
+    rate = max(1.0 - float(one.max(axis=1).mean()) for one in (own, others))
+    rate = max(rate, _LEAST_ERRORS)
     drawn, picked = (
         betabinom.pmf(wrong, n, _RATE_ROWS * p, _RATE_ROWS * (1.0 - p)) for p in (rate, _CHOSEN_RATE)
     )
+    drawn = (1.0 - _NO_IDEA) * drawn + _NO_IDEA / (n + 1)
     by_error = _OFTEN_CHOSEN * picked / (_OFTEN_CHOSEN * picked + (1.0 - _OFTEN_CHOSEN) * drawn)
     expected = float((1.0 - (1.0 - others.mean(axis=0)) ** n).sum())
     by_class = max(0.0, 1.0 - len(np.unique(codes)) / expected) ** 2
-    return float(max(by_error, by_class))
+    return share * float(max(by_error, by_class))
 
 
 def _adjust(codes: Integers, others: Floats) -> Floats:

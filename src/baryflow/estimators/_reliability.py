@@ -75,10 +75,10 @@ class Calibration:
             return 0.0
         known = 1.0 - max(0.0, float(novel.mean()) - allowed) / (1.0 - allowed)
         tops = probabilities.max(axis=1)
-        found = known * float(tops[~novel].mean() if not novel.all() else tops.mean())
-        if right is None or not len(right):
-            return found
-        return (self.worth * found + float(right.sum())) / (self.worth + len(right))
+        found = float(tops[~novel].mean() if not novel.all() else tops.mean())
+        if right is not None and len(right):
+            found = (self.worth * found + float(right.sum())) / (self.worth + len(right))
+        return known * found
 
 
 def measure_agreement(agreements: Floats, weights: Floats) -> float:

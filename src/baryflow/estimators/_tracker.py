@@ -33,6 +33,8 @@ from baryflow.validation import Booleans, Floats, Integers
 
 #: Updates whose losses are remembered.
 _CURVE = 10_000
+#: Predictions for labelled rows that sharpen the estimate of the accuracy: the last ones.
+_VERDICTS = 100
 #: Rows without a label whose predictions a correction should not change.
 _ANCHORS = 100
 #: The correction is fitted again when there are this many times as many rows, or labels: after each of
@@ -61,6 +63,7 @@ class TrackerState:
     corrected_labels: int
     shift_evidence: float
     certificate: Certificate
+    verdicts: Booleans
     summaries: list[ClassSummary]
 
 
@@ -97,6 +100,7 @@ class Tracker:
         self._corrected_labels = 0
         self._shift_evidence = 0.0  # what labels add to the logit of the belief in a label shift
         self.certificate = Certificate.none()
+        self.verdicts = np.zeros(0, dtype=bool)  # whether the last predictions it counts were right
         self.summaries: tuple[ClassSummary, ...] = ()  # of classes that were named elsewhere
         self._start: AdaptedDictionary | None = None
 
@@ -187,10 +191,13 @@ class Tracker:
         found = [one.argmax(axis=1) == codes for one in (self.predict_proba(rows), other, ours)]
         harmed = self.certificate.harm
         self.certificate = self.certificate.plus(*found)
+        self.verdicts = np.append(self.verdicts, found[0])[-_VERDICTS:]
         if self.certificate.harm != harmed:
             self._correct()
 
-    def feedback(self, raw: Floats, codes: Integers, new_classes: tuple[Any, ...]) -> None:
+    def feedback(
+        self, raw: Floats, codes: Integers, new_classes: tuple[Any, ...], *, random: bool
+    ) -> None:
         """Learn from labels of rows that were seen.
 
         Parameters
@@ -200,10 +207,12 @@ class Tracker:
             Classes: of the sources, then of the target alone.
         new_classes : tuple
             Names of the latter, now.
+        random : bool
+            The rows were chosen at random, whatever was predicted of them.
         """
         known = self.new_classes
         self._name(new_classes)
-        self.labelled = self.labelled.plus(raw, codes)
+        self.labelled = self.labelled.plus(raw, codes, random=random)
         self.n_labels += len(raw)
         if self.new_classes != known or self.n_labels >= _LABEL_GROWTH * self._corrected_labels:
             self._correct()
@@ -228,21 +237,23 @@ class Tracker:
         if self.adaptation is None or not (len(self.labelled) or self.summaries):
             return
         rows, codes = self.target.clean(self.labelled.rows)[0], self.labelled.codes
+        random = self.labelled.random
         view, n_known = self.adaptation.believed.view, self.knowledge.model.n_classes
         for summary in self.summaries:
             drawn = view.centre + view.scale * summary.draw()
             code = n_known + self.new_classes.index(summary.name)
             rows = np.concatenate([rows, drawn])
             codes = np.concatenate([codes, np.full(len(drawn), code)])
+            random = np.concatenate([random, np.zeros(len(drawn), dtype=bool)])
         anchors = self.target.clean(self.recent.rows[self.recent.spread(_ANCHORS)])[0]
         said = [self._answers(self.adaptation, some) for some in (rows, anchors)]
-        chosen = look_chosen(said[0].probabilities, codes, said[1].probabilities)
+        chosen = look_chosen(said[0].probabilities, codes, random, said[1].probabilities)
         if self._weigh_shift(rows, codes, chosen):
             said = [self._answers(self.adaptation, some) for some in (rows, anchors)]
         plain = self.knowledge.plain
         statistics = None if plain is None else plain.statistics
         self.correction = fit_correction(
-            said[0], codes, said[1], self.n_classes, statistics, self.correction
+            said[0], codes, random, said[1], self.n_classes, statistics, self.correction
         )
         self._corrected_at, self._corrected_labels = self.target.mass, self.n_labels
 
@@ -293,9 +304,10 @@ class Tracker:
             fresh.target = self.target.rebind(fresh.knowledge, fresh.settings)
             fresh.recent, fresh.n_given, fresh.n_labels = self.recent, self.n_given, self.n_labels
             fresh.new_classes, fresh.certificate = new_classes, self.certificate
+            fresh.verdicts = self.verdicts
             fresh.summaries = tuple(one for one in self.summaries if one.name in new_classes)
             codes = np.array([classes.index(code) for code in self.labelled.codes], dtype=np.intp)
-            fresh.labelled = LabelledTarget(self.labelled.rows, codes)
+            fresh.labelled = replace(self.labelled, codes=codes)
             fresh.update()
             fresh.losses.extendleft(reversed(self.losses))
             fresh.reliability, fresh.novel = self.reliability, self.novel
@@ -403,7 +415,9 @@ class Tracker:
         novel = lost | (self._novelty(rows, probabilities) > NOVELTY_THRESHOLD)
         self.novel = float(novel.mean())
         calibration = self.knowledge.calibration
-        self.reliability = calibration.estimate(probabilities, novel, 1.0 - NOVELTY_THRESHOLD)
+        self.reliability = calibration.estimate(
+            probabilities, novel, 1.0 - NOVELTY_THRESHOLD, self.verdicts
+        )
         self.familiar = self.familiar.see(rows[~lost], self._known_classes(probabilities[~lost]))
         self.history = self.history.record(
             n_rows=self.n_rows,
@@ -437,6 +451,7 @@ class Tracker:
             corrected_labels=self._corrected_labels,
             shift_evidence=self._shift_evidence,
             certificate=self.certificate,
+            verdicts=self.verdicts,
             summaries=list(self.summaries),
         )
 
@@ -464,5 +479,6 @@ class Tracker:
         tracker.labelled, tracker.n_labels = state.labelled, state.n_labels
         tracker.correction, tracker._corrected_at = state.correction, state.corrected_at
         tracker._corrected_labels = state.corrected_labels
-        tracker.certificate, tracker.summaries = state.certificate, tuple(state.summaries)
+        tracker.certificate, tracker.verdicts = state.certificate, state.verdicts
+        tracker.summaries = tuple(state.summaries)
         return tracker

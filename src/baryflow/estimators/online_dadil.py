@@ -384,7 +384,7 @@ class OnlineDaDiL(Adapter):
                 tracker.certify(rows[labelled], codes)
             tracker.absorb(rows, weights, positions=places)
             if labels:
-                tracker.feedback(rows[labelled], codes, new)
+                tracker.feedback(rows[labelled], codes, new, random=True)
             self._tracker = tracker
             before, self.columns_ = self.columns_, self._find_faults()
             self._expose()
@@ -404,8 +404,9 @@ class OnlineDaDiL(Adapter):
         y : array of shape (n_samples,)
             None, NaN, and -1 if it is no class, mark rows without a label.
         certify : bool, default=False
-            The rows were chosen at random, whatever was predicted of them: let the labels count for
-            ``certificate_``. Labels of queried rows, or of errors alone, must not.
+            The rows were chosen at random, whatever was predicted of them. Then the labels count for
+            ``certificate_``, and are trusted fully where predictions are mostly wrong. Labels of queried
+            rows, or of errors alone, must not be certified.
 
         Returns
         -------
@@ -441,7 +442,7 @@ class OnlineDaDiL(Adapter):
             codes, new = self._number(tracker, labels)
             if certify:
                 tracker.certify(rows[labelled], codes)
-            tracker.feedback(rows[labelled], codes, new)
+            tracker.feedback(rows[labelled], codes, new, random=certify)
             self._tracker = tracker
             self._expose()
         return self

@@ -27,6 +27,13 @@ _LEGEND = (
     "source: the pooled classifier, which does not adapt; harm: how far the model's worst is below it",
     "flowing: each batch before it was learned from; end: the same rows after the stream",
 )
+_LABEL_FIGURES = ("without", "random", "queried", "plain", "certified")
+_LABEL_HEAD = ("domain", "labels", *_LABEL_FIGURES)
+_LABEL_LEGEND = (
+    "without: the model without labels; random, queried: with labels of rows drawn at random, and of",
+    "those it asks for; plain: logistic regression of sources and random labels, the better of pooled",
+    "rows and standardised ones; certified: lower bound on the accuracy, proved by the random labels",
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,8 @@ class DomainScore:
         What the model decided and why, in its own words; empty if it has no ``report``.
     report : str
         All of its report, after the stream.
+    labels : LabelScore, optional
+        What labels of some of the rows would buy.
     """
 
     domain: Any
@@ -69,6 +78,34 @@ class DomainScore:
     decision: str = ""
     reason: str = ""
     report: str = ""
+    labels: LabelScore | None = None
+
+
+@dataclass(frozen=True)
+class LabelScore:
+    """What labels of some rows of a target would buy, on the rows that have none.
+
+    Attributes
+    ----------
+    n_labels : int
+    without : float
+        Score of the model after the stream, without labels.
+    random, queried : float
+        With the labels of rows drawn at random, and of those that the model asked for.
+    plain : float
+        Score of a plain classifier of the sources and the labels drawn at random, both with half the
+        weight: on pooled rows or on rows standardised by domain, whichever is better.
+    certified : float
+        What the labels drawn at random prove about the accuracy: it is at least this, with a confidence
+        of 95 %.
+    """
+
+    n_labels: int
+    without: float
+    random: float
+    queried: float
+    plain: float
+    certified: float
 
 
 @dataclass(frozen=True)
@@ -131,6 +168,40 @@ class Evaluation:
     def __str__(self) -> str:
         return self.table()
 
+    def label_table(self) -> str:
+        """Return what labels would buy on every target, and on the mean, as text for a terminal.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        InvalidInputError
+            If the evaluation was made without labels.
+        """
+        lines = [(short_name(score.domain), score.labels) for score in self.by_domain()]
+        found = [labels for _, labels in lines if labels is not None]
+        if not found:
+            raise InvalidInputError("there are no labels in this evaluation: use labels_per_class=3")
+        cells: list[tuple[str, ...]] = [_LABEL_HEAD]
+        for name, labels in [*lines, ("mean", _mean_labels(found))]:
+            if labels is not None:
+                figures = [getattr(labels, figure) for figure in _LABEL_FIGURES]
+                cells.append((name, str(labels.n_labels), *_show(figures, self._percent)))
+        width = [max(len(line[k]) for line in cells) for k in range(len(_LABEL_HEAD))]
+        head, *body, mean = (
+            "  ".join(
+                cell.rjust(size) if k else cell.ljust(size)
+                for k, (cell, size) in enumerate(zip(line, width, strict=True))
+            )
+            for line in cells
+        )
+        title = f"{self._what()} on rows without a label, after the stream"
+        return "\n".join(
+            [title, "", head, "-" * len(head), *body, "-" * len(head), mean, "", *_LABEL_LEGEND]
+        )
+
     def to_frame(self) -> Any:
         """Return a pandas frame with a row for each target and seed, without the reports.
 
@@ -149,7 +220,11 @@ class Evaluation:
             raise ModuleNotFoundError(
                 "a frame needs pandas: pip install pandas", name="pandas"
             ) from error
-        rows = [{k: v for k, v in asdict(score).items() if k != "report"} for score in self.scores]
+        rows = []
+        for score in self.scores:
+            row = {k: v for k, v in asdict(score).items() if k not in ("report", "labels")}
+            more = {} if score.labels is None else asdict(score.labels)
+            rows.append(row | {k if k == "n_labels" else f"labels_{k}": v for k, v in more.items()})
         return pd.DataFrame(rows)
 
     def plot(self, ax: Any = None) -> Any:
@@ -193,7 +268,7 @@ class Evaluation:
         ax.plot(values["end"], height, "o", color=AREA[0], label="at the end", zorder=3, **style)
         ax.set_yticks(height, [short_name(score.domain) for score in domains])
         ax.invert_yaxis()
-        ax.set_xlabel(f"{'% ' if self._percent else ''}{self.scoring.replace('_', ' ')}")
+        ax.set_xlabel(self._what())
         ax.spines[["top", "right", "left"]].set_visible(False)
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="x", color=PALE, lw=0.6, zorder=0)
@@ -205,12 +280,14 @@ class Evaluation:
     def _percent(self) -> bool:
         return self.scoring in {"accuracy", "balanced_accuracy"}
 
+    def _what(self) -> str:
+        return f"{'% ' if self._percent else ''}{self.scoring.replace('_', ' ')}"
+
     def _title(self) -> str:
-        what = f"{'% ' if self._percent else ''}{self.scoring.replace('_', ' ')}"
         seeds = len({score.seed for score in self.scores})
         several = f", {seeds} orders of each" if seeds > 1 else ""
         how = f"{_ORDER_WORDS.get(self.order, self.order)}{several}, in batches of {self.batch_size}"
-        return f"{what}, with each domain in turn as the target; {how}"
+        return f"{self._what()}, with each domain in turn as the target; {how}"
 
     def _why(self, domains: tuple[DomainScore, ...]) -> list[str]:
         """Return a line for each decision and its reason, and for which targets it was taken."""
@@ -229,13 +306,22 @@ def _mean(scores: Sequence[DomainScore]) -> DomainScore:
     means: dict[str, Any] = {
         name: float(np.mean([getattr(s, name) for s in scores])) for name in _FIGURES
     }
-    return replace(scores[0], seed=-1, **means)
+    labels = [score.labels for score in scores if score.labels is not None]
+    return replace(scores[0], seed=-1, labels=_mean_labels(labels) if labels else None, **means)
+
+
+def _mean_labels(scores: Sequence[LabelScore]) -> LabelScore:
+    means = {name: float(np.mean([getattr(s, name) for s in scores])) for name in _LABEL_FIGURES}
+    return LabelScore(round(float(np.mean([score.n_labels for score in scores]))), **means)
 
 
 def _cells(score: DomainScore, percent: bool) -> tuple[str, ...]:
-    values = [getattr(score, name) for name in _FIGURES]
-    shown = ["–" if np.isnan(v) else f"{100 * v:.1f}" if percent else f"{v:.3f}" for v in values]
+    shown = _show([getattr(score, name) for name in _FIGURES], percent)
     return (short_name(score.domain), str(score.n_rows), *shown, score.decision)
+
+
+def _show(values: Sequence[float], percent: bool) -> list[str]:
+    return ["–" if np.isnan(v) else f"{100 * v:.1f}" if percent else f"{v:.3f}" for v in values]
 
 
 def _aligned(cells: tuple[str, ...], width: list[int]) -> str:

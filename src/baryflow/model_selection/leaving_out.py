@@ -18,6 +18,7 @@ from sklearn.utils import _safe_indexing as take_rows
 from sklearn.utils.validation import has_fit_parameter
 
 from baryflow.estimators._domains import check_classes
+from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.metrics import (
     ORDERS,
@@ -28,11 +29,13 @@ from baryflow.metrics import (
     last_step,
     learns_from_rows,
 )
-from baryflow.model_selection.evaluation import DomainScore, Evaluation
+from baryflow.model_selection.evaluation import DomainScore, Evaluation, LabelScore
 from baryflow.model_selection.rivals import Rivals
 from baryflow.validation import Floats, as_choice, as_count, as_matrix
 
 _NONE = float("nan")
+#: How often rows to label are drawn.
+_DRAWS = 3
 
 
 def evaluate(
@@ -47,6 +50,7 @@ def evaluate(
     scoring: str | Metric = "accuracy",
     classifier: Any = None,
     n_seeds: int = 1,
+    labels_per_class: int = 0,
     random_state: int = 0,
     n_jobs: int | None = None,
     verbose: Any = 0,
@@ -84,6 +88,10 @@ def evaluate(
         Of the two that do not learn from the stream; without it logistic regression.
     n_seeds : int, default=1
         Streams of each target, each in another order; of no use with ``order="as_is"``, which is one.
+    labels_per_class : int, default=0
+        Also find out what labels would buy: after the stream, this many times the number of classes of
+        the target's rows get their label, drawn at random, or chosen by ``query`` in as many rounds. The
+        other rows are predicted again; mean of three draws. For :class:`~baryflow.OnlineDaDiL` only.
     random_state : int, default=0
         Of the first order; the others count on from it. The model has its own.
     n_jobs : int, optional
@@ -95,7 +103,8 @@ def evaluate(
     Returns
     -------
     Evaluation
-        With ``table()``, ``summary()``, ``to_frame()`` and ``plot()``.
+        With ``table()``, ``summary()``, ``to_frame()`` and ``plot()``; with `labels_per_class` also
+        ``label_table()``.
 
     Raises
     ------
@@ -119,12 +128,23 @@ def evaluate(
     metric = as_metric(scoring)
     batch_size, n_seeds = as_count(batch_size, "batch_size"), as_count(n_seeds, "n_seeds")
     random_state = as_count(random_state, "random_state", minimum=0)
+    if as_count(labels_per_class, "labels_per_class", minimum=0) and not isinstance(model, OnlineDaDiL):
+        raise InvalidInputError(
+            f"labels_per_class needs an OnlineDaDiL, which learns from labels of target rows; got a "
+            f"{type(model).__name__}"
+        )
     rows = as_matrix(X, "X", allow_nan=True)
     problem = _Problem(
         X, rows, _column(y, "y", len(rows)), _column(sample_domain, "sample_domain", len(rows))
     )
     settings = _Settings(
-        order, batch_size, metric, 1 if order == "as_is" else n_seeds, random_state, classifier
+        order,
+        batch_size,
+        metric,
+        1 if order == "as_is" else n_seeds,
+        labels_per_class,
+        random_state,
+        classifier,
     )
     work = partial(_leave_out, model, problem, settings)
     found = for_each(work, problem.targets(targets), n_jobs=n_jobs, verbose=verbose)
@@ -213,6 +233,7 @@ class _Settings:
     batch_size: int
     metric: Metric
     n_seeds: int
+    labels_per_class: int
     random_state: int
     classifier: Any
 
@@ -297,4 +318,47 @@ def _score(
         decision="" if decision is None else "adapt" if decision.adapts else "do not adapt",
         reason="" if decision is None else decision.reason,
         report=last.report() if hasattr(last, "report") else "",
+        labels=_try_labels(model, rivals, problem, turn, seed, settings),
     )
+
+
+def _try_labels(
+    model: OnlineDaDiL, rivals: Rivals, problem: _Problem, turn: Any, seed: int, settings: _Settings
+) -> LabelScore | None:
+    """Return what labels of some rows would buy, as the mean of several draws.
+
+    All scores are of the same rows: those to which neither way of choosing gives a label.
+    """
+    if not settings.labels_per_class:
+        return None
+    X, rows, y, score = take_rows(problem.X, turn), problem.rows[turn], problem.y[turn], settings.metric
+    known = np.flatnonzero(~np.isin(np.arange(len(problem.y)), turn))
+    sources = problem.rows[known], problem.y[known], problem.domain[known]
+    # At least half of the rows are left to be predicted, however the others were chosen.
+    n = min(settings.labels_per_class * len(model.classes_), len(y) // 4)
+    if n == 0:
+        return None
+    queried, asked = model.spawn(), np.zeros(0, dtype=np.intp)
+    while len(asked) < n:
+        query = queried.query(min(len(model.classes_), n - len(asked)))
+        if not len(query):
+            break
+        asked = np.append(asked, query.positions)
+        queried.feedback(query.rows, y[query.positions])
+    found = []
+    for draw in range(_DRAWS):
+        chosen = np.random.default_rng([seed, draw]).choice(len(y), n, replace=False)
+        random = model.spawn().feedback(take_rows(X, chosen), y[chosen], certify=True)
+        rest = np.setdiff1d(np.arange(len(y)), np.append(chosen, asked))
+        plain = rivals.learn_labels(*sources, rows, chosen, y[chosen])
+        found.append(
+            [
+                *(score(y[rest], one.predict(take_rows(X, rest))) for one in (model, random, queried)),
+                max(
+                    score(y[rest], predict(rows)[rest])
+                    for predict in (plain.predict_pooled, plain.predict_own)
+                ),
+                random.certificate_.accuracy,
+            ]
+        )
+    return LabelScore(n, *np.mean(found, axis=0).tolist())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -80,15 +80,39 @@ class Rivals:
         """
         template = LogisticRegression(max_iter=1000) if classifier is None else classifier
         sources = Moments.of(X)
-        own = np.empty_like(X)
-        for name in np.unique(domain):
-            rows = X[domain == name]
-            own[domain == name] = Moments.of(rows).standardise(rows, sources)
+        own = _standardise_domains(X, domain, sources)
         return cls(
             sources,
             clone(template).fit(sources.standardise(X), y),
             clone(template).fit(own, y),
         )
+
+    def learn_labels(
+        self, X: Floats, y: Any, domain: Any, target: Floats, labelled: Any, labels: Any
+    ) -> Self:
+        """Return classifiers of the sources and of some rows of the target, both with half the weight.
+
+        Parameters
+        ----------
+        X, y, domain
+            The sources, as in :meth:`fit`.
+        target : array of shape (n, d)
+            All rows of the target.
+        labelled : array of shape (k,)
+            Numbers of those with a label.
+        labels : array of shape (k,)
+        """
+        # Rows are repeated: not every classifier takes weights.
+        times = max(1, round(len(X) / len(labelled)))
+        y = np.concatenate([y, np.repeat(labels, times)])
+
+        def fit(classifier: Any, sources: Floats, rows: Floats) -> Any:
+            more = np.repeat(rows[labelled], times, axis=0)
+            return clone(classifier).fit(np.concatenate([sources, more]), y)
+
+        pooled = self.sources.standardise(X), self.sources.standardise(target)
+        own = _standardise_domains(X, domain, self.sources), self._standardise_own(target)
+        return replace(self, pooled=fit(self.pooled, *pooled), own=fit(self.own, *own))
 
     def predict_pooled(self, X: Floats) -> Any:
         """Return what the classifier of all sources says of target rows."""
@@ -96,7 +120,10 @@ class Rivals:
 
     def predict_own(self, X: Floats) -> Any:
         """Return what is said of target rows that are standardised by all of them."""
-        return self.own.predict(Moments.of(X).standardise(X, self.sources))
+        return self.own.predict(self._standardise_own(X))
+
+    def _standardise_own(self, X: Floats) -> Floats:
+        return Moments.of(X).standardise(X, self.sources)
 
     def follow_own(self, X: Floats, batch_size: int) -> Any:
         """Return what is said of each batch, standardised by the rows that came before it.
@@ -110,3 +137,12 @@ class Rivals:
             found.append(self.own.predict(known.standardise(batch, self.sources)))
             seen = Moments.of(batch) if seen is None else seen.plus(Moments.of(batch))
         return np.concatenate(found)
+
+
+def _standardise_domains(X: Floats, domain: Any, sources: Moments) -> Floats:
+    """Return rows, each standardised by the rows of its domain."""
+    own = np.empty_like(X)
+    for name in np.unique(domain):
+        rows = X[domain == name]
+        own[domain == name] = Moments.of(rows).standardise(rows, sources)
+    return own

@@ -10,6 +10,7 @@ from typing import Any
 from baryflow.runtime.checkpoint import Checkpoint, Snapshot
 from baryflow.runtime.durable import DurableLoop, attempt, resume_config
 from baryflow.runtime.events import Event
+from baryflow.runtime.labels import MOST, ExpectedLabels
 from baryflow.runtime.session import (
     Result,
     Rows,
@@ -21,8 +22,11 @@ from baryflow.runtime.session import (
 )
 from baryflow.runtime.store import SessionStore
 from baryflow.streams import Batch, Label, Rejected, Sink, Source
+from baryflow.streams.labels import LabelledSource
 from baryflow.validation import count_of
 
+#: Labels without a row that a message lists, at most.
+_LISTED = 5
 #: Batches between two snapshots.
 EVERY = 64
 
@@ -114,6 +118,7 @@ class Runner:
     totals: Totals = field(default_factory=Totals, init=False)
     store: SessionStore = field(init=False)
     owner: str = field(default="run", init=False)
+    _expected: ExpectedLabels = field(default_factory=ExpectedLabels, init=False)
     _loop: DurableLoop = field(init=False)
     _cursor: dict[str, Any] | None = field(default=None, init=False)
     _lengths: dict[str, int] = field(default_factory=dict, init=False)  # of outputs, in the snapshot
@@ -121,6 +126,8 @@ class Runner:
     def __post_init__(self) -> None:
         self.store = SessionStore(self.config, most=self.in_memory)
         self._loop = DurableLoop(self, self.checkpoint)
+        if isinstance(self.source, LabelledSource):
+            self.source.room = lambda: MOST - len(self._expected)
 
     @property
     def session(self) -> Session:
@@ -157,6 +164,7 @@ class Runner:
         )
         if ended:
             self._learn_rest()
+            self._report_unused()
         self.save()
         return self.totals
 
@@ -187,17 +195,55 @@ class Runner:
         result = Result()
         for key, rows in by_key(batch):
             # Each target by itself: models of others have learned from their rows already.
-            session = self.store[key]
-            found = attempt(partial(session.take, rows), partial(_reject, rows))
+            session, labels = self.store[key], self._expected.take(key, rows)
+            found = attempt(partial(session.take, rows, labels), partial(_reject, rows))
             result.add(self._of_target(key, found))
         result.records.sort(key=lambda record: record["position"])  # rows of targets may alternate
-        for key, labels in labels_by_key(batch.labels).items():
-            refuse = partial(_refuse, labels, self.totals.position)
-            if key not in self.store:
-                found = refuse(f"no rows of {key!r} have come" if key else "no rows have come")
-            else:
-                found = attempt(partial(self.store[key].label, labels), refuse)
-            result.add(self._of_target(key, found))
+        for key, late in labels_by_key(batch.labels).items():
+            result.add(self._of_target(key, self._learn_labels(key, late)))
+        return result.add(self._refuse_passed(batch))
+
+    def _learn_labels(self, key: str, labels: list[Label]) -> Result:
+        """Learn labels of rows that have come, and expect those of others."""
+        refuse = partial(_refuse, labels, self.totals.position)
+        if self.keyed and not key:
+            return refuse("it has no key: rows have one")
+        if key in self.store:
+            session = self.store[key]
+            result = attempt(partial(session.label, labels, expecting=True), refuse)
+        else:
+            coming = [label for label in labels if self._may_come(label)]
+            reason = f"no rows of {key!r} have come" if key else "no rows have come"
+            orphans = [label for label in labels if label not in coming]
+            result = _refuse(orphans, self.totals.position, reason)
+            result.expected = coming
+        before = len(self._expected)
+        for label in result.expected:
+            self._expected.add(label)
+        if before < MOST <= len(self._expected):
+            message = f"{before:,} labels wait for rows that have not come; more are read later"
+            result.events.append(Event("warning", self.totals.position, message))
+        return result
+
+    def _may_come(self, label: Label) -> bool:
+        """Return whether the row of a label may come, if none of its target has."""
+        if label.position is not None:
+            return label.position > self.totals.position
+        return bool(label.time or label.offset)
+
+    def _refuse_passed(self, batch: Batch) -> Result:
+        """Refuse labels of rows that cannot come any more: their positions or times have passed."""
+        result = Result()
+        if not len(self._expected):
+            return result
+        positions = [*batch.positions.tolist(), *(row.position for row in batch.rejected)]
+        last = max(positions, default=0)
+        for label in self._expected.remove_passed(last):
+            result.refuse(label, f"row {label.position} was not predicted", last)
+        if len(self._expected) >= MOST:  # rows may be out of order, so only if need be
+            for key, rows in by_key(batch):
+                for label in self._expected.remove_earlier(key, rows.times[-1]):
+                    result.refuse(label, f"no row has the time {label.time!r}", last)
         return result
 
     def quarantine(self, batch: Batch, reason: str) -> Result:
@@ -237,6 +283,18 @@ class Runner:
         for key in self.store:
             if len(self.store.look(key).waiting):
                 self._write(self._of_target(key, self.store[key].learn(self.totals.position)))
+
+    def _report_unused(self) -> None:
+        """Say which labels found no row; they wait for more rows of a later run."""
+        labels = [label for label in self._expected if not label.until]
+        if labels and self.listen is not None:  # not an output: the same end may come again
+            names = [
+                f"row {label.position}" if label.position is not None else label.offset or label.time
+                for label in labels[:_LISTED]
+            ]
+            more = f" and {len(labels) - _LISTED:,} more" if len(labels) > _LISTED else ""
+            message = f"{count_of(len(labels), 'label')} without a row: {', '.join(names)}{more}"
+            self.listen(Event("warning", self.totals.position, message, {"labels": len(labels)}))
 
     def _write(self, result: Result) -> None:
         self.totals.predicted += len(result.records)
@@ -288,6 +346,7 @@ class Runner:
         """Return to the state of a snapshot."""
         self.store.resume(snapshot.targets)
         self.totals = Totals(**snapshot.counts)
+        self._expected = ExpectedLabels(Label(**one) for one in snapshot.metadata.get("labels", []))
         self._cursor, self._lengths = snapshot.cursor, snapshot.outputs
         for name, sink in self.outputs.named().items():
             sink.truncate(snapshot.outputs.get(name, 0))
@@ -299,7 +358,9 @@ class Runner:
             sink.flush(sync=True)
         # An output that is not given this time may be given again.
         lengths = self._lengths | {name: sink.position for name, sink in sinks.items()}
-        return Snapshot(self.owner, self.store.save(), self._cursor, asdict(self.totals), lengths)
+        metadata = {"labels": [asdict(label) for label in self._expected]}
+        counts = asdict(self.totals)
+        return Snapshot(self.owner, self.store.save(), self._cursor, counts, lengths, metadata)
 
     def discard(self, kept: list[Snapshot]) -> None:
         """Delete files of sessions that are not needed any more."""

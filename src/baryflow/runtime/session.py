@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Self
@@ -27,6 +27,7 @@ from baryflow.features.streaming import Position
 from baryflow.runtime.events import Event
 from baryflow.streams import Batch, Label, Rejected
 from baryflow.streams.base import RAW_LENGTH
+from baryflow.streams.label_records import is_before, is_between, read_time
 from baryflow.validation import LARGEST, Floats, Integers, count_of
 
 #: Decimals of probabilities and other shares in records.
@@ -202,6 +203,8 @@ class Result:
         These labels, with the positions and values of their rows.
     refused : list of (Label, str)
         Labels that cannot be used, and why; each also has an event.
+    expected : list of Label
+        Labels of rows that may still come.
     """
 
     records: list[dict[str, Any]] = field(default_factory=list)
@@ -213,6 +216,7 @@ class Result:
     pending: int = 0
     used: list[Label] = field(default_factory=list)
     refused: list[tuple[Label, str]] = field(default_factory=list)
+    expected: list[Label] = field(default_factory=list)
 
     def add(self, more: Result) -> Self:
         """Append the result of other rows."""
@@ -225,6 +229,7 @@ class Result:
         self.pending += more.pending
         self.used += more.used
         self.refused += more.refused
+        self.expected += more.expected
         return self
 
     def reject(self, rows: Rows, reason: str) -> None:
@@ -283,8 +288,8 @@ class Session:
         rows = self.waiting if len(self.waiting) else self.remembered
         return int(rows.positions[-1]) if len(rows) else 0
 
-    def take(self, rows: Rows) -> Result:
-        """Predict raw rows; learn from every full batch of them.
+    def take(self, rows: Rows, labels: Mapping[int, Label] | None = None) -> Result:
+        """Predict raw rows; learn from every full batch of them, and then its labels.
 
         A row on which the model fails is rejected, and a batch from which it fails to learn is left out:
         the same rows would fail again after a restart. The model is then as it was before them.
@@ -292,21 +297,29 @@ class Session:
         Parameters
         ----------
         rows : Rows
+        labels : mapping of int → Label, optional
+            Labels of some of the rows that are known already, by position.
 
         Returns
         -------
         Result
         """
-        result = Result()
+        result, labels = Result(), dict(labels or {})
         rows = self._features(rows, result)
         while len(rows):
             # Batches and predictions do not depend on how rows were delivered. The batch size may have
             # been larger in an earlier process.
             n = max(1, self.config.batch_size - len(self.waiting))
             some, rows = rows.pick(slice(0, n)), rows.pick(slice(n, None))
-            self.waiting = self.waiting.plus(self._predict_possible(some, result))
+            predicted = self._predict_possible(some, result)
+            self.waiting = self.waiting.plus(predicted)
+            if known := [labels.pop(one) for one in predicted.positions.tolist() if one in labels]:
+                self._sort(known, result)
             if len(self.waiting) >= self.config.batch_size:
                 result.add(self.learn(int(some.positions[-1])))
+        for position, label in labels.items():
+            if not label.until:  # some of the rows between two times may have no prediction
+                result.refuse(label, f"row {position} was not predicted", position)
         return result
 
     def _predict_possible(self, rows: Rows, result: Result) -> Rows:
@@ -380,7 +393,7 @@ class Session:
         )
         return Result(events=[*events, Event("batch", position, message, details)])
 
-    def label(self, labels: list[Label]) -> Result:
+    def label(self, labels: list[Label], *, expecting: bool = False) -> Result:
         """Learn labels of rows, those of waiting rows as soon as the rows are learned from.
 
         A label that cannot be used stops nothing: the result has the reason.
@@ -388,13 +401,26 @@ class Session:
         Parameters
         ----------
         labels : list of Label
+        expecting : bool, default=False
+            Return labels of rows that may still come as expected, instead of refusing them.
 
         Returns
         -------
         Result
-            Its events are one that counts the labels, and one for each label that cannot be used.
+            Its events are one that counts the labels, and one for each label that cannot be used. There
+            are none if all labels are expected.
         """
-        result, index, ready = Result(), _Index(self), list[Label]()
+        result = Result()
+        ready = self._sort(labels, result, expecting=expecting)
+        pending, refused = result.pending, len(result.refused)
+        if expecting and not (ready or pending or refused):
+            return result
+        result.pending = 0
+        return result.add(self._teach(ready, self.position, pending, refused))
+
+    def _sort(self, labels: list[Label], result: Result, *, expecting: bool = False) -> list[Label]:
+        """Return labels that can be learned now; hold, expect or refuse the others."""
+        index, ready = _Index(self), list[Label]()
         held = {_identity(label): label for label in self.held}
         names = {*self.model.classes_.tolist(), *(label.label for label in self.held)}
         most = self.config.n_classes + _MOST_NEW
@@ -405,19 +431,23 @@ class Session:
                     continue
                 if name not in names and len(names) >= most:
                     raise InvalidInputError(f"the target has {_MOST_NEW} classes of its own already")
-                found, waits = index.find(replace(label, label=name))
-                names.add(name)
-                if self.model.resemblance_ and not waits:
-                    ready.append(found)
-                    continue
-                if not waits and len(held) >= _MOST_HELD:
-                    raise InvalidInputError(f"{len(held):,} labels wait for rows: send rows first")
-                held[_identity(found)] = found
-                result.used.append(found)
+                may_come = expecting and index.may_come(label)
+                for found, waits in index.find(replace(label, label=name), may_come=may_come):
+                    names.add(name)
+                    if self.model.resemblance_ and not waits:
+                        ready.append(found)
+                        continue
+                    if not waits and len(held) >= _MOST_HELD:
+                        raise InvalidInputError(f"{len(held):,} labels wait for rows: send rows first")
+                    held[_identity(found)] = found
+                    result.used.append(found)
+                    result.pending += 1
+                if may_come:
+                    result.expected.append(label)
             except InvalidInputError as error:
                 result.refuse(label, str(error), self.position)
         self.held = list(held.values())
-        return result.add(self._teach(ready, self.position, len(result.used), len(result.refused)))
+        return ready
 
     def _teach(self, labels: list[Label], position: int, pending: int = 0, refused: int = 0) -> Result:
         """Learn labels that have values; count them and others in an event."""
@@ -568,17 +598,25 @@ class _Index:
         values = session.model.recent_rows(session.remembered.positions)[0]
         self.rows = replace(session.remembered, values=values).plus(session.waiting)
         self.n_remembered = len(values)
+        self.last = session.position
         self._positions = {position: i for i, position in enumerate(self.rows.positions.tolist())}
         self._offsets = {offset: i for i, offset in enumerate(self.rows.offsets) if offset}
-        self._times = {time: i for i, time in enumerate(self.rows.times) if time}
-        self._n_times = Counter(self.rows.times)
+        times = [read_time(time) for time in self.rows.times]
+        self._times = {time: i for i, time in enumerate(times) if time != ""}
+        self._n_times = Counter(times)
+        self._last_time = times[-1] if times else ""
 
-    def find(self, label: Label) -> tuple[Label, bool]:
-        """Return a label with the position and values of its row, and whether the row waits."""
-        number = self._number(label)
-        if number is not None:
-            position, values = int(self.rows.positions[number]), self.rows.values[number].tolist()
-            return replace(label, position=position, values=values), number >= self.n_remembered
+    def find(self, label: Label, *, may_come: bool = False) -> list[tuple[Label, bool]]:
+        """Return a label with position and values of its row, and whether the row waits.
+
+        Of a label from one time to another, there is one for each row between them. There are none if
+        the row `may_come`.
+        """
+        numbers = self._numbers(label)
+        if numbers:
+            return [(self._fill(label, number), number >= self.n_remembered) for number in numbers]
+        if may_come:
+            return []
         if label.values is None:
             if label.position is not None:
                 row = f"row {label.position}"
@@ -594,18 +632,40 @@ class _Index:
             raise InvalidInputError(f"expected {count_of(n_columns, 'value')}, got {len(values)}")
         if any(abs(value) > LARGEST for value in values):
             raise InvalidInputError(f"a value is beyond ±{LARGEST:g}")
-        return replace(label, values=values), False
+        return [(replace(label, values=values), False)]
 
-    def _number(self, label: Label) -> int | None:
+    def may_come(self, label: Label) -> bool:
+        """Return whether the row of a label, or one of its rows, may still come."""
+        if label.until:
+            return not is_before(read_time(label.until), self._last_time)
         if label.position is not None:
-            return self._positions.get(label.position)
+            return label.position > self.last
+        if label.values is not None or self._numbers(label):
+            return False
         if label.offset:
-            return self._offsets.get(label.offset)
-        if label.time and (n := self._n_times[label.time]) > 1:
-            if label.values is not None:
-                return None
-            raise InvalidInputError(f"{n} rows have the time {label.time!r}: give the position")
-        return self._times.get(label.time)
+            return True
+        return bool(label.time) and not is_before(read_time(label.time), self._last_time)
+
+    def _fill(self, label: Label, number: int) -> Label:
+        position, values = int(self.rows.positions[number]), self.rows.values[number].tolist()
+        return replace(label, position=position, values=values)
+
+    def _numbers(self, label: Label) -> list[int]:
+        number = None
+        if label.position is not None:
+            number = self._positions.get(label.position)
+        elif label.offset:
+            number = self._offsets.get(label.offset)
+        elif label.until:
+            return [number for number, time in enumerate(self.rows.times) if is_between(time, label)]
+        elif label.time:
+            time = read_time(label.time)
+            if (n := self._n_times[time]) > 1:
+                if label.values is not None:
+                    return []
+                raise InvalidInputError(f"{n} rows have the time {label.time!r}: give the position")
+            number = self._times.get(time)
+        return [] if number is None else [number]
 
 
 def _identity(label: Label) -> Any:

@@ -54,6 +54,8 @@ class Label:
         Whether the row was chosen at random, so that the label counts for the certificate.
     key : str
         The target; ``""`` if there is only one.
+    until : str
+        If given, the label is that of all rows from `time` to this time, both included.
     """
 
     label: str | int | float
@@ -63,6 +65,7 @@ class Label:
     values: list[float] | None = None
     certify: bool = False
     key: str = ""
+    until: str = ""
 
 
 @dataclass(frozen=True, eq=False)

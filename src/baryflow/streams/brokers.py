@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from baryflow.exceptions import StoppedError
-from baryflow.streams.base import Batch, Rejected
+from baryflow.exceptions import InvalidInputError, StoppedError
+from baryflow.streams.base import Batch, Label, Rejected
 from baryflow.streams.blocks import Block, Selection, reject_invalid
 from baryflow.streams.bytesource import KEPT, LONGEST_LINE, Line, Overlong
-from baryflow.streams.decoding import JsonDecoder, excerpt
+from baryflow.streams.decoding import JsonDecoder, decode_lines, excerpt, parse_object
+from baryflow.streams.label_records import LabelFormat
 
 #: Seconds for which a broker is still waited for after the process was asked to stop.
 GRACE = 5.0
@@ -77,6 +78,49 @@ class MessageDecoder:
             rejected=[replace(one, offset=messages[one.position - first].offset) for one in rejected],
             cursor=cursor,
             offsets=[one.offset for one in kept],
+        )
+
+
+class LabelDecoder:
+    """Turns messages and other records into batches of labels, and counts them in `position`."""
+
+    def __init__(self, how: LabelFormat, position: int = 0) -> None:
+        self.position = position
+        self._how = how
+
+    def batch(self, messages: Sequence[Message], cursor: dict[str, Any]) -> Batch:
+        """Return the labels of messages."""
+        reasons: dict[int, str] = {}
+        texts = decode_lines([_as_line(message.payload) for message in messages], "utf-8", reasons)
+        return self.decode(
+            [reasons.get(at) or parse_object(text) for at, text in enumerate(texts)], cursor
+        )
+
+    def decode(self, records: Sequence[dict[str, Any] | str], cursor: dict[str, Any]) -> Batch:
+        """Return the labels in records; a record that is text is the reason why it is none."""
+        labels: list[Label] = []
+        notices: list[str] = []
+        for record in records:
+            self.position += 1
+            try:
+                if isinstance(record, str):
+                    raise InvalidInputError(record.rstrip("."))
+                label = self._how.parse(record)
+            except InvalidInputError as error:
+                notices.append(f"label {self.position} is not used: {error}")
+                continue
+            if label is not None:
+                labels.append(label)
+        return Batch(
+            rows=np.empty((0, 0)),
+            positions=np.empty(0, dtype=np.intp),
+            times=[],
+            keys=[],
+            rejected=[],
+            cursor=cursor,
+            notices=notices,
+            held=bool(records),
+            labels=labels,
         )
 
 

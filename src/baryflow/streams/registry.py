@@ -20,6 +20,7 @@ from baryflow.streams.base import Sink, Source
 from baryflow.streams.blocks import Reader, RowSource, Selection
 from baryflow.streams.bytesource import TailBytes, open_bytes, open_standard_input
 from baryflow.streams.columnar import NpzReader, ParquetReader
+from baryflow.streams.label_records import LabelFormat
 from baryflow.streams.sinks import CsvSink, NdjsonSink, ParquetSink, parse_size
 from baryflow.streams.text import TextReader
 from baryflow.streams.urls import Address, Credentials, is_url, parse_address
@@ -51,6 +52,8 @@ class SourceOptions:
         File that lists the tags whose values arrive one at a time.
     max_age : float or None
         Treat tag values older than this many seconds as missing.
+    labels : LabelFormat or None
+        Messages are labels in this format, and no rows.
     """
 
     columns: Sequence[str] | None = None
@@ -60,6 +63,7 @@ class SourceOptions:
     sample_interval: float | None = None
     tags: str | None = None
     max_age: float | None = None
+    labels: LabelFormat | None = None
 
 
 class Transport(Protocol):
@@ -230,11 +234,8 @@ def open_source(
     if columns is not None and not columns:
         raise InvalidInputError("columns must name at least one column, or be None for all, got none")
     if is_url(what):
-        address = parse_address(str(what))
         options = SourceOptions(columns, time, key, idle, sample_interval, tags, max_age)
-        return _find_transport(address.scheme).open_source(
-            address, credentials or Credentials(), options
-        )
+        return open_transport(str(what), credentials, options)
     if key is not None and key.startswith("@"):
         raise InvalidInputError(f"key {key} is a property of messages; for a file, name a column")
     if sample_interval is not None or tags is not None:
@@ -245,6 +246,12 @@ def open_source(
     selection = Selection(None if columns is None else list(columns), texts)
     reader = open_reader(what, selection, tail=tail, idle=idle)
     return RowSource(reader, has_time=time is not None, has_key=key is not None)
+
+
+def open_transport(url: str, credentials: Credentials | None, options: SourceOptions) -> Source:
+    """Open the source that a URL names."""
+    address = parse_address(url)
+    return _find_transport(address.scheme).open_source(address, credentials or Credentials(), options)
 
 
 def open_reader(

@@ -23,7 +23,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams.base import Batch
-from baryflow.streams.brokers import Message, MessageDecoder
+from baryflow.streams.brokers import LabelDecoder, Message, MessageDecoder
 from baryflow.streams.kafka.clients import (
     ClusterMonitor,
     MaskingLogger,
@@ -63,7 +63,7 @@ class _Buffer:
     """Messages of partitions that are counted together: of a whole topic, or of one partition."""
 
     name: str  # of the partition; "" for the whole topic
-    decoder: MessageDecoder
+    decoder: MessageDecoder | LabelDecoder
     #: Partition → the next message after the batches that were taken.
     offsets: dict[str, int] = field(default_factory=dict)
     #: Whether the offsets hold more than could be found out again.
@@ -225,7 +225,10 @@ class KafkaSource:
             )
 
     def _make_buffer(self, name: str) -> _Buffer:
-        return _Buffer(name, MessageDecoder(self.wanted, self._options.time, self._options.key))
+        options = self._options
+        if options.labels is not None:
+            return _Buffer(name, LabelDecoder(options.labels))
+        return _Buffer(name, MessageDecoder(self.wanted, options.time, options.key))
 
     def _add_partition(self, buffer: _Buffer, partition: str) -> None:
         """Determine where to start reading a partition."""

@@ -6,6 +6,7 @@ import hashlib
 import uuid
 
 from baryflow.exceptions import InvalidInputError
+from baryflow.streams.brokers import LabelDecoder, MessageDecoder
 from baryflow.streams.mqtt.connection import ClientConfig
 from baryflow.streams.mqtt.delivery import Inbox
 from baryflow.streams.mqtt.sink import MqttSink
@@ -60,12 +61,14 @@ def open_source(address: Address, credentials: Credentials, options: SourceOptio
 
 def _make_builder(address: Address, options: SourceOptions) -> RowBuilder:
     columns = options.columns or ()
+    if options.labels is not None:
+        return MessageRows((), LabelDecoder(options.labels))
     if options.sample_interval is None:
         if options.tags is not None:
             raise InvalidInputError(
                 "tag values arrive one at a time: set how often to sample a row, --sample-interval 3min"
             )
-        return MessageRows(columns, options.time, options.key)
+        return MessageRows(columns, MessageDecoder(columns, options.time, options.key))
     if options.time is not None or options.key is not None:
         raise InvalidInputError(
             "sampled rows have the plant's time and the key of the tag list: leave out time and key"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams.base import Batch, Rejected
-from baryflow.streams.brokers import Message, MessageDecoder
+from baryflow.streams.brokers import LabelDecoder, Message, MessageDecoder
 from baryflow.streams.decoding import excerpt
 from baryflow.streams.mqtt.connection import ClientConfig, Connection
 from baryflow.streams.mqtt.delivery import (
@@ -66,13 +66,13 @@ class RowBuilder(Protocol):
 
 
 class MessageRows:
-    """Each message is a row: a JSON object."""
+    """Each message is a row, or a label: a JSON object."""
 
     has_rows = False
 
-    def __init__(self, columns: Sequence[str], time: str | None, key: str | None) -> None:
+    def __init__(self, columns: Sequence[str], decoder: MessageDecoder | LabelDecoder) -> None:
         self.columns = list(columns)
-        self._decoder = MessageDecoder(columns, time, key)
+        self._decoder = decoder
 
     def limit(self, n: int, inflight: int) -> int:
         """Return the most messages in a batch; the broker sends no more before they are acknowledged."""
