@@ -56,7 +56,7 @@ def _rows(rng, means, n, shift):
 
 @pytest.fixture(scope="module")
 def plants():
-    """Return a model of three plants, and streams of two targets similar to the second."""
+    """Return a model of three plants, streams of two targets similar to the second, and labels."""
     rng = np.random.default_rng(0)
     means = 3.0 * rng.normal(size=(3, 3, 4))
     parts = [_rows(rng, one, 150, shift) for one, shift in zip(means, (0.0, 4.0, -3.0), strict=True)]
@@ -64,11 +64,11 @@ def plants():
     model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0)
     model.fit(X, CLASSES[y], sample_domain=np.repeat(SOURCES, 150))
     model.feature_names_in_ = np.array(["flow (m³/h)", "heat <i>", "speed", "noise"], dtype=object)
-    rows = _rows(rng, means[1], 400, 7.0)[0]
+    rows, labels = _rows(rng, means[1], 400, 7.0)
     # From row 65 on, every other row is of the second class, but unlike in the sources.
     other = rows.copy()
     other[64::2] = means[1][1] + [7.0, 13.0, 1.0, 13.0] + 0.3 * rng.normal(size=(168, 4))
-    return model, rows, other
+    return model, rows, other, CLASSES[labels]
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_the_page_shows_targets_as_rows_arrive(browser, service, plants):
 
 
 def test_the_page_reconnects_after_a_restart(browser, plants, tmp_path):
-    model, rows, _ = plants
+    model, rows = plants[:2]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -205,17 +205,29 @@ def test_a_corrected_prediction_takes_effect(browser, service, plants):
         page.page.get_by_role("button", name="for row 126").click()
         page.wait("() => document.querySelector('#recent .given')")
         assert _given(page, 126) == "confirmed"
-        # Correct one, with the keyboard only.
+        # Another operator labels rows that are not like the one to be corrected.
+        others = [{"position": n, "label": plants[3][n - 1]} for n in (124, 122)]
+        service.post("/v1/targets/pump/labels", json={"labels": others})
+        page.wait("() => document.querySelector('#now-labels').textContent === '3'")
+        # Correct one, with the keyboard only, and two more like it.
         wrong.get_by_role("button", name="Correct row 127").press("Enter")
         page.page.wait_for_selector("#label[open]")
         page.page.keyboard.press("Tab")
         assert page.page.evaluate("() => document.activeElement.title") == CLASSES[0]
         page.page.locator(f"#label-classes [title='{CLASSES[1]}']").press("Enter")
-        page.wait("() => document.querySelectorAll('#recent .given').length > 12")
-        assert f"labelled {CLASSES[1]}, now predicted {CLASSES[1]}" in _given(page, 127)
-        assert f"now predicted {CLASSES[1]}" in _given(page, 111)  # a row like it
+        page.wait("() => document.querySelector('#now-labels').textContent === '4'")
         assert page.page.evaluate("() => document.activeElement.dataset.act") == "correct"
-        page.wait("() => document.querySelector('#now-labels').textContent === '2'")
+        for number, position in ((5, 125), (6, 123)):
+            page.page.get_by_role("button", name=f"Correct row {position}").click()
+            page.page.locator(f"#label-classes [title='{CLASSES[1]}']").click()
+            page.wait(f"() => document.querySelector('#now-labels').textContent === '{number}'")
+        # The predictions for these rows and for those like them have changed.
+        page.wait(
+            "() => [...document.querySelectorAll('#recent .given')]"
+            ".filter((one) => one.textContent.includes('now predicted')).length > 12"
+        )
+        assert f"labelled {CLASSES[1]}, now predicted {CLASSES[1]}" in _given(page, 127)
+        assert f"now predicted {CLASSES[1]}" in _given(page, 111)
         # Later rows like it are predicted as corrected.
         post(service, "pump", plants[2][128:160])
         page.wait("() => document.body.dataset.rows === '160'")
