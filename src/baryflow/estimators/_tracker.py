@@ -262,15 +262,18 @@ class Tracker:
         known = codes < self.knowledge.model.n_classes
         if self.adaptation is None or not known.any():
             return False
+        before = used = self._shift_evidence
         found = self.adaptation.shift_evidence(rows[known], codes[known])
-        if found is None:
-            return False
-        # Half of it: labels that are not drawn at random, or of rows that are alike, prove less.
-        before, self._shift_evidence = self._shift_evidence, 0.5 * (1.0 - chosen) * found
-        if self._shift_evidence == before:
-            return False
-        self._adapt(self.config, None)
-        return True
+        if found is None and before != 0.0:
+            # Labels spoke against the shift so clearly that it is not followed: ask all of them again.
+            self._shift_evidence = used = 0.0
+            found = self._adapt(self.config, None).shift_evidence(rows[known], codes[known])
+        if found is not None:
+            # Half of it: labels that are not drawn at random, or of rows that are alike, prove less.
+            self._shift_evidence = 0.5 * (1.0 - chosen) * found
+        if self._shift_evidence != used:
+            self._adapt(self.config, None)
+        return self._shift_evidence != before
 
     def _answers(self, adaptation: Adaptation, rows: Floats) -> Answers:
         probabilities, logs = adaptation.answer(rows, adapt=not self.certificate.harm)
