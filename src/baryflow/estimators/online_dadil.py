@@ -381,7 +381,7 @@ class OnlineDaDiL(Adapter):
             tracker = self._next_tracker()
             codes, new = self._number(tracker, labels)
             if labels:
-                tracker.certify(rows[labelled], codes)
+                tracker.certify(rows[labelled], codes, self.unknown)
             tracker.absorb(rows, weights, positions=places)
             if labels:
                 tracker.feedback(rows[labelled], codes, new, random=True)
@@ -441,7 +441,7 @@ class OnlineDaDiL(Adapter):
             tracker = self._next_tracker()
             codes, new = self._number(tracker, labels)
             if certify:
-                tracker.certify(rows[labelled], codes)
+                tracker.certify(rows[labelled], codes, self.unknown)
             tracker.feedback(rows[labelled], codes, new, random=certify)
             self._tracker = tracker
             self._expose()
