@@ -258,10 +258,10 @@ class Tracker:
             codes = np.concatenate([codes, np.full(len(drawn), code)])
             random = np.concatenate([random, np.zeros(len(drawn), dtype=bool)])
         anchors = self.target.clean(self.recent.rows[self.recent.spread(_ANCHORS)])[0]
-        said = [self._answers(self.adaptation, some) for some in (rows, anchors)]
+        said = self._answer_both(self.adaptation, rows, anchors)
         chosen = look_chosen(said[0].probabilities, codes, random, said[1].probabilities)
         if self._weigh_shift(rows, codes, chosen):
-            said = [self._answers(self.adaptation, some) for some in (rows, anchors)]
+            said = self._answer_both(self.adaptation, rows, anchors)
         plain = self.knowledge.plain
         statistics = None if plain is None else plain.statistics
         self.correction = fit_correction(
@@ -286,6 +286,14 @@ class Tracker:
         if self._shift_evidence != used:
             self._adapt(self.config, None)
         return self._shift_evidence != before
+
+    def _answer_both(self, adaptation: Adaptation, rows: Floats, anchors: Floats) -> list[Answers]:
+        """Return the answers for labelled rows and anchors, of which there may be none."""
+        first = self._answers(adaptation, rows)
+        if not len(anchors):  # all rows were seen elsewhere
+            none = Answers(first.probabilities[:0], first.logs[:, :0], first.features[:0])
+            return [first, none]
+        return [first, self._answers(adaptation, anchors)]
 
     def _answers(self, adaptation: Adaptation, rows: Floats) -> Answers:
         probabilities, logs = adaptation.answer(rows, adapt=not self.certificate.harm)
@@ -396,10 +404,10 @@ class Tracker:
         known = {row.tobytes() for row in self.labelled.rows}
         raw = self.recent.rows
         free = np.array([i for i, row in enumerate(raw) if row.tobytes() not in known], dtype=np.intp)
-        if not len(free):
-            return free, np.zeros((0, self.n_classes)), np.zeros(0)
         rows, lost = self.target.clean(raw[free])
         free, rows = free[~lost], rows[~lost]
+        if not len(free):
+            return free, np.zeros((0, self.n_classes)), np.zeros(0)
         probabilities, novelty = self.predict_proba(rows), self.novelty(raw[free])
         rng = np.random.default_rng([self.n_given, len(self.labelled)])
         columns = self.adaptation.standardise(rows)
