@@ -159,6 +159,11 @@ def read_partial_labels(y: Any, n: int, classes: Any, unknown: Any) -> tuple[Boo
                     f"the label {label!r} at position {number} is no class: classes are whole numbers"
                 )
             label = int(label)
+        if label not in known and not _fits(label, classes.dtype):
+            raise InvalidInputError(
+                f"the label {label!r} at position {number} cannot be a class beside {known[0]!r}: "
+                f"classes are {classes.dtype} values"
+            )
         if label == unknown and label not in known:
             raise InvalidInputError(
                 f"{label!r} is what novel rows are called: give their class a name of its own, or leave "
@@ -166,6 +171,15 @@ def read_partial_labels(y: Any, n: int, classes: Any, unknown: Any) -> tuple[Boo
             )
         found.append(label)
     return ~missing, found
+
+
+def _fits(label: Any, dtype: Any) -> bool:
+    """Return whether a label can be held beside classes of a type."""
+    if dtype.kind == "b":
+        return isinstance(label, bool)
+    if dtype.kind in "iu":
+        return bool(np.iinfo(dtype).min <= label <= np.iinfo(dtype).max)
+    return True
 
 
 def check_classes(classes: Any) -> None:

@@ -77,8 +77,9 @@ class LabelledTarget:
         at_random = np.append(self.random, np.full(len(rows) - len(self), random))
         last = {row.tobytes(): number for number, row in enumerate(rows)}
         kept = np.sort(np.fromiter(last.values(), dtype=np.intp))
+        kept = kept[number_within(codes[kept][::-1])[::-1] < MOST_OF_A_CLASS]
         counts = np.bincount(codes[kept])
-        while len(kept) > MOST or counts.max(initial=0) > MOST_OF_A_CLASS:
+        while len(kept) > MOST:
             oldest = np.flatnonzero(codes[kept] == counts.argmax())[0]
             counts[codes[kept[oldest]]] -= 1
             kept = np.delete(kept, oldest)

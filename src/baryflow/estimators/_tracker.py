@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,8 @@ from baryflow.validation import Booleans, Floats, Integers
 _CURVE = 10_000
 #: Predictions for labelled rows that sharpen the estimate of the accuracy: the last ones.
 _VERDICTS = 100
+#: Rows with labels that are remembered by a short hash, so that none proves anything twice: the last.
+_JUDGED = 10_000
 #: Rows without a label whose predictions a correction should not change.
 _ANCHORS = 100
 #: The correction is fitted again when there are this many times as many rows, or labels: after each of
@@ -65,6 +68,7 @@ class TrackerState:
     certificate: Certificate
     verdicts: Booleans
     summaries: list[ClassSummary]
+    judged: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 class Tracker:
@@ -101,6 +105,7 @@ class Tracker:
         self._shift_evidence = 0.0  # what labels add to the logit of the belief in a label shift
         self.certificate = Certificate.none()
         self.verdicts = np.zeros(0, dtype=bool)  # whether the last predictions it counts were right
+        self.judged = np.zeros(0, dtype=np.int64)  # hashes of the last rows with a label
         self.summaries: tuple[ClassSummary, ...] = ()  # of classes that were named elsewhere
         self._start: AdaptedDictionary | None = None
 
@@ -168,16 +173,15 @@ class Tracker:
             self.update()
         self._judge(rows, lost)
 
-    def certify(self, raw: Floats, codes: Integers) -> None:
+    def certify(self, raw: Floats, codes: Integers, unknown: float | None = None) -> None:
         """Hold labels of rows chosen at random against what is predicted of the rows now.
 
         Classes of the target alone that are not known yet have larger numbers than all others. A row
-        whose label is known proves nothing: the prediction has learned it.
+        whose label is or was known proves nothing: the prediction has learned it. A row that is more
+        novel than `unknown` has no class as its prediction, which is not right.
         """
-        known = {row.tobytes() for row in self.labelled.rows}
-        fresh = list(
-            {one: i for i, row in enumerate(raw) if (one := row.tobytes()) not in known}.values()
-        )
+        hashes, known = _hash_rows(raw), set(self.judged.tolist())
+        fresh = list({one: i for i, one in enumerate(hashes.tolist()) if one not in known}.values())
         if not fresh:
             return
         raw, codes = raw[fresh], codes[fresh]
@@ -190,7 +194,9 @@ class Tracker:
         ours = other if adapting is None else adapting
         found = [one.argmax(axis=1) == codes for one in (self.predict_proba(rows), other, ours)]
         harmed = self.certificate.harm
-        self.certificate = self.certificate.plus(*found)
+        named = np.ones(len(raw), dtype=bool) if unknown is None else self.novelty(raw) <= unknown
+        self.certificate = self.certificate.plus(found[0] & named, found[1], found[2])
+        self._remember(hashes[fresh])
         self.verdicts = np.append(self.verdicts, found[0])[-_VERDICTS:]
         if self.certificate.harm != harmed:
             self._correct()
@@ -213,9 +219,15 @@ class Tracker:
         known = self.new_classes
         self._name(new_classes)
         self.labelled = self.labelled.plus(raw, codes, random=random)
+        self._remember(_hash_rows(raw))
         self.n_labels += len(raw)
         if self.new_classes != known or self.n_labels >= _LABEL_GROWTH * self._corrected_labels:
             self._correct()
+
+    def _remember(self, hashes: Integers) -> None:
+        """Remember that rows have labels."""
+        known = dict.fromkeys([*self.judged.tolist(), *hashes.tolist()])
+        self.judged = np.array(list(known)[-_JUDGED:], dtype=np.int64)
 
     def add_class(self, summary: ClassSummary) -> None:
         """Learn a class from a summary, which replaces an earlier one of that name."""
@@ -246,10 +258,10 @@ class Tracker:
             codes = np.concatenate([codes, np.full(len(drawn), code)])
             random = np.concatenate([random, np.zeros(len(drawn), dtype=bool)])
         anchors = self.target.clean(self.recent.rows[self.recent.spread(_ANCHORS)])[0]
-        said = [self._answers(self.adaptation, some) for some in (rows, anchors)]
+        said = self._answer_both(self.adaptation, rows, anchors)
         chosen = look_chosen(said[0].probabilities, codes, random, said[1].probabilities)
         if self._weigh_shift(rows, codes, chosen):
-            said = [self._answers(self.adaptation, some) for some in (rows, anchors)]
+            said = self._answer_both(self.adaptation, rows, anchors)
         plain = self.knowledge.plain
         statistics = None if plain is None else plain.statistics
         self.correction = fit_correction(
@@ -262,15 +274,26 @@ class Tracker:
         known = codes < self.knowledge.model.n_classes
         if self.adaptation is None or not known.any():
             return False
+        before = used = self._shift_evidence
         found = self.adaptation.shift_evidence(rows[known], codes[known])
-        if found is None:
-            return False
-        # Half of it: labels that are not drawn at random, or of rows that are alike, prove less.
-        before, self._shift_evidence = self._shift_evidence, 0.5 * (1.0 - chosen) * found
-        if self._shift_evidence == before:
-            return False
-        self._adapt(self.config, None)
-        return True
+        if found is None and before != 0.0:
+            # Labels spoke against the shift so clearly that it is not followed: ask all of them again.
+            self._shift_evidence = used = 0.0
+            found = self._adapt(self.config, None).shift_evidence(rows[known], codes[known])
+        if found is not None:
+            # Half of it: labels that are not drawn at random, or of rows that are alike, prove less.
+            self._shift_evidence = 0.5 * (1.0 - chosen) * found
+        if self._shift_evidence != used:
+            self._adapt(self.config, None)
+        return self._shift_evidence != before
+
+    def _answer_both(self, adaptation: Adaptation, rows: Floats, anchors: Floats) -> list[Answers]:
+        """Return the answers for labelled rows and anchors, of which there may be none."""
+        first = self._answers(adaptation, rows)
+        if not len(anchors):  # all rows were seen elsewhere
+            none = Answers(first.probabilities[:0], first.logs[:, :0], first.features[:0])
+            return [first, none]
+        return [first, self._answers(adaptation, anchors)]
 
     def _answers(self, adaptation: Adaptation, rows: Floats) -> Answers:
         probabilities, logs = adaptation.answer(rows, adapt=not self.certificate.harm)
@@ -304,7 +327,7 @@ class Tracker:
             fresh.target = self.target.rebind(fresh.knowledge, fresh.settings)
             fresh.recent, fresh.n_given, fresh.n_labels = self.recent, self.n_given, self.n_labels
             fresh.new_classes, fresh.certificate = new_classes, self.certificate
-            fresh.verdicts = self.verdicts
+            fresh.verdicts, fresh.judged = self.verdicts, self.judged
             fresh.summaries = tuple(one for one in self.summaries if one.name in new_classes)
             codes = np.array([classes.index(code) for code in self.labelled.codes], dtype=np.intp)
             fresh.labelled = replace(self.labelled, codes=codes)
@@ -381,10 +404,10 @@ class Tracker:
         known = {row.tobytes() for row in self.labelled.rows}
         raw = self.recent.rows
         free = np.array([i for i, row in enumerate(raw) if row.tobytes() not in known], dtype=np.intp)
-        if not len(free):
-            return free, np.zeros((0, self.n_classes)), np.zeros(0)
         rows, lost = self.target.clean(raw[free])
         free, rows = free[~lost], rows[~lost]
+        if not len(free):
+            return free, np.zeros((0, self.n_classes)), np.zeros(0)
         probabilities, novelty = self.predict_proba(rows), self.novelty(raw[free])
         rng = np.random.default_rng([self.n_given, len(self.labelled)])
         columns = self.adaptation.standardise(rows)
@@ -453,6 +476,7 @@ class Tracker:
             certificate=self.certificate,
             verdicts=self.verdicts,
             summaries=list(self.summaries),
+            judged=self.judged,
         )
 
     @classmethod
@@ -480,5 +504,11 @@ class Tracker:
         tracker.correction, tracker._corrected_at = state.correction, state.corrected_at
         tracker._corrected_labels = state.corrected_labels
         tracker.certificate, tracker.verdicts = state.certificate, state.verdicts
-        tracker.summaries = tuple(state.summaries)
+        tracker.summaries, tracker.judged = tuple(state.summaries), state.judged
         return tracker
+
+
+def _hash_rows(rows: Floats) -> Integers:
+    """Return a short hash of each row."""
+    digests = b"".join(blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
+    return np.frombuffer(digests, dtype="<i8").astype(np.int64)

@@ -228,7 +228,11 @@ class OnlineDaDiL(Adapter):
                 places = find_places(self.sources_, sources), find_places(names, classes)
                 self._tracker = before.rebind(self._tracker, *places, own)
                 self.columns_ = columns
-                self._expose()
+            else:  # classes that were named elsewhere stay known
+                for summary in before.summaries:
+                    if summary.name not in self.classes_.tolist():
+                        self._tracker.add_class(summary)
+            self._expose()
         return self
 
     def _begin(self, X: Floats, y: Any, names: Any) -> None:
@@ -374,17 +378,18 @@ class OnlineDaDiL(Adapter):
         rows = self._rows(X)
         weights = as_weights(sample_weight, "sample_weight", length=len(rows))
         labelled, labels = self._read_labels(y, len(rows))
+        counts = weights > 0.0  # a row without weight is no row: its label says nothing
+        labels = [label for label, there in zip(labels, counts[labelled], strict=True) if there]
+        labelled = labelled & counts
         places = None if positions is None else _as_positions(positions)
         if places is not None and places.shape != (len(rows),):
             raise InvalidInputError(f"positions must be {len(rows)} numbers, one for each row")
         with self._unless_it_fails():
             tracker = self._next_tracker()
-            codes, new = self._number(tracker, labels)
             if labels:
-                tracker.certify(rows[labelled], codes)
+                tracker.certify(rows[labelled], self._number(tracker, labels)[0], self.unknown)
             tracker.absorb(rows, weights, positions=places)
-            if labels:
-                tracker.feedback(rows[labelled], codes, new, random=True)
+            self._teach(tracker, rows[labelled], labels, random=True)
             self._tracker = tracker
             before, self.columns_ = self.columns_, self._find_faults()
             self._expose()
@@ -439,10 +444,9 @@ class OnlineDaDiL(Adapter):
             return self
         with self._unless_it_fails():
             tracker = self._next_tracker()
-            codes, new = self._number(tracker, labels)
             if certify:
-                tracker.certify(rows[labelled], codes)
-            tracker.feedback(rows[labelled], codes, new, random=certify)
+                tracker.certify(rows[labelled], self._number(tracker, labels)[0], self.unknown)
+            self._teach(tracker, rows[labelled], labels, random=certify)
             self._tracker = tracker
             self._expose()
         return self
@@ -453,6 +457,13 @@ class OnlineDaDiL(Adapter):
             return np.zeros(n, dtype=bool), []
         unknown = name_unknown(self.unknown_label, self._source_classes())
         return read_partial_labels(y, n, self._source_classes(), unknown)
+
+    def _teach(self, tracker: Tracker, rows: Floats, labels: list[Any], *, random: bool) -> None:
+        """Let a tracker learn labels, except those of empty rows: nothing can be learned from them."""
+        told = np.asarray(~np.isnan(rows).all(axis=1))
+        if told.any():
+            some = [label for label, there in zip(labels, told, strict=True) if there]
+            tracker.feedback(rows[told], *self._number(tracker, some), random=random)
 
     def _number(self, tracker: Tracker, labels: list[Any]) -> tuple[Any, tuple[Any, ...]]:
         """Return the numbers of labels, and all classes of the target alone, in the order they came."""
@@ -521,7 +532,9 @@ class OnlineDaDiL(Adapter):
         known, names = self._source_classes(), getattr(self, "feature_names_in_", None)
         if summary.name in known.tolist():
             raise InvalidInputError(f"{summary.name!r} is a class of the sources already")
-        self._read_labels([summary.name], 1)  # refuses names where classes are numbers, and so on
+        # Refuses names where classes are numbers, and so on.
+        if not self._read_labels([summary.name], 1)[1]:
+            raise InvalidInputError(f"{summary.name!r} marks rows without a label: it is no class")
         if len(summary.mean) != self.n_features_in_ or (
             names is not None and summary.columns is not None and summary.columns != list(names)
         ):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 from baryflow.runtime.session import Rows
@@ -82,6 +83,22 @@ class ExpectedLabels:
             if not labels:
                 del self._labels[label.key]
         return over
+
+
+def to_plain(label: Label) -> dict[str, Any]:
+    """Return a label as plain values, as in JSON: None stands for a missing value of its row."""
+    found = asdict(label)
+    if label.values is not None:
+        found["values"] = [None if math.isnan(value) else value for value in label.values]
+    return found
+
+
+def from_plain(found: Mapping[str, Any]) -> Label:
+    """Return the label that :func:`to_plain` was given."""
+    values = found.get("values")
+    if values is not None:
+        values = [math.nan if value is None else float(value) for value in values]
+    return Label(**{**found, "values": values})
 
 
 def _name(label: Label) -> tuple[str, Any]:

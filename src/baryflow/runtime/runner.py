@@ -10,7 +10,7 @@ from typing import Any
 from baryflow.runtime.checkpoint import Checkpoint, Snapshot
 from baryflow.runtime.durable import DurableLoop, attempt, resume_config
 from baryflow.runtime.events import Event
-from baryflow.runtime.labels import MOST, ExpectedLabels
+from baryflow.runtime.labels import MOST, ExpectedLabels, from_plain, to_plain
 from baryflow.runtime.session import (
     Result,
     Rows,
@@ -346,7 +346,7 @@ class Runner:
         """Return to the state of a snapshot."""
         self.store.resume(snapshot.targets)
         self.totals = Totals(**snapshot.counts)
-        self._expected = ExpectedLabels(Label(**one) for one in snapshot.metadata.get("labels", []))
+        self._expected = ExpectedLabels(map(from_plain, snapshot.metadata.get("labels", [])))
         self._cursor, self._lengths = snapshot.cursor, snapshot.outputs
         for name, sink in self.outputs.named().items():
             sink.truncate(snapshot.outputs.get(name, 0))
@@ -358,7 +358,7 @@ class Runner:
             sink.flush(sync=True)
         # An output that is not given this time may be given again.
         lengths = self._lengths | {name: sink.position for name, sink in sinks.items()}
-        metadata = {"labels": [asdict(label) for label in self._expected]}
+        metadata = {"labels": [to_plain(label) for label in self._expected]}
         counts = asdict(self.totals)
         return Snapshot(self.owner, self.store.save(), self._cursor, counts, lengths, metadata)
 

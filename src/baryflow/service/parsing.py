@@ -242,7 +242,7 @@ class Parser:
         if isinstance(label, str):
             if valid_text(label) != label:
                 raise _invalid(i, f"{_shown(label)} is not valid text", "label")
-        elif not isinstance(label, int | float) or abs(label) > LARGEST:
+        elif isinstance(label, bool) or not isinstance(label, int | float) or abs(label) > LARGEST:
             raise _invalid(i, f"the label must be text or a number, got {_shown(label)}", "label")
         if type(position) is float and position.is_integer():  # 3.0 is a whole number in JSON
             position = int(position)
@@ -263,6 +263,8 @@ class Parser:
             raise _invalid(i, "values must be numbers or null", "label")
         if any(value is not None and abs(value) > LARGEST for value in values):
             raise _invalid(i, f"a value is beyond ±{LARGEST:g}", "label")
+        if all(value is None for value in values):
+            raise _invalid(i, "all values are missing", "label")
         return [math.nan if value is None else float(value) for value in values]
 
     def _order(self, columns: list[str] | None) -> list[int] | None:

@@ -15,6 +15,7 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import Label
 from baryflow.streams.blocks import list_names, suggest
 from baryflow.streams.numbers import convert_values, describe_invalid, valid_text
+from baryflow.validation import LARGEST
 
 #: Names of the fields; the second ones of a time are those of AWS Lookout for Equipment.
 _TIME, _UNTIL = ("time", "timestamp", "start", "starttime"), ("until", "end", "endtime")
@@ -34,6 +35,8 @@ def parse_time(text: str) -> float | None:
     """Return a time as a number: seconds since 1970 of a date, or the number that it is; else None."""
     text = text.strip()
     try:
+        if text.isascii() and text.isdigit():  # a counter or milliseconds, which may look like a date
+            raise ValueError
         moment = datetime.fromisoformat(text)
     except ValueError:
         found = _DATE.fullmatch(text)
@@ -156,6 +159,8 @@ class LabelFormat:
         if isinstance(label, bool) or not isinstance(label, str | int | float):
             raise InvalidInputError(f"its label is {label!r}, neither text nor a number")
         if not isinstance(label, str):
+            if isinstance(label, int) and abs(label) > LARGEST:
+                raise InvalidInputError(f"its label is beyond ±{LARGEST:g}")
             return label if math.isfinite(label) else ""
         return valid_text(label.strip())
 

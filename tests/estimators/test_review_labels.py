@@ -1,0 +1,66 @@
+"""Labels: odd rows, names and numbers of classes."""
+
+import numpy as np
+import pytest
+
+from baryflow import OnlineDaDiL
+from baryflow.datasets import make_domains
+from baryflow.estimators._class_summary import ClassSummary
+from baryflow.exceptions import InvalidInputError
+
+P = make_domains(n_per_class=20, random_state=0)
+X, Y = P.X_target, P.y_target
+
+
+def fit(y=P.y, **how):
+    model = OnlineDaDiL(classifier="linear", random_state=0, **({"validate": False} | how))
+    return model.fit(P.X, y, P.domain)
+
+
+def test_a_query_leaves_out_empty_rows_even_if_there_are_no_others():
+    model = fit().partial_fit(X[:20]).feedback(X[:20], Y[:20])
+    model.partial_fit(np.full((3, X.shape[1]), np.nan))
+    assert len(model.query(3)) == 0
+
+
+def test_labels_are_learned_if_all_rows_were_seen_elsewhere():
+    model, other = fit(), fit().partial_fit(X[:100])
+    model.tracker.join(other.tracker.target.state(), X[:20])
+    model.feedback(X[:3], [99] * 3)
+    assert model.predict_proba(X).shape == (len(X), 9)
+
+
+def test_the_label_of_an_empty_row_teaches_nothing():
+    model = fit().partial_fit(X[:100])
+    before = model.predict_proba(X)
+    model.feedback(np.full((1, X.shape[1]), np.nan), [99])
+    assert np.array_equal(model.predict_proba(X), before)
+    assert model.n_labels_ == 0
+
+
+def test_the_label_of_a_row_without_weight_is_none():
+    model = fit().partial_fit(X[:60])
+    model.partial_fit(X[60:62], [Y[60], 99], sample_weight=[1.0, 0.0])
+    assert (model.n_labels_, model.certificate_.n, len(model.classes_)) == (1, 1, 8)
+
+
+def test_a_class_that_was_named_elsewhere_survives_a_new_source_before_the_first_row():
+    summary = fit().partial_fit(X[:100]).feedback(X[:3], [77] * 3).export_class(77)
+    model = fit().add_class(summary).add_source(X[:80], Y[:80], 9)
+    assert model.classes_.tolist() == [*range(8), 77]
+    assert model.partial_fit(X).predict_proba(X).shape == (len(X), 9)
+
+
+@pytest.mark.parametrize("name", [None, -1, float("nan")])
+def test_what_marks_a_row_without_a_label_is_no_name_of_a_class(name):
+    d = X.shape[1]
+    summary = ClassSummary(name, 1, None, np.zeros(d), np.ones(d), np.zeros((0, d)))
+    with pytest.raises(InvalidInputError, match="no class"):
+        fit().add_class(summary)
+
+
+@pytest.mark.parametrize(("y", "label"), [(P.y > 3, 2), (P.y.astype(np.int8), 300), (P.y, 2**70)])
+def test_a_new_class_must_fit_the_type_of_the_others(y, label):
+    model = fit(y).partial_fit(X[:60])
+    with pytest.raises(InvalidInputError, match="cannot be a class"):
+        model.feedback(X[:1], [label])
