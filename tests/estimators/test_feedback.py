@@ -362,3 +362,13 @@ def test_labels_of_rows_chosen_at_random_sharpen_reliability():
     doubtful.feedback(P.X_target[rows] + 1e-9, wrong[rows], certify=True)
     batch = P.X_target[:64] + 1e-6
     assert sure.partial_fit(batch).reliability_ > doubtful.partial_fit(batch).reliability_ + 0.1
+
+
+@pytest.mark.parametrize("k", [5, 20])
+def test_many_corrections_of_one_group_of_rows_are_not_forgotten(k):
+    group = np.random.default_rng(2).normal(P.X_target[TRUE == "seal"].mean(axis=0) + 2.5, 0.3, (60, 8))
+    model = seen().partial_fit(group)
+    predicted = set(model.predict(group).tolist())
+    name = next(name for name in NAMES.tolist() if name not in predicted)
+    model.feedback(group[:k], [name] * k)
+    assert (model.predict(group[k:]) == name).mean() > 0.8

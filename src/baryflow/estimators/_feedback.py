@@ -24,6 +24,7 @@ import numpy as np
 from scipy.special import log_softmax, softmax
 from scipy.stats import betabinom
 
+from baryflow.core.transport import fast_squared_distances
 from baryflow.estimators._committee import FLOOR
 from baryflow.estimators._orders import number_within
 from baryflow.estimators._sources import LinearStatistics
@@ -51,6 +52,8 @@ _PSEUDO_LABELS = 1.0
 #: how often rows are; how often the rate of errors may be anything.
 _RATE_ROWS, _CHOSEN_RATE, _OFTEN_CHOSEN, _NO_IDEA = 8.0, 0.9, 0.2, 0.2
 _LEAST_ERRORS = 0.03
+#: Labels that agree from which on rows near them are taken to be of their class.
+_GROUP = 3
 #: Offsets and penalties are weighed again when there are this many times as many labels.
 _GROWTH = 1.25
 
@@ -196,12 +199,17 @@ def fit_correction(
     offsets = _list_offsets(rows, codes, n_classes, scores)
     said = softmax(offsets[0].logits, axis=1)
     own, others = said[: len(codes)], said[len(codes) :]
-    chosen, adjustment = look_chosen(own, codes, random, others), _adjust(codes, others)
+    chosen = look_chosen(own, codes, random, others)
+    d = rows.features.shape[1] - 1 - rows.logs.shape[0] * rows.logs.shape[2]  # columns among features
+    contradicted = _contradict(labelled.features[:, :d], own, codes, anchors.features[:, :d], others)
+    adjustment = _adjust(
+        codes, np.where((contradicted >= 0)[:, None], np.eye(n_classes)[contradicted], others)
+    )
     for offset in offsets:
         offset.logits[: len(codes)] += adjustment
     targets = np.concatenate([np.eye(n_classes)[codes], others])
     counts = np.ones(len(targets))
-    counts[len(codes) :] = chosen * len(codes) / max(len(others), 1)
+    counts[len(codes) :] = chosen * len(codes) / max(len(others), 1) * (contradicted < 0)
     folds = np.concatenate([(number_within(codes) + codes) % _FOLDS, np.arange(len(others)) % _FOLDS])
     there = counts > 0.0
     features, targets, counts, folds = rows.features[there], targets[there], counts[there], folds[there]
@@ -295,6 +303,27 @@ def look_chosen(own: Floats, codes: Integers, random: Booleans, others: Floats) 
     expected = float((1.0 - (1.0 - others.mean(axis=0)) ** n).sum())
     by_class = max(0.0, 1.0 - len(np.unique(codes)) / expected) ** 2
     return share * float(max(by_error, by_class))
+
+
+def _contradict(
+    own_rows: Floats, own: Floats, codes: Integers, other_rows: Floats, others: Floats
+) -> Integers:
+    """Return the class that labels give other rows, against what is predicted of them; -1 for none.
+
+    If several rows that are predicted to be of one class are labelled as another, rows that are as near
+    to them as they are to each other, and predicted alike, are not what they are predicted to be.
+    """
+    found = np.full(len(others), -1)
+    predicted, expected = own.argmax(axis=1), others.argmax(axis=1)
+    for was, is_now in {(p, c) for p, c in zip(predicted, codes, strict=True) if p != c}:
+        group = own_rows[(predicted == was) & (codes == is_now)]
+        alike = np.flatnonzero(expected == was)
+        if len(group) < _GROUP or not len(alike):
+            continue
+        within = np.sqrt(fast_squared_distances(group, group))[np.triu_indices(len(group), 1)]
+        away = np.median(np.sqrt(fast_squared_distances(other_rows[alike], group)), axis=1)
+        found[alike[away <= np.median(within)]] = is_now
+    return found
 
 
 def _adjust(codes: Integers, others: Floats) -> Floats:
