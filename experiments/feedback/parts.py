@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 
@@ -172,7 +173,8 @@ def measure_many(target):
         spent += time.perf_counter() - start
         if call % EVERY == 0 or call == 1:
             n = EVERY if call > 1 else 1
-            size = len(encode(model.target_state()))
+            values, arrays = encode(model.target_state())
+            size = len(json.dumps(values)) + sum(array.nbytes for array in arrays.values())
             found = {"bytes": size, "seconds": spent / n, "n_labels": call, "method": "feedback"}
             yield found | {"accuracy": accuracy(model.predict(p.X), p.y)}
             spent = 0.0

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from baryflow import OnlineDaDiL
+from benchmarks import pages
 from experiments.feedback import __main__ as feedback
 from experiments.feedback import parts, problems, rivals, tables
 
@@ -79,3 +80,33 @@ def test_means_are_over_targets():
         for target, value in (("a", "0.5"), ("a", "0.7"), ("b", "1.0"), ("b", "nan"))
     ]
     assert tables.mean(rows, "accuracy") == pytest.approx(80.0)
+
+
+@pytest.fixture(scope="module")
+def committed():
+    return tables.read()
+
+
+def test_the_page_shows_the_committed_results(committed):
+    text = (pages.ROOT / tables.PAGE).read_text()
+    for name, make in tables.TABLES.items():
+        assert pages.filled(text, name, make(committed)) == text
+
+
+@pytest.mark.parametrize("k", parts.PER_CLASS)
+@pytest.mark.parametrize("which", ["gas_drift8", "cstr7", "make_domains", "digits4"])
+def test_feedback_is_as_good_as_the_best_rival(committed, which, k):
+    """The page lists where it is not: mgr, and Tennessee Eastman with one label per class."""
+    ours, *others = tables.labels_figures(committed, which, k)
+    assert ours >= max(others) - 0.5
+
+
+def test_three_labels_of_each_gas_are_enough(committed):
+    assert tables.labels_figures(committed, "gas_drift8", 3)[0] >= 97.5
+
+
+def test_many_labels_leave_state_and_time_bounded(committed):
+    first, *_, last = tables.select(committed, part="many")
+    assert last["n_labels"] == "10000"
+    assert int(last["bytes"]) < 1.2 * int(first["bytes"])
+    assert float(last["seconds"]) < float(first["seconds"])
