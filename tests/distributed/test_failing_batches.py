@@ -121,8 +121,8 @@ def test_epochs_on_which_the_session_raises_are_quarantined(client, tmp_path, mo
     """An error outside of the model would repeat in every call, so its whole epoch is quarantined."""
     take = Session.take
 
-    def broken(self, rows):
-        result = take(self, rows)  # the session has changed when it fails
+    def broken(self, rows, labels=None):
+        result = take(self, rows, labels)  # the session has changed when it fails
         if (rows.values == FATAL).any():
             raise ArithmeticError("injected failure")
         return result

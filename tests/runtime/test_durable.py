@@ -32,10 +32,10 @@ def poisoned(monkeypatch):
     """Row 30 makes a session fail in a way that it does not handle itself."""
     take = Session.take
 
-    def fail(self, rows):
+    def fail(self, rows, labels=None):
         if 30 in rows.positions:
             raise RuntimeError("poison")
-        return take(self, rows)
+        return take(self, rows, labels)
 
     monkeypatch.setattr(Session, "take", fail)
 

@@ -630,6 +630,8 @@ class _Index:
         values = [math.nan if value is None else float(value) for value in label.values]
         if len(values) != n_columns:
             raise InvalidInputError(f"expected {count_of(n_columns, 'value')}, got {len(values)}")
+        if all(math.isnan(value) for value in values):
+            raise InvalidInputError("all values of its row are missing")
         if any(abs(value) > LARGEST for value in values):
             raise InvalidInputError(f"a value is beyond ±{LARGEST:g}")
         return [(replace(label, values=values), False)]

@@ -263,8 +263,6 @@ class Parser:
             raise _invalid(i, "values must be numbers or null", "label")
         if any(value is not None and abs(value) > LARGEST for value in values):
             raise _invalid(i, f"a value is beyond ±{LARGEST:g}", "label")
-        if all(value is None for value in values):
-            raise _invalid(i, "all values are missing", "label")
         return [math.nan if value is None else float(value) for value in values]
 
     def _order(self, columns: list[str] | None) -> list[int] | None:
