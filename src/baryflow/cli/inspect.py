@@ -106,7 +106,7 @@ def _describe_class(_: Path, content: container.Content) -> Lines:
     summary = open_content(content)
     return [
         ("class", str(summary.name)),
-        ("made of", f"{count_of(summary.n_rows, 'labelled row')}, none of which is inside"),
+        ("made of", f"{count_of(summary.n_rows, 'labelled row')}; the rows are not inside"),
         ("columns", _listed(summary.columns, len(summary.mean))),
     ]
 

@@ -288,7 +288,7 @@ class Tracker:
         return self._shift_evidence != before
 
     def _answer_both(self, adaptation: Adaptation, rows: Floats, anchors: Floats) -> list[Answers]:
-        """Return the answers for labelled rows and anchors, of which there may be none."""
+        """Return the answers for labelled rows and for anchors, if there are any."""
         first = self._answers(adaptation, rows)
         if not len(anchors):  # all rows were seen elsewhere
             none = Answers(first.probabilities[:0], first.logs[:, :0], first.features[:0])

@@ -479,7 +479,7 @@ class OnlineDaDiL(Adapter):
         Parameters
         ----------
         name : str or int
-            A class of which target rows have labels.
+            The label of some target rows.
 
         Returns
         -------
