@@ -40,8 +40,6 @@ _VERDICTS = 100
 _JUDGED = 10_000
 #: Rows without a label whose predictions a correction should not change.
 _ANCHORS = 100
-#: Reliability and novelty are those of the rows since the last adaptation, or of this many at least.
-_FEWEST_JUDGED = 32
 #: Rows that were predicted are remembered until they are absorbed, unless they are more than this.
 _MOST_ASKED = 256
 #: The correction is fitted again when there are this many times as many rows, or labels: after each of
@@ -55,7 +53,7 @@ class TrackerState:
 
     target: TargetState
     adapted: TargetState | None  # the target at the last adaptation, if it has changed since
-    n_judged: int
+    n_last: int
     start: AdaptedDictionary | None  # of a warm start; other adaptations are recomputed
     reliability: float
     novel: float
@@ -100,7 +98,7 @@ class Tracker:
         self.target = Target(knowledge, settings)
         self.adaptation: Adaptation | None = None
         self._adapted: Target | None = None  # the target at the last adaptation, if it has changed since
-        self._n_judged = 0  # rows that had come when it was judged last
+        self._n_last = 0  # rows of the last batch that were not judged yet
         self.resemblance = np.zeros(0)
         self.reliability = self.novel = 0.0
         self.familiar = Familiar.none(knowledge.model.expected_prior, knowledge.model.scale)
@@ -162,13 +160,14 @@ class Tracker:
 
         Adapting must be worth it: if only a few rows are asked about, it is this tracker itself.
         """
-        if self._n_judged == self.n_given or n_asked < GROWTH * self.n_rows:
+        if not self._n_last or n_asked < GROWTH * self.n_rows:
             return self
         if self._current is None:
             current = self.copy()
             if self._adapted is not None:
                 current.update()
-            current.judge()
+            raw = self.recent.rows[-self._n_last :]
+            current.judge(raw, self.familiar.before(len(raw)))
             self._current = current
         return self._current
 
@@ -187,16 +186,18 @@ class Tracker:
         `whole` says that there are no others. `positions` are those of the rows in their stream; without
         them rows are numbered as they come.
         """
+        counts = weights > 0.0  # a row without weight is no row: it is not judged either
+        raw, weights = raw[counts], weights[counts]
+        if not len(raw):
+            return
         self._current = None
         before, self.target = self.target, self.target.copy()
         self.target.change(self.settings)
-        counts = weights > 0.0  # a row without weight is no row: it is not judged either
-        raw, weights = raw[counts], weights[counts]
         if positions is None:
             positions = np.arange(self.n_given, self.n_given + len(raw))
         else:
             positions = positions[counts]
-        self.n_given += len(raw)
+        self.n_given, self._n_last = self.n_given + len(raw), len(raw)
         if not whole:
             self.recent = self.recent.plus(raw, positions)
         rows, lost = self.target.clean(raw, whole=whole, count=True)
@@ -208,11 +209,9 @@ class Tracker:
             self.update()
         elif self._adapted is None:
             self._adapted = before
-        if whole:
-            self.judge(raw)
+        if self._adapted is None:
+            self.judge(raw, self.familiar)
         self._see(rows)
-        if self._adapted is None and not whole:
-            self.judge()
 
     def _see(self, rows: Floats) -> None:
         """Let complete rows become familiar."""
@@ -380,7 +379,7 @@ class Tracker:
         self.target = self.target.copy()
         self.target.join(seen)
         self.update()
-        self.judge(rows)
+        self.judge(rows, self.familiar)
         known, lost = self.target.clean(rows)
         self._see(known[~lost])
 
@@ -405,7 +404,7 @@ class Tracker:
         if self.target.mass > 0.0:
             fresh.target = self.target.rebind(fresh.knowledge, fresh.settings)
             fresh.recent, fresh.n_labels = self.recent, self.n_labels
-            fresh.n_given, fresh._n_judged = self.n_given, self._n_judged
+            fresh.n_given, fresh._n_last = self.n_given, self._n_last
             fresh.new_classes, fresh.certificate = new_classes, self.certificate
             fresh.verdicts, fresh.judged = self.verdicts, self.judged
             fresh.summaries = tuple(one for one in self.summaries if one.name in new_classes)
@@ -430,8 +429,7 @@ class Tracker:
             places = [n_known + self.new_classes.index(name) for name in fresh.new_classes]
             sources = range(len(self.knowledge.model.domains))
             fresh.history = self.history.rearrange(sources, [*range(n_known), *places])
-            fresh.n_given = fresh._n_judged = self.n_given
-            fresh.n_labels = self.n_labels
+            fresh.n_given, fresh.n_labels = self.n_given, self.n_labels
             return fresh
         tracker = self.copy()
         if keep < 1.0 and self.adaptation is not None:
@@ -526,17 +524,13 @@ class Tracker:
         far, chances = adaptation.novelty_distance(rows, typical), neighbours.chances(rows, classes)
         return self.knowledge.novelty.rank(far, chances)
 
-    def judge(self, raw: Floats | None = None) -> None:
-        """Estimate how far predictions for the last rows can be relied on, and record the state.
+    def judge(self, raw: Floats, familiar: Familiar) -> None:
+        """Estimate how far predictions for rows can be relied on, and record the state.
 
-        `raw` are the rows to judge by, if they are not among the recent ones.
+        `familiar` is what was familiar before them.
         """
         self.reliability = self.novel = 0.0
-        familiar, n_new, self._n_judged = self.familiar, self.n_given - self._n_judged, self.n_given
-        if raw is None:
-            n = max(_FEWEST_JUDGED, min(n_new, len(familiar.recent) // 2))
-            raw = self.recent.rows[-n:]
-            familiar = familiar.before(len(raw))
+        self._n_last = 0
         if not len(raw) or self.adaptation is None:
             return
         rows, lost = self.target.clean(raw)
@@ -565,7 +559,7 @@ class Tracker:
         return TrackerState(
             target=self.target.state(),
             adapted=None if self._adapted is None else self._adapted.state(),
-            n_judged=self._n_judged,
+            n_last=self._n_last,
             start=self._start,
             reliability=self.reliability,
             novel=self.novel,
@@ -604,7 +598,7 @@ class Tracker:
         if tracker.target.mass > 0.0:
             warm = state.start is not None
             tracker._adapt(replace(config, n_steps=0) if warm else config, state.start)
-        tracker.target, tracker._adapted, tracker._n_judged = target, adapted, state.n_judged
+        tracker.target, tracker._adapted, tracker._n_last = target, adapted, state.n_last
         tracker._start, tracker.familiar = state.start, state.familiar
         tracker.reliability, tracker.novel = state.reliability, state.novel
         tracker.losses.extend((float(a), float(b)) for a, b in state.losses)
