@@ -103,7 +103,8 @@ class Familiar:
         recent = np.concatenate([self.recent, rows])
         joined = replace(self, recent=recent, n_rows=n_rows)
         kept = min(_RECENT, (n_rows + 1) // 2)
-        if len(recent) <= kept + kept // 2:  # several leave together: comparing them takes time
+        # Several leave together: comparing them takes time.
+        if len(recent) <= (2 * kept if kept == _RECENT else kept + kept // 2):
             return joined
         leaving = len(recent) - kept
         neighbours = joined.name(classify)

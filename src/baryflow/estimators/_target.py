@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -154,10 +155,8 @@ class Target:
         self.rows.update(X, weights, votes)
         grown = self._grow(weights)
         if self.stacked is not None and self.standard is not None:
-            if own_logs is None or grown:
-                own = plain.per_domain_logs(X, *self.standard)
-            else:
-                own = own_logs()
+            ask = partial(plain.per_domain_logs, X, *self.standard)
+            own = (ask if own_logs is None or grown else own_logs)()
             self._stack(plain.stack(raw, own), weights, votes)
         if grown and not whole:
             self.look_again()

@@ -6,7 +6,7 @@ from collections import deque
 from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -149,9 +149,9 @@ class Tracker:
         """Whether class proportions are estimated: not without plain classifiers."""
         return self.config.label_shift and self.knowledge.plain is not None
 
-    def copy(self) -> Tracker:
+    def copy(self) -> Self:
         """Return a copy, which can learn without changing this one."""
-        twin = copy(self)  # targets are copied before they change
+        twin: Self = copy(self)  # targets are copied before they change
         twin.losses, twin._current = self.losses.copy(), None
         return twin
 
