@@ -31,12 +31,12 @@ _NEVER = -50.0
 _CELLS = 2**22
 
 
-def _softmax(logits: Floats) -> Floats:
-    """Return the softmax of every row; overwrites the logits."""
-    logits -= logits.max(axis=1, keepdims=True)
-    np.exp(logits, out=logits)
-    logits /= logits.sum(axis=1, keepdims=True)
-    return logits
+def softmax(logits: Floats) -> Floats:
+    """Return the softmax of every row."""
+    table: Floats = logits - logits.max(axis=1, keepdims=True)
+    np.exp(table, out=table)
+    table /= table.sum(axis=1, keepdims=True)
+    return table
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class Linear:
 
     def proba(self, Z: Floats) -> Floats:
         """Return the probability of every class."""
-        return _softmax(Z @ self.coefficients + self.intercepts)
+        return softmax(Z @ self.coefficients + self.intercepts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +129,7 @@ class KernelMachine:
     def proba(self, Z: Floats) -> Floats:
         """Return the softmax of the margins."""
         table = np.zeros((len(Z), self.n_classes))
-        table[:, self.classes] = _softmax(self.margins(Z))
+        table[:, self.classes] = softmax(self.margins(Z))
         return table
 
 
@@ -266,7 +266,7 @@ class ScikitClassifier:
         margins = self.estimator.decision_function(Z)
         if margins.ndim == 1:
             margins = np.stack([np.zeros(len(Z)), margins], axis=1)
-        table[:, self.classes] = _softmax(np.array(margins, dtype=np.float64))
+        table[:, self.classes] = softmax(margins)
         return table
 
 
