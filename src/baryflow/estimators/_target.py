@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,8 +23,47 @@ from baryflow.validation import Booleans, Floats
 
 #: Components kept of a target, for each class.
 COMPONENTS_PER_CLASS = 3
-#: There is something to learn when new rows are this part of those before, and after this many at most.
-GROWTH, _MOST_NEW = 0.25, 2048.0
+#: There is something to learn after n^1.5 of these rows, n being those before: estimates from n rows are
+#: off by about 1 / √n, and each time as much is gained. After this many rows there is in any case.
+_SLOWNESS, _MOST_NEW = 100.0, 2048.0
+#: The same if some class has this many new rows, and they are this part of those before.
+_ENOUGH, GROWTH = 10.0, 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """How much was seen of a target before and after the last time there was something to learn."""
+
+    before: float  # mass
+    new: float
+    classes_before: Floats  # mass of each class, by the votes of the plain classifiers on raw rows
+    classes_new: Floats
+
+    @classmethod
+    def none(cls, n_classes: int) -> Growth:
+        """Return that of a target without rows."""
+        return cls(0.0, 0.0, np.zeros(n_classes), np.zeros(n_classes))
+
+    def plus(self, weights: Floats, votes: Floats | None) -> Growth:
+        """Count more rows."""
+        found = replace(self, new=self.new + float(weights.sum()))
+        return (
+            found if votes is None else replace(found, classes_new=found.classes_new + weights @ votes)
+        )
+
+    def learned(self, mass: float) -> Growth:
+        """Return that of a target of this mass from which everything was learned."""
+        # Rows may have faded since.
+        kept = max(mass - self.new, 0.0) / self.before if self.before > 0.0 else 0.0
+        known = kept * self.classes_before + self.classes_new
+        return Growth(mass, 0.0, known, np.zeros_like(known))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to learn."""
+        if self.new >= min(self.before**1.5 / _SLOWNESS, _MOST_NEW):
+            return True
+        return bool((self.classes_new >= np.maximum(_ENOUGH, GROWTH * self.classes_before)).any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +89,7 @@ class TargetState:
     stacked: StreamSummaryState | None
     tally: Tally
     standard: tuple[Floats, Floats] | None = None
-    new: float = 0.0
-    before: float = 0.0
+    growth: Growth | None = None
 
 
 class Target:
@@ -67,10 +105,9 @@ class Target:
     def __init__(self, knowledge: SourceKnowledge, settings: Settings | PaperSettings) -> None:
         self.knowledge = knowledge
         self.tally = Tally.none(len(knowledge.model.centre))
-        #: Centre and scale by which rows were standardised for the stacked space; mass since then, and
-        #: that before.
+        #: Centre and scale by which rows are standardised for the stacked space.
         self.standard: tuple[Floats, Floats] | None = None
-        self.new = self.before = 0.0
+        self.growth = Growth.none(knowledge.model.n_classes)
         self.rows: StreamSummary | PaperSummary
         self.stacked: StreamSummary | None = None
         if isinstance(settings, PaperSettings):
@@ -149,11 +186,11 @@ class Target:
         plain = self.knowledge.plain
         if isinstance(self.rows, PaperSummary) or plain is None:
             self.rows.update(X, weights)
-            return self._grow(weights)
+            return self._grow(weights, None)
         raw = plain.raw_logs(X) if raw_logs is None else raw_logs
         votes = combine(not_adapting(self.knowledge.committee.raw, raw))
         self.rows.update(X, weights, votes)
-        grown = self._grow(weights)
+        grown = self._grow(weights, votes)
         if self.stacked is not None and self.standard is not None:
             ask = partial(plain.per_domain_logs, X, *self.standard)
             own = (ask if own_logs is None or grown else own_logs)()
@@ -162,10 +199,10 @@ class Target:
             self.look_again()
         return grown
 
-    def _grow(self, weights: Floats) -> bool:
-        """Count new rows; if they are many, take the moments by which rows are standardised again."""
-        self.new += float(weights.sum())
-        if self.standard is not None and self.new < min(GROWTH * self.before, _MOST_NEW):
+    def _grow(self, weights: Floats, votes: Floats | None) -> bool:
+        """Count new rows; if there is something to learn from them, renew what rows are measured by."""
+        self.growth = self.growth.plus(weights, votes)
+        if self.standard is not None and not self.growth.is_due:
             return False
         self.renew()
         return True
@@ -174,7 +211,7 @@ class Target:
         """Standardise rows from now on with the moments of those seen."""
         model = self.knowledge.model
         self.standard = model.moments_at(*self.rows.moments(), model.expected_prior, self.mass)
-        self.new, self.before = 0.0, self.mass
+        self.growth = self.growth.learned(self.mass)
 
     def summarise(self, X: Floats, moments: tuple[Floats, Floats, float]) -> None:
         """Add complete rows to the summaries of a target whose moments and mass are known already."""
@@ -290,7 +327,7 @@ class Target:
     def state(self) -> TargetState:
         """Return all that is kept, to continue bit for bit."""
         stacked = None if self.stacked is None else self.stacked.state()
-        return TargetState(self.rows.state(), stacked, self.tally, self.standard, self.new, self.before)
+        return TargetState(self.rows.state(), stacked, self.tally, self.standard, self.growth)
 
     @classmethod
     def from_state(cls, knowledge: SourceKnowledge, state: TargetState) -> Target:
@@ -303,7 +340,9 @@ class Target:
             raise ValueError("the summary of stacked rows does not fit the sources")
         if state.stacked is not None:
             target.stacked = StreamSummary.from_state(state.stacked)
-        target.standard, target.new, target.before = state.standard, state.new, state.before
+        target.standard = state.standard
+        if state.growth is not None:
+            target.growth = state.growth
         return target
 
     @classmethod
