@@ -130,7 +130,7 @@ class Fragile:
     def flush(self, sync=False):
         pass
 
-    def close(self, finished=True):
+    def close(self, **_):
         self.closed = True
 
 
