@@ -245,12 +245,11 @@ class Parser:
         if unknown := content.keys() - {"alarm", "number", "for", "by", "comment"}:
             names = "alarm, number, for, by and comment"
             raise RequestError(422, f"unknown field {_shown(min(unknown))}: the fields are {names}")
-        number, duration = content.get("number"), content.get("for")
+        number, duration = _whole(content.get("number")), _whole(content.get("for"))
         if number is not None and (type(number) is not int or not 0 <= number < 10**_DIGITS):
             raise RequestError(422, f"number must be a whole number, got {_shown(number)}")
         if duration is not None:
             try:
-                duration = str(duration) if isinstance(duration, str) else Span.read(duration).amount
                 Span.read(duration)
             except InvalidInputError as error:
                 raise RequestError(422, f"for: {error}") from None
@@ -272,8 +271,7 @@ class Parser:
                 raise _invalid(i, f"{_shown(label)} is not valid text", "label")
         elif isinstance(label, bool) or not isinstance(label, int | float) or abs(label) > LARGEST:
             raise _invalid(i, f"the label must be text or a number, got {_shown(label)}", "label")
-        if type(position) is float and position.is_integer():  # 3.0 is a whole number in JSON
-            position = int(position)
+        position = _whole(position)
         if position is not None and (type(position) is not int or not 0 < position < 10**_DIGITS):
             raise _invalid(i, f"position must be a whole number from 1, got {_shown(position)}", "label")
         time = _check_time("" if time is None else time, i, "label")
@@ -420,6 +418,11 @@ def _check_id(name: str, given: Any, header: str | None) -> str | None:
         if one is not None and re.fullmatch(BATCH_ID, one) is None:
             raise RequestError(422, f"{name} must match {BATCH_ID}, got {_shown(one)}")
     return header if given is None else given
+
+
+def _whole(value: Any) -> Any:
+    """Return a float that is a whole number as an integer, because 3.0 is one in JSON."""
+    return int(value) if type(value) is float and value.is_integer() else value
 
 
 def _check_time(time: Any, i: int, what: str = "row") -> str:
