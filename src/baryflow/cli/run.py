@@ -346,10 +346,18 @@ class StreamRun:
         names = self.names
         if partition and checkpoint is not None:
             names = tuple(name if name is None else _for_partition(name, partition) for name in names)
-        outputs = Outputs(*open_sinks(names, checkpoint, self.credentials, self.rotate))
+        alarms = None
         if self.alarm is not None:
             folder = None if checkpoint is None else checkpoint.folder
-            outputs.alarms = self.alarm.open(folder, self.credentials)
+            alarms = self.alarm.open(folder, self.credentials)
+        try:
+            outputs = Outputs(
+                *open_sinks(names, checkpoint, self.credentials, self.rotate), alarms=alarms
+            )
+        except BaseException:
+            if alarms is not None:
+                alarms.close(finished=False)
+            raise
         pass_stop(self.stop, self.rows, *outputs.named().values())
         runner = Runner(
             self.config,
