@@ -351,13 +351,12 @@ class StreamRun:
             folder = None if checkpoint is None else checkpoint.folder
             alarms = self.alarm.open(folder, self.credentials)
         try:
-            outputs = Outputs(
-                *open_sinks(names, checkpoint, self.credentials, self.rotate), alarms=alarms
-            )
+            outputs = Outputs(*open_sinks(names, checkpoint, self.credentials, self.rotate))
         except BaseException:
             if alarms is not None:
                 alarms.close(finished=False)
             raise
+        outputs.alarms = alarms
         pass_stop(self.stop, self.rows, *outputs.named().values())
         runner = Runner(
             self.config,
