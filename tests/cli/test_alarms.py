@@ -83,7 +83,7 @@ def test_alarms_reach_the_events_a_file_and_a_webhook(model, folder):
 
 
 def test_commands_are_carried_out_and_refused_with_a_reason(model, folder):
-    # Commands of a file are read before the first rows: the first one finds no row.
+    # Commands of a file are read before the first rows.
     found = follow(
         model,
         "--alarm-commands",
@@ -93,7 +93,7 @@ def test_commands_are_carried_out_and_refused_with_a_reason(model, folder):
         "--checkpoint",
         "state",
     )
-    assert "cannot acknowledge 'worn': no rows have come" in found.stderr
+    assert "cannot acknowledge 'worn': worn has had no alarm" in found.stderr
     assert "command 2 is not used: it has no 'alarm'" in found.stderr
     # With the checkpoint the run continues, and so do new lines of the file.
     with (folder / "commands.ndjson").open("a") as file:

@@ -235,10 +235,12 @@ class Runner:
 
     def _command(self, command: AlarmCommand) -> Result:
         """Carry out a command about an alarm of a target."""
-        if command.key in self.store:
+        if command.key in self.store or not (self.keyed or command.key):
             return self.store[command.key].command([command])
         result = Result()
-        reason = f"no rows of {command.key!r} have come" if command.key else "no rows have come"
+        reason = (
+            f"no rows of {command.key!r} have come" if command.key else "it has no key: rows have one"
+        )
         result.refuse_command(command, reason, self.totals.position)
         return result
 
