@@ -264,6 +264,8 @@ class Outbox:
             with self._changed:
                 if self._waiting.pop(name, None) is not None:
                     self._append({"done": name})
+                if self._file is not None:
+                    self._file.flush()
                 self._changed.notify_all()
         self._sender.close()
 
