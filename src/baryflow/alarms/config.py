@@ -136,8 +136,8 @@ class AlarmConfig:
     rule: Rule = Rule()
     classes: dict[str, Rule] = field(default_factory=dict)
     unknown: bool = True
-    flood: int = 10
-    flood_window: Span = Span(100)
+    flood: int = 5
+    flood_window: Span = Span(30)
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Self:
