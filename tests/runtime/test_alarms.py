@@ -98,6 +98,16 @@ def test_a_row_unlike_everything_raises_an_unknown_alarm(model):
     assert one.command([AlarmCommand("acknowledge", "unknown")]).events
 
 
+def test_rows_without_times_and_delays_in_seconds_give_one_warning(model):
+    timed = AlarmConfig.from_table({"on-delay": "1min"})
+    one = SessionConfig(model, 16, "off", timed).begin()
+    values = replace(rows(0, 20), times=[""] * 20)
+    warnings = [event for event in one.take(values).events if event.kind == "warning"]
+    assert [event.position for event in warnings] == [1]
+    one = SessionConfig(model, 16, "off", timed).begin()
+    assert not [event for event in one.take(rows(0, 20)).events if event.kind == "warning"]
+
+
 def test_commands_that_cannot_be_carried_out_are_refused_with_a_warning(model):
     one = session(model)
     result = one.command([AlarmCommand("acknowledge", "brake")])

@@ -271,6 +271,16 @@ class Alarms:
             self._flood,
         )
 
+    @property
+    def n_rows(self) -> int:
+        """Rows so far."""
+        return self._now.rows
+
+    @property
+    def needs_times(self) -> bool:
+        """Whether a delay is in seconds, and no row has had a time so far."""
+        return self._stamp is None and self.config.needs_times
+
     # -- rows ------------------------------------------------------------------------------------
 
     def update(

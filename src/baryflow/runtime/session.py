@@ -398,6 +398,9 @@ class Session:
                 explain=explain,
             )
             events += [_alarm_event(change, record["position"]) for change in changes]
+            if alarms.n_rows == 1 and alarms.needs_times:
+                message = "a delay of alarms is a time, but rows have no times: give delays in rows"
+                events.append(Event("warning", record["position"], message))
         return events
 
     def command(self, commands: Iterable[AlarmCommand]) -> Result:
