@@ -253,6 +253,16 @@ def test_unknown_rows_have_an_alarm_of_their_own_unless_it_is_off():
     assert show(alarms, "leak", 0.9, novel=True) == []
 
 
+def test_settings_may_change_between_two_processes():
+    alarms = Alarms(config())
+    show(alarms, "leak", 0.9)
+    show(alarms, "wear", 0.9)
+    show(alarms, "leak", 0.9, novel=True)
+    changed = Alarms(config(normal=("normal", "wear"), unknown=False), alarms.state())
+    assert {one["alarm"] for one in changed.entries()} == {"leak", "unknown"}
+    assert kinds(show(changed, "leak", 0.9, novel=True)) == ["cleared"]
+
+
 def test_an_active_alarm_lasts_through_unknown_rows():
     alarms = Alarms(config(unknown=False))
     assert kinds(show(alarms, "leak", 0.9)) == ["raised"]

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from baryflow.alarms.config import PRIORITIES, AlarmConfig, Rule, Span
 from baryflow.exceptions import InvalidInputError
@@ -207,7 +207,7 @@ class Alarms:
     ----------
     config : AlarmConfig
     state : AlarmState, optional
-        To continue from.
+        To continue from; the settings may differ from those with which it was saved.
 
     Examples
     --------
@@ -227,29 +227,13 @@ class Alarms:
     def __init__(self, config: AlarmConfig, state: AlarmState | None = None) -> None:
         self.config = config
         state = state or AlarmState()
-        self._alarms = dict(state.alarms)
+        self._normal = frozenset(config.normal)
+        self._alarms = {k: one for k, one in state.alarms.items() if k not in self._normal}
         self._now, self._stamp = state.now, state.stamp
         self._position, self._time = state.position, state.time
         self._n_alarms, self._n_floods, self._n_changes = state.n_alarms, state.n_floods, state.n_changes
         self._raised, self._flood = state.raised, state.flood
-        self._normal = frozenset(config.normal)
         self._watch()
-
-    @classmethod
-    def from_state(cls, config: AlarmConfig, state: AlarmState) -> Self:
-        """Return alarms in a saved state.
-
-        Parameters
-        ----------
-        config : AlarmConfig
-            It may differ from that of the process that saved the state.
-        state : AlarmState
-
-        Returns
-        -------
-        Alarms
-        """
-        return cls(config, state)
 
     def state(self) -> AlarmState:
         """Return the state, from which further rows give the same changes.
@@ -327,7 +311,7 @@ class Alarms:
             rule = self.config.rule_of(name)
             before = self._alarms.get(name) or Alarm(name)
             if name == label and novel:
-                probability, met = 0.0, True
+                probability, met = 0.0, self.config.unknown
             else:
                 probability = float(probabilities[names.index(name)]) if name in names else 0.0
                 sure = name == label and probability >= rule.probability
