@@ -10,6 +10,7 @@ import numpy as np
 
 from baryflow.drift.betting import BettingDetector, BettingState, Detector
 from baryflow.drift.ranking import SIGNALS, Watch, WatchState, count_effectively
+from baryflow.estimators._watching import classes_apart
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_choice, as_count, as_real, count_of
 
@@ -230,8 +231,8 @@ class DriftMonitor:
         if watch.ready and self.model.target_mass > 0.0:
             watch.put_down(self.model.known_target())
         if watch.known is None:
-            classes = self.model.predict_proba(X)[:, : watch.n_classes].argmax(axis=1)
-            watch.learn(classes)
+            classes, points = self.model.place(X)
+            watch.learn(classes, points)
             self.n_rows += len(classes)
             return DriftReport(self.n_rows, "learning", reason=watch.reason)
         measured = self.model.measure(X, watch.known)
@@ -243,7 +244,7 @@ class DriftMonitor:
                 self._suspect = self._suspect or self._locate(sounding, first + row)
         if self._suspect is not None:
             n_since = self.n_rows - self._suspect.since
-            if not watch.shows_few_classes(n_since):
+            if not watch.shows_one_class(n_since):
                 return self._sound(self._suspect, measures)
             if n_since >= self.warm_up:
                 watch.stop(_run_since(self._suspect.since))
@@ -294,9 +295,10 @@ class DriftMonitor:
                 self.detectors[name] = BettingDetector(detector.threshold)
 
     def _new_watch(self) -> Watch:
-        expected = count_effectively(self.model.tracker.knowledge.model.expected_prior)
+        model = self.model.tracker.knowledge.model
+        expected = count_effectively(model.expected_prior)
         seed = self.seed + 2 * self.n_drifts
-        return Watch(_n_classes(self.model), expected, self.warm_up, seed)
+        return Watch(_n_classes(self.model), expected, classes_apart(model), self.warm_up, seed)
 
     # -- keeping ---------------------------------------------------------------------------------
 
@@ -377,6 +379,6 @@ def _n_classes(model: Any) -> int:
 
 def _run_since(row: int) -> str:
     return (
-        f"rows since row {row} are unlike those before, but of few classes; a long run of one class "
+        f"rows since row {row} are unlike those before, but most are of one class; a long run of a class "
         "cannot be told from another target"
     )

@@ -27,6 +27,7 @@ class WatchState:
 
     n_rows: int  # whose classes were noted
     classes: Integers  # predicted for the last of these rows
+    moments: Floats  # rows that the model learned from: their number, means and sums of squares
     next_check: int  # at which of these rows their order is checked again
     reason: str  # why the target is not watched; empty if it is
     known: KnownTarget | None
@@ -42,8 +43,8 @@ class WatchState:
 class Watch:
     """Turn rows into ranks that are even as long as the target does not change.
 
-    At first the model learns, until the predicted classes show that the stream is orderly: most
-    classes have come, and they return. Then the target as it is known is put down, and rows are held
+    At first the model learns, until the stream has shown that it is orderly: rows are of most classes,
+    by what is predicted and by how they spread, and classes return. Then the target as it is known is put down, and rows are held
     against that: their likelihood, their distance from the reconstruction and their likeness to the
     target's blend of sources are ranked among earlier rows of the same predicted class, so that runs
     of one class are no change. The predicted classes themselves are ranked among all. Only rows count
@@ -54,6 +55,8 @@ class Watch:
     n_classes : int
     expected : float
         Classes expected: their effective number.
+    apart : float
+        How far classes are apart in the sources, in the view: their variance, of all dimensions.
     warm_up : int
         Rows from which the model learns before it is watched, at least; and rows whose ranks show how
         far apart they are independent.
@@ -61,8 +64,11 @@ class Watch:
         Of the chances by which ties are broken.
     """
 
-    def __init__(self, n_classes: int, expected: float, warm_up: int, seed: int) -> None:
-        self.n_classes, self.expected, self.warm_up, self.seed = n_classes, expected, warm_up, seed
+    def __init__(
+        self, n_classes: int, expected: float, apart: float, warm_up: int, seed: int
+    ) -> None:
+        self.n_classes, self.expected, self.apart = n_classes, expected, apart
+        self.warm_up, self.seed = warm_up, seed
         self._restore(begin(warm_up))
 
     def _restore(self, state: WatchState) -> None:
@@ -90,9 +96,18 @@ class Watch:
         """Of how many rows one counts."""
         return self._state.stride
 
-    def learn(self, classes: Integers) -> None:
-        """Take note of rows, by their predicted classes, from which the model is about to learn."""
+    def learn(self, classes: Integers, points: Floats) -> None:
+        """Take note of rows from which the model is about to learn.
+
+        Parameters
+        ----------
+        classes : array of shape (n,)
+            As they are predicted.
+        points : array of shape (n, n_dimensions)
+            Rows in the view, in units of the spread within a class of the sources.
+        """
         self._note(classes)
+        self._state = replace(self._state, moments=_add_moments(self._state.moments, points))
         n_rows = self._state.n_rows
         if n_rows < self.warm_up:
             self._state = replace(self._state, reason=_warming_up(n_rows, self.warm_up))
@@ -169,17 +184,18 @@ class Watch:
                 begin(self.warm_up),
                 n_rows=state.n_rows,
                 classes=state.classes,
+                moments=state.moments,
                 next_check=state.n_rows + max(self.warm_up, len(state.classes) // 4),
                 reason=reason,
             )
         )
 
-    def shows_few_classes(self, n_rows: int) -> bool:
-        """Return whether the last rows are of few classes: a long run, or another target."""
+    def shows_one_class(self, n_rows: int) -> bool:
+        """Return whether two of the last rows are more often of one class than not."""
         counts = np.bincount(self._state.classes[-n_rows:], minlength=self.n_classes)
         pairs = int(counts.sum() * (counts.sum() - 1))
         alike = float((counts * (counts - 1)).sum()) / pairs if pairs else 1.0
-        return alike * self._enough_classes() > 1.0
+        return alike > 0.5
 
     def _set_stride(self, stride: int) -> None:
         until = min(self._state.until_next, stride - 1)
@@ -200,6 +216,10 @@ class Watch:
         came = count_effectively(np.bincount(classes, minlength=self.n_classes))
         if came < self._enough_classes():
             return _few_classes(came, self.expected), 0
+        count, _, squares = self._state.moments
+        spread = float((squares / np.maximum(count, 1.0) - 1.0).sum())
+        if spread < 0.5 * self.apart:  # nearer to that of one class than to that of all
+            return _LITTLE_SPREAD, 0
         stride = find_stride(classes, self.n_classes)
         # A stream in which each class comes once has as many runs as classes.
         needed = 2 * (self.n_classes + 1)
@@ -225,6 +245,7 @@ def begin(warm_up: int) -> WatchState:
     return WatchState(
         n_rows=0,
         classes=np.zeros(0, dtype=np.intp),
+        moments=np.zeros((3, 0)),
         next_check=warm_up,
         reason=_warming_up(0, warm_up),
         known=None,
@@ -236,6 +257,19 @@ def begin(warm_up: int) -> WatchState:
         ranks=None,
         class_ranks=None,
     )
+
+
+def _add_moments(moments: Floats, points: Floats) -> Floats:
+    """Return number, means and sums of squared deviations of some rows and more of them."""
+    if not len(points):
+        return moments
+    mean = points.mean(axis=0)
+    added = np.stack([np.full(len(mean), float(len(points))), mean, ((points - mean) ** 2).sum(axis=0)])
+    if not moments.size:
+        return added
+    total, gap = moments[0] + added[0], added[1] - moments[1]
+    squares = moments[2] + added[2] + gap**2 * moments[0] * added[0] / total
+    return np.stack([total, moments[1] + gap * added[0] / total, squares])
 
 
 def count_effectively(shares: Floats | Integers) -> float:
@@ -274,6 +308,10 @@ def find_memory(ranks: Floats) -> int:
 
 
 _TRIAL = "it is being found out how far apart rows are independent"
+_LITTLE_SPREAD = (
+    "rows are as close together as those of one class; a class that comes for the first time can look "
+    "like a change"
+)
 _DEPENDENT = "rows resemble those before them, however far apart they are"
 
 
