@@ -40,7 +40,7 @@ TIMED = ("pumps", "fans", "gas")
 BEFORE, AFTER = 1250, 200
 BATCH = 32
 #: Rows of a made target, of a pump, and of a fan: a tenth as many windows.
-ROWS = {"made": 6_000, "pumps": 3_000, "fans": 30_000}
+ROWS = {"made": 4_000, "pumps": 3_000, "fans": 30_000}
 MOST_TAUGHT = 3_200
 DETECTORS = ("ours", "ADWIN", "PageHinkley")
 

@@ -154,7 +154,7 @@ class Watch:
             self._state = replace(self._state, trial=ranks)
             if len(ranks) < self.warm_up:
                 return none
-            memory = find_memory(ranks[:, :-1])
+            memory = find_memory(ranks[: self.warm_up, :-1])
             if memory == 0:
                 self.stop(_DEPENDENT)
                 return none
@@ -217,15 +217,15 @@ class Watch:
         if came < self._enough_classes():
             return _few_classes(came, self.expected), 0
         count, _, squares = self._state.moments
-        spread = float((squares / np.maximum(count, 1.0) - 1.0).sum())
-        if spread < 0.5 * self.apart:  # nearer to that of one class than to that of all
+        spread, of_one = float((squares / np.maximum(count, 1.0)).sum()), float(squares.size)
+        # Nearer to the spread of one class than to that of all: in logarithms, since scales differ.
+        if spread**2 < of_one * (of_one + self.apart):
             return _LITTLE_SPREAD, 0
-        stride = find_stride(classes, self.n_classes)
         # A stream in which each class comes once has as many runs as classes.
-        needed = 2 * (self.n_classes + 1)
-        if stride == 0 or n < needed * stride:
-            return _long_runs(stride, needed), stride
-        return "", stride
+        run, needed = find_stride(classes, self.n_classes, errors=0.0), 2 * (self.n_classes + 1)
+        if run == 0 or n < needed * run:
+            return _long_runs(run, needed), 0
+        return "", find_stride(classes, self.n_classes)
 
     def state(self) -> WatchState:
         """Return the complete state, to resume bit for bit."""
@@ -278,10 +278,11 @@ def count_effectively(shares: Floats | Integers) -> float:
     return float(1.0 / np.square(shares / total).sum()) if total else 0.0
 
 
-def find_stride(classes: Integers, n_classes: int) -> int:
+def find_stride(classes: Integers, n_classes: int, errors: float = _ERRORS) -> int:
     """Return how many rows apart classes are alike no more often than by chance; 0: nowhere.
 
-    Looked for among lags of up to a quarter of the rows: of longer ones too little is known.
+    Looked for among lags of up to a quarter of the rows: of longer ones too little is known. More often
+    by up to so many standard errors is chance too.
     """
     n = len(classes)
     if len(np.unique(classes)) < 2:
@@ -289,7 +290,7 @@ def find_stride(classes: Integers, n_classes: int) -> int:
     chance = float(np.square(np.bincount(classes, minlength=n_classes) / max(n, 1)).sum())
     for lag in range(1, n // 4 + 1):
         alike = float((classes[lag:] == classes[:-lag]).mean())
-        if alike <= chance + _ERRORS * np.sqrt(chance * (1.0 - chance) / (n - lag)):
+        if alike <= chance + errors * np.sqrt(chance * (1.0 - chance) / (n - lag)):
             return lag
     return 0
 
@@ -316,7 +317,7 @@ _DEPENDENT = "rows resemble those before them, however far apart they are"
 
 
 def _warming_up(n_rows: int, warm_up: int) -> str:
-    return f"{n_rows} of {count_of(warm_up, 'row')} for a start"
+    return f"the model is learning what is usual; {n_rows} of {count_of(warm_up, 'row')} have come"
 
 
 def _few_classes(came: float, expected: float) -> str:
@@ -326,6 +327,6 @@ def _few_classes(came: float, expected: float) -> str:
     )
 
 
-def _long_runs(stride: int, needed: int) -> str:
-    length = f"of about {count_of(stride, 'row')}" if stride else "longer than can be measured"
-    return f"classes come in runs {length}; {needed} runs are needed to see that they return"
+def _long_runs(length: int, needed: int) -> str:
+    rows = f"of about {count_of(length, 'row')}" if length else "longer than can be measured"
+    return f"classes come in runs {rows}; {needed} runs are needed to see that they return"
