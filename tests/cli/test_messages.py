@@ -401,6 +401,17 @@ def test_evaluate_shows_each_domain_and_prints_a_warning_once(sources, monkeypat
     assert "takes about" not in result.stderr
 
 
+def test_evaluate_names_column_and_domain(sources, tmp_path):
+    stuck = pd.read_csv(sources[1])
+    column = next(name for name in stuck.columns if stuck[name].dtype == float)
+    stuck[column] = 1.0 + 1e-9 * np.arange(len(stuck))
+    stuck.to_csv(tmp_path / "pump2.csv", index=False)
+    result = call("evaluate", sources[0], tmp_path / "pump2.csv", sources[2], *HOW)
+    warned = [line for line in result.stderr.splitlines() if line.startswith("warning: ")]
+    assert any(line.startswith(f"warning: pump2: column {column!r}: hardly varies") for line in warned)
+    assert ".py" not in result.stderr
+
+
 def test_evaluate_calls_back_for_each_domain():
     heard = []
     model = OnlineDaDiL(classifier="linear", random_state=0, validate=False)

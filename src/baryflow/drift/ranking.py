@@ -191,11 +191,16 @@ class Watch:
         )
 
     def shows_one_class(self, n_rows: int) -> bool:
-        """Return whether two of the last rows are more often of one class than not."""
-        counts = np.bincount(self._state.classes[-n_rows:], minlength=self.n_classes)
-        pairs = int(counts.sum() * (counts.sum() - 1))
+        """Return whether most of the last rows are of one class, unlike those before.
+
+        How often two of them are alike is then nearer to always than to how often it was before.
+        """
+        before, since = self._state.classes[:-n_rows], self._state.classes[-n_rows:]
+        usual = 1.0 / max(count_effectively(np.bincount(before, minlength=self.n_classes)), 1.0)
+        counts = np.bincount(since, minlength=self.n_classes)
+        pairs = len(since) * (len(since) - 1)
         alike = float((counts * (counts - 1)).sum()) / pairs if pairs else 1.0
-        return alike > 0.5
+        return alike > 0.5 * (1.0 + usual)
 
     def _set_stride(self, stride: int) -> None:
         until = min(self._state.until_next, stride - 1)
@@ -205,20 +210,16 @@ class Watch:
         kept = np.concatenate([self._state.classes, classes])[-_MOST_CLASSES:]
         self._state = replace(self._state, classes=kept, n_rows=self._state.n_rows + len(classes))
 
-    def _enough_classes(self) -> float:
-        """Return the effective number of classes that is nearer to all of them than to one."""
-        return 0.5 * (1.0 + self.expected)
-
     def _check_order(self) -> tuple[str, int]:
         """Return why the order of classes allows no watching, if so, and how far apart they forget."""
         classes, n = self._state.classes, len(self._state.classes)
         self._state = replace(self._state, next_check=self._state.n_rows + n // 4)
         came = count_effectively(np.bincount(classes, minlength=self.n_classes))
-        if came < self._enough_classes():
-            return _few_classes(came, self.expected), 0
         count, _, squares = self._state.moments
         spread, of_one = float((squares / np.maximum(count, 1.0)).sum()), float(squares.size)
-        # Nearer to the spread of one class than to that of all: in logarithms, since scales differ.
+        # Nearer to one class than to all of them, in logarithms.
+        if came**2 < self.expected:
+            return _few_classes(came, self.expected), 0
         if spread**2 < of_one * (of_one + self.apart):
             return _LITTLE_SPREAD, 0
         # A stream in which each class comes once has as many runs as classes.
