@@ -125,6 +125,10 @@ def test_a_long_run_in_a_stream_that_had_none_is_no_alarm(plant, model):
     assert not any(report.drift_detected for report in reports)
     assert reports[-1].phase == "learning"
     assert "one class" in reports[-1].reason
+    news = [report.describe() for report in reports if report.news]
+    assert len(news) == 2
+    assert "watched for drift from now on" in news[0]
+    assert "not watched for drift: rows since row" in news[1]
 
 
 def test_telling_does_not_touch_the_model(plant, model):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -58,6 +58,8 @@ class DriftReport:
         Mean likelihood, loss and likeness of the batch, and its share of novel rows.
     reason : str
         Why drift cannot be found; empty while the target is watched.
+    news : bool
+        Whether this is the first batch that is watched, or not watched for this kind of reason.
     """
 
     n_rows: int
@@ -69,6 +71,7 @@ class DriftReport:
     action: str = ""
     measures: dict[str, float] = field(default_factory=dict)
     reason: str = ""
+    news: bool = False
 
     def describe(self) -> str:
         """Return the report as a sentence.
@@ -81,7 +84,7 @@ class DriftReport:
         if not self.drift_detected:
             if self.phase == "learning":
                 return f"{rows}: not watched for drift: {self.reason}."
-            return f"{rows}: no drift."
+            return f"{rows}: {'watched for drift from now on' if self.news else 'no drift'}."
         why = "; ".join(_WORDS[name] for name in self.signals)
         return (
             f"{rows}: the target has changed, it seems since row {self.since}: {why}; "
@@ -226,6 +229,12 @@ class DriftMonitor:
         InvalidInputError
             If the rows do not fit the model.
         """
+        before = self._watch.status
+        report = self._look(X)
+        now = self._watch.status
+        return replace(report, news=now not in ("learned", before))
+
+    def _look(self, X: Any) -> DriftReport:
         watch, first = self._watch, self.n_rows
         self.drift_detected = False
         if watch.ready and self.model.target_mass > 0.0:

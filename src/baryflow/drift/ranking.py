@@ -92,6 +92,15 @@ class Watch:
         return self._state.reason
 
     @property
+    def status(self) -> str:
+        """Whether the target is watched, learned, or for which kind of reason it is not watched."""
+        if not self.reason:
+            return "watched"
+        if self._state.n_rows < self.warm_up or self.reason == _TRIAL:
+            return "learned"
+        return "".join(letter for letter in self.reason if letter.isalpha())  # without its numbers
+
+    @property
     def stride(self) -> int:
         """Of how many rows one counts."""
         return self._state.stride
