@@ -248,6 +248,9 @@ class DriftMonitor:
         rows, ranks = watch.rank(measured)
         self.n_rows += len(measured.lost)
         measures = measured.summary()
+        for detector in self.detectors.values():
+            if isinstance(detector, BettingDetector):
+                detector.block = max(watch.stride, 1)
         for row, values in zip(rows.tolist(), ranks, strict=True):
             if sounding := self._feed(values):
                 self._suspect = self._suspect or self._locate(sounding, first + row)
@@ -279,7 +282,7 @@ class DriftMonitor:
         for name in signals:
             detector = self.detectors[name]
             if isinstance(detector, BettingDetector):
-                since = min(since, row + 1 - detector.since * self._watch.stride)
+                since = min(since, row + 1 - detector.since)
                 strength = max(strength, detector.value)
         return Suspect(tuple(signals), max(since, 0), strength)
 

@@ -35,7 +35,7 @@ class WatchState:
     trial: Floats  # the first ranks, kept until it is known how far apart rows are independent
     memory: int  # rows this far apart have independent ranks, whatever their classes
     stride: int  # rows this far apart are independent
-    until_next: int  # rows to pass over before the next one that counts
+    waiting: Floats  # scores and classes of the rows of the block that is not complete
     ranks: RanksState | None
     class_ranks: RanksState | None
 
@@ -47,8 +47,8 @@ class Watch:
     by what is predicted and by how they spread, and classes return. Then the target as it is known is put down, and rows are held
     against that: their likelihood, their distance from the reconstruction and their likeness to the
     target's blend of sources are ranked among earlier rows of the same predicted class, so that runs
-    of one class are no change. The predicted classes themselves are ranked among all. Only rows count
-    that are so far apart that they are independent, judging by their classes and by their first ranks.
+    of one class are no change. The predicted classes themselves are ranked among all. How far apart rows
+    are independent is found from their classes and from their first ranks.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class Watch:
 
     @property
     def stride(self) -> int:
-        """Of how many rows one counts."""
+        """How far apart rows are independent."""
         return self._state.stride
 
     def learn(self, classes: Integers, points: Floats) -> None:
@@ -132,10 +132,10 @@ class Watch:
         self._state = replace(self._state, known=known, stride=stride)
 
     def rank(self, signals: Signals) -> tuple[Integers, Floats]:
-        """Return which rows count, and their ranks, a column for each of SIGNALS.
+        """Return the numbers of rows, and their ranks, a column for each of SIGNALS.
 
-        The first rows count when it is known how far apart rows are independent; their numbers are
-        then negative, since they came in earlier batches.
+        The first rows wait until it is known how far apart rows are independent; their numbers are then
+        negative, since they came in earlier batches.
         """
         rows = np.flatnonzero(~signals.lost)
         groups = signals.proportions.argmax(axis=1)
@@ -151,13 +151,7 @@ class Watch:
             self._class_ranks = Ranks(np.zeros((1, 1)), 1, self.seed + 1)
             rows = rows[wanted:]
         self._note(groups[rows])
-        every = np.zeros(len(rows), dtype=np.intp)
-        ranks = np.column_stack(
-            [
-                self._ranks.rank(scores[rows], groups[rows]),
-                self._class_ranks.rank(groups[rows][:, None].astype(np.float64), every),
-            ]
-        )
+        ranks = self._rank(self._ranks, self._class_ranks, scores[rows], groups[rows])
         if self._state.memory == 0:  # the trial
             before, ranks = self._state.trial, np.concatenate([self._state.trial, ranks])
             self._state = replace(self._state, trial=ranks)
@@ -168,12 +162,32 @@ class Watch:
                 self.stop(_DEPENDENT)
                 return none
             self._state = replace(self._state, trial=before[:0], memory=memory, reason="")
-            self._set_stride(max(self.stride, memory))
+            self._state = replace(self._state, stride=max(self.stride, memory))
             rows = np.concatenate([np.arange(-len(before), 0), rows])
-        turn = np.arange(self._state.until_next, len(rows), self.stride)
-        last = int(turn[-1]) + self.stride if len(turn) else self._state.until_next
-        self._state = replace(self._state, until_next=last - len(rows))
-        return rows[turn], ranks[turn]
+        return rows, ranks
+
+    def _rank(self, ranks: Ranks, class_ranks: Ranks, scores: Floats, groups: Integers) -> Floats:
+        """Rank rows among those of earlier blocks: rows of a block may all be alike."""
+        rows, found, start = np.column_stack([scores, groups]), [np.zeros((0, len(SIGNALS)))], 0
+        while start < len(rows):
+            if self.stride == 1:  # each row is a block
+                some, waiting = rows[start:], rows[:0]
+            else:
+                wanted = max(self.stride - len(self._state.waiting), 1)
+                some = rows[start : start + wanted]
+                waiting = np.concatenate([self._state.waiting, some])
+            scores, classes = some[:, :-1], some[:, -1:]
+            groups, one = classes[:, 0].astype(np.intp), np.zeros(len(some), dtype=np.intp)
+            alone = self.stride == 1
+            ranked = ranks.rank(scores, groups, count=alone), class_ranks.rank(classes, one, count=alone)
+            found.append(np.column_stack(ranked))
+            if len(waiting) >= self.stride:
+                ranks.count(waiting[:, :-1], waiting[:, -1].astype(np.intp))
+                class_ranks.count(waiting[:, -1:], np.zeros(len(waiting), dtype=np.intp))
+                waiting = rows[:0]
+            self._state = replace(self._state, waiting=waiting)
+            start += len(some)
+        return np.concatenate(found)
 
     def check(self) -> None:
         """Look again at the order of rows that are watched, and stop watching if need be."""
@@ -183,7 +197,7 @@ class Watch:
         if reason:
             self.stop(reason)
         else:
-            self._set_stride(max(stride, self._state.memory))
+            self._state = replace(self._state, stride=max(stride, self._state.memory))
 
     def stop(self, reason: str) -> None:
         """Stop watching, and let the model learn again; what is known of the order of classes stays."""
@@ -210,10 +224,6 @@ class Watch:
         pairs = len(since) * (len(since) - 1)
         alike = float((counts * (counts - 1)).sum()) / pairs if pairs else 1.0
         return alike > 0.5 * (1.0 + usual)
-
-    def _set_stride(self, stride: int) -> None:
-        until = min(self._state.until_next, stride - 1)
-        self._state = replace(self._state, stride=stride, until_next=until)
 
     def _note(self, classes: Integers) -> None:
         kept = np.concatenate([self._state.classes, classes])[-_MOST_CLASSES:]
@@ -263,7 +273,7 @@ def begin(warm_up: int) -> WatchState:
         trial=np.zeros((0, len(SIGNALS))),
         memory=0,
         stride=0,
-        until_next=0,
+        waiting=np.zeros((0, len(SIGNALS))),
         ranks=None,
         class_ranks=None,
     )
