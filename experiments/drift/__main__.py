@@ -154,8 +154,8 @@ def read(path=RESULTS):
 
 
 HEADS = {
-    "stationary": "| set | order | detector | rows | watched | false alarms | why not watched at the end |",
-    "changing": f"| set | order | detector | watched before | found in {SOON} | in {AFTER} rows | median delay |",
+    "stationary": "| set | order | detector | rows | watched | false alarms | not watched at the end |",
+    "changing": f"| set | order | detector | watched | found in {SOON} | in {AFTER} | median delay |",
 }
 
 

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-import numpy as np
-
 from baryflow.drift.betting import BettingDetector, BettingState, Detector
 from baryflow.drift.ranking import SIGNALS, Watch, WatchState, count_effectively
-from baryflow.estimators._watching import classes_apart
+from baryflow.estimators._watching import KnownTarget, classes_apart
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_choice, as_count, as_real, count_of
 
@@ -229,43 +227,49 @@ class DriftMonitor:
         InvalidInputError
             If the rows do not fit the model.
         """
-        before = self._watch.status
-        report = self._look(X)
-        now = self._watch.status
-        return replace(report, news=now not in ("learned", before))
-
-    def _look(self, X: Any) -> DriftReport:
-        watch, first = self._watch, self.n_rows
+        watch, before = self._watch, self._watch.status
         self.drift_detected = False
         if watch.ready and self.model.target_mass > 0.0:
             watch.put_down(self.model.known_target())
-        if watch.known is None:
-            classes, points = self.model.place(X)
-            watch.learn(classes, points)
-            self.n_rows += len(classes)
-            return DriftReport(self.n_rows, "learning", reason=watch.reason)
-        measured = self.model.measure(X, watch.known)
-        rows, ranks = watch.rank(measured)
+        report = self._learn(X) if watch.known is None else self._look(X, watch.known)
+        return replace(report, news=self._watch.status not in ("learned", before))
+
+    def _learn(self, X: Any) -> DriftReport:
+        """Take note of rows while the target is not watched."""
+        classes, points = self.model.place(X)
+        self._watch.learn(classes, points)
+        self.n_rows += len(classes)
+        return DriftReport(self.n_rows, "learning", reason=self._watch.reason)
+
+    def _look(self, X: Any, known: KnownTarget) -> DriftReport:
+        """Hold rows against the target as it was known."""
+        first, measured = self.n_rows, self.model.measure(X, known)
+        rows, ranks = self._watch.rank(measured)
         self.n_rows += len(measured.lost)
-        measures = measured.summary()
         for detector in self.detectors.values():
             if isinstance(detector, BettingDetector):
-                detector.block = max(watch.stride, 1)
+                detector.block = max(self._watch.stride, 1)
         for row, values in zip(rows.tolist(), ranks, strict=True):
             if sounding := self._feed(values):
                 self._suspect = self._suspect or self._locate(sounding, first + row)
-        if self._suspect is not None:
-            n_since = self.n_rows - self._suspect.since
-            if not watch.shows_one_class(n_since):
-                return self._sound(self._suspect, measures)
-            if n_since >= self.warm_up:
-                watch.stop(_run_since(self._suspect.since))
-        else:
-            watch.check()
-        if watch.known is None:
+        measures = measured.summary()
+        if self._suspect is not None and self._is_drift(self._suspect):
+            return self._sound(self._suspect, measures)
+        if self._suspect is None:
+            self._watch.check()
+        if self._watch.known is None:  # stopped
             self._reset()
-        phase = "learning" if watch.reason else "watching"
-        return DriftReport(self.n_rows, phase, measures=measures, reason=watch.reason)
+        phase, reason = "learning" if self._watch.reason else "watching", self._watch.reason
+        return DriftReport(self.n_rows, phase, measures=measures, reason=reason)
+
+    def _is_drift(self, found: Suspect) -> bool:
+        """Return whether a change is more than a run of one class; stop watching if that stays open."""
+        n_since = self.n_rows - found.since
+        if not self._watch.shows_one_class(n_since):
+            return True
+        if n_since >= self.warm_up:
+            self._watch.stop(_run_since(found.since))
+        return False
 
     def _feed(self, row: Floats) -> list[str]:
         """Give the ranks of one row to the detectors; return which of them sound."""
@@ -297,7 +301,14 @@ class DriftMonitor:
         self._watch = self._new_watch()
         self._reset()
         return DriftReport(
-            self.n_rows, "watching", True, found.signals, found.since, found.strength, self.action, measures
+            self.n_rows,
+            "watching",
+            True,
+            found.signals,
+            found.since,
+            found.strength,
+            self.action,
+            measures,
         )
 
     def _reset(self) -> None:
@@ -391,6 +402,6 @@ def _n_classes(model: Any) -> int:
 
 def _run_since(row: int) -> str:
     return (
-        f"rows since row {row} are unlike those before, but most are of one class; a long run of a class "
-        "cannot be told from another target"
+        f"rows since row {row} are unlike those before, but most are of one class; a long run of a "
+        "class cannot be told from another target"
     )

@@ -43,12 +43,13 @@ class WatchState:
 class Watch:
     """Turn rows into ranks that are even as long as the target does not change.
 
-    At first the model learns, until the stream has shown that it is orderly: rows are of most classes,
-    by what is predicted and by how they spread, and classes return. Then the target as it is known is put down, and rows are held
-    against that: their likelihood, their distance from the reconstruction and their likeness to the
-    target's blend of sources are ranked among earlier rows of the same predicted class, so that runs
-    of one class are no change. The predicted classes themselves are ranked among all. How far apart rows
-    are independent is found from their classes and from their first ranks.
+    At first the model learns, until the stream has shown that it is orderly: rows are of most
+    classes, by what is predicted and by how they spread, and classes return. Then the target as it
+    is known is put down, and rows are held against that: their likelihood, their distance from the
+    reconstruction and their likeness to the target's blend of sources are ranked among earlier rows
+    of the same predicted class, so that runs of one class are no change. The predicted classes
+    themselves are ranked among all. How far apart rows are independent is found from their classes
+    and from their first ranks.
 
     Parameters
     ----------
@@ -64,9 +65,7 @@ class Watch:
         Of the chances by which ties are broken.
     """
 
-    def __init__(
-        self, n_classes: int, expected: float, apart: float, warm_up: int, seed: int
-    ) -> None:
+    def __init__(self, n_classes: int, expected: float, apart: float, warm_up: int, seed: int) -> None:
         self.n_classes, self.expected, self.apart = n_classes, expected, apart
         self.warm_up, self.seed = warm_up, seed
         self._restore(begin(warm_up))

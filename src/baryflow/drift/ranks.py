@@ -126,7 +126,7 @@ class Ranks:
     def _cells(self, scores: Floats) -> Integers:
         units = np.arcsinh((scores - self._medians) / self._spreads)
         cells = np.floor((np.clip(units, -_REACH, _REACH) + _REACH) * _CELLS_PER_UNIT).astype(np.intp)
-        return np.minimum(cells, _N_CELLS - 1)
+        return np.asarray(np.minimum(cells, _N_CELLS - 1))
 
     def _rank(self, scores: Floats, groups: Integers, count: bool) -> Floats:
         cells = self._cells(scores)

@@ -210,7 +210,9 @@ class Evaluation:
         head, *body, mean = (_aligned(line, width) for line in cells)
         rule = "-" * max(len(line) for line in (head, *body, mean))
         lines = [self._title(), "", _over(width), head, rule, *body, rule, mean, "", *_LEGEND]
-        lines.append(f"best plain: {best}; of all plain classifiers the best while rows flow, in hindsight")
+        lines.append(
+            f"best plain: {best}; of all plain classifiers the best while rows flow, in hindsight"
+        )
         return "\n".join([*lines, *self._why(domains)])
 
     def __str__(self) -> str:

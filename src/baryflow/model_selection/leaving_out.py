@@ -62,8 +62,8 @@ def evaluate(
     Use it before there is a target, to see whether adapting would help on your data. A copy of the model
     learns the other domains. Then each batch of the domain left out is predicted *before* the model
     learns from it, without its labels; at the end all its rows are predicted again. Beside it stand, on
-    the same rows, classifiers that cost next to nothing: the pooled one, which does not adapt, and one of
-    rows standardised domain by domain; both as logistic regression, and others for comparison.
+    the same rows, classifiers that cost next to nothing: the pooled one, which does not adapt, and one
+    of rows standardised domain by domain; both as logistic regression, and others for comparison.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What adapting has to beat: plain classifiers, of pooled rows and of each domain standardised by itself."""
+"""What adapting has to beat: plain classifiers, pooled, and with each domain standardised by itself."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Rivals:
         return cls(sources, pooled, own, others)
 
     def follow_others(self, X: Floats, batch_size: int) -> dict[str, tuple[Any, Any]]:
-        """Return what the other classifiers say of target rows: of each batch as it comes, and at the end.
+        """Return predictions of the other classifiers: for each batch as it comes, and at the end.
 
         Parameters
         ----------
