@@ -131,6 +131,14 @@ def test_a_long_run_in_a_stream_that_had_none_is_no_alarm(plant, model):
     assert "not watched for drift: rows since row" in news[1]
 
 
+def test_rows_unlike_everything_are_drift_whatever_their_class(plant, model):
+    X = plant.X_target[:600].copy()
+    X[480:] = 9.0 - X[480:, ::-1]
+    found = [report for report in follow(DriftMonitor(model, warm_up=100), X) if report.drift_detected]
+    assert abs(found[0].since - 480) <= 5
+    assert found[0].measures["novelty"] > 0.5
+
+
 def test_telling_does_not_touch_the_model(plant, model):
     alone = deepcopy(model)
     X = changing(plant)

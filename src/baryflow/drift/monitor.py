@@ -253,7 +253,7 @@ class DriftMonitor:
             if sounding := self._feed(values):
                 self._suspect = self._suspect or self._locate(sounding, first + row)
         measures = measured.summary()
-        if self._suspect is not None and self._is_drift(self._suspect):
+        if self._suspect is not None and self._is_drift(self._suspect, measures["novelty"]):
             return self._sound(self._suspect, measures)
         if self._suspect is None:
             self._watch.check()
@@ -262,10 +262,13 @@ class DriftMonitor:
         phase, reason = "learning" if self._watch.reason else "watching", self._watch.reason
         return DriftReport(self.n_rows, phase, measures=measures, reason=reason)
 
-    def _is_drift(self, found: Suspect) -> bool:
-        """Return whether a change is more than a run of one class; stop watching if that stays open."""
+    def _is_drift(self, found: Suspect, novel: float) -> bool:
+        """Return whether a change is more than a run of one class; stop watching if that stays open.
+
+        It is if rows are of several classes, or if most are unlike all that is known.
+        """
         n_since = self.n_rows - found.since
-        if not self._watch.shows_one_class(n_since):
+        if novel > 0.5 or not self._watch.shows_one_class(n_since):
             return True
         if n_since >= self.warm_up:
             self._watch.stop(_run_since(found.since))
