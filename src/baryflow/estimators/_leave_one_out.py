@@ -256,7 +256,7 @@ def with_novelty(
     model = knowledge.model
     first = [result.first_distances for result in results if len(result.first_distances)]
     if not first:
-        first = [model.novelty_distance(np.concatenate(sources.rows), model.centre, model.scale)]
+        first = [model.novelty_distance(X, model.centre, model.scale) for X in sources.rows]
     found = [result.distances for result in results if len(result.distances)]
     if not found:  # the sources themselves, each in units of what is typical of it
         for X in sources.rows:

@@ -277,7 +277,7 @@ def _fit_plain(rows: LabelledRows, outlook: Outlook, plan: FitPlan) -> Any:
         rows,
         plan.table,
         plan.classifiers,
-        basis=outlook.basis(rows),
+        basis=outlook.basis,
         seed=options.seed,
         per_domain=not options.paper,
     )
