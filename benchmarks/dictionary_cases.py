@@ -7,7 +7,6 @@ import time
 import numpy as np
 
 from baryflow import OnlineDaDiL
-from baryflow.core import transport as transport_module
 from baryflow.core.dictionary import Dictionary, Domain
 from baryflow.core.transport import assignment, fast_squared_distances
 from baryflow.datasets import make_domains
@@ -153,47 +152,33 @@ def block_step(k, bar=1 / 3) -> Result:
     dictionary, domains = problem(k)
     for _ in range(3):
         dictionary.step(domains)
-    solves = []
-
-    def recording(name):
-        solve = getattr(transport_module, name)
-
-        def record(*arguments):
-            solves.append((solve, arguments))
-            return solve(*arguments)
-
-        return solve, record
-
-    saved = {}
-    for name in ("assignment", "plan_between", "fast_squared_distances"):
-        saved[name], wrapped = recording(name)
-        setattr(transport_module, name, wrapped)
-    try:
-        dictionary.step(domains)
-    finally:
-        for name, solve in saved.items():
-            setattr(transport_module, name, solve)
-    state = dictionary.atoms
+    state, atoms = dictionary.atoms, dictionary.atoms
+    slots = dictionary.reconstructions(domains)
 
     def ours():
         dictionary.atoms = state
         dictionary.step(domains)
 
-    def only_solves(kinds):
-        return lambda: [solve(*a) for solve, a in solves if solve.__name__ in kinds]
+    def tables():
+        for domain, points in zip(domains, slots, strict=True):
+            used = slice(domain.n_used)
+            yield from (fast_squared_distances(points, atom) for atom in atoms)
+            yield fast_squared_distances(domain.points[:, used], points[:, used])
 
+    # Weights are uniform on both sides: every plan is an assignment.
     ours_s = best_of(ours, 15)
-    tables = best_of(only_solves(("assignment", "plan_between", "fast_squared_distances")), 15)
-    bare = best_of(only_solves(("assignment", "plan_between")), 15)
+    solves_s = best_of(lambda: [assignment(costs) for costs in tables()], 15)
+    known = list(tables())
+    bare_s = best_of(lambda: [assignment(costs) for costs in known], 15)
     return Result(
         name=f"one block step, K = {k}, d = 128, 6 domains, 4 atoms",
         ours_s=round(ours_s, 6),
-        rival="its own transport solves with their cost tables",
-        rival_s=round(tables, 6),
-        ratio=round(tables / ours_s, 3),
+        rival="its transport solves, one by one, with their cost tables",
+        rival_s=round(solves_s, 6),
+        ratio=round(solves_s / ours_s, 3),
         bar=round(bar, 3),
-        ok=tables / ours_s >= bar,
-        quality={"solves without cost tables, s": round(bare, 6)},
+        ok=solves_s / ours_s >= bar,
+        quality={"solves without cost tables, s": round(bare_s, 6)},
     )
 
 

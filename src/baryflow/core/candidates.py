@@ -172,10 +172,8 @@ class Candidates:
                     return
                 keep = ~np.array(stopping)[self._owner]
                 sums = tuple(part[keep] for part in sums)
-                going = [
-                    (c, k) for c, k, s in zip(self._active, self._sizes, stopping, strict=True) if not s
-                ]
-                self._lay_out([c for c, _ in going], [k for _, k in going])
+                going = [i for i, stops in enumerate(stopping) if not stops]
+                self._lay_out([self._active[i] for i in going], [self._sizes[i] for i in going])
             self._maximise(sums)
 
     def _lay_out(self, active: list[int], sizes: list[int]) -> None:
