@@ -188,32 +188,36 @@ def certify(session: Session) -> dict[str, Any]:
 
 
 def record_likelihood(session: Session) -> None:
-    """Record the mean log-density of the last rows, if the model has learned since the last record.
+    """Record the mean log-density of the last rows, if the model has adapted since the last record.
 
     The model's own history does not hold it. Only points that this history still has are kept.
     """
     metadata, model = session.metadata, session.model
-    learned, recorded = int(model.n_samples_seen_), metadata.get("likelihood", [])
+    history, recorded = model.tracker.history, metadata.get("likelihood", [])
+    learned = int(history.n_rows[-1]) if len(history) else 0
     rows = [one["values"] for one in metadata.get("recent", [])][-session.config.batch_size :]
-    if not rows or not model.resemblance_ or (recorded and recorded[-1][0] == learned):
+    if not rows or not learned or (recorded and recorded[-1][0] == learned):
         return
     found = model.measure(InOrder(np.array(rows, dtype=np.float64))).summary()["likelihood"]
-    kept = set(model.history_.n_rows.tolist())
+    kept = set(history.n_rows.tolist())
     point = [learned, float(f"{found:.5g}")] if math.isfinite(found) else None
     metadata["likelihood"] = [one for one in [*recorded, point] if one is not None and one[0] in kept]
 
 
 def summarize(session: Session) -> dict[str, Any]:
-    """Return the entry of a target in the list of targets, small and fit for JSON."""
-    model, metadata = session.model, session.metadata
-    resemblance = model.resemblance_
+    """Return the entry of a target in the list of targets, small and fit for JSON.
+
+    Figures are those of the last adaptation: there may be thousands of targets.
+    """
+    model, metadata, tracker = session.model, session.metadata, session.model.tracker
+    resemblance = dict(zip(model.sources_, tracker.resemblance.tolist(), strict=False))
     recent = metadata.get("recent") or [{}]
     return {
         "rows_seen": rows_of(session),
         "rows_learned": int(model.n_samples_seen_),
-        "reliability": _round(model.reliability_),
-        "coverage": _round(model.coverage_),
-        "novelty": _round(model.novelty_),
+        "reliability": _round(tracker.reliability),
+        "coverage": _round(tracker.coverage),
+        "novelty": _round(tracker.novel),
         "n_labels": int(metadata.get("labels", 0)),
         "certified_accuracy": certify(session)["accuracy"],
         "new_classes": [str(name) for name in model.classes_[session.config.n_classes :].tolist()],
