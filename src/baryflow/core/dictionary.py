@@ -23,7 +23,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from baryflow.core.quadratic import Layout, simplex_least_squares, solve_atoms
-from baryflow.core.transport import assignment, fast_squared_distances, plan_between
+from baryflow.core.transport import (
+    assignment,
+    barycentric_map,
+    fast_squared_distances,
+    plan_between,
+)
 from baryflow.validation import Floats, Integers
 
 #: Weight of the proximal term that keeps atoms near where they were, relative to a point's own: next to
@@ -168,7 +173,7 @@ class Dictionary:
             costs += domain.extra_costs
         domain.plan = plan_between(domain.weights, domain.slot_weights, costs)
         domain.loss = float(np.vdot(domain.plan, costs))
-        domain.goal = _goal(domain)
+        domain.goal = barycentric_map(domain.plan.T, domain.slot_weights, domain.points)
         return sent
 
     def _match(self, domain: Domain, slots: Floats, columns: Floats, norms: Floats) -> bool:
@@ -321,16 +326,6 @@ class Dictionary:
 def _mixed(coordinates: Floats, sent: Floats) -> Floats:
     """Return Σ_c coordinates[c] · sent[c]."""
     return np.asarray((coordinates @ sent.reshape(len(sent), -1)).reshape(sent.shape[1:]))
-
-
-def _goal(domain: Domain) -> Floats:
-    """Return the mean of the points that the plan sends to each slot, shape (K, D)."""
-    weights = domain.slot_weights
-    if weights.all() and np.count_nonzero(domain.plan) == len(weights):  # one point for each slot
-        chosen: Floats = domain.points[domain.plan.argmax(axis=0)]
-        return chosen
-    sums: Floats = domain.plan.T @ domain.points
-    return sums / np.where(weights > 0.0, weights, 1.0)[:, None]
 
 
 def farthest_first(points: Sequence[Floats], n_chosen: int) -> list[int]:

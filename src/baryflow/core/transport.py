@@ -126,6 +126,15 @@ def fast_squared_distances(points: Floats, others: Floats) -> Floats:
     return np.maximum(table, 0.0, out=table)
 
 
+def barycentric_map(plan: Floats, weights: Floats, points: Floats) -> Floats:
+    """Return the mean of the points to which a plan sends each row; 0 for rows without weight."""
+    if weights.all() and np.count_nonzero(plan) == len(weights):  # one point for each row
+        chosen: Floats = points[plan.argmax(axis=1)]
+        return chosen
+    sums: Floats = plan @ points
+    return sums / np.where(weights > 0.0, weights, 1.0)[:, None]
+
+
 def match_slots(slots: Floats, others: Sequence[Floats]) -> list[Integers]:
     """Return which point of each of the others goes with each slot, so that distances are smallest."""
     return [assignment(fast_squared_distances(slots, points)) for points in others]
