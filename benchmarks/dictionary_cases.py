@@ -166,6 +166,7 @@ def convergence(k, budget) -> Result:
         100,
         {
             "best loss, ours": float(ours[1].min()),
+            "our loss after five steps": float(ours[1][5]),
             "best loss, rival": float(min(losses.min() for _, losses in rivals.values())),
             "rival's learning rate": rate,
             "rival, seconds a step": round(rivals[rate][0][-1] / len(rivals[rate][0]), 5),

@@ -99,7 +99,7 @@ def draw_curves(curves: list[Curve], name: str, columns: int) -> None:
         panel.spines[["top", "right"]].set_visible(False)
         if len(curves) == 2:
             panel.set_title(curve.name, loc="left", fontsize=9)
-            panel.legend(fontsize=8, frameon=False)
+            panel.legend(fontsize=8, frameon=False, loc="upper left")
     for panel in shown[len(curves) :]:
         panel.set_axis_off()
     for row in panels:

@@ -193,9 +193,8 @@ class Candidates:
         constants = self._means * scaled
         constants += np.log(self._variances)
         constants *= -0.5
-        incomplete = self._rows.blocks[0].known is not None
         coefficients[:, -1] = self._log_weights
-        if not incomplete:
+        if self._rows.blocks[0].known is None:
             coefficients[:, -1] += constants.sum(axis=1)
         log_likelihood: Floats = np.array(self._rows.log_units)
         parts = []
@@ -206,7 +205,9 @@ class Candidates:
             top = largest_of_each(table, self._starts)
             table -= top[self._owner]
             np.exp(table, out=table)
-            total = self._owned @ table
+            # With few candidates the product is the faster of two sums.
+            few = len(self._sizes) <= d
+            total = self._owned @ table if few else np.add.reduceat(table, self._starts, axis=0)
             table /= total[self._owner]
             log_likelihood = log_likelihood + (top + np.log(total)) @ block.weights
             parts.append(block.sums(table))

@@ -182,7 +182,8 @@ class Dictionary:
         An atom whose coordinate is next to nothing stays matched as it was.
         """
         # Half the squared distances, up to the slots' own norms, which no assignment depends on.
-        costs = (norms - slots @ columns).reshape(self.n_slots, self.n_atoms, self.n_slots)
+        costs = slots @ columns
+        costs = np.subtract(norms, costs, out=costs).reshape(self.n_slots, self.n_atoms, self.n_slots)
         # Where every slot has its nearest point already, no assignment can be better.
         unsure = (costs.argmin(axis=2) != domain.match.T).any(axis=0)
         unsure &= domain.coordinates > _NEGLIGIBLE
