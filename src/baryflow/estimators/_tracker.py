@@ -28,7 +28,7 @@ from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Familiar, Neighbours
 from baryflow.estimators._query import RecentRows, choose_rows
 from baryflow.estimators._resemblance import compare_sources
 from baryflow.estimators._sources import SourceKnowledge
-from baryflow.estimators._target import GROWTH, Target, TargetState
+from baryflow.estimators._target import Target, TargetState
 from baryflow.estimators._update import Adaptation, update
 from baryflow.validation import Booleans, Floats, Integers
 
@@ -40,6 +40,8 @@ _VERDICTS = 100
 _JUDGED = 10_000
 #: Rows without a label whose predictions a correction should not change.
 _ANCHORS = 100
+#: A prediction for this many rows, as a part of those seen, is worth an adaptation.
+_WORTH_IT = 0.25
 #: Rows that were predicted are remembered until they are absorbed, unless they are more than this.
 _MOST_ASKED = 256
 #: The correction is fitted again when there are this many times as many rows, or labels: after each of
@@ -161,7 +163,7 @@ class Tracker:
 
         Adapting must be worth it: if only a few rows are asked about, it is this tracker itself.
         """
-        if not self._n_last or n_asked < GROWTH * self.n_rows:
+        if not self._n_last or n_asked < _WORTH_IT * self.n_rows:
             return self
         if self._current is None:
             current = self.copy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import OrderedDict
@@ -13,9 +14,11 @@ from baryflow.service.errors import RequestError, to_json
 from baryflow.service.metrics import Metrics
 from baryflow.service.parsing import Inbox, Limits, Parser
 from baryflow.service.sse import Hub
-from baryflow.service.target_record import detail
+from baryflow.service.target_record import alarm_events, detail
 from baryflow.service.targets import Targets
+from baryflow.streams import Sink
 
+_log = logging.getLogger("baryflow.service")
 #: Seconds over which rows per second are averaged.
 _WINDOW = 10.0
 #: Pictures that are cached.
@@ -25,7 +28,14 @@ _PICTURES = 16
 class ServiceState:
     """The targets of a service, its live updates, metrics, limits, and the parser of bodies."""
 
-    def __init__(self, config: SessionConfig, checkpoint: Checkpoint | None, limits: Limits) -> None:
+    def __init__(
+        self,
+        config: SessionConfig,
+        checkpoint: Checkpoint | None,
+        limits: Limits,
+        alarm_output: Sink | None = None,
+    ) -> None:
+        self.alarm_output = alarm_output
         self.limits, self.metrics, self.hub = limits, Metrics(), Hub(limits.listeners)
         self.targets = Targets(config, checkpoint, limits, self._publish)
         config = self.targets.store.config  # a checkpoint has its own model
@@ -46,13 +56,30 @@ class ServiceState:
         elif "learned" in answer:
             self.metrics.labels.inc(answer["learned"] + answer["pending"])
             self.metrics.rejected_labels.inc(len(answer["rejected"]))
-        else:
+        elif "rows" in answer:
             self.metrics.rows.inc(answer["rows"])
             self.metrics.quarantined.inc(answer["quarantined"])
             self.metrics.batches.inc()
             self.metrics.drifts.inc(sum(event["event"] == "drift" for event in answer["events"]))
             self._speeds[name] = (self._speed(name) + answer["rows"] / _WINDOW, time.monotonic())
+        if answer is not None:
+            self._send_alarms(name, alarm_events(answer))
         self.hub.publish(name, answer)
+
+    def send_replayed(self) -> None:
+        """Send alarms of replayed batches; those that were sent before are recognised."""
+        for name, events in self.targets.store.replayed:
+            self._send_alarms(name, events)
+        self.targets.store.replayed.clear()
+
+    def _send_alarms(self, name: str, events: list[dict[str, Any]]) -> None:
+        self.metrics.alarms.inc(sum(event["change"] == "raised" for event in events))
+        if self.alarm_output is None or not events:
+            return
+        try:
+            self.alarm_output.write([{"key": name, **event} for event in events])
+        except OSError as error:  # the rows are accepted all the same
+            _log.error("alarms of %s cannot be kept: %s", name, error)
 
     def _speed(self, name: str) -> float:
         speed, at = self._speeds.get(name, (0.0, 0.0))

@@ -43,15 +43,19 @@ from baryflow.runtime.session import rows_of as all_rows
 from baryflow.service.errors import RequestError, busy, to_json
 from baryflow.service.parsing import Limits, Posted, PostedLabels
 from baryflow.service.target_record import (
+    alarm_events,
+    commands_of,
     find_answer,
     find_label_answer,
     labellings_of,
     record,
+    record_commands,
     record_labels,
     rows_of,
     summarize,
 )
 from baryflow.streams import Batch, Rejected
+from baryflow.streams.base import AlarmCommand
 
 _log = logging.getLogger("baryflow.service")
 Value = TypeVar("Value")
@@ -77,6 +81,8 @@ class TargetStore:
     ----------
     summaries : dict of str → dict
         The entry of each target in the list of targets, also of those on disk.
+    replayed : list of (str, list of dict)
+        Events of alarms in replayed batches, and their targets: they may not have been sent.
     """
 
     owner = "serve"
@@ -89,6 +95,7 @@ class TargetStore:
             checkpoint.keep_options({"batch-size": config.batch_size, "drift": config.drift})
         self.config = config
         self.summaries: dict[str, dict[str, Any]] = {}
+        self.replayed: list[tuple[str, list[dict[str, Any]]]] = []
         self.sessions = SessionStore(config, None if checkpoint is None else checkpoint.targets, most)
         self._quarantine = _QuarantineFile(None if checkpoint is None else checkpoint.folder)
         self._loop = DurableLoop(self, checkpoint)
@@ -121,15 +128,23 @@ class TargetStore:
         answer = None if request_id is None else find_label_answer(session, request_id)
         return labellings_of(session), answer
 
+    def prepare_command(self, name: str) -> int:
+        """Return how many commands a target has had, and make room in memory for the target."""
+        self.sessions.make_room(name)
+        session = self.look(name)
+        return 0 if session is None else commands_of(session)
+
     def look(self, name: str) -> Session | None:
         """Return the session of a target in order to read it; None if there is none."""
         return self.sessions.look(name) if name in self.summaries else None
 
     def apply(self, batch: Batch) -> Result:
-        """Predict and learn the rows of one target, or learn its labels."""
+        """Predict and learn the rows of one target, learn its labels, or carry out its commands."""
         if batch.cursor.get("delete"):
             return Result()
         session = self.sessions.hold(batch.cursor["target"])
+        if batch.commands:
+            return session.command(batch.commands)
         return session.label(batch.labels) if batch.labels else session.take(all_rows(batch))
 
     def quarantine(self, batch: Batch, reason: str) -> Result:
@@ -138,6 +153,8 @@ class TargetStore:
         result.reject(all_rows(batch), reason)
         for label in batch.labels:
             result.refuse(label, reason, 0)
+        for command in batch.commands:
+            result.refuse_command(command, reason, 0)
         return result
 
     def finish(self, batch: Batch, result: Result) -> dict[str, Any]:
@@ -153,10 +170,14 @@ class TargetStore:
         batch_id = batch.cursor.get("batch_id")
         if batch.labels:
             answer = record_labels(session, batch_id, result)
+        elif batch.commands:
+            answer = record_commands(session, result)
         else:
             first, last = int(batch.positions[0]), int(batch.positions[-1])
             answer = record(session, batch_id, first, last, result)
         self.summaries[name] = summarize(session)
+        if self._loop.replaying and (alarms := alarm_events(answer)):
+            self.replayed.append((name, alarms))
         return {"target": name, **answer}
 
     def _is_applied(self, batch: Batch) -> bool:
@@ -166,6 +187,8 @@ class TargetStore:
         name = batch.cursor["target"]
         if batch.labels:
             return bool(batch.cursor["labelling"] <= self.prepare_labels(name, None)[0])
+        if batch.commands:
+            return bool(batch.cursor["command"] <= self.prepare_command(name))
         return bool(batch.positions[-1] <= self.prepare(name, None)[0])
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -453,6 +476,33 @@ class Targets:
                     batch = _label_batch(name, posted, n_before, n_columns)
                     answer = await self._apply(batch)
                     self._listen(name, answer)
+                return {"target": name, **answer}
+        finally:
+            self.n_waiting -= 1
+
+    async def command(self, name: str, command: AlarmCommand) -> dict[str, Any]:
+        """Journal and carry out a command about an alarm of a target.
+
+        Raise RequestError if it is refused, there is no such target or there are too many requests, and
+        OSError if the disk is full.
+        """
+        self._require_room(name)
+        self.n_waiting += 1
+        answer = await self._finish(self._command(name, command))
+        if answer["refused"]:
+            raise RequestError(409, answer["refused"])
+        return answer
+
+    async def _command(self, name: str, command: AlarmCommand) -> dict[str, Any]:
+        try:
+            async with self._turn(name):
+                self._require_known(name)
+                n_before = await self._compute(self.store.prepare_command, name)
+                cursor = {"target": name, "command": n_before + 1}
+                batch = _without_rows(self.store.config.model.n_features_in_, cursor)
+                batch.commands.append(command)
+                answer = await self._apply(batch)
+                self._listen(name, answer)
                 return {"target": name, **answer}
         finally:
             self.n_waiting -= 1
