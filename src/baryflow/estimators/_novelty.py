@@ -216,7 +216,7 @@ class Neighbours:
         return ((rows - centre) / scale).astype(np.float32)  # enough for distances between neighbours
 
     @cached_property
-    def _standard_past(self) -> Floats:
+    def _standard_past(self) -> Any:
         return self._standardise(self.past)
 
     @cached_property
