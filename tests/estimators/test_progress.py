@@ -94,8 +94,16 @@ def test_slow_folds_are_fitted_in_processes_with_the_same_outcome(monkeypatch):
     monkeypatch.setattr(_leave_one_out, "_WORTH_PROCESSES", 0.0)
     started = []
     monkeypatch.setattr(_leave_one_out, "cpu_count", lambda: started.append(2) or 2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0), raising=False)
     assert fit().to_bytes() == alone.to_bytes()
     assert started
+
+
+def test_a_busy_machine_gets_no_further_processes(monkeypatch):
+    monkeypatch.setattr(_leave_one_out, "_WORTH_PROCESSES", 0.0)
+    monkeypatch.setattr(_leave_one_out, "cpu_count", None)  # not asked for
+    monkeypatch.setattr(os, "getloadavg", lambda: (1e6, 1e6, 1e6), raising=False)
+    fit()
 
 
 # -- the estimate, with a clock of its own -----------------------------------------------------------

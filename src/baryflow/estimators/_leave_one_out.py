@@ -9,6 +9,7 @@ are a few weights.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -193,8 +194,11 @@ def _measure(number: int, task: _Task) -> tuple[int, float, Any]:
 def _may_start_processes(classifiers: Mapping[str, Fit]) -> bool:
     """Tell whether this is a main program, not part of one that has several threads or processes.
 
-    A classifier of the user's own may not work in another process, or use several cores itself.
+    Where more processes want to run than there are cores, further ones only cost. A classifier of the
+    user's own may not work in another process, or use several cores itself.
     """
+    if hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1):
+        return False
     return (
         parent_process() is None
         and threading.current_thread() is threading.main_thread()
