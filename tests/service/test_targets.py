@@ -3,7 +3,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.service.conftest import post
+from tests.service.conftest import post, worker
 from tests.service.test_routes import session
 
 
@@ -87,7 +87,7 @@ def test_deletes_and_rows_at_once_leave_no_trace_of_each_other(serving, rows, tm
 def test_too_many_requests_are_told_to_come_back(serving, rows):
     gate, machines = threading.Event(), None
     with serving(requests=3, waiting=2) as client, ThreadPoolExecutor(8) as pool:
-        machines = client.app.state.service.targets.store
+        machines = worker(client).store
         take = machines.take
 
         def slowly(batch):

@@ -53,6 +53,13 @@ log = logging.getLogger("baryflow.cli.serve")
     type=options.existing_file,
     help="PEM file with the unencrypted private key.  [default: in the file of --tls-cert]",
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=1,
+    metavar="NUMBER",
+    help="Processes that share the targets among them; 1 uses a thread instead.",
+)
 @options.batch_size
 @options.drift
 @click.option(
@@ -108,6 +115,7 @@ def serve(
     read_token_file: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
+    workers: int,
     batch_size: int,
     drift: str,
     in_memory: int,
@@ -146,6 +154,7 @@ def serve(
             limits=limits,
             batch_size=batch_size,
             drift=drift,
+            workers=workers,
         )
         if checkpoint is None:
             log.info("targets are lost when the service ends: add --checkpoint FOLDER to save them")

@@ -11,6 +11,8 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 from baryflow.service.errors import busy, to_json
 
 _log = logging.getLogger("baryflow.service")
@@ -64,9 +66,11 @@ class Hub:
     def __len__(self) -> int:
         return sum(map(len, self._slots.values()))
 
-    def publish(self, name: str, answer: dict[str, Any] | None) -> None:
-        """Publish the answer to a batch of a target, or None if the target was deleted."""
-        for slot in (*self._slots.get(name, ()), *self._slots.get(None, ())):
+    def publish(self, name: str, body: bytes) -> None:
+        """Publish the answer to a batch of a target as JSON; empty if the target was deleted."""
+        slots = (*self._slots.get(name, ()), *self._slots.get(None, ()))
+        answer = msgspec.json.decode(body) if body and slots else None
+        for slot in slots:
             slot.add(name, answer)
 
     def close(self) -> None:

@@ -80,12 +80,13 @@ def record(
     fields = ("position", "time", "label", "probability", "novelty")
     new = [{name: one[name] for name in fields} | {"values": row.copy()} for one, row in lately]
     metadata["recent"] = [*metadata.get("recent", []), *new][-RECENT:]
-    try:
-        record_likelihood(session)
-    except MemoryError:
-        raise
-    except Exception as error:  # the rows were predicted and learned from all the same
-        _log.error("the likelihood of the last rows cannot be computed: %s", describe_error(error))
+    if _has_adapted(result):
+        try:
+            record_likelihood(session)
+        except MemoryError:
+            raise
+        except Exception as error:  # the rows were predicted and learned from all the same
+            _log.error("the likelihood of the last rows cannot be computed: %s", describe_error(error))
     drifts = [{"row": e.position, "message": e.message} for e in result.events if e.kind == "drift"]
     if drifts:
         metadata["drifts"] = [*metadata.get("drifts", []), *drifts][-DRIFTS:]
@@ -203,14 +204,39 @@ def record_likelihood(session: Session) -> None:
     metadata["likelihood"] = [one for one in [*recorded, point] if one is not None and one[0] in kept]
 
 
+def _has_adapted(result: Result) -> bool:
+    """Return whether a model has adapted to the rows that it was given."""
+    return any(event.kind == "batch" for event in result.events)
+
+
+def update_summary(before: dict[str, Any] | None, session: Session, result: Result) -> dict[str, Any]:
+    """Return the summary of a target after rows or labels.
+
+    Estimates are those of the last adaptation: to read them in between would cost one.
+    """
+    if before is None or _has_adapted(result) or result.used:
+        return summarize(session)
+    n_drifts = int(session.metadata.get("n_drifts", 0))
+    return before | {**_progress(session), "drifts": n_drifts}
+
+
+def _progress(session: Session) -> dict[str, Any]:
+    """Return what every row changes."""
+    last = (session.metadata.get("recent") or [{}])[-1]
+    return {
+        "rows_seen": rows_of(session),
+        "rows_learned": int(session.model.n_samples_seen_),
+        "last_label": last.get("label"),
+        "last_time": last.get("time"),
+    }
+
+
 def summarize(session: Session) -> dict[str, Any]:
     """Return the entry of a target in the list of targets, small and fit for JSON."""
     model, metadata = session.model, session.metadata
     resemblance = model.resemblance_
-    recent = metadata.get("recent") or [{}]
     return {
-        "rows_seen": rows_of(session),
-        "rows_learned": int(model.n_samples_seen_),
+        **_progress(session),
         "reliability": _round(model.reliability_),
         "coverage": _round(model.coverage_),
         "novelty": _round(model.novelty_),
@@ -218,20 +244,18 @@ def summarize(session: Session) -> dict[str, Any]:
         "certified_accuracy": certify(session)["accuracy"],
         "new_classes": [str(name) for name in model.classes_[session.config.n_classes :].tolist()],
         "nearest": str(max(resemblance, key=lambda name: resemblance[name])) if resemblance else None,
-        "last_label": recent[-1].get("label"),
-        "last_time": recent[-1].get("time"),
         "drifts": int(metadata.get("n_drifts", 0)),
     }
 
 
 def detail(session: Session) -> dict[str, Any]:
-    """Return what a client sees of one target beside its summary, fit for JSON."""
+    """Return what a client sees of one target beside its name, fit for JSON."""
     model = session.model
     names = getattr(session.config.base, "feature_names_in_", None)
     proportions = getattr(model, "proportions_", None)
     classes = [str(label) for label in model.classes_.tolist()]
     shares = {} if proportions is None else dict(zip(classes, map(_share, proportions), strict=True))
-    return {
+    return summarize(session) | {
         "resemblance": {str(name): _round(share) for name, share in model.resemblance_.items()},
         "proportions": shares,
         "classes": classes,
