@@ -9,10 +9,12 @@ afterwards, so a kill at any moment loses nothing.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,27 +64,33 @@ def redistribute(
         return
     found: dict[str, tuple[Path, Any]] = {}
     for one in folders(folder, before):
-        opened = checkpoint if before == 1 else Checkpoint(one, patience)
-        store = TargetStore(config, opened, in_memory, folder / "quarantine.ndjson")
-        store.recover()
-        snapshot = store.snapshot()
-        for name, file in snapshot.targets.items():
-            found[name] = opened.targets / file, snapshot.metadata[name]
-        if before > 1:
-            opened.close()
+        with _opened(checkpoint, one, patience) as opened:
+            store = TargetStore(config, opened, in_memory, folder / "quarantine.ndjson")
+            store.recover()
+            snapshot = store.snapshot()
+            for name, file in snapshot.targets.items():
+                found[name] = opened.targets / file, snapshot.metadata[name]
     if found:
         _log.info("sharing %d targets out among %d workers", len(found), n)
     for number, one in enumerate(folders(folder, n)):
         mine = {name: entry for name, entry in found.items() if assign(name, n) == number}
-        opened = checkpoint if n == 1 else Checkpoint(one)
-        _fill(opened, mine)
-        if n > 1:
-            opened.close()
+        with _opened(checkpoint, one) as opened:
+            _fill(opened, mine)
     if n > 1:
         container.sync(folder / f"workers-{n}")
         container.sync(folder)
     container.write_bytes(folder / "workers", str(n).encode())
     _delete_others(folder, n)
+
+
+@contextlib.contextmanager
+def _opened(checkpoint: Checkpoint, folder: Path, patience: float = 0.0) -> Iterator[Checkpoint]:
+    """Yield the checkpoint of a worker; it may be that of the service itself."""
+    if folder == checkpoint.folder:
+        yield checkpoint
+        return
+    with contextlib.closing(Checkpoint(folder, patience)) as opened:
+        yield opened
 
 
 def _fill(checkpoint: Checkpoint, targets: dict[str, tuple[Path, Any]]) -> None:

@@ -567,7 +567,7 @@ def _run_process(sock: socket.socket, make: Callable[[int], Worker], number: int
 
     def send(reply: Reply) -> None:
         content = msgspec.msgpack.encode(reply)
-        with lock:
+        with lock, _ending_without_service():
             sock.sendall(_LENGTH.pack(len(content)) + content)
 
     threading.Thread(target=_receive, args=(sock, inbox), daemon=True).start()
@@ -582,12 +582,25 @@ def _run_process(sock: socket.socket, make: Callable[[int], Worker], number: int
 
 
 def _receive(sock: socket.socket, inbox: SimpleQueue[Request]) -> None:
-    """Receive requests. If the service is gone, end this process at once: the journal has everything."""
+    """Receive requests."""
     decoder, file = msgspec.msgpack.Decoder(Request), sock.makefile("rb", _CHUNK)
-    while len(head := file.read(_LENGTH.size)) == _LENGTH.size:
-        (length,) = _LENGTH.unpack(head)
-        content = file.read(length)
-        if len(content) < length:
-            break
-        inbox.put(decoder.decode(content))
-    os._exit(1)
+    with _ending_without_service():
+        while True:
+            (length,) = _LENGTH.unpack(_read(file, _LENGTH.size))
+            inbox.put(decoder.decode(_read(file, length)))
+
+
+def _read(file: Any, length: int) -> bytes:
+    content: bytes = file.read(length)
+    if len(content) < length:
+        raise ConnectionError
+    return content
+
+
+@contextlib.contextmanager
+def _ending_without_service() -> Iterator[None]:
+    """End this process at once if the service is gone: the journal has everything."""
+    try:
+        yield
+    except OSError:
+        os._exit(1)
