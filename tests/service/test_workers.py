@@ -95,9 +95,10 @@ def test_a_kill_while_targets_are_shared_out_loses_nothing(model, rows, tmp_path
         raise Killed
 
     for victim in ("container.write_bytes", "_fill", "_delete_others"):
-        with monkeypatch.context() as patch, pytest.raises(Killed):
+        with monkeypatch.context() as patch:
             patch.setattr(f"baryflow.service.layout.{victim}", kill)
-            create_app(model, state_dir=tmp_path, batch_size=8, drift="off", workers=3 - before)
+            with pytest.raises(Killed):
+                create_app(model, state_dir=tmp_path, batch_size=8, drift="off", workers=3 - before)
     for workers in (before, 3 - before):
         with (
             service(model, tmp_path, workers) as url,
@@ -109,10 +110,10 @@ def test_a_kill_while_targets_are_shared_out_loses_nothing(model, rows, tmp_path
 
 def test_a_worker_that_ends_stops_the_service(model, rows, tmp_path):
     before = set(children(os.getpid()))
-    with (
+    with (  # noqa: PT012
         pytest.raises(BaryflowError, match="no acknowledged row is lost"),
         service(model, tmp_path) as url,
-    ):  # noqa: PT012
+    ):
         with httpx.Client(base_url=url, timeout=300) as client:
             assert post(client, "a", rows[:10], "one").status_code == 200
         os.kill((set(children(os.getpid())) - before).pop(), signal.SIGKILL)

@@ -64,7 +64,7 @@ async def post_labels(request: Request) -> Response:
     state = _state(request)
     try:
         name = _name(request)
-        content_type(request, lines=False)
+        content_type(request, rows=False)
         state.targets.require_ready()
         async with state.inbox.receive(request) as body:
             answer = await state.targets.label(name, request.headers.get(ID_HEADER), body)
@@ -184,7 +184,7 @@ _TARGETS = object_schema(
     {"targets": {"type": "array", "items": reference("Target")}, "read_only": {"type": "boolean"}}
 )
 _ROWS_ERRORS = {
-    "400": "The body is not JSON.",
+    "400": "The body is not what its content type says.",
     "408": "The body arrived too slowly.",
     "409": "There are too many targets, or the columns differ from the model's.",
     "413": "The body has too many bytes or rows.",
