@@ -503,8 +503,7 @@ class ProcessChannel:
     def send(self, request: Request) -> None:
         """Send a request to the worker."""
         content = msgspec.msgpack.encode(request)
-        self._writer.write(_LENGTH.pack(len(content)))
-        self._writer.write(content)
+        self._writer.write(_LENGTH.pack(len(content)) + content)
 
     async def join(self) -> None:
         """Wait for the worker to end."""
