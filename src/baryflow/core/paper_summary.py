@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -40,6 +41,12 @@ class PaperSummary(Summary):
         )
         self._rng = rng
         self._hold(np.zeros((0, n_features)), np.zeros(0))
+
+    def copy(self) -> Self:
+        """Return an independent copy."""
+        twin = super().copy()
+        vars(twin)["_rng"] = deepcopy(self._rng)
+        return twin
 
     def _hold(self, rows: Floats, weights: Floats) -> None:
         self._held_rows, self._held_weights = rows, weights

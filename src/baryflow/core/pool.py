@@ -12,9 +12,9 @@ not depend on the number of BLAS threads, nor on what else is in the pool.
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -279,6 +279,15 @@ class Pool:
         self._recompute(i, j)
         return i, j, share, step
 
+    def copy(self) -> Self:
+        """Return an independent copy."""
+        twin: Self = copy(self)
+        for name in _ARRAYS:
+            setattr(twin, f"_{name}", getattr(self, f"_{name}").copy())
+        twin._places = twin._points if self._places is self._points else self._places.copy()
+        twin._spreads = None if self._spreads is None else self._spreads.copy()
+        return twin
+
     def decay(self, factor: float) -> None:
         """Multiply all masses by a factor."""
         self._masses *= factor
@@ -304,7 +313,8 @@ class Pool:
         self._metric = state.metric
         self._places = self._points if state.places is None else state.places.copy()
         kept = state.spreads
-        self._spreads = kept.unpack() if isinstance(kept, PackedFactors) else deepcopy(kept)
+        if kept is not None:
+            self._spreads = kept.unpack() if isinstance(kept, PackedFactors) else kept.copy()
 
     def _free_slots(self, n: int) -> Integers:
         free = np.flatnonzero(~self._alive)

@@ -7,6 +7,7 @@ variances of ``x @ metric`` for a metric that changes little: a few vectors a co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -38,6 +39,10 @@ class Matrices:
     def none(cls, n_features: int) -> Self:
         """Return those of no components."""
         return cls(np.zeros((0, n_features, n_features)))
+
+    def copy(self) -> Matrices:
+        """Return an independent copy."""
+        return Matrices(self.covariances.copy())
 
     def grow(self, n: int) -> None:
         """Make room for n more slots."""
@@ -79,7 +84,7 @@ class Matrices:
 
 @dataclass(frozen=True, eq=False)
 class PackedFactors:
-    """:class:`Factors` without the room for more: the vectors one after another."""
+    """:class:`Factors` in a few arrays: the vectors of all components one after another."""
 
     limit: int
     vectors: Floats  # (total rank, d)
@@ -91,13 +96,11 @@ class PackedFactors:
         """Return factors that can be merged."""
         if self.vectors.ndim != 2 or self.ranks.min(initial=0) < 0:
             raise InvalidInputError("the vectors of a saved pool do not fit their ranks")
-        most = max(self.limit + _WAITING, int(self.ranks.max(initial=0)))
-        room = np.zeros((len(self.ranks), most, self.vectors.shape[1]))
-        room[np.arange(room.shape[1]) < self.ranks[:, None]] = self.vectors
-        diagonal = (
-            np.zeros((len(room), room.shape[2])) if self.diagonal is None else self.diagonal.copy()
-        )
-        return Factors(self.limit, room, self.ranks.copy(), diagonal, self.rest.copy())
+        vectors = np.split(self.vectors, np.cumsum(self.ranks)[:-1]) if len(self.ranks) else []
+        diagonal = np.zeros((len(vectors), self.vectors.shape[1]))
+        if self.diagonal is not None:
+            diagonal = self.diagonal.copy()
+        return Factors(self.limit, vectors, diagonal, self.rest.copy())
 
     def check(self, slots: int, n_features: int, n_directions: int) -> None:
         """Raise InvalidInputError unless the arrays fit a pool."""
@@ -121,8 +124,7 @@ class Factors:
     """
 
     limit: int
-    vectors: Floats  # (slots, room, d)
-    ranks: Integers  # (slots,)
+    vectors: list[Floats]  # (rank, d) for each slot; never changed in place, so that copies share them
     diagonal: Floats  # (slots, d): variances of values that were missing
     rest: Floats  # (slots, p): variances in the metric of what was dropped
 
@@ -134,32 +136,27 @@ class Factors:
         """
         fair = max(1, _BUDGET // (n_components * n_features))
         limit = min(n_features, n_directions + _SPARE, fair)
-        return cls(
-            limit,
-            np.zeros((0, limit + _WAITING, n_features)),
-            np.zeros(0, dtype=np.intp),
-            np.zeros((0, n_features)),
-            np.zeros((0, n_directions)),
-        )
+        return cls(limit, [], np.zeros((0, n_features)), np.zeros((0, n_directions)))
+
+    def copy(self) -> Factors:
+        """Return an independent copy."""
+        return Factors(self.limit, self.vectors.copy(), self.diagonal.copy(), self.rest.copy())
 
     def grow(self, n: int) -> None:
         """Make room for n more slots."""
-        self.vectors = np.pad(self.vectors, ((0, n), (0, 0), (0, 0)))
-        self.ranks = np.pad(self.ranks, (0, n))
+        self.vectors = self.vectors + [np.zeros((0, self.diagonal.shape[1]))] * n
         self.diagonal = np.pad(self.diagonal, ((0, n), (0, 0)))
         self.rest = np.pad(self.rest, ((0, n), (0, 0)))
 
     def put(self, slots: Integers, stds: Floats, given: Factors | None) -> None:
         """Put components into slots; without what is `given` they are axis-aligned."""
+        none = np.zeros((0, self.diagonal.shape[1]))
+        for number, slot in enumerate(slots.tolist()):
+            self.vectors[slot] = none if given is None else given.vectors[number]
         if given is None:
-            self.ranks[slots], self.rest[slots] = 0, 0.0
-            self.diagonal[slots] = np.square(stds)
+            self.rest[slots], self.diagonal[slots] = 0.0, np.square(stds)
             return
-        lacking = given.vectors.shape[1] - self.vectors.shape[1]
-        if lacking > 0:  # the other pool had fewer components, and more memory for each
-            self.vectors = np.pad(self.vectors, ((0, 0), (0, lacking), (0, 0)))
-        self.vectors[slots, : given.vectors.shape[1]] = given.vectors
-        self.ranks[slots], self.diagonal[slots] = given.ranks, given.diagonal
+        self.diagonal[slots] = given.diagonal
         # What was dropped was measured in the other pool's metric, which may have more directions.
         self.rest[slots] = given.rest if given.rest.shape[1] == self.rest.shape[1] else 0.0
 
@@ -169,57 +166,55 @@ class Factors:
             self._merge_pair(*merge, metric)
 
     def _merge_pair(self, i: int, j: int, share: float, step: Floats, metric: Floats | None) -> None:
-        mine, other = int(self.ranks[i]), int(self.ranks[j])
-        total = mine + other + 1
-        # Not the room that happens to be there, which a saved pool does not know of.
-        fits = total <= self.limit + _WAITING
-        joint = self.vectors[i] if fits else np.empty((total, len(step)))
-        joint[:mine] = np.sqrt(1.0 - share) * self.vectors[i, :mine]
-        joint[mine : total - 1] = np.sqrt(share) * self.vectors[j, :other]
-        joint[total - 1] = np.sqrt(share * (1.0 - share)) * step
+        mine, other = self.vectors[i], self.vectors[j]
+        n = len(mine)
+        joint = np.empty((n + len(other) + 1, len(step)))
+        np.multiply(mine, math.sqrt(1.0 - share), out=joint[:n])
+        np.multiply(other, math.sqrt(share), out=joint[n:-1])
+        np.multiply(step, math.sqrt(share * (1.0 - share)), out=joint[-1])
         self.diagonal[i] += share * (self.diagonal[j] - self.diagonal[i])
         self.rest[i] += share * (self.rest[j] - self.rest[i])
-        self.ranks[i] = total
-        if not fits and metric is not None:
-            self._shorten(i, joint, metric)
+        if metric is not None and len(joint) > self.limit + _WAITING:
+            joint = self._shorten(i, joint, metric)
+        self.vectors[i], self.vectors[j] = joint, other[:0]
 
-    def _shorten(self, i: int, joint: Floats, metric: Floats) -> None:
-        """Keep the combinations of vectors that matter most."""
+    def _shorten(self, i: int, joint: Floats, metric: Floats) -> Floats:
+        """Return the combinations of vectors that matter most."""
         seen = joint @ metric
         # Expected squares if each row of the metric is off by a random part of itself.
         uncertain = _SCALE_CHANGE * joint * np.linalg.norm(metric, axis=1)
         _, vectors = np.linalg.eigh(seen @ seen.T + uncertain @ uncertain.T)
         kept = vectors[:, : -self.limit - 1 : -1].T
-        self.vectors[i, : self.limit] = kept @ joint
-        self.ranks[i] = self.limit
         lost = np.square(seen).sum(axis=0) - np.square(kept @ seen).sum(axis=0)
         self.rest[i] += np.maximum(lost, 0.0)
+        return np.asarray(kept @ joint)
 
     def take(self, alive: Booleans) -> Factors:
         """Return those of some components."""
-        return Factors(
-            self.limit,
-            self.vectors[alive],
-            self.ranks[alive],
-            self.diagonal[alive],
-            self.rest[alive],
-        )
+        vectors = [self.vectors[slot] for slot in np.flatnonzero(alive)]
+        return Factors(self.limit, vectors, self.diagonal[alive], self.rest[alive])
 
     def variances(self, metric: Floats) -> Floats:
         """Return the variances of ``x @ metric`` for every slot, shape (slots, p)."""
         found = self.rest + self.diagonal @ np.square(metric)
-        for slot in np.flatnonzero(self.ranks):
-            seen = self.vectors[slot, : self.ranks[slot]] @ metric
-            found[slot] += np.square(seen, out=seen).sum(axis=0)
+        ranks = self.ranks
+        if some := np.flatnonzero(ranks).tolist():
+            seen = np.concatenate([self.vectors[slot] for slot in some]) @ metric
+            starts = np.cumsum(ranks[some]) - ranks[some]
+            found[some] += np.add.reduceat(np.square(seen, out=seen), starts, axis=0)
         return found
 
     def state(self) -> PackedFactors:
         """Return what is to be saved."""
         diagonal = self.diagonal if self.diagonal.any() else None
-        return PackedFactors(self.limit, self.vectors[self._used()], self.ranks, diagonal, self.rest)
+        none = np.zeros((0, self.diagonal.shape[1]))
+        vectors = np.concatenate([none, *self.vectors])
+        return PackedFactors(self.limit, vectors, self.ranks, diagonal, self.rest)
 
-    def _used(self) -> Booleans:
-        return np.asarray(np.arange(self.vectors.shape[1]) < self.ranks[:, None])
+    @property
+    def ranks(self) -> Integers:
+        """Number of vectors in each slot."""
+        return np.array([len(one) for one in self.vectors], dtype=np.intp)
 
 
 Spreads = Matrices | Factors

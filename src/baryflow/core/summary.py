@@ -7,7 +7,7 @@ row. The paper's way, a small mixture for every batch, is :mod:`baryflow.core.pa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from copy import deepcopy
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -80,7 +80,9 @@ class Summary(ABC):
 
     def copy(self) -> Self:
         """Return an independent copy: an update can be made on it and discarded if it fails."""
-        return deepcopy(self)
+        twin: Self = copy(self)
+        twin._pool = self._pool.copy()
+        return twin
 
     def merge(self, other: Self) -> None:
         """Absorb the summary of another stream, or of another part of this one."""

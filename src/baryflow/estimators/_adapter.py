@@ -17,7 +17,9 @@ from baryflow.estimators._columns import ColumnComparison, compare
 from baryflow.estimators._domains import TARGET, by_source, fill_gaps
 from baryflow.estimators._experts import describe_experts
 from baryflow.estimators._fit_dictionary import AdaptConfig, floor_stds
+from baryflow.estimators._history import History
 from baryflow.estimators._input import InputMixin
+from baryflow.estimators._label_shift import LabelShift
 from baryflow.estimators._leave_one_out import learn
 from baryflow.estimators._parameters import progress_of, restore_classifier, source_options
 from baryflow.estimators._persistence import Persistable, Shell, plain
@@ -25,6 +27,7 @@ from baryflow.estimators._report import describe, describe_label_shift
 from baryflow.estimators._sources import LabelledRows, SourceKnowledge, SourceModel, atoms_as_mixtures
 from baryflow.estimators._threads import one_thread
 from baryflow.estimators._tracker import Tracker, TrackerState
+from baryflow.estimators._update import Adaptation
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats
 
@@ -108,34 +111,84 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         return self._tracker.target.find_faults(getattr(self, "feature_names_in_", None))
 
     def _expose(self) -> None:
-        """Set the fitted attributes."""
-        tracker, adaptation = self._tracker, self._tracker.adaptation
-        known = self._source_classes()
+        """Set the fitted attributes that do not depend on an adaptation."""
+        tracker, known = self._tracker, self._source_classes()
         self.classes_ = known
         if tracker.new_classes:
             self.classes_ = np.array([*known.tolist(), *tracker.new_classes], dtype=_kind_of(known))
-        self.reliability_, self.history_ = tracker.reliability, tracker.history
-        self.coverage_, self.novelty_ = tracker.coverage, tracker.novel
         self.committee_ = tracker.knowledge.committee
-        self.resemblance_: dict[Any, float] = {}
+
+    def _current(self) -> Tracker:
+        """Return the tracker after it has adapted to all rows."""
+        if "_tracker" not in vars(self):
+            raise AttributeError(f"this {type(self).__name__} is not fitted yet")
+        return _adapt_now(self._tracker)
+
+    def _adaptation(self) -> Adaptation:
+        """Return the adaptation to all rows; AttributeError before the first one."""
+        adaptation = self._current().adaptation
         if adaptation is None:
-            model = tracker.knowledge.model
-            dictionary, domains = model.dictionary, model.domains
-            for name in ("target_mixture_", "proportions_", "label_shift_"):  # of an earlier target
-                self.__dict__.pop(name, None)
+            raise AttributeError("no target row was seen yet")
+        return adaptation
+
+    @property
+    def reliability_(self) -> float:
+        """Estimated accuracy of the predictions for the last rows, 0 before the first."""
+        return self._current().reliability
+
+    @property
+    def coverage_(self) -> float:
+        """Share of the classes that were seen."""
+        return self._current().coverage
+
+    @property
+    def novelty_(self) -> float:
+        """Share of novel rows among the last ones."""
+        return self._current().novel
+
+    @property
+    def history_(self) -> History:
+        """Figures of the target along the stream."""
+        return self._current().history
+
+    @property
+    def resemblance_(self) -> dict[Any, float]:
+        """How much of each source is in the target, by its name; empty before the first target row."""
+        tracker = self._current()
+        if tracker.adaptation is None:
+            return {}
+        return dict(zip(self.sources_, tracker.resemblance.tolist(), strict=True))
+
+    @property
+    def proportions_(self) -> Floats:
+        """Class proportions of the target rows seen."""
+        self._adaptation()
+        return self._current().proportions
+
+    @property
+    def label_shift_(self) -> LabelShift:
+        """Estimated class proportions, and how far a label shift is believed."""
+        return self._adaptation().shift
+
+    @property
+    def target_mixture_(self) -> Mixture:
+        """The labelled reconstruction of the target, in the coordinates of the view."""
+        return self._adaptation().believed.view.reconstruction
+
+    @property
+    def coordinates_(self) -> dict[Any, Floats]:
+        """Barycentric coordinates of every source by its name, and of the target."""
+        tracker = self._current()
+        if tracker.adaptation is None:
+            domains = tracker.knowledge.model.domains
         else:
-            space = adaptation.believed.view
-            dictionary, domains = space.adapted.dictionary, space.adapted.sources
-            shares = tracker.resemblance.tolist()
-            self.resemblance_ = dict(zip(self.sources_, shares, strict=True))
-            self.target_mixture_: Mixture = space.reconstruction
-            self.label_shift_, self.proportions_ = adaptation.shift, tracker.proportions
-        self._dictionary = dictionary
-        self.coordinates_ = {
-            name: domain.coordinates for name, domain in zip(self.sources_, domains, strict=True)
-        }
-        if adaptation is not None:
-            self.coordinates_[TARGET] = adaptation.believed.view.adapted.target.coordinates
+            domains = tracker.adaptation.believed.view.adapted.sources
+        found = zip(self.sources_, domains, strict=True)
+        coordinates = {name: domain.coordinates for name, domain in found}
+        if tracker.adaptation is not None:
+            adapted = tracker.adaptation.believed.view.adapted
+            coordinates[TARGET] = adapted.target.coordinates
+        return coordinates
 
     def _source_classes(self) -> Any:
         """Return the classes that the sources have; those of the target alone come after them."""
@@ -146,7 +199,10 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     def atoms_(self) -> list[Mixture]:
         """The atoms as labelled mixtures, in the coordinates of the view."""
         check_is_fitted(self, "_tracker")
-        return atoms_as_mixtures(self._dictionary)
+        tracker = self._current()
+        if tracker.adaptation is None:
+            return atoms_as_mixtures(tracker.knowledge.model.dictionary)
+        return atoms_as_mixtures(tracker.adaptation.believed.view.adapted.dictionary)
 
     @property
     def source_mixtures_(self) -> dict[Any, Mixture]:
@@ -178,7 +234,8 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             If the columns are not those that it was fitted on, or do not hold numbers.
         """
         rows = self._rows(X)
-        return self._tracker.predict_proba(self._tracker.target.clean(rows)[0])
+        tracker = self._tracker.current(len(rows))
+        return tracker.predict_proba(tracker.target.clean(rows)[0])
 
     def predict(self, X: Any) -> Any:
         """Return the most probable class of every target row.
@@ -221,7 +278,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             If the model was made from mixtures: nothing is known of rows then.
         """
         rows = self._rows(X)
-        return self._tracker.novelty(rows)
+        return self._tracker.current(len(rows)).novelty(rows)
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -233,7 +290,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         str
         """
         check_is_fitted(self)
-        return describe(self._tracker, self.classes_, self.sources_, self.columns_)
+        return describe(self._current(), self.classes_, self.sources_, self.columns_)
 
     def describe_experts(self) -> dict[str, str]:
         """Return what each expert of the committee is, by its name.
@@ -258,7 +315,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             If no target row was seen yet.
         """
         check_is_fitted(self)
-        adaptation = self._tracker.adaptation
+        adaptation = self._current().adaptation
         if adaptation is None:
             raise InvalidInputError("no target row was seen yet")
         estimated = self._tracker.estimates_shift
@@ -341,7 +398,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
 
     def _moments(self) -> tuple[Floats, Floats]:
         """Return centre and scale of the target, or before its first row those of the sources."""
-        model, adaptation = self._tracker.knowledge.model, self._tracker.adaptation
+        model, adaptation = self._tracker.knowledge.model, self._current().adaptation
         if adaptation is None:
             return model.centre, model.scale
         return adaptation.believed.view.centre, adaptation.believed.view.scale
@@ -379,7 +436,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         source has, the mean of its labelled rows, if any.
         """
         check_is_fitted(self, "_tracker")
-        adaptation = self._tracker.adaptation
+        adaptation = self._current().adaptation
         shown = self.atoms_ if adaptation is None else [adaptation.believed.view.reconstruction]
         means = np.mean([_class_means(self.in_columns(mixture)) for mixture in shown], axis=0)
         labelled, n_known = self._tracker.labelled, len(means)
@@ -426,6 +483,11 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         model._expose()
         model.predict_proba(np.zeros((1, model.n_features_in_)))  # finds what does not fit together
         return model
+
+
+@one_thread
+def _adapt_now(tracker: Tracker) -> Tracker:
+    return tracker.current()
 
 
 def _kind_of(classes: Any) -> Any:

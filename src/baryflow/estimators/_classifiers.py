@@ -11,12 +11,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 from sklearn.base import clone, is_classifier
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.exceptions import ConvergenceWarning
@@ -32,6 +31,14 @@ _NEVER = -50.0
 _CELLS = 2**22
 
 
+def softmax(logits: Floats) -> Floats:
+    """Return the softmax of every row."""
+    table: Floats = logits - logits.max(axis=1, keepdims=True)
+    np.exp(table, out=table)
+    table /= table.sum(axis=1, keepdims=True)
+    return table
+
+
 @dataclass(frozen=True, eq=False)
 class Linear:
     """Logistic regression."""
@@ -41,7 +48,7 @@ class Linear:
 
     def proba(self, Z: Floats) -> Floats:
         """Return the probability of every class."""
-        return np.asarray(softmax(Z @ self.coefficients + self.intercepts, axis=1))
+        return softmax(Z @ self.coefficients + self.intercepts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,30 +77,66 @@ class KernelMachine:
         step = max(1, _CELLS // max(len(self.vectors), len(self.classes) ** 2))
         return np.concatenate([self._margins(Z[i : i + step]) for i in range(0, max(1, len(Z)), step)])
 
-    def _margins(self, Z: Floats) -> Floats:
-        squares = np.vecdot(Z, Z)[:, None] + np.vecdot(self.vectors, self.vectors)
-        kernel = np.exp(-self.gamma * np.maximum(squares - 2.0 * Z @ self.vectors.T, 0.0))
+    @cached_property
+    def _squares(self) -> Floats:
+        """Squared norms of the vectors."""
+        return np.asarray(np.vecdot(self.vectors, self.vectors))
+
+    @cached_property
+    def _blocks(self) -> list[tuple[slice, Floats]]:
+        """The vectors of every class, and their coefficients against all classes.
+
+        Coefficients are positive where they speak for the class, and zero against itself.
+        """
+        ends, blocks = np.cumsum(self.counts), []
+        for a, (end, count) in enumerate(zip(ends, self.counts, strict=True)):
+            own = slice(int(end - count), int(end))
+            blocks.append((own, np.insert(self.duals[:, own], a, 0.0, axis=0).T))
+            blocks[-1][1][:, :a] *= -1.0
+        return blocks
+
+    @cached_property
+    def _pairs(self) -> tuple[Floats, Floats]:
+        """Intercepts of all pairs of classes, and the value above which a duel is won.
+
+        Of two classes that are equal, the one with the smaller number wins.
+        """
         k = len(self.classes)
-        # duels[:, a, b]: class a against class b, positive if the one with the smaller number wins.
-        duels, end = np.zeros((len(Z), k, k)), 0
-        for a, count in enumerate(self.counts):
-            own = slice(end, end + count)
-            duels[:, a, np.arange(k) != a] = kernel[:, own] @ self.duals[:, own].T
-            end += count
-        duels += duels.transpose(0, 2, 1)
         first, second = np.triu_indices(k, 1)
-        duels[:, first, second] += self.intercepts
-        duels[:, second, first] += self.intercepts
-        lower = np.tri(k, k, -1, dtype=bool)
-        wins = ((duels < 0.0) == lower).sum(axis=2) - 1.0  # on the diagonal nobody wins
-        confidence = np.where(lower, -duels, duels).sum(axis=2)
+        intercepts, least = np.zeros((k, k)), np.zeros((k, k))
+        intercepts[first, second], intercepts[second, first] = self.intercepts, -self.intercepts
+        least[first, second] = -np.finfo(np.float64).smallest_subnormal
+        return intercepts, least
+
+    def _margins(self, Z: Floats) -> Floats:
+        kernel = (2.0 * Z) @ self.vectors.T
+        np.subtract(np.vecdot(Z, Z)[:, None] + self._squares, kernel, out=kernel)
+        np.maximum(kernel, 0.0, out=kernel)
+        kernel *= -self.gamma
+        np.exp(kernel, out=kernel)
+        k = len(self.classes)
+        intercepts, least = self._pairs
+        # duels[:, a, b]: class a against class b, positive if class a wins.
+        halves = np.empty((len(Z), k, k))
+        for a, (own, duals) in enumerate(self._blocks):
+            np.matmul(kernel[:, own], duals, out=halves[:, a])
+        duels = halves - halves.transpose(0, 2, 1)
+        duels += intercepts
+        wins = (duels > least).astype(np.float32) @ np.ones(k, dtype=np.float32)  # sums of few ones
+        confidence = duels.sum(axis=2)
         return np.asarray(wins + confidence / (3.0 * (np.abs(confidence) + 1.0)))
 
     def proba(self, Z: Floats) -> Floats:
         """Return the softmax of the margins."""
         table = np.zeros((len(Z), self.n_classes))
-        table[:, self.classes] = softmax(self.margins(Z), axis=1)
+        table[:, self.classes] = softmax(self.margins(Z))
         return table
+
+
+#: A node of a tree: 16 bytes, which NumPy gathers at once.
+_NODE = np.dtype([("child", np.int64), ("feature", np.int32), ("threshold", np.float32)])
+#: Steps after which rows that have reached a leaf are set aside.
+_STRIDE = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +151,7 @@ class Forest:
     left: NDArray[np.int32]
     right: NDArray[np.int32]
     leaves: NDArray[np.int32]  # row of `table` that a leaf stands for
-    table: Floats  # (n_distinct_leaves, n_classes)
+    table: Floats  # (n_distinct_leaves, n_classes); first those of a single class
     roots: NDArray[np.int32]  # (n_trees,)
     depth: int
 
@@ -116,16 +159,67 @@ class Forest:
         nodes = np.concatenate([self.left, self.right, self.roots])
         if nodes.min() < 0 or nodes.max() >= len(self.features):
             raise ValueError("a tree leads to a node that does not exist")
+        if self.leaves.min() < 0 or self.leaves.max() >= len(self.table):
+            raise ValueError("a tree leads to a leaf that does not exist")
+
+    @cached_property
+    def _nodes(self) -> tuple[NDArray[np.complex128], Integers]:
+        """The nodes packed for walking, and their leaves.
+
+        Roots come first, then the children of every node side by side: right, left. The trees compare
+        values of 32 bits with thresholds of 64, so a threshold can be rounded down to 32.
+        """
+        is_leaf = self.left == np.arange(len(self.left))
+        inner = np.flatnonzero(~is_leaf)
+        pairs = len(self.roots) + 2 * np.arange(len(inner))
+        place = np.zeros(len(self.left), dtype=np.int64)
+        place[self.roots] = np.arange(len(self.roots))
+        place[self.right[inner]], place[self.left[inner]] = pairs, pairs + 1
+        child = place.copy()
+        child[inner] = pairs
+        with np.errstate(over="ignore"):
+            rounded = self.thresholds.astype(np.float32)
+        rounded = np.where(
+            rounded > self.thresholds, np.nextafter(rounded, np.float32(-np.inf)), rounded
+        )
+        nodes = np.zeros(len(place), dtype=_NODE)
+        nodes["child"][place], nodes["feature"][place] = child, self.features
+        nodes["threshold"][place] = np.where(is_leaf, np.float32(np.nan), rounded)
+        leaves = np.zeros(len(place), dtype=np.intp)
+        leaves[place] = self.leaves
+        return nodes.view(np.complex128), leaves
 
     def proba(self, Z: Floats) -> Floats:
         """Return the mean of the trees' class proportions."""
-        cells = Z.astype(np.float32)  # as the trees were grown
-        rows = np.arange(len(Z))[:, None]
-        nodes = np.broadcast_to(self.roots, (len(Z), len(self.roots)))
-        for _ in range(self.depth):
-            goes_left = cells[rows, self.features[nodes]] <= self.thresholds[nodes]
-            nodes = np.where(goes_left, self.left[nodes], self.right[nodes])
-        return np.asarray(self.table[self.leaves[nodes]].mean(axis=1))
+        step = max(1, _CELLS // max(len(self.roots), len(self.table)))
+        return np.concatenate([self._proba(Z[i : i + step]) for i in range(0, max(1, len(Z)), step)])
+
+    def _proba(self, Z: Floats) -> Floats:
+        (n, d), n_trees = Z.shape, len(self.roots)
+        nodes, leaves = self._nodes
+        cells = Z.astype(np.float32).ravel()  # as the trees were grown
+        at, rows = np.tile(np.arange(n_trees), n), np.repeat(np.arange(0, n * d, d), n_trees)
+        ends: list[tuple[Integers, Integers]] = []
+        for number in range(1, self.depth + 1):
+            node = nodes.take(at, mode="clip").view(_NODE)
+            goes_left = cells.take(rows + node["feature"], mode="clip") <= node["threshold"]
+            below = node["child"] + goes_left
+            if number % _STRIDE == 0:
+                moved = below != at
+                still, walking = np.flatnonzero(~moved), np.flatnonzero(moved)
+                ends.append((at.take(still), rows.take(still)))
+                below, rows = below.take(walking), rows.take(walking)
+            at = below
+            if not len(at):
+                break
+        ends.append((at, rows))
+        at, rows = (np.concatenate(part) for part in zip(*ends, strict=True))
+        n_leaves, n_classes = self.table.shape
+        reached = rows // d * n_leaves + leaves.take(at)
+        counts = np.bincount(reached, minlength=n * n_leaves).reshape(n, n_leaves)
+        # Leaves of a single class need no table.
+        proportions = counts if n_leaves == n_classes else counts @ self.table
+        return np.asarray(proportions / n_trees)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +266,7 @@ class ScikitClassifier:
         margins = self.estimator.decision_function(Z)
         if margins.ndim == 1:
             margins = np.stack([np.zeros(len(Z)), margins], axis=1)
-        table[:, self.classes] = softmax(margins, axis=1)
+        table[:, self.classes] = softmax(margins)
         return table
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.special import expit, log_softmax, softmax
+from scipy.special import expit, log_softmax
 
+from baryflow.estimators._classifiers import softmax
 from baryflow.validation import Floats, Integers
 
 #: Added to probabilities before the logarithm, so that no expert can veto a class on its own.
@@ -123,7 +124,7 @@ def not_adapting(raw: Floats, logs: Floats) -> Floats:
 
 def combine(logits: Floats) -> Floats:
     """Return probabilities from weighted sums of log-probabilities."""
-    return np.asarray(softmax(logits, axis=1))
+    return softmax(logits)
 
 
 class Trial(NamedTuple):

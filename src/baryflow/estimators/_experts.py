@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
@@ -97,24 +97,31 @@ _TITLES = {
 }
 
 
-def list_experts(plain: PlainClassifiers | None, *, stacked: bool, paper: bool = False) -> list[Expert]:
+def list_experts(
+    plain: PlainClassifiers | None, *, stacked: bool, paper: bool = False
+) -> tuple[Expert, ...]:
     """Return all experts; plain classifiers on raw rows come first."""
+    return _list_experts(None if plain is None else plain.names, stacked, paper)
+
+
+@lru_cache(maxsize=32)
+def _list_experts(names: tuple[str, ...] | None, stacked: bool, paper: bool) -> tuple[Expert, ...]:
     view = [
         Expert("reconstruction", "the target's reconstruction from the atoms", _reconstruction),
         Expert("components", "target components, labelled through the transport plan", _components),
     ]
     if paper:
-        return view[:1]
-    if plain is None:
-        return view
-    titles = [_TITLES.get(name, name) for name in plain.names]
+        return (view[0],)
+    if names is None:
+        return tuple(view)
+    titles = [_TITLES.get(name, name) for name in names]
     experts = [
         Expert(name, f"{title} on raw rows", partial(_raw, number))
-        for number, (name, title) in enumerate(zip(plain.names, titles, strict=True))
+        for number, (name, title) in enumerate(zip(names, titles, strict=True))
     ]
     experts += [
         Expert(f"{name}, per domain", f"{title}, each domain standardised", partial(_per_domain, number))
-        for number, (name, title) in enumerate(zip(plain.names, titles, strict=True))
+        for number, (name, title) in enumerate(zip(names, titles, strict=True))
     ]
     experts += view
     if stacked:
@@ -122,7 +129,7 @@ def list_experts(plain: PlainClassifiers | None, *, stacked: bool, paper: bool =
             Expert(f"{one.name}, stacked", f"{one.description}, in the stacked space", log_proba)
             for one, log_proba in zip(view, (_stacked_reconstruction, _stacked_components), strict=True)
         ]
-    return experts
+    return tuple(experts)
 
 
 def describe_experts(knowledge: SourceKnowledge) -> dict[str, str]:

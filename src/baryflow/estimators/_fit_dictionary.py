@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -77,19 +78,31 @@ class AdaptedSpace:
 
 @dataclass(frozen=True, eq=False)
 class Hypothesis:
-    """The target, adapted to under one assumption about its class proportions."""
+    """The target under one assumption about its class proportions.
+
+    It is matched with the unmoved atoms. Moving them takes longer, and waits until it is needed: most
+    assumptions fit worse than others and are dropped before.
+    """
 
     proportions: Floats
-    view: AdaptedSpace
-    stacked: AdaptedSpace | None
+    matched: tuple[_Match, ...]  # in the view, and in the stacked space if there is one
     raw_log_ratios: Floats  # added to log-probabilities of the plain classifiers on raw rows
     log_ratios: Floats  # ... and to those that standardise per domain
+
+    @cached_property
+    def view(self) -> AdaptedSpace:
+        """The target in the discriminant view, adapted to."""
+        return _adapt_space(self.matched[0])
+
+    @cached_property
+    def stacked(self) -> AdaptedSpace | None:
+        """The target in the stacked space, adapted to; None if there is no such space."""
+        return _adapt_space(self.matched[1]) if len(self.matched) > 1 else None
 
     @property
     def losses(self) -> Floats:
         """The target's distance from its reconstruction by unmoved atoms, in each space."""
-        spaces = [self.view] if self.stacked is None else [self.view, self.stacked]
-        return np.array([space.adapted.unmoved_loss for space in spaces])
+        return np.array([match.unmoved_loss for match in self.matched])
 
 
 def fit_dictionary(
@@ -101,28 +114,43 @@ def fit_dictionary(
     start: AdaptedDictionary | None = None,
 ) -> Hypothesis:
     """Fit the dictionary of each space to a target with these class proportions."""
-    view = _adapt_space(knowledge.model, rows, proportions, config, start)
-    other = None
+    matched = [_match(knowledge.model, rows, proportions, config, start)]
     if stacked is not None and knowledge.stacked is not None:
-        other = _adapt_space(knowledge.stacked, stacked, proportions, config)
+        matched.append(_match(knowledge.stacked, stacked, proportions, config))
     prior, plain = knowledge.model.expected_prior, knowledge.plain
-    nothing = np.zeros(len(prior))
-    raw_ratios = ratios = nothing
+    raw_ratios = ratios = np.zeros(len(prior))
     if plain is not None and knowledge.user_prior:
         raw_ratios = ratios = plain.prior_log_ratios(prior)
     if plain is not None and proportions is not prior:
         ratios = plain.prior_log_ratios((proportions + prior) / 2.0)  # the rows to come may differ
-    return Hypothesis(proportions, view, other, raw_ratios, ratios)
+    return Hypothesis(proportions, tuple(matched), raw_ratios, ratios)
 
 
-def _adapt_space(
+@dataclass(frozen=True, eq=False)
+class _Match:
+    """A target in one space, matched with unmoved atoms."""
+
+    model: SourceModel
+    config: AdaptConfig
+    start: AdaptedDictionary | None  # the atoms are those of an earlier adaptation
+    masses: Floats  # of the target's components
+    centre: Floats
+    scale: Floats
+    variances: Floats
+    dictionary: Dictionary
+    target: Domain
+    unmoved: Floats
+    unmoved_loss: float
+
+
+def _match(
     model: SourceModel,
     seen: TargetSummary,
     proportions: Floats,
     config: AdaptConfig,
     start: AdaptedDictionary | None = None,
-) -> AdaptedSpace:
-    """Move the dictionary of one space towards a target (paper, section 3.2)."""
+) -> _Match:
+    """Match a target with the atoms of one space (paper, section 3.2)."""
     centre, scale = model.moments_at(seen.mean, seen.variance, proportions, seen.mass)
     variances = model.variances(seen.variances_in, seen.stds, scale)
     points = model.points(seen.means, variances, centre, scale)
@@ -131,42 +159,59 @@ def _adapt_space(
     if seen.votes is not None:
         votes = (seen.votes[:, model.slot_classes] + _VOTE_FLOOR) / (1.0 + _VOTE_FLOOR)
         target.extra_costs = -2.0 * np.log(np.minimum(votes, 1.0))
-    adapted, losses = _move(model, target, config, start)
+    if start is None:
+        dictionary = model.dictionary.copy(proximal=config.proximal)
+        dictionary.settle(target, _MATCHING_STEPS)
+        loss = target.loss
+    else:
+        dictionary = start.dictionary.copy(proximal=config.proximal)
+        target.coordinates, target.match = start.target.coordinates, start.target.match
+        loss = start.target.loss
+    return _Match(
+        model,
+        config,
+        start,
+        seen.masses,
+        centre,
+        scale,
+        variances,
+        dictionary,
+        target,
+        dictionary.reconstruction(target),
+        loss,
+    )
+
+
+def _adapt_space(match: _Match) -> AdaptedSpace:
+    """Move the dictionary of one space towards a target (paper, section 3.2)."""
+    model, target = match.model, match.target
+    adapted, losses = _move(match)
     slots = Points(adapted.dictionary.reconstruction(target), model.n_dimensions)
+    slot_weights = target.slot_weights
     reconstruction = Mixture(
         slot_weights / slot_weights.sum(),
         slots.means,
         floor_stds(model, slots),
         _normalise(slots.labels),
-        float(seen.masses.sum()),
+        float(match.masses.sum()),
     )
     return AdaptedSpace(
         model=model,
-        centre=centre,
-        scale=scale,
+        centre=match.centre,
+        scale=match.scale,
         adapted=adapted,
         losses=losses,
         reconstruction=reconstruction,
-        labelled=_label(model, seen, points, variances, target, reconstruction),
+        labelled=_label(match, reconstruction),
         known=Points(adapted.unmoved, model.n_dimensions),
     )
 
 
-def _move(
-    model: SourceModel, target: Domain, config: AdaptConfig, start: AdaptedDictionary | None
-) -> tuple[AdaptedDictionary, Floats]:
+def _move(match: _Match) -> tuple[AdaptedDictionary, Floats]:
     """Take block steps from the source-only dictionary, or from where the last ones stopped."""
-    if start is None:
-        dictionary = model.dictionary.copy(proximal=config.proximal)
-        sources = [domain.copy() for domain in model.domains]
-        dictionary.settle(target, _MATCHING_STEPS)
-        unmoved_loss = target.loss
-    else:
-        dictionary = start.dictionary.copy(proximal=config.proximal)
-        sources = [domain.copy() for domain in start.sources]
-        target.coordinates, target.match = start.target.coordinates, start.target.match
-        unmoved_loss = start.target.loss
-    unmoved = dictionary.reconstruction(target)
+    config, start, dictionary, target = match.config, match.start, match.dictionary, match.target
+    known = match.model.domains if start is None else start.sources
+    sources, unmoved = [domain.copy() for domain in known], match.unmoved
     moving = [target] if config.freeze_sources else [*sources, target]
     frozen = sources if config.freeze_sources else []
     losses = np.array([dictionary.step(moving, frozen) for _ in range(config.n_steps)])
@@ -175,25 +220,19 @@ def _move(
     else:  # nothing has moved since
         target.plan, target.goal, unmoved = start.target.plan, start.target.goal, start.unmoved
         target.loss = start.target.loss
-    return AdaptedDictionary(dictionary, sources, target, unmoved, unmoved_loss), losses
+    return AdaptedDictionary(dictionary, sources, target, unmoved, match.unmoved_loss), losses
 
 
-def _label(
-    model: SourceModel,
-    seen: TargetSummary,
-    points: Floats,
-    variances: Floats,
-    target: Domain,
-    rebuilt: Mixture,
-) -> Mixture:
+def _label(match: _Match, rebuilt: Mixture) -> Mixture:
     """Return the target's own components with the labels that the plan gives them."""
-    masses, labels = seen.masses[:, None], np.asarray(rebuilt.labels)
-    means = points[:, : model.n_dimensions]
+    model, target = match.model, match.target
+    masses, labels = match.masses[:, None], np.asarray(rebuilt.labels)
+    means = target.points[:, : model.n_dimensions]
     # One more row of the usual spread: a component of few rows has no reliable std of its own.
-    smoothed = np.sqrt((masses * variances + model.unit**2) / (masses + 1.0))
+    smoothed = np.sqrt((masses * match.variances + model.unit**2) / (masses + 1.0))
     # One more row for every class, where the reconstruction has it: classes may not have come yet.
     awaited = np.full(len(labels), model.n_classes / len(labels))
-    everything = np.concatenate([seen.masses, awaited])
+    everything = np.concatenate([match.masses, awaited])
     return Mixture(
         everything / everything.sum(),
         np.concatenate([means, rebuilt.means]),

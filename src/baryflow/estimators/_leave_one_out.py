@@ -337,20 +337,23 @@ def run_fold(fold: FittedFold, voters: Voters) -> FoldResult:
     rng, n = np.random.default_rng(len(codes)), len(codes)
     trials: list[Trial] = []
     inside = _try_inside(fold)
-    distances, chances, model = np.zeros(0), _flow(fold, rng.permutation(n)), knowledge.model
+    turn, model = rng.permutation(n), knowledge.model
     first = model.novelty_distance(fold.X, model.centre, model.scale)
     if n < _FEWEST:
-        return FoldResult(trials, inside, distances, first, chances)
+        return FoldResult(trials, inside, np.zeros(0), first, np.zeros(0))
     whole = np.arange(n)
     trial, adaptation = _try(fold, "whole stream", whole, rng.permutation(n))
     trials.append(trial)
-    found = [adaptation.novelty_distance(fold.X[rng.permutation(n)[:_PREDICTED]], fold.X)]
+    chances = _flow(fold, adaptation, turn)
+    some, typical = rng.permutation(n)[:_PREDICTED], adaptation.typical_in_columns(fold.X)
+    found = [adaptation.novelty_distance(fold.X[some], typical)]
     for k in _FIRST_ROWS:
         if k < n - _FEWEST:
             turn = rng.permutation(n)
             trial, adaptation = _try(fold, "first rows", turn[:k], turn[k:])
             trials.append(trial)
-            found.append(adaptation.novelty_distance(fold.X[turn[k:][:_PREDICTED]], fold.X[turn[:k]]))
+            typical = adaptation.typical_in_columns(fold.X[turn[:k]])
+            found.append(adaptation.novelty_distance(fold.X[turn[k:][:_PREDICTED]], typical))
     distances = np.concatenate(found)
     if not fold.label_shift:  # the user says that there is none
         return FoldResult(trials, inside, distances, first, chances)
@@ -367,16 +370,15 @@ def run_fold(fold: FittedFold, voters: Voters) -> FoldResult:
     return FoldResult(trials, inside, distances, first, chances)
 
 
-def _flow(fold: FittedFold, turn: Integers) -> Floats:
+def _flow(fold: FittedFold, adaptation: Adaptation, turn: Integers) -> Floats:
     """Let the left-out source flow past; return the chances of its rows before they become familiar."""
     model, found = fold.knowledge.model, []
     familiar = Familiar.none(model.expected_prior, model.scale)
-    classes = not_adapting(fold.knowledge.committee.raw, _plain(fold).raw_logs(fold.X)).argmax(axis=1)
     for start in range(0, len(turn), _BATCH):
-        batch = turn[start : start + _BATCH]
+        rows = fold.X[turn[start : start + _BATCH]]
         if len(familiar.past) >= _ENOUGH_PAST:
-            found.append(familiar.chances(fold.X[batch], classes[batch]))
-        familiar = familiar.see(fold.X[batch], classes[batch])
+            found.append(familiar.name(adaptation.name_rows).chances(rows))
+        familiar = familiar.see(rows, adaptation.name_rows)
     return np.concatenate([np.zeros(0), *found])
 
 

@@ -8,7 +8,7 @@ nearly all classes; before that, the new place may be that of a class that had n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -39,6 +39,10 @@ _DOUBTFUL = 0.005
 _TAIL = 0.1
 
 
+#: Gives complete rows their most probable classes.
+Classify = Callable[[Floats], Integers]
+
+
 class Neighbourhood(NamedTuple):
     """How isolated rows are."""
 
@@ -54,10 +58,8 @@ class Familiar:
     ----------
     past : array of shape (n_past, d)
         A sample; rows that were unusual when they left the latest rows are not in it.
-    past_classes : array of shape (n_past,)
-        The predicted class of each.
-    recent, recent_classes : arrays
-        The same of the latest rows, unusual or not. There are never more of them than of earlier rows.
+    recent : array of shape (n_recent, d)
+        The latest rows, unusual or not. There are not many more of them than of earlier rows.
     prior : array of shape (n_classes,)
         Expected class proportions.
     scale : array of shape (d,)
@@ -67,9 +69,7 @@ class Familiar:
     """
 
     past: Floats
-    past_classes: Integers
     recent: Floats
-    recent_classes: Integers
     prior: Floats
     scale: Floats
     n_rows: int = 0
@@ -77,46 +77,69 @@ class Familiar:
     @classmethod
     def none(cls, prior: Floats, scale: Floats) -> Familiar:
         """Return what is familiar before the first row."""
-        rows, classes = np.zeros((0, len(scale))), np.zeros(0, dtype=np.intp)
-        return cls(rows, classes, rows, classes, prior, scale)
+        rows = np.zeros((0, len(scale)))
+        return cls(rows, rows, prior, scale)
 
     @property
     def rows(self) -> Floats:
         """Rows that are known to be usual, or while there are few of them the latest."""
         return self.past if len(self.past) >= _FEWEST else self.recent
 
-    def see(self, rows: Floats, classes: Integers) -> Familiar:
-        """Return what is familiar after some more complete rows with these predicted classes."""
+    def before(self, n: int) -> Familiar:
+        """Return what was familiar before the latest n rows, as far as they are remembered."""
+        return replace(self, recent=self.recent[: max(0, len(self.recent) - n)])
+
+    def see(self, rows: Floats, classify: Classify) -> Familiar:
+        """Return what is familiar after some more complete rows; `classify` names rows."""
         if len(rows) > _LONGEST:
-            some = np.linspace(0, len(rows) - 1, _LONGEST).astype(np.intp)
-            rows, classes = rows[some], classes[some]
+            rows = rows[np.linspace(0, len(rows) - 1, _LONGEST).astype(np.intp)]
         found = self
         for start in range(0, len(rows), _PIECE):
-            found = found._see(rows[start : start + _PIECE], classes[start : start + _PIECE])
+            found = found._see(rows[start : start + _PIECE], classify)
         return found
 
-    def _see(self, rows: Floats, classes: Integers) -> Familiar:
+    def _see(self, rows: Floats, classify: Classify) -> Familiar:
         n_rows = self.n_rows + len(rows)
         recent = np.concatenate([self.recent, rows])
-        recent_classes = np.concatenate([self.recent_classes, classes])
-        leaving = len(recent) - min(_RECENT, (n_rows + 1) // 2)
-        joined = replace(self, recent=recent, recent_classes=recent_classes, n_rows=n_rows)
-        if leaving <= 0:
+        joined = replace(self, recent=recent, n_rows=n_rows)
+        kept = min(_RECENT, (n_rows + 1) // 2)
+        # Several leave together: comparing them takes time.
+        if len(recent) <= (2 * kept if kept == _RECENT else kept + kept // 2):
             return joined
-        chances = joined.chances(recent[:leaving], recent_classes[:leaving], leaving=True)
-        usual = chances > _DOUBTFUL
+        leaving = len(recent) - kept
+        neighbours = joined.name(classify)
+        usual = neighbours.chances(recent[:leaving], leaving=True) > _DOUBTFUL
         past = np.concatenate([self.past, recent[:leaving][usual]])
-        past_classes = np.concatenate([self.past_classes, recent_classes[:leaving][usual]])
-        kept = _thin(past_classes, np.random.default_rng(n_rows))
-        return replace(
-            joined,
-            past=past[kept],
-            past_classes=past_classes[kept],
-            recent=recent[leaving:],
-            recent_classes=recent_classes[leaving:],
-        )
+        classes = np.concatenate([neighbours.past_classes, neighbours.recent_classes[:leaving][usual]])
+        some = _thin(classes, np.random.default_rng(n_rows))
+        return replace(joined, past=past[some], recent=recent[leaving:])
 
-    def chances(self, rows: Floats, classes: Integers, *, leaving: bool = False) -> Floats:
+    def name(self, classify: Classify) -> Neighbours:
+        """Return the rows with their predicted classes, to compare others with them."""
+        return Neighbours(self, classify)
+
+
+class Neighbours:
+    """Familiar rows with their predicted classes, and how isolated other rows are among them.
+
+    Tables are computed when they are needed first.
+    """
+
+    def __init__(self, familiar: Familiar, classify: Classify) -> None:
+        self.past, self.recent, self.prior = familiar.past, familiar.recent, familiar.prior
+        self._scale, self._classify = familiar.scale, classify
+
+    @cached_property
+    def past_classes(self) -> Integers:
+        """Predicted class of each row of the past."""
+        return self._classify(self.past) if len(self.past) else np.zeros(0, dtype=np.intp)
+
+    @cached_property
+    def recent_classes(self) -> Integers:
+        """Predicted class of each of the latest rows."""
+        return self._classify(self.recent) if len(self.recent) else np.zeros(0, dtype=np.intp)
+
+    def chances(self, rows: Floats, classes: Integers | None = None, *, leaving: bool = False) -> Floats:
         """Return how probable rows as isolated as these are if nothing is new, 0 to 1.
 
         It is 1 for rows that are not unusual, and for all rows as long as classes are awaited that the
@@ -125,15 +148,19 @@ class Familiar:
         Parameters
         ----------
         rows : array of shape (n, d)
-        classes : array of shape (n,)
+        classes : array of shape (n,), optional
             The predicted class of each.
         leaving : bool
             The rows are the first of the latest ones.
         """
+        if len(self.past) < _FEWEST or len(self.recent) < _NEIGHBOURS:
+            return np.ones(len(rows))
         shown = np.bincount(self.past_classes, minlength=len(self.prior))
-        enough = len(self.past) >= max(_FEWEST, _ROWS_PER_CLASS * int((shown > 0).sum()))
+        enough = len(self.past) >= _ROWS_PER_CLASS * int((shown > 0).sum())
         if not enough or self.prior[shown >= _SHOWN].sum() < _COVERED:
             return np.ones(len(rows))
+        if classes is None:
+            classes = self.recent_classes[: len(rows)] if leaving else self._classify(rows)
         found = self._look(rows, classes, leaving=leaving)
         score = self._score(found)
         level, excess = self._null
@@ -141,32 +168,14 @@ class Familiar:
         comparable = shown[classes] >= _SHOWN
         return np.where(comparable & (score > level), tail, 1.0)
 
-    def name(self, classify: Callable[[Floats], Integers]) -> Familiar:
-        """Return the same rows with other predicted classes."""
-        if not len(self.past):
-            return self
-        past, recent = classify(self.past), classify(self.recent)
-        return replace(self, past_classes=past, recent_classes=recent)
-
-    def rearrange(self, classes: Sequence[int], prior: Floats) -> Familiar:
-        """Return the same after classes were renumbered: `classes` holds the old number of each."""
-        number = np.zeros(len(self.prior), dtype=np.intp)
-        for new, old in enumerate(classes):
-            if 0 <= old < len(number) and new < len(prior):
-                number[old] = new
-        return replace(
-            self,
-            prior=prior,
-            past_classes=number[self.past_classes],
-            recent_classes=number[self.recent_classes],
-        )
-
     # -- what the past is like ---------------------------------------------------------------------
 
     @cached_property
     def _moments(self) -> tuple[Floats, Floats]:
         n = len(self.past)  # some more rows of the usual spread: a column may hardly have varied yet
-        variances = (n * self.past.var(axis=0) + _NEIGHBOURS * np.square(self.scale)) / (n + _NEIGHBOURS)
+        variances = (n * self.past.var(axis=0) + _NEIGHBOURS * np.square(self._scale)) / (
+            n + _NEIGHBOURS
+        )
         return self.past.mean(axis=0), np.sqrt(variances)
 
     def _standardise(self, rows: Floats) -> Floats:

@@ -260,7 +260,9 @@ class PlainClassifiers:
 
     def _logs(self, classifiers: list[Classifier], Z: Floats) -> Floats:
         Z = self.reduce(Z)
-        return np.log(np.stack([one.proba(Z) for one in classifiers]) + FLOOR)
+        tables = np.stack([one.proba(Z) for one in classifiers])
+        tables += FLOOR
+        return np.log(tables, out=tables)
 
     def stack(self, raw_logs: Floats, per_domain_logs: Floats) -> Floats:
         """Return rows of the stacked space."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,47 @@ from baryflow.validation import Booleans, Floats
 
 #: Components kept of a target, for each class.
 COMPONENTS_PER_CLASS = 3
+#: There is something to learn after n^1.5 of these rows, n being those before: estimates from n rows are
+#: off by about 1 / √n, and each time as much is gained. After this many rows there is in any case.
+_SLOWNESS, _MOST_NEW = 100.0, 2048.0
+#: The same if some class has this many new rows, and they are this part of those before.
+_ENOUGH, GROWTH = 10.0, 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """How much was seen of a target before and after the last time there was something to learn."""
+
+    before: float  # mass
+    new: float
+    classes_before: Floats  # mass of each class, by the votes of the plain classifiers on raw rows
+    classes_new: Floats
+
+    @classmethod
+    def none(cls, n_classes: int) -> Growth:
+        """Return that of a target without rows."""
+        return cls(0.0, 0.0, np.zeros(n_classes), np.zeros(n_classes))
+
+    def plus(self, weights: Floats, votes: Floats | None) -> Growth:
+        """Count more rows."""
+        found = replace(self, new=self.new + float(weights.sum()))
+        return (
+            found if votes is None else replace(found, classes_new=found.classes_new + weights @ votes)
+        )
+
+    def learned(self, mass: float) -> Growth:
+        """Return that of a target of this mass from which everything was learned."""
+        # Rows may have faded since.
+        kept = max(mass - self.new, 0.0) / self.before if self.before > 0.0 else 0.0
+        known = kept * self.classes_before + self.classes_new
+        return Growth(mass, 0.0, known, np.zeros_like(known))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to learn."""
+        if self.new >= min(self.before**1.5 / _SLOWNESS, _MOST_NEW):
+            return True
+        return bool((self.classes_new >= np.maximum(_ENOUGH, GROWTH * self.classes_before)).any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +88,8 @@ class TargetState:
     rows: StreamSummaryState | PaperSummaryState
     stacked: StreamSummaryState | None
     tally: Tally
+    standard: tuple[Floats, Floats] | None = None
+    growth: Growth | None = None
 
 
 class Target:
@@ -61,6 +105,9 @@ class Target:
     def __init__(self, knowledge: SourceKnowledge, settings: Settings | PaperSettings) -> None:
         self.knowledge = knowledge
         self.tally = Tally.none(len(knowledge.model.centre))
+        #: Centre and scale by which rows are standardised for the stacked space.
+        self.standard: tuple[Floats, Floats] | None = None
+        self.growth = Growth.none(knowledge.model.n_classes)
         self.rows: StreamSummary | PaperSummary
         self.stacked: StreamSummary | None = None
         if isinstance(settings, PaperSettings):
@@ -112,43 +159,91 @@ class Target:
             usual = self.rows.moments()[0] if self.mass > 0.0 else model.centre
         return np.where(gone, usual, rows), np.asarray(lost)
 
-    def absorb(self, X: Floats, weights: Floats, *, whole: bool = False) -> None:
-        """Absorb complete rows; `whole` says that they are all there is of the target."""
+    def absorb(
+        self,
+        X: Floats,
+        weights: Floats,
+        *,
+        whole: bool = False,
+        raw_logs: Floats | None = None,
+        own_logs: Callable[[], Floats] | None = None,
+    ) -> bool:
+        """Absorb complete rows; return whether there is something to learn from the new ones.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        weights : array of shape (n,)
+        whole : bool
+            The rows are all there is of the target.
+        raw_logs : array, optional
+            Log-probabilities of the plain classifiers on raw rows, if they are known.
+        own_logs : callable, optional
+            Returns those of the classifiers per domain, by the standard of the last renewal.
+        """
         if whole:
             self.see_stds(X.std(axis=0))
-        elif self.mass > 0.0 and isinstance(self.rows, StreamSummary):
-            _look_through(self.rows, self.knowledge.model)
-        self.summarise(X, weights)
+        plain = self.knowledge.plain
+        if isinstance(self.rows, PaperSummary) or plain is None:
+            self.rows.update(X, weights)
+            return self._grow(weights, None)
+        raw = plain.raw_logs(X) if raw_logs is None else raw_logs
+        votes = combine(not_adapting(self.knowledge.committee.raw, raw))
+        self.rows.update(X, weights, votes)
+        grown = self._grow(weights, votes)
+        if self.stacked is not None and self.standard is not None:
+            ask = partial(plain.per_domain_logs, X, *self.standard)
+            own = (ask if own_logs is None or grown else own_logs)()
+            self._stack(plain.stack(raw, own), weights, votes)
+        if grown and not whole:
+            self.look_again()
+        return grown
+
+    def _grow(self, weights: Floats, votes: Floats | None) -> bool:
+        """Count new rows; if there is something to learn from them, renew what rows are measured by."""
+        self.growth = self.growth.plus(weights, votes)
+        if self.standard is not None and not self.growth.is_due:
+            return False
+        self.renew()
+        return True
+
+    def renew(self) -> None:
+        """Standardise rows from now on with the moments of those seen."""
+        model = self.knowledge.model
+        self.standard = model.moments_at(*self.rows.moments(), model.expected_prior, self.mass)
+        self.growth = self.growth.learned(self.mass)
+
+    def summarise(self, X: Floats, moments: tuple[Floats, Floats, float]) -> None:
+        """Add complete rows to the summaries of a target whose moments and mass are known already."""
+        plain, model = self.knowledge.plain, self.knowledge.model
+        if plain is None or isinstance(self.rows, PaperSummary):
+            raise TypeError("rows are summarised one by one, with plain classifiers")
+        weights, raw = np.ones(len(X)), plain.raw_logs(X)
+        votes = combine(not_adapting(self.knowledge.committee.raw, raw))
+        self.rows.update(X, weights, votes)
+        if self.stacked is not None:
+            standard = model.moments_at(*moments[:2], model.expected_prior, moments[2])
+            self._stack(plain.stack(raw, plain.per_domain_logs(X, *standard)), weights, votes)
+
+    def _stack(self, rows: Floats, weights: Floats, votes: Floats) -> None:
+        if self.stacked is not None and self.knowledge.stacked is not None:
+            if self.stacked.mass <= 0.0:
+                _look_through(self.stacked, self.knowledge.stacked, rows.std(axis=0))
+            self.stacked.update(rows, weights, votes)
 
     def see_stds(self, stds: Floats) -> None:
         """Look at rows through the view that fits a target with these standard deviations."""
         if isinstance(self.rows, StreamSummary):
             _look_through(self.rows, self.knowledge.model, stds)
 
-    def summarise(
-        self, X: Floats, weights: Floats, moments: tuple[Floats, Floats, float] | None = None
-    ) -> None:
-        """Add complete rows to the summaries.
-
-        `moments` are mean and variance of the target's columns and the number of its rows, if more is
-        known than was seen here.
-        """
-        knowledge, plain = self.knowledge, self.knowledge.plain
-        if isinstance(self.rows, PaperSummary) or plain is None:
-            self.rows.update(X, weights)
-            return
-        raw = plain.raw_logs(X)
-        votes = combine(not_adapting(knowledge.committee.raw, raw))
-        self.rows.update(X, weights, votes)
-        if self.stacked is None or knowledge.stacked is None:
-            return
-        mean, variance, mass = (*self.rows.moments(), self.mass) if moments is None else moments
-        model = knowledge.model
-        own = plain.per_domain_logs(X, *model.moments_at(mean, variance, model.expected_prior, mass))
-        stacked = plain.stack(raw, own)
-        first = self.stacked.mass <= 0.0
-        _look_through(self.stacked, knowledge.stacked, stacked.std(axis=0) if first else None)
-        self.stacked.update(stacked, weights, votes)
+    def look_again(self) -> None:
+        """Look at rows through the view that fits what was seen."""
+        for summary, model in (
+            (self.rows, self.knowledge.model),
+            (self.stacked, self.knowledge.stacked),
+        ):
+            if isinstance(summary, StreamSummary) and model is not None and summary.mass > 0.0:
+                _look_through(summary, model)
 
     def join(self, state: TargetState) -> None:
         """Absorb what was seen of this target elsewhere."""
@@ -161,12 +256,15 @@ class Target:
             other.rows.n_rows += self.rows.n_rows  # those that were forgotten
             self.rows, self.stacked = other.rows, other.stacked
         self.tally = self.tally + other.tally
+        self.renew()
 
     def fade(self, factor: float) -> None:
         """Let everything seen so far count less."""
         self.rows.fade(factor)
         if self.stacked is not None:
             self.stacked.fade(factor)
+        if self.mass > 0.0:
+            self.renew()
 
     def change(self, settings: Settings | PaperSettings) -> None:
         """Use other settings from now on, as far as they can be changed."""
@@ -182,6 +280,7 @@ class Target:
         if isinstance(self.rows, PaperSummary):
             bound.rows = self.rows.copy()
             bound.rows.change(settings)
+            bound.renew()
             return bound
         seen = self.rows.components()
         if not isinstance(bound.rows, StreamSummary) or knowledge.plain is None:
@@ -189,11 +288,11 @@ class Target:
         raw = knowledge.plain.raw_logs(seen.means)
         votes = combine(not_adapting(knowledge.committee.raw, raw))
         bound.rows.take_over(self.rows, votes)
-        if bound.stacked is not None:  # its space is another one now: components stand for their rows
-            model, mass = knowledge.model, self.mass
-            moments = model.moments_at(*self.rows.moments(), model.expected_prior, mass)
-            stacked = knowledge.plain.stack(raw, knowledge.plain.per_domain_logs(seen.means, *moments))
-            bound.stacked.update(stacked, seen.masses, votes)
+        bound.renew()
+        if bound.stacked is not None and bound.standard is not None:
+            # Its space is another one now: components stand for their rows.
+            own = knowledge.plain.per_domain_logs(seen.means, *bound.standard)
+            bound._stack(knowledge.plain.stack(raw, own), seen.masses, votes)
         return bound
 
     # -- looking ---------------------------------------------------------------------------------
@@ -228,7 +327,7 @@ class Target:
     def state(self) -> TargetState:
         """Return all that is kept, to continue bit for bit."""
         stacked = None if self.stacked is None else self.stacked.state()
-        return TargetState(self.rows.state(), stacked, self.tally)
+        return TargetState(self.rows.state(), stacked, self.tally, self.standard, self.growth)
 
     @classmethod
     def from_state(cls, knowledge: SourceKnowledge, state: TargetState) -> Target:
@@ -241,6 +340,9 @@ class Target:
             raise ValueError("the summary of stacked rows does not fit the sources")
         if state.stacked is not None:
             target.stacked = StreamSummary.from_state(state.stacked)
+        target.standard = state.standard
+        if state.growth is not None:
+            target.growth = state.growth
         return target
 
     @classmethod
@@ -249,6 +351,7 @@ class Target:
         settings = Settings(max_components=mixture.n_components, resolution=1)
         target = cls(knowledge, settings)
         target.rows = StreamSummary.of_mixture(mixture, settings)
+        target.renew()
         return target
 
 

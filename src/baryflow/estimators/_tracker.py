@@ -6,7 +6,7 @@ from collections import deque
 from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from baryflow.core.mixture import Mixture
 from baryflow.core.settings import PaperSettings, Settings
 from baryflow.estimators._certificate import Certificate
 from baryflow.estimators._class_summary import ClassSummary
-from baryflow.estimators._experts import predict_not_adapting
+from baryflow.estimators._experts import Question, predict_not_adapting
 from baryflow.estimators._feedback import (
     Answers,
     Correction,
@@ -24,11 +24,11 @@ from baryflow.estimators._feedback import (
 )
 from baryflow.estimators._fit_dictionary import AdaptConfig, AdaptedDictionary
 from baryflow.estimators._history import History
-from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Familiar
+from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Familiar, Neighbours
 from baryflow.estimators._query import RecentRows, choose_rows
 from baryflow.estimators._resemblance import compare_sources
 from baryflow.estimators._sources import SourceKnowledge
-from baryflow.estimators._target import Target, TargetState
+from baryflow.estimators._target import GROWTH, Target, TargetState
 from baryflow.estimators._update import Adaptation, update
 from baryflow.validation import Booleans, Floats, Integers
 
@@ -40,6 +40,8 @@ _VERDICTS = 100
 _JUDGED = 10_000
 #: Rows without a label whose predictions a correction should not change.
 _ANCHORS = 100
+#: Rows that were predicted are remembered until they are absorbed, unless they are more than this.
+_MOST_ASKED = 256
 #: The correction is fitted again when there are this many times as many rows, or labels: after each of
 #: the first 50 labels.
 _ROW_GROWTH, _LABEL_GROWTH = 1.25, 1.02
@@ -50,7 +52,9 @@ class TrackerState:
     """All that is known of a target, without what the sources taught."""
 
     target: TargetState
-    start: AdaptedDictionary | None  # of a warm start; other updates are recomputed
+    adapted: TargetState | None  # the target at the last adaptation, if it has changed since
+    n_last: int
+    start: AdaptedDictionary | None  # of a warm start; other adaptations are recomputed
     reliability: float
     novel: float
     familiar: Familiar
@@ -74,6 +78,10 @@ class TrackerState:
 class Tracker:
     """Follows one target.
 
+    Rows are absorbed as they come. Adapting to them takes longer, so it waits until there is something
+    to learn: see :meth:`Target.absorb`. Predictions are made with the last adaptation; what is shown of
+    the target comes from :meth:`current`, which knows all rows.
+
     Parameters
     ----------
     knowledge : SourceKnowledge
@@ -89,6 +97,8 @@ class Tracker:
         self.knowledge, self.settings, self.config = knowledge, settings, config
         self.target = Target(knowledge, settings)
         self.adaptation: Adaptation | None = None
+        self._adapted: Target | None = None  # the target at the last adaptation, if it has changed since
+        self._n_last = 0  # rows of the last batch that were not judged yet
         self.resemblance = np.zeros(0)
         self.reliability = self.novel = 0.0
         self.familiar = Familiar.none(knowledge.model.expected_prior, knowledge.model.scale)
@@ -108,6 +118,9 @@ class Tracker:
         self.judged = np.zeros(0, dtype=np.int64)  # hashes of the last rows with a label
         self.summaries: tuple[ClassSummary, ...] = ()  # of classes that were named elsewhere
         self._start: AdaptedDictionary | None = None
+        self._current: Tracker | None = None
+        self._asked: Question | None = None  # the last rows that were predicted
+        self._near: tuple[Neighbours, float] | None = None  # of the familiar rows
 
     @property
     def n_classes(self) -> int:
@@ -136,11 +149,27 @@ class Tracker:
         """Whether class proportions are estimated: not without plain classifiers."""
         return self.config.label_shift and self.knowledge.plain is not None
 
-    def copy(self) -> Tracker:
-        """Return an independent copy; what the sources taught is shared."""
-        twin = copy(self)
-        twin.target, twin.losses = self.target.copy(), self.losses.copy()
+    def copy(self) -> Self:
+        """Return a copy, which can learn without changing this one."""
+        twin: Self = copy(self)  # targets are copied before they change
+        twin.losses, twin._current = self.losses.copy(), None
         return twin
+
+    def current(self, n_asked: float = np.inf) -> Tracker:
+        """Return a tracker that has adapted to all rows; this one stays as it is.
+
+        Adapting must be worth it: if only a few rows are asked about, it is this tracker itself.
+        """
+        if not self._n_last or n_asked < GROWTH * self.n_rows:
+            return self
+        if self._current is None:
+            current = self.copy()
+            if self._adapted is not None:
+                current.update()
+            raw = self.recent.rows[-self._n_last :]
+            current.judge(raw, self.familiar.before(len(raw)))
+            self._current = current
+        return self._current
 
     # -- learning --------------------------------------------------------------------------------
 
@@ -157,21 +186,49 @@ class Tracker:
         `whole` says that there are no others. `positions` are those of the rows in their stream; without
         them rows are numbered as they come.
         """
-        self.target.change(self.settings)
         counts = weights > 0.0  # a row without weight is no row: it is not judged either
         raw, weights = raw[counts], weights[counts]
+        if not len(raw):
+            return
+        self._current = None
+        before, self.target = self.target, self.target.copy()
+        self.target.change(self.settings)
         if positions is None:
             positions = np.arange(self.n_given, self.n_given + len(raw))
         else:
             positions = positions[counts]
-        self.n_given += len(raw)
+        self.n_given, self._n_last = self.n_given + len(raw), len(raw)
         if not whole:
             self.recent = self.recent.plus(raw, positions)
         rows, lost = self.target.clean(raw, whole=whole, count=True)
-        if not lost.all():  # an empty row teaches nothing
-            self.target.absorb(rows[~lost], weights[~lost], whole=whole)
+        rows = rows[~lost]
+        if not len(rows):  # an empty row teaches nothing
+            return
+        grown = self.target.absorb(rows, weights[~lost], whole=whole, **self._known_logs(rows))
+        if grown or self.config.warm_start:
             self.update()
-        self._judge(rows, lost)
+        elif self._adapted is None:
+            self._adapted = before
+        if self._adapted is None:
+            self.judge(raw, self.familiar)
+        self._see(rows)
+
+    def _see(self, rows: Floats) -> None:
+        """Let complete rows become familiar."""
+        if self.adaptation is not None:
+            self.familiar = self.familiar.see(rows, self.adaptation.name_rows)
+            self._near = None
+
+    def _known_logs(self, rows: Floats) -> dict[str, Any]:
+        """Return what is known of rows that were predicted a moment ago."""
+        asked = self._asked
+        if asked is None or not np.array_equal(asked.X, rows):
+            return {}
+        known: dict[str, Any] = {"raw_logs": asked.raw_logs}
+        view, standard = asked.hypothesis.view, self.target.standard
+        if standard is not None and np.array_equal([view.centre, view.scale], standard):
+            known["own_logs"] = lambda: asked.per_domain_logs
+        return known
 
     def certify(self, raw: Floats, codes: Integers, unknown: float | None = None) -> None:
         """Hold labels of rows chosen at random against what is predicted of the rows now.
@@ -180,6 +237,7 @@ class Tracker:
         whose label is or was known proves nothing: the prediction has learned it. A row that is more
         novel than `unknown` has no class as its prediction, which is not right.
         """
+        self._current = None
         hashes, known = _hash_rows(raw), set(self.judged.tolist())
         fresh = list({one: i for i, one in enumerate(hashes.tolist()) if one not in known}.values())
         if not fresh:
@@ -187,7 +245,9 @@ class Tracker:
         raw, codes = raw[fresh], codes[fresh]
         rows = self.target.clean(raw)[0]
         plain = predict_not_adapting(self.knowledge, rows) if self.knowledge.plain is not None else None
-        adapting = None if self.adaptation is None else self.adaptation.answer(rows)[0]
+        adapting = None
+        if self.adaptation is not None:
+            adapting = self.adaptation.answer(self.adaptation.ask(rows))[0]
         other = adapting if plain is None else plain
         if other is None:
             return  # a model made from mixtures, before its first row
@@ -216,6 +276,7 @@ class Tracker:
         random : bool
             The rows were chosen at random, whatever was predicted of them.
         """
+        self._current = None
         known = self.new_classes
         self._name(new_classes)
         self.labelled = self.labelled.plus(raw, codes, random=random)
@@ -231,6 +292,7 @@ class Tracker:
 
     def add_class(self, summary: ClassSummary) -> None:
         """Learn a class from a summary, which replaces an earlier one of that name."""
+        self._current = None
         if summary.name not in self.new_classes:
             self._name((*self.new_classes, summary.name))
         others = [one for one in self.summaries if one.name != summary.name]
@@ -296,14 +358,30 @@ class Tracker:
         return [first, self._answers(adaptation, anchors)]
 
     def _answers(self, adaptation: Adaptation, rows: Floats) -> Answers:
-        probabilities, logs = adaptation.answer(rows, adapt=not self.certificate.harm)
+        question = self._ask(adaptation, rows)
+        probabilities, logs = adaptation.answer(question, adapt=not self.certificate.harm)
         return Answers.of(probabilities, logs, adaptation.standardise(rows))
+
+    def _ask(self, adaptation: Adaptation, rows: Floats) -> Question:
+        """Return rows as a question, the same one if they are asked about again."""
+        asked = self._asked
+        if (
+            asked is None
+            or asked.hypothesis is not adaptation.expected
+            or not np.array_equal(asked.X, rows)
+        ):
+            asked = adaptation.ask(rows)
+            self._asked = asked if len(rows) <= _MOST_ASKED else None
+        return asked
 
     def join(self, seen: TargetState, rows: Floats) -> None:
         """Absorb what was seen of the target elsewhere, and adapt; judge by some of its rows."""
+        self.target = self.target.copy()
         self.target.join(seen)
         self.update()
-        self._judge(*self.target.clean(rows))
+        self.judge(rows, self.familiar)
+        known, lost = self.target.clean(rows)
+        self._see(known[~lost])
 
     def take(self, mixture: Mixture) -> None:
         """Take a mixture for all that was seen of the target, and adapt."""
@@ -325,7 +403,8 @@ class Tracker:
         """
         if self.target.mass > 0.0:
             fresh.target = self.target.rebind(fresh.knowledge, fresh.settings)
-            fresh.recent, fresh.n_given, fresh.n_labels = self.recent, self.n_given, self.n_labels
+            fresh.recent, fresh.n_labels = self.recent, self.n_labels
+            fresh.n_given, fresh._n_last = self.n_given, self._n_last
             fresh.new_classes, fresh.certificate = new_classes, self.certificate
             fresh.verdicts, fresh.judged = self.verdicts, self.judged
             fresh.summaries = tuple(one for one in self.summaries if one.name in new_classes)
@@ -334,7 +413,7 @@ class Tracker:
             fresh.update()
             fresh.losses.extendleft(reversed(self.losses))
             fresh.reliability, fresh.novel = self.reliability, self.novel
-            fresh.familiar = self.familiar.rearrange(classes, fresh.familiar.prior)
+            fresh.familiar = replace(self.familiar, prior=fresh.familiar.prior)
             fresh.history = self.history.rearrange(sources, classes)
         return fresh
 
@@ -354,6 +433,7 @@ class Tracker:
             return fresh
         tracker = self.copy()
         if keep < 1.0 and self.adaptation is not None:
+            tracker.target = tracker.target.copy()
             tracker.target.fade(keep)
             tracker.update()
         return tracker
@@ -371,6 +451,7 @@ class Tracker:
             self._correct()
 
     def _adapt(self, config: AdaptConfig, start: AdaptedDictionary | None) -> Adaptation:
+        self._adapted = self._current = self._near = None
         self.adaptation = update(self.knowledge, self.target, config, start, self._shift_evidence)
         self.resemblance = compare_sources(self.adaptation.believed.view.adapted)
         return self.adaptation
@@ -383,7 +464,8 @@ class Tracker:
             found = predict_not_adapting(self.knowledge, rows)
             return np.hstack([found, np.zeros((len(rows), len(self.new_classes)))])
         if self.correction is None:
-            return self.adaptation.answer(rows, adapt=not self.certificate.harm)[0]
+            question = self._ask(self.adaptation, rows)
+            return self.adaptation.answer(question, adapt=not self.certificate.harm)[0]
         return self.correction.apply(self._answers(self.adaptation, rows))
 
     def novelty(self, raw: Floats) -> Floats:
@@ -418,30 +500,48 @@ class Tracker:
         novelty, model = self.knowledge.novelty, self.knowledge.model
         if self.adaptation is None:
             return novelty.rank_first(model.novelty_distance(rows, model.centre, model.scale))
-        far = self.adaptation.novelty_distance(rows, self.familiar.rows)
+        near = self._near
+        if near is None:
+            near = self._near = self._look_near(self.familiar, self.adaptation)
         if probabilities is None:
             probabilities = self.predict_proba(rows)
-        return novelty.rank(far, self.familiar.chances(rows, self._known_classes(probabilities)))
+        return self._rank(self.adaptation, rows, probabilities, near)
 
-    def _known_classes(self, probabilities: Floats) -> Integers:
-        """Return the most probable of the sources' classes."""
-        return np.asarray(probabilities[:, : self.knowledge.model.n_classes].argmax(axis=1))
+    def _look_near(self, familiar: Familiar, adaptation: Adaptation) -> tuple[Neighbours, float]:
+        """Return familiar rows by class, and how far they lie from the sources."""
+        return familiar.name(adaptation.name_rows), adaptation.typical_in_columns(familiar.rows)
 
-    def _judge(self, rows: Floats, lost: Booleans) -> None:
-        """Estimate how far predictions for the last rows can be relied on, and record the state."""
+    def _rank(
+        self,
+        adaptation: Adaptation,
+        rows: Floats,
+        probabilities: Floats,
+        near: tuple[Neighbours, float],
+    ) -> Floats:
+        """Return the novelty of complete rows with these class probabilities."""
+        neighbours, typical = near
+        classes = np.asarray(probabilities[:, : self.knowledge.model.n_classes].argmax(axis=1))
+        far, chances = adaptation.novelty_distance(rows, typical), neighbours.chances(rows, classes)
+        return self.knowledge.novelty.rank(far, chances)
+
+    def judge(self, raw: Floats, familiar: Familiar) -> None:
+        """Estimate how far predictions for rows can be relied on, and record the state.
+
+        `familiar` is what was familiar before them.
+        """
         self.reliability = self.novel = 0.0
-        if not len(rows) or self.adaptation is None:
+        self._n_last = 0
+        if not len(raw) or self.adaptation is None:
             return
-        # What the first rows were called may be wrong: name them as they are seen now.
-        self.familiar = self.familiar.name(self.adaptation.name_rows)
+        rows, lost = self.target.clean(raw)
         probabilities = self.predict_proba(rows)
-        novel = lost | (self._novelty(rows, probabilities) > NOVELTY_THRESHOLD)
+        near = self._look_near(familiar, self.adaptation)
+        novel = lost | (self._rank(self.adaptation, rows, probabilities, near) > NOVELTY_THRESHOLD)
         self.novel = float(novel.mean())
         calibration = self.knowledge.calibration
         self.reliability = calibration.estimate(
             probabilities, novel, 1.0 - NOVELTY_THRESHOLD, self.verdicts
         )
-        self.familiar = self.familiar.see(rows[~lost], self._known_classes(probabilities[~lost]))
         self.history = self.history.record(
             n_rows=self.n_rows,
             resemblance=self.resemblance,
@@ -458,6 +558,8 @@ class Tracker:
         """Return all that is known of the target, to continue bit for bit."""
         return TrackerState(
             target=self.target.state(),
+            adapted=None if self._adapted is None else self._adapted.state(),
+            n_last=self._n_last,
             start=self._start,
             reliability=self.reliability,
             novel=self.novel,
@@ -489,11 +591,14 @@ class Tracker:
     ) -> Tracker:
         """Continue from what :meth:`state` returned."""
         tracker = cls(knowledge, settings, config)
-        tracker.target = Target.from_state(knowledge, state.target)
+        target = Target.from_state(knowledge, state.target)
+        adapted = None if state.adapted is None else Target.from_state(knowledge, state.adapted)
+        tracker.target = target if adapted is None else adapted
         tracker._shift_evidence = state.shift_evidence
         if tracker.target.mass > 0.0:
             warm = state.start is not None
             tracker._adapt(replace(config, n_steps=0) if warm else config, state.start)
+        tracker.target, tracker._adapted, tracker._n_last = target, adapted, state.n_last
         tracker._start, tracker.familiar = state.start, state.familiar
         tracker.reliability, tracker.novel = state.reliability, state.novel
         tracker.losses.extend((float(a), float(b)) for a, b in state.losses)

@@ -76,12 +76,17 @@ class Adaptation:
         """How often two experts, drawn by their weights, agree about the rows seen."""
         return measure_agreement(self.agreements, self.knowledge.committee.usual)
 
-    def answer(self, X: Floats, *, adapt: bool = True) -> tuple[Floats, Floats]:
-        """Return what the committee says of complete rows.
+    def ask(self, X: Floats) -> Question:
+        """Return complete rows to classify, under the hypothesis that there is no label shift."""
+        return Question(self.knowledge, self.expected, X)
+
+    def answer(self, question: Question, *, adapt: bool = True) -> tuple[Floats, Floats]:
+        """Return what the committee says of rows.
 
         Parameters
         ----------
-        X : array of shape (n, d)
+        question : Question
+            What :meth:`ask` returned for the rows.
         adapt : bool
             Otherwise the plain classifiers on raw rows answer, as if the committee did not adapt.
 
@@ -92,7 +97,6 @@ class Adaptation:
             Log-probabilities of those who answered, under the hypothesis that is believed.
         """
         committee, belief = self.knowledge.committee, self.shift.belief
-        question = Question(self.knowledge, self.expected, X)
         if not (adapt and committee.adapts):
             return question.not_adapting(), question.raw_logs
         if len(committee.experts) == 1:  # the paper's method
@@ -101,7 +105,7 @@ class Adaptation:
         logs = expert_logs(question)
         logits = np.tensordot(committee.usual, logs, 1)
         if self.shifted is not None:
-            other = expert_logs(Question(self.knowledge, self.shifted, X, question.raw_logs))
+            other = expert_logs(Question(self.knowledge, self.shifted, question.X, question.raw_logs))
             weights = committee.weights(self.shift.size)
             logits = (1.0 - belief) * logits + belief * np.tensordot(weights, other, 1)
             logs = logs if belief < 0.5 else other
@@ -115,7 +119,7 @@ class Adaptation:
         committee, shifted = self.knowledge.committee, self.shifted
         if shifted is None or not committee.adapts:
             return None
-        question = Question(self.knowledge, self.expected, X)
+        question = self.ask(X)
         usual = np.tensordot(committee.usual, expert_logs(question), 1)
         other = expert_logs(Question(self.knowledge, shifted, X, question.raw_logs))
         logits = np.tensordot(committee.weights(self.shift.size), other, 1)
@@ -134,11 +138,11 @@ class Adaptation:
         space = self.believed.view
         return np.asarray(space.reconstruction.predict_proba(space.project(X)).argmax(axis=1))
 
-    def novelty_distance(self, X: Floats, familiar: Floats) -> Floats:
+    def novelty_distance(self, X: Floats, typical: float) -> Floats:
         """Return the distance of rows from everything known, in units of what is typical.
 
         The geometric mean of that from the reconstruction, in the view, and that from the classes of
-        the sources, in all columns. `familiar` are rows of the target that show what is typical.
+        the sources, in all columns; `typical` is what :meth:`typical_in_columns` returned.
         """
         space = self.believed.view
         distance = nearest_distance(
@@ -146,17 +150,20 @@ class Adaptation:
         )
         distance = distance / self.typical
         prototypes = space.model.prototypes
-        if prototypes is None or not len(familiar):
+        if prototypes is None or typical <= 0.0:
             return distance
         others = prototypes.distances((X - space.centre) / space.scale)
-        return np.asarray(np.sqrt(distance * others / self.typical_in_columns(familiar)))
+        return np.asarray(np.sqrt(distance * others / typical))
 
     def typical_in_columns(self, familiar: Floats) -> float:
-        """Return the median distance of rows from the classes of the sources, in all columns."""
+        """Return the median distance of rows from the classes of the sources, in all columns.
+
+        `familiar` are rows of the target that show what is typical; without any it is 0.
+        """
         space = self.believed.view
         prototypes = space.model.prototypes
         if prototypes is None or not len(familiar):
-            return 1.0
+            return 0.0
         usual = np.median(prototypes.distances((familiar - space.centre) / space.scale))
         return max(float(usual), 1e-12)
 
@@ -183,12 +190,13 @@ def update(
     """
     rows, stacked = target.summary(), target.stacked_summary()
     prior = knowledge.model.expected_prior
+    raw_logs = None if knowledge.plain is None else knowledge.plain.raw_logs(rows.means)
     expected = fit_dictionary(knowledge, rows, stacked, prior, config, start)
     adaptation = Adaptation(knowledge, rows.mass, expected, None, LabelShift(prior))
     if knowledge.plain is not None and rows.votes is not None and config.label_shift:
         candidates = [
             _shift_by_votes(knowledge, rows, stacked, config),
-            _shift_by_experts(knowledge, rows, stacked, expected, config),
+            _shift_by_experts(knowledge, rows, stacked, expected, config, raw_logs),
         ]
         shifted = max(candidates, key=lambda one: measure_improvement(expected.losses, one.losses))
         shift = _weigh(knowledge, rows.mass, expected, shifted, evidence)
@@ -199,15 +207,16 @@ def update(
     return replace(
         adaptation,
         typical=_typical_distance(adaptation.believed.view, rows),
-        agreements=_measure_agreements(adaptation, rows),
+        agreements=_measure_agreements(adaptation, rows, raw_logs),
     )
 
 
-def _measure_agreements(adaptation: Adaptation, rows: TargetSummary) -> Floats:
+def _measure_agreements(adaptation: Adaptation, rows: TargetSummary, raw_logs: Floats | None) -> Floats:
     """Return how often each two experts predict the same class for the target's components."""
     if len(adaptation.knowledge.committee.experts) == 1:
         return np.ones((1, 1))
-    found = expert_logs(Question(adaptation.knowledge, adaptation.believed, rows.means)).argmax(axis=2)
+    question = Question(adaptation.knowledge, adaptation.believed, rows.means, raw_logs)
+    found = expert_logs(question).argmax(axis=2)
     return np.asarray((found[:, None] == found[None]) @ (rows.masses / rows.masses.sum()))
 
 
@@ -234,6 +243,7 @@ def _shift_by_experts(
     stacked: TargetSummary | None,
     expected: Hypothesis,
     config: AdaptConfig,
+    raw_logs: Floats | None,
 ) -> Hypothesis:
     """Adapt with the class proportions that the other experts find, as long as the target fits better.
 
@@ -243,7 +253,7 @@ def _shift_by_experts(
     best, n_raw = expected, len(knowledge.committee.raw)
     weights = knowledge.committee.usual[n_raw:]
     for _ in range(_ROUNDS):
-        logs = expert_logs(Question(knowledge, best, rows.means))[n_raw:]
+        logs = expert_logs(Question(knowledge, best, rows.means, raw_logs))[n_raw:]
         votes = combine(np.tensordot(weights / weights.sum(), logs, 1))
         proportions = normalise_proportions(rows.masses @ votes)
         found = fit_dictionary(knowledge, rows, stacked, proportions, config)

@@ -119,7 +119,7 @@ def hold_against(known: KnownTarget, model: SourceModel, novelty: Novelty, rows:
     likelihood = logsumexp(joint, axis=1)
     loss = nearest_distance(Z, known.means, known.stds) / known.typical
     far = loss
-    if model.prototypes is not None:
+    if model.prototypes is not None and known.typical_in_columns > 0.0:
         others = model.prototypes.distances((rows - known.centre) / known.scale)
         far = np.sqrt(loss * others / known.typical_in_columns)
     sources = np.stack([_log_density(model, domain, Z) for domain in model.domains], axis=1)

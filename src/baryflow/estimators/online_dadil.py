@@ -437,7 +437,7 @@ class OnlineDaDiL(Adapter):
         5
         """
         rows = self._rows(X)
-        if self._tracker.adaptation is None:
+        if not self._tracker.target.mass:
             raise InvalidInputError("no target row was seen yet: call partial_fit, with labels if any")
         labelled, labels = self._read_labels(y, len(rows))
         if not labels:
@@ -569,9 +569,9 @@ class OnlineDaDiL(Adapter):
         """
         check_is_fitted(self)
         as_count(n, "n")
-        if self._tracker.adaptation is None:
+        if not self._tracker.target.mass:
             raise InvalidInputError("no target row was seen yet: call partial_fit first")
-        chosen, probabilities, novelty = self._tracker.query(n)
+        chosen, probabilities, novelty = self._current().query(n)
         recent = self._tracker.recent
         best = probabilities.argmax(axis=1)
         return Query(
@@ -657,7 +657,7 @@ class OnlineDaDiL(Adapter):
     def loss_curve_(self) -> Floats:
         """Loss of the target before and after the steps of each update."""
         check_is_fitted(self, "_tracker")
-        return np.array(list(self._tracker.losses)).reshape(-1, 2)
+        return np.array(list(self._current().losses)).reshape(-1, 2)
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -703,10 +703,7 @@ class OnlineDaDiL(Adapter):
             If no target row was seen yet.
         """
         check_is_fitted(self)
-        tracker = self._tracker
-        if tracker.adaptation is None:
-            raise InvalidInputError("no target row was seen yet: call partial_fit first")
-        return KnownTarget.of(tracker.adaptation, tracker.resemblance, tracker.familiar.rows)
+        return _know(self._current())
 
     @one_thread
     def measure(self, X: Any, known: KnownTarget | None = None) -> Signals:
@@ -729,7 +726,7 @@ class OnlineDaDiL(Adapter):
         """
         raw = self._rows(X)
         now = known is None
-        known = self.known_target() if known is None else known
+        known = _know(self._tracker) if known is None else known
         knowledge = self._tracker.knowledge
         rows, lost = self._tracker.target.clean(raw)
         found = hold_against(known, knowledge.model, knowledge.novelty, rows)
@@ -817,6 +814,13 @@ class OnlineDaDiL(Adapter):
         model = super()._from_state(state)
         follow_settings(model, state.knowledge.model.n_classes)
         return model
+
+
+def _know(tracker: Tracker) -> KnownTarget:
+    """Return the target as a tracker knows it."""
+    if tracker.adaptation is None:
+        raise InvalidInputError("no target row was seen yet: call partial_fit first")
+    return KnownTarget.of(tracker.adaptation, tracker.resemblance, tracker.familiar.rows)
 
 
 def _as_positions(positions: Any) -> Any:

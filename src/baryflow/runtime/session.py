@@ -356,7 +356,7 @@ class Session:
         result = self._absorb(rows, position)
         known = self.remembered.plus(replace(rows, values=rows.values[:, :0]))
         self.remembered = known.pick(np.flatnonzero(self.model.recent_rows(known.positions)[1]).tolist())
-        if self.held and self.model.resemblance_:
+        if self.held and self.model.target_mass > 0.0:
             labels, self.held = self.held, []
             result.add(self._teach(labels, position))
             result.pending -= len(labels)
@@ -379,17 +379,19 @@ class Session:
             return Result(events=events, unlearned=len(rows))
         if problem:
             events.append(Event("column", position, problem))
-        nearest = max(model.resemblance_, key=lambda name: model.resemblance_[name], default=None)
+        tracker = model.tracker  # as it was at the last adaptation
+        shares = dict(zip(model.sources_, tracker.resemblance.tolist(), strict=False))
+        nearest = max(shares, key=lambda name: shares[name], default=None)
         details = {
             "rows": len(rows),
             "rows_seen": model.n_samples_seen_,
-            "reliability": _round(model.reliability_),
-            "coverage": _round(model.coverage_),
-            "novelty": _round(model.novelty_),
-            "resemblance": {str(k): _round(v) for k, v in model.resemblance_.items()},
+            "reliability": _round(tracker.reliability),
+            "coverage": _round(tracker.coverage),
+            "novelty": _round(tracker.novel),
+            "resemblance": {str(name): _round(share) for name, share in shares.items()},
         }
         message = (
-            f"{count_of(len(rows), 'row')}, reliability {model.reliability_:.0%}, most like {nearest}"
+            f"{count_of(len(rows), 'row')}, reliability {tracker.reliability:.0%}, most like {nearest}"
         )
         return Result(events=[*events, Event("batch", position, message, details)])
 
@@ -434,7 +436,7 @@ class Session:
                 may_come = expecting and index.may_come(label)
                 for found, waits in index.find(replace(label, label=name), may_come=may_come):
                     names.add(name)
-                    if self.model.resemblance_ and not waits:
+                    if self.model.target_mass > 0.0 and not waits:
                         ready.append(found)
                         continue
                     if not waits and len(held) >= _MOST_HELD:
@@ -497,7 +499,7 @@ class Session:
         list of dict
             Position, time, label, probability, novelty, values, and offset if it has one.
         """
-        if not self.model.resemblance_:
+        if not self.model.target_mass:
             return []
         found = self.model.query(n)
         number = {position: i for i, position in enumerate(self.remembered.positions.tolist())}
@@ -534,7 +536,7 @@ class Session:
         labels: Any = model.classes_[best]
         if model.unknown is not None:
             labels = mark_unknown(labels, novelty > model.unknown, model.unknown_label, model.classes_)
-        reliability, seen = _round(model.reliability_), model.n_samples_seen_
+        reliability, seen = _round(model.tracker.reliability), model.n_samples_seen_
         highest = probabilities[np.arange(len(best)), best]
         return [
             {

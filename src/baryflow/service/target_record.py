@@ -80,13 +80,12 @@ def record(
     fields = ("position", "time", "label", "probability", "novelty")
     new = [{name: one[name] for name in fields} | {"values": row.copy()} for one, row in lately]
     metadata["recent"] = [*metadata.get("recent", []), *new][-RECENT:]
-    if _has_adapted(result):
-        try:
-            record_likelihood(session)
-        except MemoryError:
-            raise
-        except Exception as error:  # the rows were predicted and learned from all the same
-            _log.error("the likelihood of the last rows cannot be computed: %s", describe_error(error))
+    try:
+        record_likelihood(session)
+    except MemoryError:
+        raise
+    except Exception as error:  # the rows were predicted and learned from all the same
+        _log.error("the likelihood of the last rows cannot be computed: %s", describe_error(error))
     drifts = [{"row": e.position, "message": e.message} for e in result.events if e.kind == "drift"]
     if drifts:
         metadata["drifts"] = [*metadata.get("drifts", []), *drifts][-DRIFTS:]
@@ -189,73 +188,57 @@ def certify(session: Session) -> dict[str, Any]:
 
 
 def record_likelihood(session: Session) -> None:
-    """Record the mean log-density of the last rows, if the model has learned since the last record.
+    """Record the mean log-density of the last rows, if the model has adapted since the last record.
 
     The model's own history does not hold it. Only points that this history still has are kept.
     """
     metadata, model = session.metadata, session.model
-    learned, recorded = int(model.n_samples_seen_), metadata.get("likelihood", [])
+    history, recorded = model.tracker.history, metadata.get("likelihood", [])
+    learned = int(history.n_rows[-1]) if len(history) else 0
     rows = [one["values"] for one in metadata.get("recent", [])][-session.config.batch_size :]
-    if not rows or not model.resemblance_ or (recorded and recorded[-1][0] == learned):
+    if not rows or not learned or (recorded and recorded[-1][0] == learned):
         return
     found = model.measure(InOrder(np.array(rows, dtype=np.float64))).summary()["likelihood"]
-    kept = set(model.history_.n_rows.tolist())
+    kept = set(history.n_rows.tolist())
     point = [learned, float(f"{found:.5g}")] if math.isfinite(found) else None
     metadata["likelihood"] = [one for one in [*recorded, point] if one is not None and one[0] in kept]
 
 
-def _has_adapted(result: Result) -> bool:
-    """Return whether a model has adapted to the rows that it was given."""
-    return any(event.kind == "batch" for event in result.events)
+def summarize(session: Session) -> dict[str, Any]:
+    """Return the entry of a target in the list of targets, small and fit for JSON.
 
-
-def update_summary(before: dict[str, Any] | None, session: Session, result: Result) -> dict[str, Any]:
-    """Return the summary of a target after rows or labels.
-
-    Estimates are those of the last adaptation: to read them in between would cost one.
+    Figures are those of the last adaptation: there may be thousands of targets.
     """
-    if before is None or _has_adapted(result) or result.used:
-        return summarize(session)
-    n_drifts = int(session.metadata.get("n_drifts", 0))
-    return before | {**_progress(session), "drifts": n_drifts}
-
-
-def _progress(session: Session) -> dict[str, Any]:
-    """Return what every row changes."""
-    last = (session.metadata.get("recent") or [{}])[-1]
+    model, metadata, tracker = session.model, session.metadata, session.model.tracker
+    resemblance = dict(zip(model.sources_, tracker.resemblance.tolist(), strict=False))
+    recent = metadata.get("recent") or [{}]
     return {
         "rows_seen": rows_of(session),
-        "rows_learned": int(session.model.n_samples_seen_),
-        "last_label": last.get("label"),
-        "last_time": last.get("time"),
-    }
-
-
-def summarize(session: Session) -> dict[str, Any]:
-    """Return the entry of a target in the list of targets, small and fit for JSON."""
-    model, metadata = session.model, session.metadata
-    resemblance = model.resemblance_
-    return {
-        **_progress(session),
-        "reliability": _round(model.reliability_),
-        "coverage": _round(model.coverage_),
-        "novelty": _round(model.novelty_),
+        "rows_learned": int(model.n_samples_seen_),
+        "reliability": _round(tracker.reliability),
+        "coverage": _round(tracker.coverage),
+        "novelty": _round(tracker.novel),
         "n_labels": int(metadata.get("labels", 0)),
         "certified_accuracy": certify(session)["accuracy"],
         "new_classes": [str(name) for name in model.classes_[session.config.n_classes :].tolist()],
         "nearest": str(max(resemblance, key=lambda name: resemblance[name])) if resemblance else None,
+        "last_label": recent[-1].get("label"),
+        "last_time": recent[-1].get("time"),
         "drifts": int(metadata.get("n_drifts", 0)),
     }
 
 
 def detail(session: Session) -> dict[str, Any]:
-    """Return what a client sees of one target beside its name, fit for JSON."""
+    """Return what a client sees of one target, fit for JSON; up to date, which may cost an update."""
     model = session.model
     names = getattr(session.config.base, "feature_names_in_", None)
     proportions = getattr(model, "proportions_", None)
     classes = [str(label) for label in model.classes_.tolist()]
     shares = {} if proportions is None else dict(zip(classes, map(_share, proportions), strict=True))
     return summarize(session) | {
+        "reliability": _round(model.reliability_),
+        "coverage": _round(model.coverage_),
+        "novelty": _round(model.novelty_),
         "resemblance": {str(name): _round(share) for name, share in model.resemblance_.items()},
         "proportions": shares,
         "classes": classes,

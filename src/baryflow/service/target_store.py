@@ -32,7 +32,7 @@ from baryflow.service.target_record import (
     record,
     record_labels,
     rows_of,
-    update_summary,
+    summarize,
 )
 from baryflow.streams import Batch, Rejected
 
@@ -143,7 +143,7 @@ class TargetStore:
         else:
             first, last = int(batch.positions[0]), int(batch.positions[-1])
             answer = record(session, batch_id, first, last, result)
-        self.summaries[name] = update_summary(self.summaries.get(name), session, result)
+        self.summaries[name] = summarize(session)
         return {"target": name, **answer}
 
     def _is_applied(self, batch: Batch) -> bool:

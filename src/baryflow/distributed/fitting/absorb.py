@@ -162,7 +162,8 @@ def _summarise(reader: Reader, partition: Any, packed: bytes, measured: TargetMo
         if not len(block.X):
             continue
         rows, lost = target.clean(block.X, usual=means)
-        target.summarise(rows[~lost], np.ones(int((~lost).sum())), (means, variances, mass))
+        target.summarise(rows[~lost], (means, variances, mass))
+        target.look_again()
         sample = _lowest_hashes([sample, TargetSummary(None, hash_rows(block.X, 0), block.X)])
     return TargetSummary(target.state() if target.mass > 0.0 else None, sample.hashes, sample.rows)
 
