@@ -51,7 +51,9 @@ def test_workers_predict_what_one_process_predicts(model, rows, tmp_path):
         assert len(client.get("/v1/targets/pump-1/query?n=3").json()["rows"]) == 3
         assert client.delete("/v1/targets/pump-0").status_code == 204
         assert client.get("/v1/targets/pump-0").status_code == 404
-        assert "baryflow_rows_total 240" in client.get("/metrics").text
+        metrics = client.get("/metrics").text
+        assert "baryflow_rows_total 240" in metrics
+        assert 'baryflow_worker_memory_bytes{worker="1"}' in metrics
         assert post(client, "pump-1", [["x"]]).status_code == 422
     expected = session(model, rows[:40])
     assert all(got[0][name] + got[1][name] == expected for name in NAMES)

@@ -56,9 +56,8 @@ log = logging.getLogger("baryflow.cli.serve")
 @click.option(
     "--workers",
     type=click.IntRange(1),
-    default=1,
     metavar="NUMBER",
-    help="Processes that share the targets among them; 1 uses a thread instead.",
+    help="Processes that share the targets among them; 1: a thread.  [default: one for each core]",
 )
 @options.batch_size
 @options.drift
@@ -72,7 +71,7 @@ log = logging.getLogger("baryflow.cli.serve")
 @click.option(
     "--snapshot-every",
     type=click.IntRange(1),
-    default=256,
+    default=1024,
     metavar="BATCHES",
     help="Batches between two snapshots; after a kill, at most this many are replayed.",
 )
@@ -115,7 +114,7 @@ def serve(
     read_token_file: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
-    workers: int,
+    workers: int | None,
     batch_size: int,
     drift: str,
     in_memory: int,
@@ -154,7 +153,7 @@ def serve(
             limits=limits,
             batch_size=batch_size,
             drift=drift,
-            workers=workers,
+            workers=workers or service.usable_cores(),
         )
         if checkpoint is None:
             log.info("targets are lost when the service ends: add --checkpoint FOLDER to save them")

@@ -124,6 +124,16 @@ class StateCollector(Collector):
             ),
         ):
             yield CounterMetricFamily(name, description, count)
+        memory = targets.worker_memory()
+        if memory:
+            workers = GaugeMetricFamily(
+                "baryflow_worker_memory_bytes",
+                "Memory of a worker process; memory that processes share is divided among them.",
+                labels=["worker"],
+            )
+            for number, value in enumerate(memory):
+                workers.add_metric([str(number)], value)
+            yield workers
         chosen = sorted(summaries)[: state.limits.target_metrics]
         families: tuple[tuple[str, type[CounterMetricFamily | GaugeMetricFamily], str, str], ...] = (
             ("baryflow_target_rows", CounterMetricFamily, "Rows acknowledged.", "rows_seen"),

@@ -84,7 +84,7 @@ class Limits:
     waiting: int = 16
     listeners: int = 64
     seconds: float = 30.0
-    snapshot_every: int = 256
+    snapshot_every: int = 1024
     snapshot_seconds: float = 60.0
     target_metrics: int = 0
 

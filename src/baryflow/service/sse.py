@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -100,9 +101,11 @@ class Hub:
                 except TimeoutError:
                     yield b": keep-alive\n\n"
                     continue
+                began = time.monotonic()
                 async for message in messages(slot, describe):
                     yield message
-                await asyncio.sleep(PACE)
+                # A description may cost the worker much: it is asked for a small share of its time.
+                await asyncio.sleep(max(PACE, 5.0 * (time.monotonic() - began)))
         except OSError as error:  # too late for another status: the client reconnects
             _log.error("cannot read %s for a live update: %s", name, error)
         finally:

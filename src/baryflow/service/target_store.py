@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import os
@@ -22,6 +23,7 @@ from baryflow.runtime import (
     SessionStore,
     Snapshot,
 )
+from baryflow.runtime.session import SessionState
 from baryflow.runtime.session import rows_of as all_rows
 from baryflow.service.errors import to_json
 from baryflow.service.parsing import Posted, PostedLabels
@@ -107,10 +109,9 @@ class TargetStore:
         """Return the session of a target in order to read it; None if there is none."""
         return self.sessions.look(name) if name in self.summaries else None
 
-    def copy(self, name: str) -> Session | None:
-        """Return a copy of the session of a target, for another thread; None if there is none."""
-        session = self.look(name)
-        return None if session is None else self.config.resume(session.state())
+    def copy(self, name: str) -> SessionState:
+        """Return a copy of the state of a target, for another thread."""
+        return copy.deepcopy(self.sessions.look(name).state())
 
     def apply(self, batch: Batch) -> Result:
         """Predict and learn the rows of one target, or learn its labels."""

@@ -232,6 +232,13 @@ class Targets:
         """Return whether a target is in memory."""
         return name in self._in_memory[assign(name, len(self.channels))]
 
+    def worker_memory(self) -> list[float]:
+        """Return the bytes of memory of each worker process; empty if they are not known."""
+        try:
+            return [channel.memory() for channel in self.channels if isinstance(channel, ProcessChannel)]
+        except OSError:  # not on this platform, or a worker has ended
+            return []
+
     def _receive(self, worker: int, reply: Reply | None) -> None:
         """Handle a reply of a worker; None: it has ended."""
         if reply is None:
@@ -291,6 +298,14 @@ class Targets:
         _log.error("%s", error)
         if is_running and self.on_failure is not None:
             self.on_failure(error)
+
+
+def usable_cores() -> int:
+    """Return on how many cores this process may run; 1 if it cannot fork workers."""
+    if not hasattr(os, "fork"):
+        return 1
+    affinity = getattr(os, "sched_getaffinity", None)  # not on every platform
+    return (os.cpu_count() or 1) if affinity is None else len(affinity(0))
 
 
 def _start_workers(

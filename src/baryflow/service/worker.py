@@ -26,8 +26,10 @@ import struct
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -47,6 +49,8 @@ from baryflow.streams import Batch
 
 _log = logging.getLogger("baryflow.service")
 _LENGTH = struct.Struct("<I")
+#: Seconds between two looks whether the disk has finished.
+_POLL = 0.01
 #: Bytes that are read from a socket at once.
 _CHUNK = 2**20
 
@@ -167,10 +171,12 @@ class Worker:
         self._every, self._seconds = snapshot_every, snapshot_seconds
         self.n_replayed = self.n_applied = self.n_snapshots = self.n_commits = self.n_batches = 0
         self._views = ThreadPoolExecutor(1, "baryflow-views")
+        self._disk = ThreadPoolExecutor(1, "baryflow-disk")
         self._backlog: list[Request] = []
         self._since = 0  # batches since the last snapshot
         self._first_since = 0.0
-        self._snapshot: Iterator[None] | None = None
+        self._snapshot: Iterator[bool] | None = None  # whether the next step has to wait for the disk
+        self._waits = False
         self._pace = 1  # steps of a snapshot for each batch
         self._failed = False  # a batch of the journal is not in its session, or only half of it
         self._in_memory: set[str] = set()
@@ -197,10 +203,12 @@ class Worker:
         self._continue_snapshot()
         while self._snapshot is not None:
             self._continue_snapshot()
+            time.sleep(_POLL if self._waits else 0.0)
         self._close()
 
     def _close(self) -> None:
         self._views.shutdown()
+        self._disk.shutdown()
         if self.checkpoint is not None:
             self.checkpoint.close()
         self.store.sessions.close()
@@ -247,7 +255,7 @@ class Worker:
         """Return the requests that are waiting; wait for one unless there is something else to do."""
         timeout = None
         if self._backlog or self._snapshot is not None:
-            timeout = 0.0
+            timeout = _POLL if self._waits and not self._backlog else 0.0
         elif self._since and self.checkpoint is not None:
             timeout = max(0.0, self._first_since + self._seconds - time.monotonic())
         found = []
@@ -345,15 +353,15 @@ class Worker:
     def _look(self, request: Request) -> None:
         """Answer what is asked about a target, in another thread."""
         try:
-            session = self.store.copy(request.name)
-            if session is None:
-                self._require(request.name)
+            self._require(request.name)
+            state = self.store.copy(request.name)
         except Exception as error:
             self._refuse(request, error)
             return
 
         def view() -> None:
             try:
+                session = self.store.config.resume(state)
                 body = to_json(VIEWS[request.kind](session, *request.arguments))
             except Exception as error:
                 self._refuse(request, error)
@@ -388,7 +396,7 @@ class Worker:
                 return
             self._snapshot = self._save(self.checkpoint)
         try:
-            next(self._snapshot)
+            self._waits = next(self._snapshot)
         except StopIteration:
             self._snapshot = None
             self._send(Reply(0, totals=self._totals()))
@@ -398,22 +406,27 @@ class Worker:
             _log.error(message, error, exc_info=not isinstance(error, OSError))
             self._since = max(self._since, 1)  # try again later
 
-    def _save(self, checkpoint: Checkpoint) -> Iterator[None]:
-        """Save a snapshot, step by step; batches may be applied after each step."""
+    def _save(self, checkpoint: Checkpoint) -> Iterator[bool]:
+        """Save a snapshot, step by step; batches may be applied after each step.
+
+        Yield whether the next step has to wait for the disk.
+        """
         sessions = self.store.sessions
         self._since, self._first_since = 0, time.monotonic()
         checkpoint.rotate()
-        yield
+        yield False
         # All batches of the older journals are in these sessions.
         changed = sessions.changed
-        self._pace = math.ceil(4 * (len(changed) + 2) / self._every)  # two steps for each
+        self._pace = math.ceil(2 * (len(changed) + 2) / self._every)
         for name in changed:
             sessions.write(name)
-            yield
+            yield False
         snapshot, paths = self.store.begin_snapshot()
-        for path in paths:
-            container.sync(path)
-            yield
+        syncing = [self._disk.submit(container.sync, path) for path in paths]
+        while not all(one.done() for one in syncing):
+            yield True
+        for one in syncing:
+            one.result()
         sessions.end_sync(paths)
         checkpoint.save_rotated(snapshot)
         self.store.discard(checkpoint.snapshots())
@@ -485,6 +498,7 @@ class ProcessChannel:
 
     def __init__(self, sock: socket.socket, pid: int) -> None:
         self.pid, self._socket = pid, sock
+        weakref.finalize(self, sock.close)  # the worker of a service that is never run ends
         self._reading: asyncio.Task[None] | None = None
 
     async def open(self, receive: Receiver) -> None:
@@ -504,6 +518,12 @@ class ProcessChannel:
         """Send a request to the worker."""
         content = msgspec.msgpack.encode(request)
         self._writer.write(_LENGTH.pack(len(content)) + content)
+
+    def memory(self) -> float:
+        """Return the bytes of its memory; what it shares with other processes is divided by them."""
+        lines = Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()
+        (kilobytes,) = [line.split()[1] for line in lines if line.startswith("Pss:")]
+        return 1024.0 * float(kilobytes)
 
     async def join(self) -> None:
         """Wait for the worker to end."""
