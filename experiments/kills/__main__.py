@@ -4,6 +4,10 @@
 over), once undisturbed and once killed by SIGKILL at moments drawn at random, and writes a line for
 every life to ``results/kills.csv``. With ``--labels`` one in twenty rows gets its label, from a file in
 no order, and the model at the end is compared, too; the lines are in ``results/labels.csv``.
+
+With ``--alarms`` predictions raise alarms, one of them is shelved and one suppressed, and each change is
+sent to a webhook. The state of the alarms at the end is compared, and that each change has arrived; the
+lines are in ``results/alarms.csv``.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import json
 import os
 import random
 import subprocess
@@ -19,7 +24,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from baryflow import load
+from baryflow import container, load
+from tests.runtime.receiver import SECRET, Receiver
 
 ROOT = Path(__file__).parents[2]
 PUMPS = ROOT / "examples" / "pumps"
@@ -48,7 +54,25 @@ def prepare(folder, times):
     (folder / "labels.csv").write_text("\n".join(["position,label", *labels, ""]), encoding="utf-8")
 
 
-def follow(folder, name, with_labels):
+def prepare_alarms(folder):
+    lines = ["[alarms]", "on-delay = '4h'  # of rows every two hours", "off-delay = 3", ""]
+    (folder / "baryflow.toml").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "secret").write_text(SECRET, encoding="utf-8")
+    commands = [
+        {"action": "shelve", "alarm": "cavitation", "for": "60 rows", "by": "ada"},
+        {"action": "suppress", "alarm": "misalignment", "comment": "the coupling is replaced"},
+    ]
+    text = "".join(json.dumps(one) + "\n" for one in commands)
+    (folder / "commands.ndjson").write_text(text, encoding="utf-8")
+
+
+def alarms_at_the_end(out):
+    """Return the saved state of the alarms."""
+    newest = max((out / "checkpoint" / "targets").glob("*.bary"), key=lambda path: path.stem)
+    return container.read(newest).values["fields"]["state"]["fields"]["alarms"]
+
+
+def follow(folder, name, with_labels, receiver=None):
     out = folder / name
     out.mkdir(exist_ok=True)
     outputs = [option for pair in zip(("-o", "--events", "--quarantine"), FILES, strict=True)
@@ -56,8 +80,13 @@ def follow(folder, name, with_labels):
     arguments = [folder / "pumps.bary", folder / "rows.csv", "--time", "time", *outputs]
     if with_labels:
         arguments += ["--labels", folder / "labels.csv", "--labels-certify", "--save", out / MODEL]
+    start = ["run"]
+    if receiver is not None:
+        start = ["--config", folder / "baryflow.toml", "run"]
+        arguments += ["--alarm-webhook", receiver.url, "--alarm-secret-file", folder / "secret"]
+        arguments += ["--alarm-commands", folder / "commands.ndjson"]
     return subprocess.Popen(
-        command("run", *arguments, "--checkpoint", out / "checkpoint", "--batch-size", 8),
+        command(*start, *arguments, "--checkpoint", out / "checkpoint", "--batch-size", 8),
         env=ENVIRONMENT,
         stderr=subprocess.DEVNULL,
     )
@@ -81,20 +110,36 @@ def content(path):
     return load(path).to_bytes() if path.name == MODEL else path.read_bytes()
 
 
+def compare_alarms(folder, messages):
+    """Return what differs: the state at the end, or what a webhook has received."""
+    lines = (folder / "undisturbed" / FILES[1]).read_text(encoding="utf-8").splitlines()
+    expected = [one for one in map(json.loads, lines) if one["event"] == "alarm"]
+    found = {one["sequence"]: one for one in messages}
+    print(f"{len(expected)} changes of alarms, {len(messages)} messages", file=sys.stderr)
+    states = [alarms_at_the_end(folder / name) for name in ("undisturbed", "killed")]
+    differ = [] if states[0] == states[1] else ["state"]
+    return differ + ([] if [found[n] for n in sorted(found)] == expected else ["webhook"])
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--labels", action="store_true", help="rows and labels")
+    parser.add_argument("--alarms", action="store_true", help="rows, alarms and a webhook")
     options = parser.parse_args(arguments)
     rng, lives = random.Random(options.seed), []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        receiver = stack.enter_context(Receiver()) if options.alarms else None
+        prepare_alarms(folder)
         prepare(folder, 1 + options.kills // 6)
-        if follow(folder, "undisturbed", options.labels).wait() != 0:
+        if follow(folder, "undisturbed", options.labels, receiver).wait() != 0:
             raise SystemExit("the undisturbed run failed")
+        if receiver is not None:
+            receiver.messages.clear()
         while True:
-            began, process = time.monotonic(), follow(folder, "killed", options.labels)
+            began, process = time.monotonic(), follow(folder, "killed", options.labels, receiver)
             # Most lives end at work: wait until it has begun, then up to a second. Some end before.
             before, early = state(folder / "killed"), rng.random() < 0.1
             while process.poll() is None and not early and state(folder / "killed") == before:
@@ -116,8 +161,11 @@ def main(arguments=None):
             for file in files
             if content(folder / "killed" / file) != content(folder / "undisturbed" / file)
         ]
+        if receiver is not None:
+            differ += compare_alarms(folder, receiver.messages)
     RESULTS.mkdir(exist_ok=True)
-    with (RESULTS / ("labels.csv" if options.labels else "kills.csv")).open("w", newline="") as file:
+    name = "alarms.csv" if options.alarms else "labels.csv" if options.labels else "kills.csv"
+    with (RESULTS / name).open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("kill", "seconds", "bytes_of_predictions"))
         writer.writerows(lives)

@@ -21,3 +21,10 @@ def test_no_row_is_missing_or_repeated(file, part):
     assert found.get("wrong_values", 0) == found.get("offsets_twice", 0) == 0
     assert max(found.get("rows", 0), found.get("sent", 0)) >= 200
     assert found.get("sent") == found.get("predicted", found.get("received"))
+
+
+def test_a_client_of_another_project_saw_an_alarm_raised_acknowledged_and_cleared():
+    found = json.loads((RESULTS / "node_opcua_alarms.json").read_text())["events"]
+    states = [(one["ActiveState.Id"], one["AckedState.Id"], one["Retain"]) for one in found[:3]]
+    assert states == [(True, False, True), (True, True, True), (False, True, False)]
+    assert {one["ConditionName"] for one in found} == {"seal leak"}

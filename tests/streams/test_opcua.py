@@ -6,10 +6,12 @@ import logging
 import math
 import random
 import time
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
+from baryflow.alarms import AlarmCommand, AlarmConfig, Alarms
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams import Credentials, open_sink, open_source
 from tests.streams.files import require
@@ -508,3 +510,65 @@ def test_records_are_written_to_existing_variables():
 def test_a_sink_needs_a_node_or_serve():
     with pytest.raises(InvalidInputError, match="choose where to write records"):
         open_sink("opc.tcp://127.0.0.1/x")
+
+
+class Conditions:
+    """Events of alarms, as a client gets them."""
+
+    def __init__(self):
+        self.found = []
+
+    def event_notification(self, event):
+        self.found.append(event)
+
+    async def follow(self, url, n, act=None, refresh=False):
+        """Subscribe, act, and wait for `n` events."""
+        async with Client(url) as client:
+            subscription = await client.create_subscription(50, self)
+            await subscription.subscribe_alarms_and_conditions(evtypes=ua.ObjectIds.AlarmConditionType)
+            if refresh:
+                kind = client.get_node(ua.NodeId(ua.ObjectIds.ConditionType))
+                method = ua.NodeId(ua.ObjectIds.ConditionType_ConditionRefresh)
+                number = ua.Variant(subscription.subscription_id, ua.VariantType.UInt32)
+                await kind.call_method(method, number)
+            if act is not None:
+                await asyncio.to_thread(act)
+            end = time.monotonic() + PATIENCE
+            while len(self.found) < n and time.monotonic() < end:
+                await asyncio.sleep(0.02)
+
+
+def test_alarms_are_conditions_of_our_own_server():
+    config = AlarmConfig.from_table({"on-delay": 1, "off-delay": 1, "priority": "high"})
+    alarms, names, client = Alarms(config), ["normal", "leak"], Conditions()
+
+    def write(changes):
+        for change in changes:
+            sink.write([{"event": "alarm", "message": change.message, "key": "p7", **change.details}])
+
+    def happen():
+        write(alarms.update(1, "2026-01-01T00:00:00Z", "leak", names, [0.1, 0.9]))
+        write(alarms.apply(AlarmCommand("acknowledge", "leak", by="ada", comment="on it"), names))
+
+    def clear():
+        write(alarms.update(2, "2026-01-01T00:01:00Z", "normal", names, [0.9, 0.1]))
+
+    url = f"opc.tcp://127.0.0.1:{free_port()}/plant"
+    sink = open_sink(f"{url}?serve")
+    try:
+        asyncio.run(client.follow(url, 2, happen))
+        asyncio.run(client.follow(url, 3, refresh=True))  # what is active, to those who come later
+        asyncio.run(client.follow(url, 4, clear))
+    finally:
+        sink.close()
+    states = [
+        (getattr(one, "ActiveState/Id"), getattr(one, "AckedState/Id"), one.Retain)
+        for one in client.found
+    ]
+    raised, seen, cleared = (True, False, True), (True, True, True), (False, True, False)
+    assert states == [raised, seen, seen, cleared]
+    first, second, *_ = client.found
+    assert (first.ConditionName, first.Severity, first.SourceName) == ("leak", 700, "p7")
+    assert first.Message.Text == "high alarm 1: leak, probability 90%"
+    assert first.Time == datetime(2026, 1, 1, tzinfo=UTC)
+    assert (second.Comment.Text, second.ClientUserId) == ("on it", "ada")

@@ -28,6 +28,8 @@ COMMANDS = {
     "demo": "Adapt to an unseen mode of the Tennessee Eastman plant.",
     "tep": "Build the Tennessee Eastman benchmark from the simulated plant.",
 }
+#: Section of the configuration file that is not one of a command.
+ALARMS = "alarms"
 #: Read from the working directory if it exists.
 CONFIG = Path("baryflow.toml")
 _HELP = ("-h", "--help")
@@ -59,7 +61,9 @@ class LazyGroup(click.Group):
         """Find the command, and take its defaults from the configuration file."""
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None and command is not None and not set(rest) & set(_HELP):
-            ctx.default_map = {name: _read_config(ctx.params.get("config"), name, command, ctx)}
+            content, where = _read_config(ctx.params.get("config"), name, ctx)
+            ctx.obj = content.get(ALARMS)
+            ctx.default_map = {name: _to_defaults(content.get(name, {}), command, where, ctx)}
         return name, command, rest
 
 
@@ -82,17 +86,15 @@ def main(config: Path | None) -> None:
 
     Every option can also come from the environment (BARYFLOW_RUN_BATCH_SIZE=64) or from a TOML file
     (batch-size = 64 under [run]). The command line wins over the environment,
-    and the environment over the file.
+    and the environment over the file. The section [alarms] of the file turns alarms on.
     """
 
 
-def _read_config(
-    config: Path | None, name: str, command: click.Command, ctx: click.Context
-) -> dict[str, Any]:
-    """Return the defaults of one command from the configuration file, by click's parameter names."""
+def _read_config(config: Path | None, name: str, ctx: click.Context) -> tuple[dict[str, Any], str]:
+    """Return the content of the configuration file, and what to call the section of a command."""
     path = config or CONFIG
     if not path.is_file():
-        return {}
+        return {}, ""
     import tomllib
 
     try:
@@ -100,13 +102,13 @@ def _read_config(
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{path} is not valid TOML: {error}", ctx) from error
     for section, values in content.items():
-        if section not in COMMANDS or not isinstance(values, dict):
+        if section not in (*COMMANDS, ALARMS) or not isinstance(values, dict):
             raise click.UsageError(
                 f"{path}: {section!r} is not a command; options belong in the section of their "
                 f"command, such as [{name}]",
                 ctx,
             )
-    return _to_defaults(content.get(name, {}), command, f"{path}, [{name}]", ctx)
+    return content, f"{path}, [{name}]"
 
 
 def _to_defaults(

@@ -24,6 +24,7 @@ _COUNTS = {
     "labels": ("baryflow_labels", "Labels used."),
     "batches": ("baryflow_batches", "Batches read from the input."),
     "drifts": ("baryflow_drifts", "Batches in which drift was detected."),
+    "alarms": ("baryflow_alarms", "Alarms raised."),
 }
 _AGE = ("baryflow_last_row_age_seconds", "Seconds since the last row was read.")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
+import hashlib
+import logging
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -14,15 +16,20 @@ from typing import Any
 
 import click
 
+from baryflow.alarms import AlarmConfig
+from baryflow.estimators._unknown import list_answers
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.features import SignalModel
 from baryflow.persistence import load
-from baryflow.streams import Source, open_source, read_credentials
+from baryflow.runtime.outbox import Outbox, Outboxes, SinkSender
+from baryflow.streams import Credentials, Sink, Source, open_sink, open_source, read_credentials
 from baryflow.streams.sampling.clock import parse_duration
 from baryflow.streams.sinks import parse_size
 from baryflow.streams.urls import is_url
+from baryflow.streams.webhook import Webhook
 
+log = logging.getLogger("baryflow.cli")
 #: Suffixes of figures.
 FIGURES = (".png", ".svg", ".pdf")
 #: Seconds after which a command that waits for rows checks whether to stop.
@@ -315,6 +322,92 @@ stream_options = collect(
         help="JSON file with user, password and certificates (or set BARYFLOW_USERNAME and so on).",
     ),
     click.option("--tail", is_flag=True, help="Wait for more rows at the end of a growing file."),
+)
+
+
+# -- alarms ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AlarmOptions:
+    """Where the alarms of ``run`` and ``serve`` are sent; the rest is in the configuration file."""
+
+    alarms: tuple[str, ...]
+    alarm_webhook: str | None
+    alarm_secret_file: Path | None
+
+    def config(self, model: Any) -> AlarmConfig | None:
+        """Return the settings of the configuration file, checked for a model; None: alarms are off."""
+        table = click.get_current_context().find_root().obj
+        if table is None:
+            if self.alarms or self.alarm_webhook:
+                raise InvalidInputError(
+                    "alarms are off: add a section [alarms] to baryflow.toml; it may be empty"
+                )
+            return None
+        found = AlarmConfig.from_table(table)
+        inner = model.model if isinstance(model, SignalModel) else model
+        for warning in found.check_classes(str(name) for name in list_answers(inner).tolist()):
+            log.warning("%s", warning)
+        return found
+
+    def open(self, folder: Path | None, credentials: Credentials) -> Sink | None:
+        """Open the outputs; what is not sent yet is kept in the folder."""
+        found: list[Outbox] = []
+        try:
+            for name in self.alarms:
+                open_alarms = functools.partial(_open_alarms, name, credentials)
+                sender = SinkSender(name.partition("?")[0], open_alarms)
+                found.append(Outbox(sender, _outbox_file(folder, name)))
+            if self.alarm_webhook is not None:
+                webhook = Webhook(self.alarm_webhook, self._secret())
+                found.append(Outbox(webhook, _outbox_file(folder, self.alarm_webhook)))
+        except BaseException:
+            for outbox in found:
+                outbox.close(finished=False)
+            raise
+        return Outboxes(found) if found else None
+
+    def _secret(self) -> str:
+        secret = os.environ.get("BARYFLOW_WEBHOOK_SECRET", "")
+        if self.alarm_secret_file is not None:
+            secret = self.alarm_secret_file.read_text(encoding="utf-8")
+        if not secret.strip():
+            raise InvalidInputError(
+                "--alarm-webhook needs a secret to sign messages: name a file with --alarm-secret-file, "
+                "or set BARYFLOW_WEBHOOK_SECRET"
+            )
+        return secret
+
+
+def _open_alarms(name: str, credentials: Credentials) -> Sink:
+    if not is_url(name) and Path(name).suffix.lower() not in (".ndjson", ".jsonl"):
+        raise InvalidInputError(f"--alarms is a .ndjson file or a URL, got {name}")
+    resume = not is_url(name) and Path(name).exists()
+    return open_sink(name, resume=resume, credentials=credentials)
+
+
+def _outbox_file(folder: Path | None, name: str) -> Path | None:
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return None if folder is None else folder / f"outbox-{digest}.ndjson"
+
+
+alarm_options = collect(
+    AlarmOptions,
+    "alarm",
+    click.option(
+        "--alarms",
+        multiple=True,
+        metavar="OUTPUT",
+        help="Send alarms here: an mqtt://, kafka:// or opc.tcp:// URL, or a .ndjson file. Repeatable.",
+    ),
+    click.option("--alarm-webhook", metavar="URL", help="Send alarms here in signed POST requests."),
+    click.option(
+        "--alarm-secret-file",
+        type=existing_file,
+        metavar="FILE",
+        help="File holding the secret that signs them (or set BARYFLOW_WEBHOOK_SECRET).",
+    ),
 )
 
 

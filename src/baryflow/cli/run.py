@@ -15,16 +15,17 @@ from typing import Any
 import click
 import numpy as np
 
+from baryflow.alarms import AlarmConfig
 from baryflow.cli import options
 from baryflow.cli.console import Interrupted, Line, Stop, report_errors, stop_on_signals
 from baryflow.cli.metrics import RunMetrics
-from baryflow.cli.options import Command, StreamOptions, local_files, protect_inputs
+from baryflow.cli.options import AlarmOptions, Command, StreamOptions, local_files, protect_inputs
 from baryflow.exceptions import InvalidInputError, StoppedError
 from baryflow.features import SignalModel
 from baryflow.runtime import Checkpoint, Event, Outputs, PartitionRunner, Runner, SessionConfig, Totals
 from baryflow.runtime.checkpoint import is_checkpoint_file
 from baryflow.streams import Credentials, open_sink, open_source, read_credentials
-from baryflow.streams.label_records import LabelFormat
+from baryflow.streams.label_records import CommandFormat, LabelFormat
 from baryflow.streams.labels import LabelledSource, open_labels
 from baryflow.streams.sinks import is_full_file
 from baryflow.streams.urls import is_url
@@ -33,7 +34,7 @@ from baryflow.validation import count_of
 #: Rows read at a time if rows have keys: each model is looked up once for all of its own.
 KEYED_READ_SIZE = 1024
 #: Events that are logged as they come.
-_LOGGED = {"column": logging.WARNING, "drift": logging.WARNING, "warning": logging.WARNING}
+_LOGGED = dict.fromkeys(("column", "drift", "alarm", "warning"), logging.WARNING)
 #: Seconds to wait for another process to release a partition.
 _PATIENCE = 60.0
 #: Once the rows have ended: seconds without a label after which a topic holds no more of them.
@@ -95,6 +96,12 @@ log = logging.getLogger(_LOGGER)
     metavar="CLASS",
     help="Class of labels that AWS Lookout for Equipment rates NO_ANOMALY.",
 )
+@options.alarm_options
+@click.option(
+    "--alarm-commands",
+    metavar="FILE",
+    help="Commands that acknowledge or shelve alarms: a CSV, NDJSON or JSON file, or a topic.",
+)
 @options.batch_size
 @options.drift
 @options.rotate
@@ -108,7 +115,9 @@ log = logging.getLogger(_LOGGER)
 def run(
     model: Path,
     stream: StreamOptions,
+    alarm: AlarmOptions,
     *,
+    alarm_commands: str | None,
     output: str,
     events: str | None,
     quarantine: str | None,
@@ -133,7 +142,8 @@ def run(
     with report_errors(log_format=log_format), contextlib.ExitStack() as stack:
         outputs = [output, events, quarantine, save_to]
         _check_outputs(outputs, save_to, stream.key)
-        inputs = [model, baseline, labels, *stream.files]
+        inputs = [model, baseline, labels, alarm_commands, alarm.alarm_secret_file, *stream.files]
+        protect_inputs(inputs, alarm.alarms)
         partial = [f"{name}.partial.ndjson" for name in outputs if str(name).endswith(".parquet")]
         protect_inputs(inputs, [*outputs, *partial])
         if rotate is not None:
@@ -143,8 +153,12 @@ def run(
         fitted, columns = options.load_model(model, {"time": stream.time, "key": stream.key})
         if baseline is not None:
             _learn_baseline(fitted, baseline, columns)
+        alarms = alarm.config(fitted)
+        _check_alarms(alarms, alarm_commands, stream)
         metrics = stack.enter_context(RunMetrics(metrics_port))
         rows = metrics.observe(stream.open(columns))
+        if alarm_commands is not None:
+            rows = _add_labels(rows, alarm_commands, CommandFormat(stream.key), stream)
         if labels is not None:
             how = LabelFormat(
                 # Labels may bring their row, unless windows of rows are what is predicted.
@@ -163,7 +177,7 @@ def run(
         if is_url(stream.source):
             log.info("following %s; press Ctrl-C to stop", stream.source.partition("?")[0])
         job = StreamRun(
-            config=SessionConfig(fitted, batch_size, drift),
+            config=SessionConfig(fitted, batch_size, drift, alarms),
             rows=rows,
             names=(output, events, quarantine),
             credentials=read_credentials(stream.credentials),
@@ -176,6 +190,7 @@ def run(
             metrics=metrics,
             keyed=stream.key is not None,
             rotate=rotate,
+            alarm=alarm,
             shaping={"batch-size": batch_size, "drift": drift, "rotate": rotate, **stream.shaping()},
         )
         log.info("%s", job.follow(stack, save_to, resumes_pipe=stream.source == "-"))
@@ -184,17 +199,31 @@ def run(
             raise Interrupted(f"interrupted{hint}")
 
 
-def _add_labels(rows: Any, labels: str, how: LabelFormat, stream: StreamOptions) -> LabelledSource:
-    """Return rows together with their labels."""
+def _check_alarms(alarms: AlarmConfig | None, commands: str | None, stream: StreamOptions) -> None:
+    if alarms is None:
+        if commands is not None:
+            raise InvalidInputError("--alarm-commands: alarms are off: add [alarms] to baryflow.toml")
+    elif alarms.needs_times and stream.time is None and not is_url(stream.source):
+        raise InvalidInputError(
+            "a delay in [alarms] is a time, but rows have no times: name their column with --time, or "
+            "give delays in rows"
+        )
+
+
+def _add_labels(
+    rows: Any, labels: str, how: LabelFormat | CommandFormat, stream: StreamOptions
+) -> LabelledSource:
+    """Return rows together with their labels, or with commands."""
     try:
         if getattr(rows, "shared", False):
+            option = "--labels" if isinstance(how, LabelFormat) else "--alarm-commands"
             raise InvalidInputError(
-                "--labels does not work with a shared input: leave out group= in its URL, or send rows "
-                "and labels to a service ('baryflow serve')"
+                f"{option} does not work with a shared input: leave out group= in its URL, or send rows "
+                f"and {how.what} to a service ('baryflow serve')"
             )
         credentials = read_credentials(stream.credentials)
         found = open_labels(labels, how, tail=stream.live, credentials=credentials)
-        return LabelledSource(rows, found, _LAST_LABELS if is_url(labels) else 0.0)
+        return LabelledSource(rows, found, _LAST_LABELS if is_url(labels) else 0.0, how.what)
     except BaseException:
         rows.close()
         raise
@@ -267,6 +296,7 @@ class StreamRun:
     metrics: RunMetrics
     keyed: bool = False
     rotate: int | None = None
+    alarm: AlarmOptions | None = None
     #: Options that shape results; a checkpoint is resumed only with the same ones.
     shaping: dict[str, Any] = field(default_factory=dict)
 
@@ -316,7 +346,17 @@ class StreamRun:
         names = self.names
         if partition and checkpoint is not None:
             names = tuple(name if name is None else _for_partition(name, partition) for name in names)
-        outputs = Outputs(*open_sinks(names, checkpoint, self.credentials, self.rotate))
+        alarms = None
+        if self.alarm is not None:
+            folder = None if checkpoint is None else checkpoint.folder
+            alarms = self.alarm.open(folder, self.credentials)
+        try:
+            outputs = Outputs(*open_sinks(names, checkpoint, self.credentials, self.rotate))
+        except BaseException:
+            if alarms is not None:
+                alarms.close(finished=False)
+            raise
+        outputs.alarms = alarms
         pass_stop(self.stop, self.rows, *outputs.named().values())
         runner = Runner(
             self.config,
@@ -436,5 +476,7 @@ def balance(totals: Totals, windows: bool) -> str:
         text += f"; the model failed to learn from {totals.unlearned:,} of them"
     if totals.labels:
         text += f"; {count_of(totals.labels, 'label')} used"
+    if totals.alarms:
+        text += f"; {count_of(totals.alarms, 'alarm')} raised"
     times = "once" if totals.drifts == 1 else f"{totals.drifts} times"
     return text + (f"; drift detected {times}" if totals.drifts else "")

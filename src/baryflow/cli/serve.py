@@ -12,8 +12,9 @@ from threadpoolctl import threadpool_limits
 
 from baryflow.cli import options
 from baryflow.cli.console import Interrupted, report_errors
-from baryflow.cli.options import Command
+from baryflow.cli.options import AlarmOptions, Command
 from baryflow.exceptions import InvalidInputError
+from baryflow.streams import read_credentials
 
 log = logging.getLogger("baryflow.cli.serve")
 
@@ -59,6 +60,7 @@ log = logging.getLogger("baryflow.cli.serve")
     metavar="NUMBER",
     help="Processes that share the targets among them; 1: a thread.  [default: one for each core]",
 )
+@options.alarm_options
 @options.batch_size
 @options.drift
 @click.option(
@@ -106,6 +108,7 @@ log = logging.getLogger("baryflow.cli.serve")
 @options.log_format
 def serve(
     model: Path,
+    alarm: AlarmOptions,
     *,
     host: str,
     port: int,
@@ -145,16 +148,22 @@ def serve(
             snapshot_every=snapshot_every,
             target_metrics=target_metrics,
         )
+        fitted, _ = options.load_model(model, {})
+        alarms = alarm.config(fitted)
         app = service.create_app(
-            model,
+            fitted,
             state_dir=checkpoint,
             token=token,
             read_token=read_token,
             limits=limits,
             batch_size=batch_size,
             drift=drift,
+            alarms=alarms,
             workers=workers or service.usable_cores(),
         )
+        # Not before: now no other process uses the folder.
+        folder = None if checkpoint is None else Path(checkpoint)
+        app.state.service.alarm_output = alarm.open(folder, read_credentials(None))
         if checkpoint is None:
             log.info("targets are lost when the service ends: add --checkpoint FOLDER to save them")
         # One thread multiplies matrices of this size faster than two.

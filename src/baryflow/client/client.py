@@ -262,6 +262,68 @@ class Client:
         )["rows"]
         return found
 
+    def alarms(self, target: str) -> list[dict[str, Any]]:
+        """Return the alarms of a target, the most urgent first.
+
+        Parameters
+        ----------
+        target : str
+
+        Returns
+        -------
+        list of dict
+            ``alarm`` (the class), ``number``, ``state``, ``priority``, ``evidence`` and more.
+
+        Raises
+        ------
+        InvalidInputError
+            If the target does not exist.
+        """
+        found: list[dict[str, Any]] = self._request("GET", f"{_path(target)}/alarms", field="alarms")[
+            "alarms"
+        ]
+        return found
+
+    def command(
+        self,
+        target: str,
+        action: str,
+        alarm: str,
+        *,
+        number: int | None = None,
+        duration: str | int | None = None,
+        by: str = "",
+        comment: str = "",
+    ) -> dict[str, Any]:
+        """Acknowledge, shelve, unshelve, suppress or unsuppress the alarm of a class.
+
+        Parameters
+        ----------
+        target : str
+        action : {"acknowledge", "shelve", "unshelve", "suppress", "unsuppress"}
+        alarm : str
+            The class.
+        number : int, optional
+            Of the alarm; if the class has a later one, the command is refused.
+        duration : str or int, optional
+            For how long to shelve: ``"30min"`` by the times of rows, or a number of rows.
+        by, comment : str, optional
+            Who wants it, and why.
+
+        Returns
+        -------
+        dict
+            ``events``, and the ``alarms`` afterwards.
+
+        Raises
+        ------
+        InvalidInputError
+            If the target does not exist, or the command cannot be carried out.
+        """
+        content = {"alarm": alarm, "number": number, "for": duration, "by": by, "comment": comment}
+        path = f"{_path(target)}/alarms/{quote(action, safe='')}"
+        return self._post(path, content, "alarms")
+
     def targets(self) -> list[dict[str, Any]]:
         """Return a summary of each target.
 
@@ -314,9 +376,9 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _post(self, path: str, content: dict[str, Any]) -> dict[str, Any]:
+    def _post(self, path: str, content: dict[str, Any], field: str = "repeated") -> dict[str, Any]:
         body = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
-        return self._request("POST", path, body, {"Content-Type": "application/json"}, field="repeated")
+        return self._request("POST", path, body, {"Content-Type": "application/json"}, field=field)
 
     def _request(
         self,

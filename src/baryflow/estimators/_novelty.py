@@ -8,7 +8,7 @@ nearly all classes; before that, the new place may be that of a class that had n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -27,6 +27,8 @@ _QUANTILES = 1001
 _PAST, _RECENT = 450, 225
 #: Rows that are looked at together, and rows of one batch that are looked at at most.
 _PIECE, _LONGEST = 100, 2000
+#: Latest rows that are compared with the past together: what was computed for a block is used again.
+_BLOCK = 32
 #: Neighbours of a row.
 _NEIGHBOURS = 6
 #: Rows of the past from which on there is evidence in the target: in all, and for each class in it.
@@ -128,6 +130,22 @@ class Neighbours:
     def __init__(self, familiar: Familiar, classify: Classify) -> None:
         self.past, self.recent, self.prior = familiar.past, familiar.recent, familiar.prior
         self._scale, self._classify = familiar.scale, classify
+        #: Of the latest rows, block by block, and always the same blocks: bits depend on how many rows
+        #: are multiplied together. Classes; standardised rows and their distances from the past.
+        self._classes: list[Integers] = []
+        self._compared: list[tuple[Floats, Floats]] = []
+
+    def follow(self, familiar: Familiar) -> Neighbours | None:
+        """Return the same after more rows were seen; None if the past has changed, or is short."""
+        if familiar.past is not self.past or len(self.past) < _FEWEST:
+            return None
+        found = Neighbours(familiar, self._classify)
+        for name in ("past_classes", "_moments", "_standard_past", "_apart"):
+            if name in vars(self):
+                vars(found)[name] = vars(self)[name]
+        found._classes = [block for block in self._classes if len(block) == _BLOCK]
+        found._compared = [block for block in self._compared if len(block[0]) == _BLOCK]
+        return found
 
     @cached_property
     def past_classes(self) -> Integers:
@@ -137,7 +155,22 @@ class Neighbours:
     @cached_property
     def recent_classes(self) -> Integers:
         """Predicted class of each of the latest rows."""
-        return self._classify(self.recent) if len(self.recent) else np.zeros(0, dtype=np.intp)
+        self._classes += [self._classify(rows) for rows in self._blocks(len(self._classes))]
+        return np.concatenate([np.zeros(0, dtype=np.intp), *self._classes])
+
+    def _blocks(self, first: int) -> Iterator[Floats]:
+        """Yield the blocks of the latest rows from that number on."""
+        for start in range(first * _BLOCK, len(self.recent), _BLOCK):
+            yield self.recent[start : start + _BLOCK]
+
+    @cached_property
+    def _recent(self) -> tuple[Floats, Floats]:
+        """The latest rows, standardised, and their distances from those of the past."""
+        for block in self._blocks(len(self._compared)):
+            Z = self._standardise(block)
+            self._compared.append((Z, fast_squared_distances(self._standard_past, Z)))
+        rows, squared = zip(*self._compared, strict=True)
+        return np.concatenate(rows), np.concatenate(squared, axis=1)
 
     def chances(self, rows: Floats, classes: Integers | None = None, *, leaving: bool = False) -> Floats:
         """Return how probable rows as isolated as these are if nothing is new, 0 to 1.
@@ -183,13 +216,13 @@ class Neighbours:
         return (rows - centre) / scale
 
     @cached_property
-    def _standardised(self) -> tuple[Floats, Floats]:
-        return self._standardise(self.past), self._standardise(self.recent)
+    def _standard_past(self) -> Floats:
+        return self._standardise(self.past)
 
     @cached_property
     def _apart(self) -> tuple[Floats, Integers]:
         """Log-distance of each row of the past from its neighbours there, and these."""
-        past = self._standardised[0]
+        past = self._standard_past
         distances = fast_squared_distances(past, past)
         np.fill_diagonal(distances, np.inf)
         return _nearest(distances)
@@ -197,9 +230,8 @@ class Neighbours:
     @cached_property
     def _past(self) -> Neighbourhood:
         """How isolated rows of the past are: what is to be expected if nothing is new."""
-        past, recent = self._standardised
         apart, neighbours = self._apart
-        here = self._measure_recent(fast_squared_distances(past, recent), self.past_classes)
+        here = self._measure_recent(self._recent[1], self.past_classes)
         return Neighbourhood(apart - apart[neighbours].mean(axis=1), apart - here)
 
     @cached_property
@@ -221,10 +253,9 @@ class Neighbours:
         )
 
     def _look(self, rows: Floats, classes: Integers, *, leaving: bool) -> Neighbourhood:
-        past, recent = self._standardised
         Z = self._standardise(rows)
-        apart, neighbours = _nearest(fast_squared_distances(Z, past))
-        distances = fast_squared_distances(Z, recent)
+        apart, neighbours = _nearest(fast_squared_distances(Z, self._standard_past))
+        distances = fast_squared_distances(Z, self._recent[0])
         if leaving:
             np.fill_diagonal(distances, np.inf)
         here = self._measure_recent(distances, classes)
@@ -243,7 +274,9 @@ class Neighbours:
         more = np.maximum(recent / np.maximum(past, 1.0 / len(self.past)), 1.0)
         most = squared.shape[1] - 1
         counts = np.minimum(np.rint(_NEIGHBOURS * more).astype(np.intp), most)[classes]
-        sums = np.cumsum(np.sqrt(np.sort(squared, axis=1)[:, :most]), axis=1)
+        highest = int(counts.max())
+        nearest = np.sort(np.partition(squared, highest - 1, axis=1)[:, :highest], axis=1)
+        sums = np.cumsum(np.sqrt(nearest), axis=1)
         found = sums[np.arange(len(squared)), counts - 1] / counts
         return np.asarray(np.log(np.maximum(found, 1e-9)))
 

@@ -26,8 +26,10 @@ COMPONENTS_PER_CLASS = 3
 #: There is something to learn after n^1.5 of these rows, n being those before: estimates from n rows are
 #: off by about 1 / √n, and each time as much is gained. After this many rows there is in any case.
 _SLOWNESS, _MOST_NEW = 100.0, 2048.0
-#: The same if some class has this many new rows, and they are this part of those before.
-_ENOUGH, GROWTH = 10.0, 0.25
+#: The same if the class proportions, by the votes, have changed by this much in total variation.
+_CHANGE = 0.03
+#: The same if there are this many new rows of a class, and more than before: it has just appeared.
+_APPEARED = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +38,8 @@ class Growth:
 
     before: float  # mass
     new: float
-    classes_before: Floats  # mass of each class, by the votes of the plain classifiers on raw rows
-    classes_new: Floats
+    votes_before: Floats  # mass of each class, by the plain classifiers on raw rows
+    votes_new: Floats
 
     @classmethod
     def none(cls, n_classes: int) -> Growth:
@@ -46,24 +48,29 @@ class Growth:
 
     def plus(self, weights: Floats, votes: Floats | None) -> Growth:
         """Count more rows."""
-        found = replace(self, new=self.new + float(weights.sum()))
-        return (
-            found if votes is None else replace(found, classes_new=found.classes_new + weights @ votes)
+        new = self.new + float(weights.sum())
+        return replace(
+            self,
+            new=new,
+            votes_new=self.votes_new if votes is None else self.votes_new + weights @ votes,
         )
 
     def learned(self, mass: float) -> Growth:
         """Return that of a target of this mass from which everything was learned."""
         # Rows may have faded since.
         kept = max(mass - self.new, 0.0) / self.before if self.before > 0.0 else 0.0
-        known = kept * self.classes_before + self.classes_new
-        return Growth(mass, 0.0, known, np.zeros_like(known))
+        votes = kept * self.votes_before + self.votes_new
+        return Growth(mass, 0.0, votes, np.zeros_like(votes))
 
     @property
     def is_due(self) -> bool:
         """Whether there is something to learn."""
         if self.new >= min(self.before**1.5 / _SLOWNESS, _MOST_NEW):
             return True
-        return bool((self.classes_new >= np.maximum(_ENOUGH, GROWTH * self.classes_before)).any())
+        change = self.votes_new / self.new - self.votes_before / self.before
+        share = self.new / (self.before + self.new)
+        appeared = self.votes_new >= np.maximum(self.votes_before, _APPEARED)
+        return bool(share * 0.5 * np.abs(change).sum() >= _CHANGE or appeared.any())
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Familiar, Neighbours
 from baryflow.estimators._query import RecentRows, choose_rows
 from baryflow.estimators._resemblance import compare_sources
 from baryflow.estimators._sources import SourceKnowledge
-from baryflow.estimators._target import GROWTH, Target, TargetState
+from baryflow.estimators._target import Target, TargetState
 from baryflow.estimators._update import Adaptation, update
 from baryflow.validation import Booleans, Floats, Integers
 
@@ -40,6 +40,8 @@ _VERDICTS = 100
 _JUDGED = 10_000
 #: Rows without a label whose predictions a correction should not change.
 _ANCHORS = 100
+#: A prediction for this many rows, as a part of those seen, is worth an adaptation.
+_WORTH_IT = 0.25
 #: Rows that were predicted are remembered until they are absorbed, unless they are more than this.
 _MOST_ASKED = 256
 #: The correction is fitted again when there are this many times as many rows, or labels: after each of
@@ -120,6 +122,7 @@ class Tracker:
         self._start: AdaptedDictionary | None = None
         self._current: Tracker | None = None
         self._asked: Question | None = None  # the last rows that were predicted
+        self._said: tuple[tuple[Any, ...], Floats] | None = None  # by which correction, and what
         self._near: tuple[Neighbours, float] | None = None  # of the familiar rows
 
     @property
@@ -160,7 +163,7 @@ class Tracker:
 
         Adapting must be worth it: if only a few rows are asked about, it is this tracker itself.
         """
-        if not self._n_last or n_asked < GROWTH * self.n_rows:
+        if not self._n_last or n_asked < _WORTH_IT * self.n_rows:
             return self
         if self._current is None:
             current = self.copy()
@@ -217,7 +220,9 @@ class Tracker:
         """Let complete rows become familiar."""
         if self.adaptation is not None:
             self.familiar = self.familiar.see(rows, self.adaptation.name_rows)
-            self._near = None
+            near = None if self._near is None else self._near[0].follow(self.familiar)
+            # What is typical is that of the past, if there is one.
+            self._near = None if near is None or self._near is None else (near, self._near[1])
 
     def _known_logs(self, rows: Floats) -> dict[str, Any]:
         """Return what is known of rows that were predicted a moment ago."""
@@ -463,10 +468,16 @@ class Tracker:
         if self.adaptation is None:
             found = predict_not_adapting(self.knowledge, rows)
             return np.hstack([found, np.zeros((len(rows), len(self.new_classes)))])
+        question = self._ask(self.adaptation, rows)
+        how = question, self.correction, self.certificate.harm
+        if self._said is not None and all(a is b for a, b in zip(how, self._said[0], strict=True)):
+            return self._said[1].copy()
         if self.correction is None:
-            question = self._ask(self.adaptation, rows)
-            return self.adaptation.answer(question, adapt=not self.certificate.harm)[0]
-        return self.correction.apply(self._answers(self.adaptation, rows))
+            found = self.adaptation.answer(question, adapt=not self.certificate.harm)[0]
+        else:
+            found = self.correction.apply(self._answers(self.adaptation, rows))
+        self._said = how, found
+        return found.copy()
 
     def novelty(self, raw: Floats) -> Floats:
         """Return how unlike everything known rows are, 0 to 1, as they come."""

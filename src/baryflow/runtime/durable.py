@@ -14,6 +14,7 @@ lost then: the next call resumes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from baryflow import container
@@ -181,7 +182,7 @@ def resume_config(config: SessionConfig, checkpoint: Checkpoint) -> tuple[Sessio
         f"{checkpoint.folder} was made with another model, which is used instead of the given one; to "
         "use the given one, use another folder"
     )
-    return SessionConfig(base, config.batch_size, config.drift), warning
+    return replace(config, base=base), warning
 
 
 def _columns(base: Any) -> list[str] | int:

@@ -8,6 +8,7 @@ kind                    meaning
 ``quarantine``          a row that could not be used, or on which the model failed, and why
 ``column``              a column that has a problem
 ``drift``               the target has changed
+``alarm``               an alarm was raised, cleared, acknowledged, … (:mod:`baryflow.alarms`)
 ``checkpoint``          everything up to here is on disk
 ``warning``             something to know that stops nothing
 ======================  =====================================================================

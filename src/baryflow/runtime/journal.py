@@ -21,6 +21,7 @@ import numpy as np
 
 from baryflow import container
 from baryflow.streams import Batch, Label, Rejected
+from baryflow.streams.base import AlarmCommand
 
 _HEAD = struct.Struct("<II")  # length and CRC-32 of the content
 _SIZE = struct.Struct("<I")  # length of the JSON in it
@@ -131,6 +132,7 @@ def _pack(batch: Batch) -> bytes:
     fields["positions"] = batch.positions.tolist()
     fields["rejected"] = [asdict(row) for row in batch.rejected]
     fields["labels"] = [asdict(label) for label in batch.labels]
+    fields["commands"] = [asdict(command) for command in batch.commands]
     text = json.dumps(fields, ensure_ascii=False).encode()
     return _SIZE.pack(len(text)) + text + np.ascontiguousarray(batch.rows).tobytes()
 
@@ -143,4 +145,5 @@ def _unpack(content: bytes) -> Batch:
     fields["positions"] = np.array(fields["positions"], dtype=np.intp)
     fields["rejected"] = [Rejected(**row) for row in fields["rejected"]]
     fields["labels"] = [Label(**label) for label in fields.get("labels", [])]
+    fields["commands"] = [AlarmCommand(**command) for command in fields.get("commands", [])]
     return Batch(**fields)

@@ -22,6 +22,7 @@ from baryflow.runtime.session import (
 )
 from baryflow.runtime.store import SessionStore
 from baryflow.streams import Batch, Label, Rejected, Sink, Source
+from baryflow.streams.base import AlarmCommand
 from baryflow.streams.labels import LabelledSource
 from baryflow.validation import count_of
 
@@ -43,11 +44,14 @@ class Outputs:
         A record for every event.
     quarantine : Sink
         A record for every row that could not be used.
+    alarms : Sink
+        A record for every event of an alarm. After a kill some may be written again, unchanged.
     """
 
     predictions: Sink | None = None
     events: Sink | None = None
     quarantine: Sink | None = None
+    alarms: Sink | None = None
 
     def named(self) -> dict[str, Sink]:
         """Return the sinks that are given, by name."""
@@ -60,6 +64,7 @@ class Totals:
 
     Each row used is predicted, unless rows are raw signals: then windows of them are. From
     ``unlearned`` of the rows used the model failed to learn. ``labels`` were used; they are no rows.
+    ``alarms`` were raised.
     """
 
     batches: int = 0
@@ -71,6 +76,7 @@ class Totals:
     drifts: int = 0
     unlearned: int = 0
     labels: int = 0
+    alarms: int = 0
 
 
 @dataclass
@@ -201,6 +207,8 @@ class Runner:
         result.records.sort(key=lambda record: record["position"])  # rows of targets may alternate
         for key, late in labels_by_key(batch.labels).items():
             result.add(self._of_target(key, self._learn_labels(key, late)))
+        for command in batch.commands:
+            result.add(self._of_target(command.key, self._command(command)))
         return result.add(self._refuse_passed(batch))
 
     def _learn_labels(self, key: str, labels: list[Label]) -> Result:
@@ -225,6 +233,17 @@ class Runner:
             result.events.append(Event("warning", self.totals.position, message))
         return result
 
+    def _command(self, command: AlarmCommand) -> Result:
+        """Carry out a command about an alarm of a target."""
+        if command.key in self.store or not (self.keyed or command.key):
+            return self.store[command.key].command([command])
+        result = Result()
+        reason = (
+            f"no rows of {command.key!r} have come" if command.key else "it has no key: rows have one"
+        )
+        result.refuse_command(command, reason, self.totals.position)
+        return result
+
     def _may_come(self, label: Label) -> bool:
         """Return whether the row of a label may come, if none of its target has."""
         if label.position is not None:
@@ -247,8 +266,12 @@ class Runner:
         return result
 
     def quarantine(self, batch: Batch, reason: str) -> Result:
-        """Quarantine all rows of a batch, and refuse its labels."""
-        return _reject(rows_of(batch), reason).add(_refuse(batch.labels, self.totals.position, reason))
+        """Quarantine all rows of a batch, and refuse its labels and commands."""
+        position = self.totals.position
+        result = _reject(rows_of(batch), reason).add(_refuse(batch.labels, position, reason))
+        for command in batch.commands:
+            result.refuse_command(command, reason, position)
+        return result
 
     def _of_target(self, key: str, result: Result) -> Result:
         return result.of_target(key) if key or self.keyed else result
@@ -308,6 +331,7 @@ class Runner:
             self.outputs.predictions.write(result.records)
         for event in result.events:
             self.totals.drifts += event.kind == "drift"
+            self.totals.alarms += event.details.get("change") == "raised"
             self._emit(event)
 
     def _write_rejected(self, row: Rejected) -> None:
@@ -320,6 +344,8 @@ class Runner:
     def _emit(self, event: Event) -> None:
         if self.outputs.events is not None:
             self.outputs.events.write([event.record()])
+        if self.outputs.alarms is not None and event.kind == "alarm":
+            self.outputs.alarms.write([event.record()])
         if self.listen is not None and not self._loop.replaying:
             self.listen(event)
 

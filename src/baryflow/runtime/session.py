@@ -16,10 +16,12 @@ from typing import Any, Self
 
 import numpy as np
 
+from baryflow.alarms import AlarmCommand, AlarmConfig, Alarms, AlarmState, Change
+from baryflow.alarms.evidence import find_evidence
 from baryflow.drift import DriftMonitor, MonitorState
 from baryflow.estimators._input import InOrder
 from baryflow.estimators._tracker import TrackerState
-from baryflow.estimators._unknown import mark_unknown
+from baryflow.estimators._unknown import mark_unknown, name_unknown
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import FeatureStream, SignalModel
@@ -28,7 +30,7 @@ from baryflow.runtime.events import Event
 from baryflow.streams import Batch, Label, Rejected
 from baryflow.streams.base import RAW_LENGTH
 from baryflow.streams.label_records import is_before, is_between, read_time
-from baryflow.validation import LARGEST, Floats, Integers, count_of
+from baryflow.validation import LARGEST, Booleans, Floats, Integers, count_of
 
 #: Decimals of probabilities and other shares in records.
 _DECIMALS = 6
@@ -125,6 +127,7 @@ class SessionState:
     remembered: Rows
     held: list[Label]
     metadata: dict[str, Any]
+    alarms: AlarmState | None = None
 
 
 @dataclass(frozen=True)
@@ -140,11 +143,14 @@ class SessionConfig:
         The model of a target learns when this many of its rows are waiting.
     drift : {"off", "report", "forget", "restart"}
         Whether to watch for drift, and what to do about it.
+    alarms : AlarmConfig or None
+        When predictions raise alarms; None: never.
     """
 
     base: OnlineDaDiL | SignalModel
     batch_size: int = 32
     drift: str = "off"
+    alarms: AlarmConfig | None = None
 
     @property
     def model(self) -> OnlineDaDiL:
@@ -163,9 +169,11 @@ class SessionConfig:
         recent = replace(before.recent, positions=np.arange(1 - len(before.recent), 1))
         model = self.model.spawn(replace(before, recent=recent))
         monitor = None if self.drift == "off" else DriftMonitor(model, action=self.drift)
-        return Session(
+        session = Session(
             self, model, monitor, self._stream(), Rows.none(model.n_features_in_), Rows.none(0)
         )
+        session.alarms = None if self.alarms is None else Alarms(self.alarms)
+        return session
 
     def resume(self, state: SessionState) -> Session:
         """Return a session in a saved state."""
@@ -174,7 +182,10 @@ class SessionConfig:
         if stream is not None and state.window is not None:
             stream.resume(state.window)
         held, metadata = list(state.held), dict(state.metadata)
-        return Session(self, model, monitor, stream, state.waiting, state.remembered, held, metadata)
+        alarms = None if self.alarms is None else Alarms(self.alarms, state.alarms)
+        return Session(
+            self, model, monitor, stream, state.waiting, state.remembered, held, metadata, alarms
+        )
 
     def _stream(self) -> FeatureStream | None:
         return self.base.stream() if isinstance(self.base, SignalModel) else None
@@ -205,6 +216,8 @@ class Result:
         Labels that cannot be used, and why; each also has an event.
     expected : list of Label
         Labels of rows that may still come.
+    refused_commands : list of (AlarmCommand, str)
+        Commands that cannot be carried out, and why; each also has an event.
     """
 
     records: list[dict[str, Any]] = field(default_factory=list)
@@ -217,6 +230,7 @@ class Result:
     used: list[Label] = field(default_factory=list)
     refused: list[tuple[Label, str]] = field(default_factory=list)
     expected: list[Label] = field(default_factory=list)
+    refused_commands: list[tuple[AlarmCommand, str]] = field(default_factory=list)
 
     def add(self, more: Result) -> Self:
         """Append the result of other rows."""
@@ -230,6 +244,7 @@ class Result:
         self.used += more.used
         self.refused += more.refused
         self.expected += more.expected
+        self.refused_commands += more.refused_commands
         return self
 
     def reject(self, rows: Rows, reason: str) -> None:
@@ -245,6 +260,13 @@ class Result:
         self.events.append(
             Event("warning", position, f"label {label.label!r} is not used: {reason}", details)
         )
+
+    def refuse_command(self, command: AlarmCommand, reason: str, position: int) -> None:
+        """Append a command that cannot be carried out; `position` is that of the last row."""
+        self.refused_commands.append((command, reason))
+        message = f"cannot {command.action} {command.alarm!r}: {reason}"
+        details = {"action": command.action, "alarm": command.alarm, "reason": reason}
+        self.events.append(Event("warning", position, message, details))
 
     def of_target(self, key: str) -> Result:
         """Return the result with the key of its target in every record and event."""
@@ -271,6 +293,8 @@ class Session:
         Labels, with values, that the model learns after its next batch of rows.
     metadata : dict
         What else is saved with the session; plain values, as in JSON.
+    alarms : Alarms or None
+        Updated with every prediction.
     """
 
     config: SessionConfig
@@ -281,6 +305,7 @@ class Session:
     remembered: Rows
     held: list[Label] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
+    alarms: Alarms | None = None
 
     @property
     def position(self) -> int:
@@ -325,7 +350,7 @@ class Session:
     def _predict_possible(self, rows: Rows, result: Result) -> Rows:
         """Predict rows and return those on which the model does not fail, found by halving."""
         try:
-            result.records += self.predict(rows)
+            records, probabilities, novel = self._predict(rows)
         except MemoryError:
             raise
         except Exception as error:
@@ -334,8 +359,79 @@ class Session:
                 return rows.pick([])
             first, second = rows.halve()
             return self._predict_possible(first, result).plus(self._predict_possible(second, result))
+        result.records += records
         result.features += list(rows.values)
+        if self.alarms is not None:
+            result.events += self._update_alarms(self.alarms, rows, records, probabilities, novel)
         return rows
+
+    def _update_alarms(
+        self,
+        alarms: Alarms,
+        rows: Rows,
+        records: list[dict[str, Any]],
+        probabilities: Floats,
+        novel: Booleans,
+    ) -> list[Event]:
+        """Update the alarms with predictions, in the order of the rows."""
+        names, events = [str(name) for name in self.model.classes_.tolist()], list[Event]()
+        shares, is_novel = probabilities.tolist(), novel.tolist()
+        for i, record in enumerate(records):
+
+            def explain(name: str, i: int = i) -> dict[str, Any]:
+                code = names.index(name) if name in names else None
+                try:
+                    normal = alarms.config.normal
+                    return find_evidence(self.model, rows.values[i], code, probabilities[i], normal)
+                except MemoryError:
+                    raise
+                except Exception as error:  # the alarm matters more
+                    return {"error": describe_error(error)}
+
+            changes = alarms.update(
+                record["position"],
+                record["time"],
+                str(record["label"]),
+                names,
+                shares[i],
+                novel=is_novel[i],
+                explain=explain,
+            )
+            events += [_alarm_event(change, record["position"]) for change in changes]
+            if alarms.n_rows == 1 and alarms.needs_times:
+                message = "a delay of alarms is a time, but rows have no times: give delays in rows"
+                events.append(Event("warning", record["position"], message))
+        return events
+
+    def command(self, commands: Iterable[AlarmCommand]) -> Result:
+        """Carry out commands about alarms.
+
+        A command that cannot be carried out stops nothing: the result has the reason.
+
+        Parameters
+        ----------
+        commands : iterable of AlarmCommand
+
+        Returns
+        -------
+        Result
+            Events, and the commands that are refused.
+        """
+        result, position = Result(), self.position
+        classes = self.model.classes_
+        names = [str(name) for name in classes.tolist()]
+        if self.model.unknown is not None:
+            names.append(str(name_unknown(self.model.unknown_label, classes)))
+        for command in commands:
+            try:
+                if self.alarms is None:
+                    raise InvalidInputError("alarms are off: add [alarms] to baryflow.toml")
+                changes = self.alarms.apply(command, names)
+            except InvalidInputError as error:
+                result.refuse_command(command, str(error), position)
+                continue
+            result.events += [_alarm_event(change, position) for change in changes]
+        return result
 
     def learn(self, position: int) -> Result:
         """Check the waiting rows for drift, and learn from them, however few there are.
@@ -530,15 +626,21 @@ class Session:
 
     def predict(self, rows: Rows) -> list[dict[str, Any]]:
         """Return a record for every row of features, as predicted before learning from it."""
+        return self._predict(rows)[0]
+
+    def _predict(self, rows: Rows) -> tuple[list[dict[str, Any]], Floats, Booleans]:
+        """Return records, the probabilities of all classes, and which rows are unknown."""
         model, values = self.model, InOrder(rows.values)
         probabilities, novelty = model.predict_proba(values), model.novelty(values)
         best = probabilities.argmax(axis=1)
         labels: Any = model.classes_[best]
+        novel = np.zeros(len(best), dtype=np.bool_)
         if model.unknown is not None:
-            labels = mark_unknown(labels, novelty > model.unknown, model.unknown_label, model.classes_)
+            novel = novelty > model.unknown
+            labels = mark_unknown(labels, novel, model.unknown_label, model.classes_)
         reliability, seen = _round(model.tracker.reliability), model.n_samples_seen_
         highest = probabilities[np.arange(len(best)), best]
-        return [
+        records = [
             {
                 "position": int(position),
                 "time": time,
@@ -553,6 +655,7 @@ class Session:
                 rows.positions, rows.times, rows.offsets, labels.tolist(), highest, novelty, strict=True
             )
         ]
+        return records, probabilities, novel
 
     def _features(self, rows: Rows, result: Result) -> Rows:
         """Return the rows of features whose windows these raw rows complete."""
@@ -590,6 +693,7 @@ class Session:
             self.remembered,
             self.held,
             self.metadata,
+            None if self.alarms is None else self.alarms.state(),
         )
 
 
@@ -702,6 +806,10 @@ def _read_class(label: Any, classes: Any) -> Any:
     if not is_text and not numbered:
         raise InvalidInputError(f"classes are names, such as {classes.tolist()[0]!r}")
     return label
+
+
+def _alarm_event(change: Change, position: int) -> Event:
+    return Event("alarm", position, change.message, change.details)
 
 
 def describe_error(error: Exception) -> str:

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from baryflow.alarms import AlarmConfig
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
@@ -28,6 +29,7 @@ from baryflow.service.metrics import StateCollector
 from baryflow.service.parsing import Limits
 from baryflow.service.routes import open_routes, routes
 from baryflow.service.state import ServiceState
+from baryflow.streams import Sink
 
 _log = logging.getLogger("baryflow.service")
 
@@ -41,6 +43,8 @@ def create_app(
     limits: Limits | None = None,
     batch_size: int = 32,
     drift: str = "report",
+    alarms: AlarmConfig | None = None,
+    alarm_output: Sink | None = None,
     extra_routes: Sequence[BaseRoute] = (),
     workers: int = 1,
 ) -> Starlette:
@@ -63,6 +67,10 @@ def create_app(
         Rows per update: a target's model learns once this many of its rows are waiting.
     drift : {"off", "report", "forget", "restart"}
         What to do when a target drifts; "off" does not look for drift.
+    alarms : AlarmConfig, optional
+        When predictions raise alarms; without it they raise none.
+    alarm_output : Sink, optional
+        Where events of alarms are written. It must not wait, and is closed with the service.
     extra_routes : sequence of routes
         Additional routes, matched before the service's own. They require the token, too.
     workers : int
@@ -84,9 +92,8 @@ def create_app(
     fitted = _load(Path(model)) if isinstance(model, str | os.PathLike) else model
     checkpoint = None if state_dir is None else Checkpoint(state_dir)
     try:
-        state = ServiceState(
-            SessionConfig(fitted, batch_size, drift), checkpoint, limits or Limits(), workers
-        )
+        config = SessionConfig(fitted, batch_size, drift, alarms)
+        state = ServiceState(config, checkpoint, limits or Limits(), alarm_output, workers)
     except BaseException:
         if checkpoint is not None:
             checkpoint.close()
@@ -143,11 +150,14 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
         await asyncio.wait([start])
         state.hub.close()
         await state.targets.close()
+        if state.alarm_output is not None:
+            await asyncio.to_thread(state.alarm_output.close)
 
 
 async def _start(app: Starlette) -> None:
     try:
         await app.state.service.targets.start()
+        app.state.service.send_replayed()
     except Exception as error:
         if app.state.on_failure is None:
             raise

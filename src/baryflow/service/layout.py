@@ -38,7 +38,7 @@ def folders(folder: Path, n: int) -> list[Path]:
 
 def redistribute(
     checkpoint: Checkpoint, config: SessionConfig, n: int, in_memory: int, patience: float
-) -> None:
+) -> list[tuple[str, list[dict[str, Any]]]]:
     """Share the targets of a state folder out among `n` workers, unless they are already.
 
     Parameters
@@ -52,6 +52,11 @@ def redistribute(
     patience : float
         Seconds to wait for workers of a service that was killed to end.
 
+    Returns
+    -------
+    list of (str, list of dict)
+        Events of alarms in replayed batches, and their targets: they may not have been sent.
+
     Raises
     ------
     BaryflowError
@@ -61,12 +66,14 @@ def redistribute(
     before = _read_number(folder)
     _delete_others(folder, before)
     if before == n:
-        return
+        return []
     found: dict[str, tuple[Path, Any]] = {}
+    alarms: list[tuple[str, list[dict[str, Any]]]] = []
     for one in folders(folder, before):
         with _opened(checkpoint, one, patience) as opened:
             store = TargetStore(config, opened, in_memory, folder / "quarantine.ndjson")
             store.recover()
+            alarms += store.replayed
             snapshot = store.snapshot()
             for name, file in snapshot.targets.items():
                 found[name] = opened.targets / file, snapshot.metadata[name]
@@ -81,6 +88,7 @@ def redistribute(
         container.sync(folder)
     container.write_bytes(folder / "workers", str(n).encode())
     _delete_others(folder, n)
+    return alarms
 
 
 @contextlib.contextmanager

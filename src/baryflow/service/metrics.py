@@ -57,6 +57,7 @@ class Metrics(Collector):
             "baryflow_rejected_labels", "Labels that could not be used; the answer has the reasons."
         )
         self.drifts = self._counter("baryflow_drifts", "Drifts detected.")
+        self.alarms = self._counter("baryflow_alarms", "Alarms raised.")
         self.quarantined = self._counter(
             "baryflow_quarantined_rows", "Rows quarantined because the model failed on them."
         )

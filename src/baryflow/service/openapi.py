@@ -14,6 +14,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from baryflow.alarms import PRIORITIES
+from baryflow.alarms.machine import ACTIONS
 from baryflow.service.binary import ARROW, NPY
 from baryflow.service.parsing import BATCH_ID, ID_HEADER, JSON, NDJSON, TIME_LENGTH, Limits
 from baryflow.validation import LARGEST, TARGET_NAME
@@ -31,10 +33,20 @@ _POSITION: Schema = {"type": "integer", "minimum": 1}
 _SHARES: Schema = {"type": "object", "additionalProperties": {"type": ["number", "null"]}}
 _SOME_SHARE: Schema = {"type": ["number", "null"], "minimum": 0, "maximum": 1}
 _TEXTS: Schema = {"type": "array", "items": _TEXT}
+_ALARM_SUMMARY: Schema = {
+    "type": ["object", "null"],
+    "properties": {
+        **dict.fromkeys(("active", "unacknowledged", "shelved", "suppressed"), _COUNT),
+        "priority": {"enum": [*PRIORITIES, None]},
+        "flood": {"type": "boolean"},
+    },
+    "required": ["active", "unacknowledged", "shelved", "suppressed", "priority", "flood"],
+}
 #: Schemas of the parameters in paths.
 _PARAMETERS: dict[str, Schema] = {
     "name": {"type": "string", "pattern": f"^{TARGET_NAME}$"},
     "position": {"type": "integer", "minimum": 0, "maximum": 10**15 - 1},
+    "action": {"enum": list(ACTIONS)},
 }
 #: Errors of every route.
 _ERRORS = {
@@ -100,6 +112,12 @@ def document(
                 "LabelAnswer": _label_answer(),
                 "Query": _query(),
                 "Certificate": _certificate(),
+                "AlarmCommand": _alarm_command(),
+                "Alarms": object_schema(_alarms()),
+                "AlarmAnswer": object_schema(
+                    {"target": _TEXT, "events": {"type": "array", "items": {"type": "object"}}}
+                    | _alarms()
+                ),
                 "Prediction": _prediction(),
                 "Answer": _answer(),
                 "Target": object_schema(_summary()),
@@ -128,11 +146,12 @@ def _describe(operation: Operation) -> Schema:
         found["parameters"] = [
             {"name": name, "in": "query", "schema": schema} for name, schema in operation.query.items()
         ]
-    if operation.body:
+    if operation.body and operation.body != "AlarmCommand":
         description = "The id of the batch, if the body has none."
         found["parameters"] = [
             {"name": ID_HEADER, "in": "header", "schema": _ID, "description": description}
         ]
+    if operation.body:
         content = {JSON: {"schema": reference(operation.body)}}
         if operation.body == "Rows":
             content[NDJSON[0]] = {"schema": _TEXT | {"description": "One row per line."}}
@@ -245,6 +264,66 @@ def _certificate() -> Schema:
     )
 
 
+def _alarm_command() -> Schema:
+    found = object_schema(
+        {
+            "alarm": _TEXT | {"description": "The class."},
+            "number": {
+                "type": ["integer", "null"],
+                "minimum": 0,
+                "maximum": 10**15 - 1,
+                "description": "Of the alarm; refused if the class has a later one.",
+            },
+            "for": {
+                "type": ["integer", "string", "null"],
+                "minimum": 0,
+                "maximum": 10**15 - 1,
+                "pattern": r"^[1-9][0-9]{0,5} ?(rows|s|min|h|d)$",
+                "description": "For how long to shelve: rows, or a duration by the times of rows.",
+            },
+            "by": {"type": ["string", "null"], "maxLength": 1000},
+            "comment": {"type": ["string", "null"], "maxLength": 1000},
+        }
+    )
+    return found | {"required": ["alarm"], "additionalProperties": False}
+
+
+def _alarms() -> Schema:
+    case = {"class": _TEXT, "source": {"type": ["string", "null"]}, "distance": {"type": "number"}}
+    number: Schema = {"type": ["number", "null"]}
+    column = {"name": _TEXT, "value": number, "usual": number, "rival": number, "share": number}
+    evidence = {
+        "cases": {"type": "array", "items": object_schema(case)},
+        "compared_with": {"type": ["string", "null"]},
+        "columns": {"type": "array", "items": object_schema(column)},
+    }
+    alarm = {
+        "alarm": _TEXT | {"description": "The class."},
+        "number": _COUNT | {"description": "Counts the alarms of the target; 0: there was none."},
+        "priority": {"enum": list(PRIORITIES)},
+        "state": {
+            "enum": ["normal", "unacknowledged", "acknowledged", "returned", "shelved", "suppressed"]
+        },
+        "active": {"type": "boolean"},
+        "acknowledged": {"type": "boolean"},
+        "occurrences": _COUNT,
+        "chattering": {"type": "boolean"},
+        "since_row": _COUNT,
+        "since": _TEXT | {"description": "Time of the row that raised it."},
+        "cleared": {"type": ["string", "null"]},
+        "probability": _SHARE,
+        "by": _TEXT,
+        "comment": _TEXT,
+        "shelved_for": {"type": ["string", "null"], "description": "What is left, such as 300 s."},
+        "evidence": {"type": "object", "properties": evidence},
+    }
+    return {
+        "enabled": {"type": "boolean"},
+        "summary": _ALARM_SUMMARY,
+        "alarms": {"type": "array", "items": object_schema(alarm)},
+    }
+
+
 def _query() -> Schema:
     row = {
         "position": _POSITION,
@@ -304,6 +383,7 @@ def _summary() -> Schema:
         "last_label": _LABEL,
         "last_time": {"type": ["string", "null"]},
         "drifts": _COUNT,
+        "alarms": _ALARM_SUMMARY | {"description": "None if alarms are off."},
         "state": {"enum": ["in memory", "on disk"]},
         "rows_per_second": {"type": "number"},
     }

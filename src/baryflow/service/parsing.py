@@ -20,9 +20,12 @@ import msgspec
 import numpy as np
 from starlette.requests import ClientDisconnect, Request
 
+from baryflow.alarms import Span
+from baryflow.exceptions import InvalidInputError
 from baryflow.service.binary import ARROW, NPY, read_arrow, read_npy
 from baryflow.service.errors import RequestError, busy
 from baryflow.streams import Label
+from baryflow.streams.base import AlarmCommand
 from baryflow.streams.numbers import valid_text
 from baryflow.validation import LARGEST, Floats
 
@@ -39,6 +42,8 @@ TIME_LENGTH = 64
 _DRAIN_SECONDS, _DRAIN_BYTES = 3.0, 256 * 2**20
 #: The most digits of a plausible Content-Length.
 _DIGITS = 15
+#: Fields of a command that are text for people, and their longest.
+_COMMENTS, _LONGEST = ("by", "comment"), 1000
 _NUMBERS = {float, int, type(None)}
 _CLOSE = {"Connection": "close"}
 
@@ -281,6 +286,28 @@ class Parser:
         labels = [self._label(item, i, certify) for i, item in enumerate(items)]
         return PostedLabels(labels, _check_id("id", content.get("id"), header_id))
 
+    def parse_command(self, body: bytes, action: str) -> AlarmCommand:
+        """Return the command about an alarm in a body."""
+        content = _decode(body, "the body")
+        if not isinstance(content, dict) or not isinstance(content.get("alarm"), str):
+            raise RequestError(422, f'expected an object {{"alarm": "class"}}, got {_shown(content)}')
+        if unknown := content.keys() - {"alarm", "number", "for", "by", "comment"}:
+            names = "alarm, number, for, by and comment"
+            raise RequestError(422, f"unknown field {_shown(min(unknown))}: the fields are {names}")
+        number, duration = _whole(content.get("number")), _whole(content.get("for"))
+        if number is not None and (type(number) is not int or not 0 <= number < 10**_DIGITS):
+            raise RequestError(422, f"number must be a whole number, got {_shown(number)}")
+        if duration is not None:
+            try:
+                Span.read(duration)
+            except InvalidInputError as error:
+                raise RequestError(422, f"for: {error}") from None
+        texts = [content[name] if content.get(name) is not None else "" for name in _COMMENTS]
+        for name, text in zip(_COMMENTS, texts, strict=True):
+            if not isinstance(text, str) or len(text) > _LONGEST or valid_text(text) != text:
+                raise RequestError(422, f"{name} must be text of at most {_LONGEST} characters")
+        return AlarmCommand(action, content["alarm"], number, duration, *texts)
+
     def _label(self, item: Any, i: int, certify: bool) -> Label:
         if not isinstance(item, dict) or "label" not in item:
             raise _invalid(i, f'expected an object with a "label", got {_shown(item)}', "label")
@@ -293,8 +320,7 @@ class Parser:
                 raise _invalid(i, f"{_shown(label)} is not valid text", "label")
         elif isinstance(label, bool) or not isinstance(label, int | float) or abs(label) > LARGEST:
             raise _invalid(i, f"the label must be text or a number, got {_shown(label)}", "label")
-        if type(position) is float and position.is_integer():  # 3.0 is a whole number in JSON
-            position = int(position)
+        position = _whole(position)
         if position is not None and (type(position) is not int or not 0 < position < 10**_DIGITS):
             raise _invalid(i, f"position must be a whole number from 1, got {_shown(position)}", "label")
         time = _check_time("" if time is None else time, i, "label")
@@ -439,6 +465,11 @@ def _check_id(name: str, given: Any, header: str | None) -> str | None:
         if one is not None and re.fullmatch(BATCH_ID, one) is None:
             raise RequestError(422, f"{name} must match {BATCH_ID}, got {_shown(one)}")
     return header if given is None else given
+
+
+def _whole(value: Any) -> Any:
+    """Return a float that is a whole number as an integer, because 3.0 is one in JSON."""
+    return int(value) if type(value) is float and value.is_integer() else value
 
 
 def _check_time(time: Any, i: int, what: str = "row") -> str:

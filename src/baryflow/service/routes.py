@@ -11,6 +11,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from baryflow.alarms.machine import ACTIONS
 from baryflow.service.errors import RequestError, reply
 from baryflow.service.openapi import Operation, document, object_schema, reference
 from baryflow.service.parsing import ID_HEADER, content_type
@@ -72,6 +73,24 @@ async def post_labels(request: Request) -> Response:
         state.metrics.refused.inc()
         raise
     state.metrics.repeated.inc(answer.counts.get("repeated", 0))
+    return reply(answer.body)
+
+
+async def get_alarms(request: Request) -> Response:
+    """List the alarms of a target, the most urgent first."""
+    return reply(await _state(request).targets.view(_name(request), "alarms"))
+
+
+async def post_alarm(request: Request) -> Response:
+    """Acknowledge, shelve, unshelve, suppress or unsuppress an alarm of a target."""
+    state, action = _state(request), request.path_params["action"]
+    name = _name(request)
+    if action not in ACTIONS:
+        raise RequestError(404, f"no action {action!r}: the actions are {', '.join(ACTIONS)}")
+    content_type(request, rows=False)
+    state.targets.require_ready()
+    async with state.inbox.receive(request) as body:
+        answer = await state.targets.command(name, action, body)
     return reply(answer.body)
 
 
@@ -201,6 +220,16 @@ _LABELS_ERRORS = {
     "422": "A label, the name or the id is invalid; nothing was stored.",
     "429": "Too many requests are waiting.",
 }
+_ALARM_ERRORS = {
+    "400": "The body is not JSON.",
+    "404": "The target does not exist.",
+    "408": "The body arrived too slowly.",
+    "409": "The command cannot be carried out: the class has no such alarm, or alarms are off.",
+    "413": "The body has too many bytes.",
+    "415": "The content type is not supported.",
+    "422": "A field or the name is invalid.",
+    "429": "Too many requests are waiting.",
+}
 _NAME_ERRORS = {"404": "The target does not exist.", "422": "The name is invalid."}
 _FULL = {"429": "Too many clients are connected to live updates."}
 _EVENTS: dict[str, Any] = {"schema": {"type": "string"}, "media_type": "text/event-stream"}
@@ -232,6 +261,15 @@ OPERATIONS = [
         reference("Query"),
         _NAME_ERRORS | {"422": "The name or the number is invalid."},
         query={"n": {"type": "integer", "minimum": 1, "maximum": _ASKED, "default": 10}},
+    ),
+    Operation("GET", f"{_TARGET}/alarms", get_alarms, reference("Alarms"), _NAME_ERRORS),
+    Operation(
+        "POST",
+        f"{_TARGET}/alarms/{{action}}",
+        post_alarm,
+        reference("AlarmAnswer"),
+        _ALARM_ERRORS,
+        body="AlarmCommand",
     ),
     Operation("GET", "/v1/targets", list_targets, _TARGETS),
     Operation("GET", _TARGET, get_target, reference("TargetDetail"), _NAME_ERRORS),

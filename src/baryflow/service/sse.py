@@ -129,8 +129,8 @@ async def _overview(slot: _Slot, describe: Describe) -> AsyncIterator[bytes]:
 async def _detail(slot: _Slot, describe: Describe) -> AsyncIterator[bytes]:
     records, events, names, deleted = slot.clear()
     for event in events:
-        if event["event"] == "drift":
-            yield _event("drift", event)
+        if event["event"] in ("drift", "alarm"):
+            yield _event(event["event"], event)
     for name in names:
         summary = await describe(name)
         if deleted or summary is None:

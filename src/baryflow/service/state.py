@@ -18,6 +18,7 @@ from baryflow.service.parsing import Inbox, Limits, Parser
 from baryflow.service.sse import Hub
 from baryflow.service.targets import Targets
 from baryflow.service.worker import Reply
+from baryflow.streams import Sink
 
 _log = logging.getLogger("baryflow.service")
 #: Seconds over which rows per second are averaged.
@@ -34,8 +35,10 @@ class ServiceState:
         config: SessionConfig,
         checkpoint: Checkpoint | None,
         limits: Limits,
+        alarm_output: Sink | None = None,
         n_workers: int = 1,
     ) -> None:
+        self.alarm_output = alarm_output
         self.limits, self.metrics, self.hub = limits, Metrics(), Hub(limits.listeners)
         if checkpoint is not None:  # it has its own model
             config, warning = resume_config(config, checkpoint)
@@ -61,7 +64,23 @@ class ServiceState:
         if not reply.body:  # it was deleted
             self._speeds.pop(name, None)
             self._pictures.pop(name, None)
+        self._send_alarms(name, msgspec.json.decode(reply.alarms))
         self.hub.publish(name, reply.body)
+
+    def send_replayed(self) -> None:
+        """Send alarms of replayed batches; those that were sent before are recognised."""
+        for name, events in self.targets.replayed:
+            self._send_alarms(name, events)
+        self.targets.replayed.clear()
+
+    def _send_alarms(self, name: str, events: list[dict[str, Any]]) -> None:
+        self.metrics.alarms.inc(sum(event["change"] == "raised" for event in events))
+        if self.alarm_output is None or not events:
+            return
+        try:
+            self.alarm_output.write([{"key": name, **event} for event in events])
+        except OSError as error:  # the rows are accepted all the same
+            _log.error("alarms of %s cannot be kept: %s", name, error)
 
     def _speed(self, name: str) -> float:
         speed, at = self._speeds.get(name, (0.0, 0.0))

@@ -15,6 +15,7 @@ The record is kept with the session (:attr:`~baryflow.runtime.Session.metadata`)
 ``labellings``  requests with labels that were applied
 ``labelled``    the last of them with an id: ``[id, labels learned, pending]``
 ``last_labels`` the answer to the last of these as JSON, if it is not too long
+``commands``    commands about alarms that were carried out or refused
 ==============  ==================================================================================
 
 A recent row that was labelled has its label as ``given``.
@@ -175,6 +176,37 @@ def _label_answer(
     }
 
 
+def commands_of(session: Session) -> int:
+    """Return how many commands about alarms a target has had."""
+    return int(session.metadata.get("commands", 0))
+
+
+def record_commands(session: Session, result: Result) -> dict[str, Any]:
+    """Record a command, and return the answer to the client."""
+    session.metadata["commands"] = commands_of(session) + 1
+    return {
+        "refused": result.refused_commands[0][1] if result.refused_commands else None,
+        "events": [event.record() for event in result.events if event.kind == "alarm"],
+        **list_alarms(session),
+    }
+
+
+def list_alarms(session: Session) -> dict[str, Any]:
+    """Return the alarms of a target, fit for JSON."""
+    if session.alarms is None:
+        return {"enabled": False, "summary": None, "alarms": []}
+    return {
+        "enabled": True,
+        "summary": session.alarms.summary(),
+        "alarms": session.alarms.entries(),
+    }
+
+
+def alarm_events(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the events of alarms in the answer to a request."""
+    return [event for event in answer["events"] if event["event"] == "alarm"]
+
+
 def certify(session: Session) -> dict[str, Any]:
     """Return what labels of rows chosen at random prove about a target, fit for JSON."""
     found = session.model.certificate_
@@ -225,6 +257,7 @@ def summarize(session: Session) -> dict[str, Any]:
         "last_label": recent[-1].get("label"),
         "last_time": recent[-1].get("time"),
         "drifts": int(metadata.get("n_drifts", 0)),
+        "alarms": None if session.alarms is None else session.alarms.summary(),
     }
 
 

@@ -28,15 +28,19 @@ from baryflow.runtime.session import rows_of as all_rows
 from baryflow.service.errors import to_json
 from baryflow.service.parsing import Posted, PostedLabels
 from baryflow.service.target_record import (
+    alarm_events,
+    commands_of,
     find_answer,
     find_label_answer,
     labellings_of,
     record,
+    record_commands,
     record_labels,
     rows_of,
     summarize,
 )
 from baryflow.streams import Batch, Rejected
+from baryflow.streams.base import AlarmCommand
 
 _log = logging.getLogger("baryflow.service")
 #: Bytes after which a new quarantine file is begun; only one older file is kept.
@@ -60,6 +64,8 @@ class TargetStore:
     ----------
     summaries : dict of str → dict
         The entry of each target in the list of targets, also of those on disk.
+    replayed : list of (str, list of dict)
+        Events of alarms in replayed batches, and their targets: they may not have been sent.
     """
 
     owner = "serve"
@@ -73,6 +79,7 @@ class TargetStore:
     ) -> None:
         self.config = config
         self.summaries: dict[str, dict[str, Any]] = {}
+        self.replayed: list[tuple[str, list[dict[str, Any]]]] = []
         self.sessions = SessionStore(config, None if checkpoint is None else checkpoint.targets, most)
         self._quarantine = _QuarantineFile(quarantine)
         self._loop = DurableLoop(self, checkpoint)
@@ -105,6 +112,12 @@ class TargetStore:
         answer = None if request_id is None else find_label_answer(session, request_id)
         return labellings_of(session), answer
 
+    def prepare_command(self, name: str) -> int:
+        """Return how many commands a target has had, and make room in memory for the target."""
+        self.sessions.make_room(name)
+        session = self.look(name)
+        return 0 if session is None else commands_of(session)
+
     def look(self, name: str) -> Session | None:
         """Return the session of a target in order to read it; None if there is none."""
         return self.sessions.look(name) if name in self.summaries else None
@@ -114,10 +127,12 @@ class TargetStore:
         return copy.deepcopy(self.sessions.look(name).state())
 
     def apply(self, batch: Batch) -> Result:
-        """Predict and learn the rows of one target, or learn its labels."""
+        """Predict and learn the rows of one target, learn its labels, or carry out its commands."""
         if batch.cursor.get("delete"):
             return Result()
         session = self.sessions.hold(batch.cursor["target"])
+        if batch.commands:
+            return session.command(batch.commands)
         return session.label(batch.labels) if batch.labels else session.take(all_rows(batch))
 
     def quarantine(self, batch: Batch, reason: str) -> Result:
@@ -126,6 +141,8 @@ class TargetStore:
         result.reject(all_rows(batch), reason)
         for label in batch.labels:
             result.refuse(label, reason, 0)
+        for command in batch.commands:
+            result.refuse_command(command, reason, 0)
         return result
 
     def finish(self, batch: Batch, result: Result) -> dict[str, Any]:
@@ -141,10 +158,14 @@ class TargetStore:
         batch_id = batch.cursor.get("batch_id")
         if batch.labels:
             answer = record_labels(session, batch_id, result)
+        elif batch.commands:
+            answer = record_commands(session, result)
         else:
             first, last = int(batch.positions[0]), int(batch.positions[-1])
             answer = record(session, batch_id, first, last, result)
         self.summaries[name] = summarize(session)
+        if self._loop.replaying and (alarms := alarm_events(answer)):
+            self.replayed.append((name, alarms))
         return {"target": name, **answer}
 
     def _is_applied(self, batch: Batch) -> bool:
@@ -154,6 +175,8 @@ class TargetStore:
         name = batch.cursor["target"]
         if batch.labels:
             return bool(batch.cursor["labelling"] <= self.prepare_labels(name, None)[0])
+        if batch.commands:
+            return bool(batch.cursor["command"] <= self.prepare_command(name))
         return bool(batch.positions[-1] <= self.prepare(name, None)[0])
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -244,6 +267,13 @@ def label_batch(name: str, posted: PostedLabels, n_before: int, n_columns: int) 
     if posted.id is not None:
         batch.cursor["batch_id"] = posted.id
     batch.labels.extend(posted.labels)
+    return batch
+
+
+def command_batch(name: str, command: AlarmCommand, n_before: int, n_columns: int) -> Batch:
+    """Return a command about an alarm of a target as the journal holds it."""
+    batch = _without_rows(n_columns, {"target": name, "command": n_before + 1})
+    batch.commands.append(command)
     return batch
 
 

@@ -27,6 +27,7 @@ from baryflow.service.layout import assign, folders, redistribute
 from baryflow.service.parsing import Limits, Parser
 from baryflow.service.target_store import TargetStore
 from baryflow.service.worker import (
+    NO_ALARMS,
     ProcessChannel,
     Reply,
     Request,
@@ -76,6 +77,8 @@ class Targets:
     state : {"starting", "ready", "stopping", "stopped", "failed"}
     summaries : dict of str → dict
         The entry of each target in the list of targets, also of those on disk.
+    replayed : list of (str, list of dict)
+        Events of alarms in replayed batches, and their targets: they may not have been sent.
     on_failure : callable or None
         Called with the error if the service cannot continue.
     """
@@ -103,6 +106,9 @@ class Targets:
         self._failure: Exception | None = None
         self._totals: list[dict[str, int]] = [{} for _ in range(n_workers)]
         self._in_memory: list[set[str]] = [set() for _ in range(n_workers)]
+        self.replayed: list[tuple[str, list[dict[str, Any]]]] = []
+        if checkpoint is not None:
+            self.replayed += redistribute(checkpoint, config, n_workers, limits.in_memory, _PATIENCE)
         self.channels = _start_workers(config, checkpoint, limits, parser, n_workers)
 
     # -- start and end ---------------------------------------------------------------------------
@@ -169,6 +175,15 @@ class Targets:
         """
         self._require_room(name)
         return await self._call("labels", name, "", request_id, body)
+
+    async def command(self, name: str, action: str, body: bytes) -> Reply:
+        """Journal and carry out a command about an alarm of a target.
+
+        Raise RequestError if it is invalid or refused, there is no such target, there are too many
+        requests, or the disk is full.
+        """
+        self._require_room(name)
+        return await self._call("command", name, action, body=body)
 
     async def delete(self, name: str) -> None:
         """Delete a target; raise RequestError if there is none, or the disk is full."""
@@ -255,6 +270,7 @@ class Targets:
             self._started[worker].set()
         elif reply.body:  # the worker has resumed from its checkpoint
             self.summaries |= msgspec.json.decode(reply.body)
+            self.replayed += msgspec.json.decode(reply.alarms)
             self._started[worker].set()
 
     def _finish(self, reply: Reply) -> None:
@@ -272,6 +288,8 @@ class Targets:
         elif reply.summary:
             self.summaries[name] = msgspec.json.decode(reply.summary)
             self._listen(name, reply)
+            if reply.alarms != NO_ALARMS:
+                self.channels[call.worker].send(Request(reply.id, "noted"))
         if not call.answer.done():
             call.answer.set_result(reply)
         if not self._pending:
@@ -319,8 +337,6 @@ def _start_workers(
         store = TargetStore(config, opened, most, path)
         return Worker(store, opened, parser, every, limits.snapshot_seconds)
 
-    if checkpoint is not None:
-        redistribute(checkpoint, config, n, limits.in_memory, _PATIENCE)
     if n == 1:
         return [ThreadChannel(make(checkpoint, quarantine))]
     if not hasattr(os, "fork"):

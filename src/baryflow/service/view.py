@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from baryflow.alarms.evidence import find_nearest, find_reasons, name_column, to_number
 from baryflow.core.mixture import Mixture
 from baryflow.estimators._input import InOrder
 from baryflow.estimators.online_dadil import OnlineDaDiL
@@ -16,12 +17,10 @@ from baryflow.runtime.session import Rows, Session
 from baryflow.service.target_record import certify
 from baryflow.validation import Floats
 
-#: The most deviating columns, nearest components and columns for or against a prediction to return.
-_COLUMNS, _NEAREST, _REASONS = 12, 6, 6
+#: The most deviating columns and nearest components to return.
+_COLUMNS, _NEAREST = 12, 6
 #: Components of the target with fewer rows than this only hold the place of a class not yet seen.
 _LEAST_ROWS = 0.75
-#: Deviations of a column are clipped here, so that one broken sensor does not hide all others.
-_MAX_STDS = 6.0
 
 
 def picture(session: Session) -> dict[str, Any]:
@@ -71,11 +70,11 @@ def explain(session: Session, position: int) -> dict[str, Any] | None:
     return {
         **_without_values(record),
         "probabilities": [
-            {"class": names[i], "probability": _number(probabilities[i])} for i in order[:5]
+            {"class": names[i], "probability": to_number(probabilities[i])} for i in order[:5]
         ],
         "components": _nearest(model, row, names),
         "rival": names[rival],
-        "columns": [] if rival == predicted else _reasons(model, row, predicted, rival),
+        "columns": [] if rival == predicted else find_reasons(model, row, predicted, rival),
     }
 
 
@@ -214,7 +213,7 @@ def _recent(session: Session, projection: Projection) -> list[dict[str, Any]]:
     values = np.array(rows)
     points = projection.transform(model.in_view(InOrder(values)))
     for record, (x, y), now in zip(shown, points, _predict(session, values), strict=True):
-        record |= {"x": _number(x), "y": _number(y)}
+        record |= {"x": to_number(x), "y": to_number(y)}
         record |= {"now": now["label"], "now_probability": now["probability"]}
     return shown
 
@@ -241,14 +240,14 @@ def _history(model: OnlineDaDiL, sources: list[str], likelihood: list[Any]) -> d
     return {
         "rows": rows,
         "resemblance": {
-            name: [_number(value) for value in column]
+            name: [to_number(value) for value in column]
             for name, column in zip(sources, history.resemblance.T, strict=True)
         },
-        "reliability": [_number(value) for value in history.reliability],
-        "coverage": [_number(value) for value in history.coverage],
-        "novelty": [_number(value) for value in history.novelty],
-        "loss": [_number(value) for value in history.losses[:, 1]],
-        "likelihood": [_number(likelihood_at.get(n)) for n in rows],
+        "reliability": [to_number(value) for value in history.reliability],
+        "coverage": [to_number(value) for value in history.coverage],
+        "novelty": [to_number(value) for value in history.novelty],
+        "loss": [to_number(value) for value in history.losses[:, 1]],
+        "likelihood": [to_number(likelihood_at.get(n)) for n in rows],
     }
 
 
@@ -256,7 +255,7 @@ def _proportions(model: OnlineDaDiL, classes: list[str]) -> dict[str, float | No
     shares = getattr(model, "proportions_", None)
     if shares is None:
         return {}
-    return {name: _number(share) for name, share in zip(classes, shares, strict=True)}
+    return {name: to_number(share) for name, share in zip(classes, shares, strict=True)}
 
 
 def _columns(model: OnlineDaDiL) -> list[dict[str, Any]]:
@@ -267,10 +266,10 @@ def _columns(model: OnlineDaDiL) -> list[dict[str, Any]]:
     differences = found.differences
     return [
         {
-            "name": _column_name(found.names[i]),
-            "target": _number(found.target_means[i]),
-            "sources": _number(found.source_means[i]),
-            "difference": _number(differences[i]),
+            "name": name_column(found.names[i]),
+            "target": to_number(found.target_means[i]),
+            "sources": to_number(found.source_means[i]),
+            "difference": to_number(differences[i]),
         }
         for i in found.order()[:_COLUMNS]
     ]
@@ -278,53 +277,11 @@ def _columns(model: OnlineDaDiL) -> list[dict[str, Any]]:
 
 def _nearest(model: OnlineDaDiL, row: Floats, names: list[str]) -> list[dict[str, Any]]:
     """Return the components of the sources and of the target that are nearest to a row."""
-    z = model.in_view(InOrder(row[None]))[0]
     mixtures = [(str(name), mixture) for name, mixture in model.source_mixtures_.items()]
     if model.resemblance_:
         mixtures.append(("", _target_mixture(model)))
-    found = []
-    for name, mixture in mixtures:
-        distances = np.sqrt(np.square((z - mixture.means) / mixture.stds).mean(axis=1))
-        codes = np.asarray(mixture.labels).argmax(axis=1)
-        found += [
-            {"class": names[code], "source": name or None, "distance": _number(distance)}
-            for code, distance in zip(codes, distances, strict=True)
-        ]
-    return sorted(found, key=lambda one: one["distance"] or 0.0)[:_NEAREST]
-
-
-def _reasons(model: OnlineDaDiL, row: Floats, predicted: int, rival: int) -> list[dict[str, Any]]:
-    """Return the columns in which a row is much nearer to one of two classes than to the other."""
-    found = model.compare_columns()
-    means = model.class_means_
-    stds = np.where(found.source_stds > 0.0, found.source_stds, np.nan)
-    deviations = np.clip((row - means[[predicted, rival]]) / stds, -_MAX_STDS, _MAX_STDS)
-    gain = np.nan_to_num(np.square(deviations[1]) - np.square(deviations[0]))
-    order = np.argsort(-gain, kind="stable")
-    chosen = [*order[:_REASONS], *order[::-1][: _REASONS // 2]]
-    total = float(np.abs(gain).sum()) or 1.0
-    return [
-        {
-            "name": _column_name(found.names[i]),
-            "value": _number(row[i]),
-            "usual": _number(means[predicted, i]),
-            "rival": _number(means[rival, i]),
-            "speaks": "for" if gain[i] > 0.0 else "against",
-            "share": _number(gain[i] / total),
-        }
-        for i in dict.fromkeys(chosen)
-        if abs(gain[i]) > 1e-3 * total
-    ]
-
-
-def _column_name(name: Any) -> str:
-    return f"column {name}" if isinstance(name, int) else str(name)
+    return find_nearest(model, row, mixtures, names)[:_NEAREST]
 
 
 def _without_values(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name != "values"}
-
-
-def _number(value: Any) -> float | None:
-    """Return a number with five digits, enough to draw it; None if it is not finite."""
-    return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None

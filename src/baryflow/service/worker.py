@@ -42,8 +42,14 @@ from baryflow.runtime import Checkpoint, Session
 from baryflow.runtime.session import describe_error
 from baryflow.service.errors import RequestError, storage_error, to_json
 from baryflow.service.parsing import Parser
-from baryflow.service.target_record import detail
-from baryflow.service.target_store import TargetStore, deletion, label_batch, row_batch
+from baryflow.service.target_record import alarm_events, detail, list_alarms
+from baryflow.service.target_store import (
+    TargetStore,
+    command_batch,
+    deletion,
+    label_batch,
+    row_batch,
+)
 from baryflow.service.view import explain, picture
 from baryflow.streams import Batch
 
@@ -70,7 +76,10 @@ VIEWS: dict[str, Callable[..., Any]] = {
     "picture": picture,
     "why": explain,
     "query": _query,
+    "alarms": list_alarms,
 }
+#: Events of alarms in an answer that has none, as JSON.
+NO_ALARMS = b"[]"
 
 
 class Request(msgspec.Struct, array_like=True, frozen=True):
@@ -80,15 +89,16 @@ class Request(msgspec.Struct, array_like=True, frozen=True):
     ----------
     id : int
         Repeated in the reply.
-    what : {"rows", "labels", "delete", "view", "close"}
+    what : {"rows", "labels", "command", "delete", "view", "noted", "close"}
+        "noted": the alarms in the reply to the request of this id are kept.
     name : str
         The target.
     kind : str
-        Content type of rows, or name of a view.
+        Content type of rows, action of a command, or name of a view.
     batch_id : str or None
         From the header of a request with rows or labels.
     body : bytes
-        Rows or labels.
+        Rows, labels or a command.
     arguments : list of int
         Of a view.
     """
@@ -121,6 +131,8 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
         Rows, labels and the like that a request has changed; empty if it has changed nothing.
     summary : bytes
         The entry of the target in the list of targets as JSON, if the request has changed it.
+    alarms : bytes
+        Events of alarms in the answer as JSON; after the start: those of replayed batches.
     totals : dict of str → int
         Snapshots, syncs and the like so far.
     in_memory : list of str or None
@@ -134,6 +146,7 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
     headers: dict[str, str] = {}
     counts: dict[str, int] = {}
     summary: bytes = b""
+    alarms: bytes = NO_ALARMS
     totals: dict[str, int] = {}
     in_memory: list[str] | None = None
 
@@ -180,6 +193,7 @@ class Worker:
         self._pace = 1  # steps of a snapshot for each batch
         self._failed = False  # a batch of the journal is not in its session, or only half of it
         self._in_memory: set[str] = set()
+        self._unnoted: set[int] = set()  # requests whose alarms the service may not have kept yet
 
     def run(self, inbox: SimpleQueue[Request], send: Callable[[Reply], None]) -> None:
         """Resume from the checkpoint, then answer requests until one of them is ``close``."""
@@ -191,7 +205,8 @@ class Worker:
             self._close()
             return
         body = to_json(self.store.summaries)
-        send(Reply(0, body=body, totals=self._totals(), in_memory=self._moved()))
+        alarms = to_json(self.store.replayed)
+        send(Reply(0, body=body, alarms=alarms, totals=self._totals(), in_memory=self._moved()))
         is_open = True
         while is_open:
             before = self.n_applied
@@ -238,6 +253,8 @@ class Worker:
         for request in waiting:
             if request.what == "close":
                 is_open = False
+            elif request.what == "noted":
+                self._unnoted.discard(request.id)
             elif request.what == "view":
                 self._look(request)
             elif request.name in group:  # after the first one is applied
@@ -302,6 +319,11 @@ class Worker:
             self._require(name)
             n_before, answer = store.prepare_labels(name, labels.id)
             batch = label_batch(name, labels, n_before, n_columns)
+        elif request.what == "command":
+            command = self._parser.parse_command(request.body, request.kind)
+            self._require(name)
+            batch = command_batch(name, command, store.prepare_command(name), n_columns)
+            answer = None
         else:
             self._require(name)
             batch, answer = deletion(name, n_columns), None
@@ -333,9 +355,22 @@ class Worker:
             if request.what == "delete":
                 self._reply(Reply(request.id, 204))
             else:
-                summary = to_json(self.store.summaries[request.name])
-                counts = _counts(answer)
-                self._reply(Reply(request.id, body=to_json(answer), counts=counts, summary=summary))
+                self._reply(self._describe(request, answer))
+
+    def _describe(self, request: Request, answer: dict[str, Any]) -> Reply:
+        """Return the reply to a request that was applied."""
+        alarms, refused = alarm_events(answer), answer.get("refused")
+        if alarms:
+            self._unnoted.add(request.id)
+        return Reply(
+            request.id,
+            409 if refused else 200,
+            to_json(answer),
+            refused or "",
+            counts=_counts(answer),
+            summary=to_json(self.store.summaries[request.name]),
+            alarms=to_json(alarms),
+        )
 
     def _fail(self, error: Exception) -> None:
         """Accept nothing more: a replay applies the batch that failed before any that would follow it.
@@ -428,6 +463,8 @@ class Worker:
         for one in syncing:
             one.result()
         sessions.end_sync(paths)
+        while self._unnoted:  # without the batches in the journal, their alarms could not be found again
+            yield True
         checkpoint.save_rotated(snapshot)
         self.store.discard(checkpoint.snapshots())
         self.n_snapshots += 1
@@ -438,6 +475,8 @@ def _counts(answer: dict[str, Any]) -> dict[str, int]:
     if "learned" in answer:
         n_labels = answer["learned"] + answer["pending"]
         return {"labels": n_labels, "rejected_labels": len(answer["rejected"])}
+    if "rows" not in answer:  # a command
+        return {}
     n_drifts = sum(event["event"] == "drift" for event in answer["events"])
     rows, quarantined = answer["rows"], answer["quarantined"]
     return {"rows": rows, "batches": 1, "quarantined": quarantined, "drifts": n_drifts}

@@ -68,6 +68,35 @@ class Label:
     until: str = ""
 
 
+@dataclass(frozen=True)
+class AlarmCommand:
+    """What an operator wants to be done about the alarm of a class.
+
+    Attributes
+    ----------
+    action : str
+        acknowledge, shelve, unshelve, suppress or unsuppress.
+    alarm : str
+        The class.
+    number : int, optional
+        Of the alarm; if the class has a later one, the command is refused.
+    duration : str or int, optional
+        For how long to shelve: ``"30min"`` by the times of rows, or a number of rows.
+    by, comment : str
+        Who wants it, and why.
+    key : str
+        The target; ``""`` if there is only one.
+    """
+
+    action: str
+    alarm: str
+    number: int | None = None
+    duration: str | int | None = None
+    by: str = ""
+    comment: str = ""
+    key: str = ""
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Consecutive rows, with the rejected rows among them, and labels.
@@ -95,6 +124,8 @@ class Batch:
         The partition this batch is from, if several processes share the input.
     labels : list of Label
         Labels of rows of this batch or of earlier ones; they are applied after its rows.
+    commands : list of AlarmCommand
+        They are applied last.
     """
 
     rows: Floats
@@ -108,10 +139,12 @@ class Batch:
     held: bool = False
     partition: str = ""
     labels: list[Label] = field(default_factory=list)
+    commands: list[AlarmCommand] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         """Whether the batch holds anything."""
-        return bool(len(self.rows) or self.rejected or self.notices or self.held or self.labels)
+        records = self.rejected or self.labels or self.commands
+        return bool(len(self.rows) or records or self.notices or self.held)
 
 
 class Source(Protocol):

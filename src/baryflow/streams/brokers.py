@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from baryflow.exceptions import InvalidInputError, StoppedError
-from baryflow.streams.base import Batch, Label, Rejected
+from baryflow.streams.base import AlarmCommand, Batch, Label, Rejected
 from baryflow.streams.blocks import Block, Selection, reject_invalid
 from baryflow.streams.bytesource import KEPT, LONGEST_LINE, Line, Overlong
 from baryflow.streams.decoding import JsonDecoder, decode_lines, excerpt, parse_object
-from baryflow.streams.label_records import LabelFormat
+from baryflow.streams.label_records import CommandFormat, LabelFormat
 
 #: Seconds for which a broker is still waited for after the process was asked to stop.
 GRACE = 5.0
@@ -82,9 +82,9 @@ class MessageDecoder:
 
 
 class LabelDecoder:
-    """Turns messages and other records into batches of labels, and counts them in `position`."""
+    """Turns messages and other records into batches of labels or commands; `position` counts them."""
 
-    def __init__(self, how: LabelFormat, position: int = 0) -> None:
+    def __init__(self, how: LabelFormat | CommandFormat, position: int = 0) -> None:
         self.position = position
         self._how = how
 
@@ -99,18 +99,22 @@ class LabelDecoder:
     def decode(self, records: Sequence[dict[str, Any] | str], cursor: dict[str, Any]) -> Batch:
         """Return the labels in records; a record that is text is the reason why it is none."""
         labels: list[Label] = []
+        commands: list[AlarmCommand] = []
         notices: list[str] = []
         for record in records:
             self.position += 1
             try:
                 if isinstance(record, str):
                     raise InvalidInputError(record.rstrip("."))
-                label = self._how.parse(record)
+                found = self._how.parse(record)
             except InvalidInputError as error:
-                notices.append(f"label {self.position} is not used: {error}")
+                what = self._how.what.removesuffix("s")
+                notices.append(f"{what} {self.position} is not used: {error}")
                 continue
-            if label is not None:
-                labels.append(label)
+            if isinstance(found, AlarmCommand):
+                commands.append(found)
+            elif found is not None:
+                labels.append(found)
         return Batch(
             rows=np.empty((0, 0)),
             positions=np.empty(0, dtype=np.intp),
@@ -121,6 +125,7 @@ class LabelDecoder:
             notices=notices,
             held=bool(records),
             labels=labels,
+            commands=commands,
         )
 
 

@@ -1,4 +1,4 @@
-"""Records of labels in files and messages, and the times by which they find their rows."""
+"""Records of labels and of commands in files and messages, and the times of rows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.base import Label
+from baryflow.streams.base import AlarmCommand, Label
 from baryflow.streams.blocks import list_names, suggest
 from baryflow.streams.numbers import convert_values, describe_invalid, valid_text
 from baryflow.validation import LARGEST
@@ -27,6 +27,8 @@ _ANOMALY = "anomaly"
 _DATE = re.compile(
     r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?:[T ](\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?)?"
 )
+#: Characters of a comment that are kept.
+_LONGEST = 1000
 _TRUE, _FALSE = {"true", "1", "yes"}, {"false", "0", "no", ""}
 
 
@@ -98,6 +100,7 @@ class LabelFormat:
     key: str | None = None
     certify: bool = False
     normal: str | None = None
+    what: ClassVar[str] = "labels"
 
     def parse(self, record: Mapping[str, Any]) -> Label | None:
         """Return the label in a record, None if it has none, or raise InvalidInputError."""
@@ -188,6 +191,51 @@ class LabelFormat:
         return text in _TRUE
 
 
+@dataclass(frozen=True)
+class CommandFormat:
+    """How records of commands about alarms are read.
+
+    A record has ``action`` and ``alarm``; further fields are ``number``, ``for`` (the duration), ``by``,
+    ``comment`` and ``key``, as in :class:`~baryflow.streams.base.AlarmCommand`.
+
+    Attributes
+    ----------
+    key : str or None
+        What else the key may be called. Without a key there is one target.
+    """
+
+    key: str | None = None
+    what: ClassVar[str] = "commands"
+
+    def parse(self, record: Mapping[str, Any]) -> AlarmCommand:
+        """Return the command in a record, or raise InvalidInputError."""
+        found = {name: value for name, value in record.items() if value is not None and value != ""}
+        for name in ("action", "alarm"):
+            if name not in found:
+                raise InvalidInputError(f"it has no {name!r}")
+        duration = found.get("for")
+        text = {name: _as_text(found.get(name, "")) for name in ("alarm", "by", "comment")}
+        key = "" if self.key is None else _as_text(found.get(self.key, found.get("key", "")))
+        return AlarmCommand(
+            action=_as_text(found["action"]).lower(),
+            alarm=text["alarm"],
+            number=_position(found.get("number"), "number"),
+            duration=None if duration is None else _as_text(duration),
+            by=text["by"][:_LONGEST],
+            comment=text["comment"][:_LONGEST],
+            key=key,
+        )
+
+    def check_columns(self, columns: Sequence[str], name: str) -> None:
+        """Refuse a file whose columns hold no commands."""
+        for needed in ("action", "alarm"):
+            if needed not in columns:
+                raise InvalidInputError(
+                    f"{name} has no column {needed!r}{suggest([needed], columns)}; it has "
+                    f"{list_names(columns)}"
+                )
+
+
 def _fold(name: str) -> str:
     """Return a name without case, underscores and spaces."""
     return re.sub(r"[_ ]", "", name).casefold()
@@ -197,7 +245,7 @@ def _as_text(value: Any) -> str:
     return valid_text(value.strip() if isinstance(value, str) else json.dumps(value))
 
 
-def _position(value: Any) -> int | None:
+def _position(value: Any, what: str = "position") -> int | None:
     if value is None:
         return None
     try:
@@ -205,7 +253,7 @@ def _position(value: Any) -> int | None:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if isinstance(value, bool) or not number.is_integer() or abs(number) > 2**53:
-        raise InvalidInputError(f"its position is {value!r}, not a whole number")
+        raise InvalidInputError(f"its {what} is {value!r}, not a whole number")
     return int(number)
 
 

@@ -1,4 +1,4 @@
-"""Streams of labels, and rows together with their labels as one stream."""
+"""Streams of labels or of commands, and rows together with them as one stream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from baryflow.streams.decoding import (
     parse_object,
     read_header,
 )
-from baryflow.streams.label_records import LabelFormat
+from baryflow.streams.label_records import CommandFormat, LabelFormat
 from baryflow.streams.registry import SourceOptions, open_transport
 from baryflow.streams.urls import Credentials, is_url
 
@@ -38,12 +38,12 @@ _WITHOUT_HEADER = ["start", "end"]
 
 def open_labels(
     what: str | Path,
-    how: LabelFormat,
+    how: LabelFormat | CommandFormat,
     *,
     tail: bool = False,
     credentials: Credentials | None = None,
 ) -> Source:
-    """Open a stream of labels.
+    """Open a stream of labels, or of commands.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def open_labels(
         A CSV or NDJSON file; a ``.json`` file with a list of objects, or with what
         ``aws lookoutequipment list-labels`` prints; or a URL with ``mqtt://``, ``mqtts://``,
         ``kafka://`` or ``kafka+ssl://`` whose messages are JSON objects.
-    how : LabelFormat
+    how : LabelFormat or CommandFormat
     tail : bool, default=False
         Follow a growing CSV or NDJSON file; the stream never ends.
     credentials : Credentials, optional
@@ -60,7 +60,7 @@ def open_labels(
     Returns
     -------
     Source
-        Its batches hold labels instead of rows. Records that are no labels are in their notices.
+        Its batches hold labels or commands instead of rows. Records that are none are in their notices.
 
     Raises
     ------
@@ -82,10 +82,10 @@ class LabelFile:
     columns: list[str]
     wanted: list[str]
 
-    def __init__(self, path: Path, how: LabelFormat, *, tail: bool = False) -> None:
+    def __init__(self, path: Path, how: LabelFormat | CommandFormat, *, tail: bool = False) -> None:
         if path.suffix.lower() not in (".csv", ".tsv", ".txt", ".ndjson", ".jsonl"):
             raise InvalidInputError(
-                f"expected a file of labels that ends with .csv, .ndjson or .json, got {path.name}"
+                f"expected a file of {how.what} that ends with .csv, .ndjson or .json, got {path.name}"
             )
         self.columns, self.wanted = [], []
         self._name, self._how, self._decoder = str(path), how, LabelDecoder(how)
@@ -180,7 +180,7 @@ class LabelList:
     columns: list[str]
     wanted: list[str]
 
-    def __init__(self, path: Path, how: LabelFormat) -> None:
+    def __init__(self, path: Path, how: LabelFormat | CommandFormat) -> None:
         self.columns, self.wanted = [], []
         self._decoder = LabelDecoder(how)
         try:
@@ -191,7 +191,7 @@ class LabelList:
             lists = [value for value in found.values() if isinstance(value, list)]
             found = lists[0] if len(lists) == 1 else None
         if not isinstance(found, list):
-            raise InvalidInputError(f"{path} holds no list of labels")
+            raise InvalidInputError(f"{path} holds no list of {how.what}")
         self._records = found
 
     def read(self, n: int, timeout: float | None = None) -> Batch | None:
@@ -218,7 +218,7 @@ class LabelList:
 
 
 class LabelledSource:
-    """A stream of rows and a stream of their labels, as one source.
+    """A stream of rows and a stream of their labels, or of commands, as one source.
 
     Labels that are there are delivered before more rows are read, in batches of their own. At the end of
     the rows all labels that are there are delivered.
@@ -228,10 +228,14 @@ class LabelledSource:
     rows, labels : Source
     patience : float, default=0.0
         Seconds to wait for more labels at the end of the rows: a broker does not deliver them at once.
+    name : str, default="labels"
+        Of the labels' place in the cursor.
     """
 
-    def __init__(self, rows: Source, labels: Source, patience: float = 0.0) -> None:
-        self._rows, self._labels, self._patience = rows, labels, patience
+    def __init__(
+        self, rows: Source, labels: Source, patience: float = 0.0, name: str = "labels"
+    ) -> None:
+        self._rows, self._labels, self._patience, self._name = rows, labels, patience, name
         self._row_cursor: dict[str, Any] = {}
         self._label_cursor: dict[str, Any] | None = None
         self._quiet_until = 0.0  # no labels are expected before
@@ -289,12 +293,14 @@ class LabelledSource:
 
     def _cursor(self) -> dict[str, Any]:
         # Those of rows have no such name; so a run with labels resumes one without, and the reverse.
-        return self._row_cursor | ({} if self._label_cursor is None else {"labels": self._label_cursor})
+        return self._row_cursor | (
+            {} if self._label_cursor is None else {self._name: self._label_cursor}
+        )
 
     def seek(self, cursor: dict[str, Any]) -> None:
         """Resume after a batch that an earlier process has read."""
-        self._row_cursor = {name: value for name, value in cursor.items() if name != "labels"}
-        self._label_cursor = cursor.get("labels")
+        self._row_cursor = {name: value for name, value in cursor.items() if name != self._name}
+        self._label_cursor = cursor.get(self._name)
         if self._row_cursor:
             self._rows.seek(self._row_cursor)
         if self._label_cursor is not None:
@@ -302,11 +308,11 @@ class LabelledSource:
 
     def acknowledge(self, cursor: dict[str, Any]) -> None:
         """Report that every batch up to this one is on disk."""
-        rows = {name: value for name, value in cursor.items() if name != "labels"}
+        rows = {name: value for name, value in cursor.items() if name != self._name}
         if rows:
             self._rows.acknowledge(rows)
-        if cursor.get("labels") is not None:
-            self._labels.acknowledge(cursor["labels"])
+        if cursor.get(self._name) is not None:
+            self._labels.acknowledge(cursor[self._name])
 
     def close(self) -> None:
         """Close both."""

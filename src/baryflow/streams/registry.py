@@ -20,7 +20,7 @@ from baryflow.streams.base import Sink, Source
 from baryflow.streams.blocks import Reader, RowSource, Selection
 from baryflow.streams.bytesource import TailBytes, open_bytes, open_standard_input
 from baryflow.streams.columnar import NpzReader, ParquetReader
-from baryflow.streams.label_records import LabelFormat
+from baryflow.streams.label_records import CommandFormat, LabelFormat
 from baryflow.streams.sinks import CsvSink, NdjsonSink, ParquetSink, parse_size
 from baryflow.streams.text import TextReader
 from baryflow.streams.urls import Address, Credentials, is_url, parse_address
@@ -52,8 +52,8 @@ class SourceOptions:
         File that lists the tags whose values arrive one at a time.
     max_age : float or None
         Treat tag values older than this many seconds as missing.
-    labels : LabelFormat or None
-        Messages are labels in this format, and no rows.
+    labels : LabelFormat, CommandFormat or None
+        Messages are labels or commands in this format, and no rows.
     """
 
     columns: Sequence[str] | None = None
@@ -63,7 +63,7 @@ class SourceOptions:
     sample_interval: float | None = None
     tags: str | None = None
     max_age: float | None = None
-    labels: LabelFormat | None = None
+    labels: LabelFormat | CommandFormat | None = None
 
 
 class Transport(Protocol):

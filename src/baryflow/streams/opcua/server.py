@@ -1,4 +1,6 @@
-"""A small OPC UA server: variables that clients can read and subscribe to, with their history."""
+"""A small OPC UA server: variables that clients can read and subscribe to, with their history, and
+alarms as events of conditions.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,8 @@ from baryflow.streams.opcua.nodes import to_datetime
 from baryflow.streams.urls import Address, Credentials
 
 _NAMESPACE = "urn:baryflow"
+#: Severity of each priority of an alarm, from 1 to 1000.
+_SEVERITIES = {"low": 200, "medium": 400, "high": 700, "critical": 900}
 #: Values of each variable that the history keeps.
 _KEPT = 100_000
 
@@ -64,6 +68,7 @@ class Host:
         self.address, self._credentials, self._encrypted = address, credentials, encrypted
         self._nodes: dict[str, Any] = {}
         self._history: Any = None
+        self._conditions: dict[str, Any] = {}
         self._loop = EventLoopThread("baryflow-opcua-host")
         try:
             _check_port(address)
@@ -77,6 +82,7 @@ class Host:
 
         known = self._credentials.username is not None
         self._server = asyncua.Server(user_manager=_OneUser(self._credentials) if known else None)
+        self._server.iserver.bind_condition_methods = True  # ConditionRefresh
         await self._server.init()
         self._server.set_endpoint(endpoint(self.address))
         self._server.set_server_name("baryflow")
@@ -149,6 +155,42 @@ class Host:
                 await self._history.save_node_value(self._nodes[name].nodeid, found)
             await self._put(name, found)
 
+    def signal(self, folder: str, alarm: dict[str, Any], time: float) -> None:
+        """Send the state of an alarm to clients, as an event of type AlarmConditionType.
+
+        The condition is the object ``pump7.alarms.leak`` if the folder is ``pump7``. Clients that come
+        later get the state with ConditionRefresh.
+        """
+        self._loop.call(self._signal(folder, alarm, time))
+
+    async def _signal(self, folder: str, alarm: dict[str, Any], time: float) -> None:
+        await self._add(f"{folder}/alarms", {})
+        path = folder.replace("/", ".")
+        full = f"{path}.alarms.{alarm['alarm']}"
+        if full not in self._conditions:
+            id_ = ua.NodeId(full, self._space)
+            place = self._nodes[f"{path}.alarms"]
+            await place.add_object(id_, ua.QualifiedName(alarm["alarm"], self._space))
+            # A client that subscribes to the events of the server gets those of all targets.
+            kind = ua.ObjectIds.AlarmConditionType
+            self._conditions[full] = await self._server.get_event_generator(kind)
+            event = self._conditions[full].event
+            event.NodeId, event.SourceNode = id_, self._nodes[path].nodeid
+            event.SourceName = folder.rpartition("/")[2]
+            event.ConditionName = alarm["alarm"]
+            event.Quality = ua.StatusCode(ua.StatusCodes.Good)
+            _set_state(event, "EnabledState", True, "Enabled", "Disabled")
+        generator = self._conditions[full]
+        event, hidden = generator.event, alarm["state"] in ("shelved", "suppressed")
+        event.Severity = _SEVERITIES[alarm["priority"]]
+        event.SuppressedOrShelved = hidden
+        event.Comment = ua.LocalizedText(alarm["comment"])
+        event.ClientUserId = alarm["by"]
+        event.Retain = not hidden and alarm["state"] != "normal"
+        _set_state(event, "ActiveState", alarm["active"], "Active", "Inactive")
+        _set_state(event, "AckedState", alarm["acknowledged"], "Acknowledged", "Unacknowledged")
+        await generator.trigger(to_datetime(time), alarm["message"])
+
     async def _put(self, name: str, value: Any) -> None:
         space = self._server.iserver.aspace
         await space.write_attribute_value(self._nodes[name].nodeid, ua.AttributeIds.Value, value)
@@ -158,6 +200,11 @@ class Host:
         with suppress(Exception):
             self._loop.call(self._server.stop(), 10.0)
         self._loop.close()
+
+
+def _set_state(event: Any, name: str, value: bool, if_true: str, if_false: str) -> None:
+    setattr(event, name, ua.LocalizedText(if_true if value else if_false))
+    setattr(event, f"{name}/Id", value)
 
 
 def to_variant(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Records as OPC UA variables: of our own server, or of an existing one."""
+"""Records as OPC UA variables: of our own server, or of an existing one. Alarms are conditions, too."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ class _Writer(Protocol):
 
     def write(self, key: str, fields: dict[str, Any], moment: float) -> None: ...
 
+    def signal(self, key: str, alarm: dict[str, Any], moment: float) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -47,7 +49,10 @@ class OpcUaSink:
         """Write records in order."""
         for record in records:
             fields = {name: _to_scalar(value) for name, value in record.items() if name != "key"}
-            self._writer.write(str(record.get("key") or ""), fields, _moment(record.get("time")))
+            key, moment = str(record.get("key") or ""), _moment(record.get("time"))
+            self._writer.write(key, fields, moment)
+            if record.get("event") == "alarm" and "alarm" in record:  # not a flood
+                self._writer.signal(key, record, moment)
         self.position += len(records)
 
     def truncate(self, position: int) -> None:
@@ -72,14 +77,21 @@ class _ServerWriter:
 
     def write(self, key: str, fields: dict[str, Any], moment: float) -> None:
         """Write the fields of a record."""
-        target = key.replace("/", "_").replace(".", "_")
-        folder = f"{self._folder}/{target}" if key else self._folder
+        folder = self._target(key)
         new = {name: value for name, value in fields.items() if (key, name) not in self._known}
         if new:
             self._host.add(folder, new)
             self._known |= {(key, name) for name in new}
         prefix = folder.replace("/", ".")
         self._host.write([(f"{prefix}.{name}", value) for name, value in fields.items()], moment)
+
+    def signal(self, key: str, alarm: dict[str, Any], moment: float) -> None:
+        """Send the state of an alarm to clients."""
+        self._host.signal(self._target(key), alarm, moment)
+
+    def _target(self, key: str) -> str:
+        target = key.replace("/", "_").replace(".", "_")
+        return f"{self._folder}/{target}" if key else self._folder
 
     def close(self) -> None:
         """Stop the server."""
@@ -151,6 +163,9 @@ class _ClientWriter:
             if self._client is not None:
                 self._loop.call(disconnect(self._client))
             self._client = None
+
+    def signal(self, key: str, alarm: dict[str, Any], moment: float) -> None:
+        """Do nothing: an existing server has its own conditions; the variables hold the alarm."""
 
     async def _write(self, key: str, fields: dict[str, Any], moment: float) -> None:
         nodes = await self._find(key)

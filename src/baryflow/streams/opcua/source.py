@@ -116,7 +116,9 @@ def open_source(address: Address, credentials: Credentials, options: SourceOptio
     """Open a source of rows; see the package."""
     address.check_options(*OPTIONS)
     if options.labels is not None:
-        raise InvalidInputError(f"labels cannot be read from {address}: use a file, MQTT or Kafka")
+        raise InvalidInputError(
+            f"{options.labels.what} cannot be read from {address}: use a file, MQTT or Kafka"
+        )
     if options.sample_interval is None:
         raise InvalidInputError(
             "OPC UA values arrive one at a time: set how often to sample a row, --sample-interval 10s"
