@@ -80,6 +80,14 @@ class Serve:
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [self.process.pid, *map(int, path.read_text().split())]
 
+    def cpu(self):
+        """Return the seconds of processor time of all processes so far."""
+        total = 0
+        for pid in self.processes():
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            total += int(fields[11]) + int(fields[12])
+        return total / os.sysconf("SC_CLK_TCK")
+
     def memory(self):
         """Return the memory of all processes in MB; what they share is counted once."""
         texts = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in self.processes()]
