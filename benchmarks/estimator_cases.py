@@ -18,7 +18,7 @@ from sklearn.svm import SVC
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import load_tep, make_domains
-from benchmarks.harness import Result, best_of
+from benchmarks.harness import Result, best_of, judge
 
 #: Streams a saved model over rows in a file, and says how much memory that took at most.
 _STREAM = """
@@ -71,7 +71,7 @@ def fit_with_everything_decided() -> Result:
 
     rounds = [(cpu(ours)[0], cpu(classifiers)[0]) for _ in range(3)]
     ours_s, rival_s = (min(times) for times in zip(*rounds, strict=True))
-    return _result(
+    return judge(
         f"OnlineDaDiL.fit, {len(X):,} x {X.shape[1]}, 29 classes, 5 sources (CPU)",
         ours_s,
         "six plain classifiers",
@@ -104,7 +104,7 @@ def wide_stream() -> Result:
             model.partial_fit(batch)
         times[d] = best_of(lambda m=model, b=batches: [m.partial_fit(x) for x in b[10:]], 3) / 10
     quality = {"peak memory of the stream of 2,048 columns, MB": round(memory), "ok": memory <= 400.0}
-    return _result(
+    return judge(
         "OnlineDaDiL.partial_fit, 32 x 2,048, 29 classes", times[2048], "32 x 128", times[128], 1 / 3,
         quality,
     )  # fmt: skip
@@ -124,24 +124,9 @@ def _deciding(name, data) -> Result:
     def fit(**how):
         return OnlineDaDiL(random_state=0, **how).fit(data.X, data.y, sample_domain=data.domain)
 
-    rounds = [(cpu(fit)[0], cpu(lambda: fit(validate=False))[0]) for _ in range(2)]
-    ours_s, rival_s = (min(times) for times in zip(*rounds, strict=True))
+    ours_s, rival_s = cpu(fit)[0], cpu(lambda: fit(validate=False))[0]
     rival = "the same, nothing decided"
-    return _result(f"OnlineDaDiL.fit, {name} (CPU)", ours_s, rival, rival_s, 1 / 10)
-
-
-def _result(name, ours_s, rival, rival_s, bar, quality=None) -> Result:
-    ratio, quality = rival_s / ours_s, quality or {}
-    return Result(
-        name=name,
-        ours_s=round(ours_s, 5),
-        rival=rival,
-        rival_s=round(rival_s, 5),
-        ratio=round(ratio, 3),
-        bar=round(bar, 3),
-        ok=ratio >= bar and quality.get("ok", True),
-        quality=quality,
-    )
+    return judge(f"OnlineDaDiL.fit, {name} (CPU)", ours_s, rival, rival_s, 1 / 10)
 
 
 CASES = {

@@ -211,12 +211,12 @@ class Neighbours:
         )
         return self.past.mean(axis=0), np.sqrt(variances)
 
-    def _standardise(self, rows: Floats) -> Floats:
+    def _standardise(self, rows: Floats) -> Any:
         centre, scale = self._moments
-        return (rows - centre) / scale
+        return ((rows - centre) / scale).astype(np.float32)  # enough for distances between neighbours
 
     @cached_property
-    def _standard_past(self) -> Floats:
+    def _standard_past(self) -> Any:
         return self._standardise(self.past)
 
     @cached_property
