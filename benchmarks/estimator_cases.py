@@ -99,7 +99,7 @@ def fit_linear() -> Result:
 
     rounds = [(cpu(ours)[0], cpu(regressions)[0]) for _ in range(3)]
     ours_s, rival_s = (min(times) for times in zip(*rounds, strict=True))
-    return _result(
+    return judge(
         f"OnlineDaDiL(classifier='linear').fit, {len(X):,} x {X.shape[1]}, 29 classes (CPU)",
         ours_s,
         "two logistic regressions",
@@ -139,7 +139,7 @@ def wide_fit() -> Result:
     seconds, memory = map(float, said.stdout.split())
     rival_s = cpu(lambda: data.X.T @ data.X)[0]
     quality = {"peak memory with 655 MB of rows, MB": round(memory), "ok": memory <= 2048.0}
-    return _result(
+    return judge(
         "OnlineDaDiL.fit, 20,000 x 4,096, 200 classes (CPU)",
         seconds,
         "X.T @ X",
@@ -191,7 +191,9 @@ def many_classes() -> Result:
 
 def _deciding(name, data) -> Result:
     def fit(**how):
-        return OnlineDaDiL(random_state=0, **how).fit(data.X, data.y, sample_domain=data.domain)
+        return OnlineDaDiL(n_jobs=1, random_state=0, **how).fit(
+            data.X, data.y, sample_domain=data.domain
+        )
 
     ours_s, rival_s = cpu(fit)[0], cpu(lambda: fit(validate=False))[0]
     rival = "the same, nothing decided"
