@@ -191,7 +191,9 @@ def many_classes() -> Result:
 
 def _deciding(name, data) -> Result:
     def fit(**how):
-        return OnlineDaDiL(random_state=0, **how).fit(data.X, data.y, sample_domain=data.domain)
+        return OnlineDaDiL(n_jobs=1, random_state=0, **how).fit(
+            data.X, data.y, sample_domain=data.domain
+        )
 
     ours_s, rival_s = cpu(fit)[0], cpu(lambda: fit(validate=False))[0]
     rival = "the same, nothing decided"
