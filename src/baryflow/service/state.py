@@ -46,12 +46,14 @@ class ServiceState:
         self.inbox = Inbox(limits)
         self.parser = Parser(int(n_columns), columns, limits.rows, n_features)
         self._speeds: dict[str, tuple[float, float]] = {}
-        self._pictures: OrderedDict[str, tuple[tuple[int, int], bytes]] = OrderedDict()
+        self._intervals: dict[str, float] = {}  # longest lately between requests with rows, in seconds
+        self._pictures: OrderedDict[str, tuple[tuple[int, int, int], bytes]] = OrderedDict()
 
     def _publish(self, name: str, answer: dict[str, Any] | None) -> None:
         """Count the rows or labels of an answer, and pass it to live clients."""
         if answer is None:
             self._speeds.pop(name, None)
+            self._intervals.pop(name, None)
             self._pictures.pop(name, None)
         elif "learned" in answer:
             self.metrics.labels.inc(answer["learned"] + answer["pending"])
@@ -61,6 +63,8 @@ class ServiceState:
             self.metrics.quarantined.inc(answer["quarantined"])
             self.metrics.batches.inc()
             self.metrics.drifts.inc(sum(event["event"] == "drift" for event in answer["events"]))
+            if (age := self._age(name)) is not None:
+                self._intervals[name] = max(age, 0.8 * self._intervals.get(name, 0.0))
             self._speeds[name] = (self._speed(name) + answer["rows"] / _WINDOW, time.monotonic())
         if answer is not None:
             self._send_alarms(name, alarm_events(answer))
@@ -85,17 +89,24 @@ class ServiceState:
         speed, at = self._speeds.get(name, (0.0, 0.0))
         return speed * math.exp((at - time.monotonic()) / _WINDOW)
 
+    def _age(self, name: str) -> float | None:
+        """Return the seconds since the last rows of a target; None if this process has had none."""
+        return time.monotonic() - self._speeds[name][1] if name in self._speeds else None
+
     def entry(self, name: str) -> dict[str, Any] | None:
         """Return the entry of a target in the list of targets; None if there is no such target."""
         summary = self.targets.store.summaries.get(name)
         if summary is None:
             return None
+        age, interval = self._age(name), self._intervals.get(name)
         in_memory = self.targets.store.sessions.has_in_memory(name)
         return {
             "name": name,
             **summary,
             "state": "in memory" if in_memory else "on disk",
             "rows_per_second": round(self._speed(name), 3),
+            "seconds_since_rows": None if age is None else round(age, 1),
+            "seconds_between_rows": None if interval is None else round(interval, 1),
         }
 
     def entries(self) -> list[dict[str, Any]]:
@@ -118,9 +129,11 @@ class ServiceState:
         return None if entry is None else entry | more
 
     async def picture(self, name: str, draw: Callable[[Session], dict[str, Any]]) -> bytes:
-        """Return what the live page draws of a target, as JSON; cached until rows or labels arrive."""
+        """Return what the live page draws of a target, as JSON; cached until rows, labels or commands
+        arrive.
+        """
         summary = self.targets.store.summaries.get(name, {})
-        state = summary.get("rows_seen", -1), summary.get("n_labels", -1)
+        state = summary.get("rows_seen", -1), summary.get("n_labels", -1), summary.get("n_commands", 0)
         cached = self._pictures.get(name)
         if cached is not None and cached[0] == state:
             return cached[1]
