@@ -27,10 +27,12 @@ const command = async (action, alarm, more = {}) => {
 const commandButton = (text, alarm, onClick) => {
   const button = element("button", { type: "button", className: "changes", textContent: text, ariaLabel: `${text} ${alarm.alarm}` });
   button.dataset.key = `${text} ${alarm.alarm}`;
+  let busy = false; // not disabled meanwhile: it would lose the focus
   button.addEventListener("click", async () => {
-    button.disabled = true;
+    if (busy) return;
+    busy = true;
     const error = await onClick();
-    button.disabled = false;
+    busy = false;
     if (error) say(error);
   });
   return button;

@@ -10,6 +10,9 @@ const SEARCHABLE = 12, MAX_LISTED = 60; // more targets than this get a search f
 
 // ---- targets
 
+const describeAlarms = (active, waiting, priority) =>
+  [active ? `${plural(active, "alarm")} active` : "", waiting ? `${active ? formatCount(waiting) : plural(waiting, "alarm")} not acknowledged` : ""].filter(Boolean).join(", ") + ` (${priority})`;
+
 export const showTargets = (all, selected, select) => {
   $("targets-note").hidden = all.length > 0;
   $("find").hidden = all.length <= SEARCHABLE;
@@ -21,7 +24,7 @@ export const showTargets = (all, selected, select) => {
     if (one.rows_per_second > 0.05) more.splice(1, 0, `${formatNumber(one.rows_per_second)}/s`);
     const { active = 0, unacknowledged = 0, priority } = one.alarms ?? {}, data = dataState(one);
     const button = element("button", { type: "button" }, element("b", { textContent: one.name }),
-      ...(active || unacknowledged ? [element("span", { className: "more bad", textContent: `${plural(active, "alarm")} active, ${formatCount(unacknowledged)} not acknowledged (${priority})` })] : []),
+      ...(active || unacknowledged ? [element("span", { className: "more bad", textContent: describeAlarms(active, unacknowledged, priority) })] : []),
       ...(data.late ? [element("span", { className: "more bad", textContent: data.text })] : []),
       element("span", { className: "more", textContent: more.join(" · ") }),
       element("span", { className: "more", textContent: one.nearest ? `most like ${one.nearest} · ${formatPercent(one.reliability)} reliable` : "nothing learned yet" }));
