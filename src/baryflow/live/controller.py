@@ -178,7 +178,8 @@ class PlantController:
         if self._n_faults:
             figures["faults raised their alarm"] = f"{self._n_found} of {self._n_faults}"
         if self._n_other:
-            figures["other alarms during a fault or within a day after it"] = str(self._n_other)
+            noun = "other alarm" if self._n_other == 1 else "other alarms"
+            figures[f"{noun} during a fault or within a day after it"] = str(self._n_other)
         if plant.n_trips:
             figures["shutdowns"] = str(plant.n_trips)
         self.panel.update(plant=self._state, figures=figures)

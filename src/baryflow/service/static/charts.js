@@ -83,7 +83,7 @@ const sourceLines = (resemblance, sources) => {
   const size = (name) => Math.max(resemblance[name].at(-1), resemblance[name].reduce((sum, value) => sum + value, 0) / resemblance[name].length);
   const order = [...sources].sort((a, b) => size(b) - size(a)), many = sources.length > MAX_SOURCES;
   const shown = many ? order.slice(0, MAX_SOURCES - 1) : order, others = order.slice(shown.length);
-  const lines = sources.map((name, i) => ({ name, values: resemblance[name], scale: "share", color: `--s${i % 10}`, dash: Math.floor(i / 10) % 5 })).filter((line) => shown.includes(line.name));
+  const lines = sources.map((name, i) => ({ name, values: resemblance[name], scale: "share", color: `--s${i % 10}`, dash: Math.floor(i / 5) % 5 })).filter((line) => shown.includes(line.name));
   if (!others.length) return lines;
   const sum = resemblance[others[0]].map((_, i) => others.reduce((total, name) => total + resemblance[name][i], 0));
   return [...lines, { name: `the other ${others.length} sources together`, values: sum, scale: "share", color: "--soft", dash: 2 }];

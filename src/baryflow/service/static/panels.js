@@ -252,7 +252,7 @@ export const showProportions = ({ proportions, classes, label_shift: shift }) =>
   const rest = all.slice(shown.length).reduce((sum, [, share]) => sum + share, 0);
   $("proportions-caption").textContent = believed
     ? `Estimated: the target differs from the expected proportions (believed to ${formatPercent(shift.belief)}).${n ? ` ${plural(n, "further class", "further classes")}: ${formatPercent(rest, 1)} in total.` : ""}`
-    : shift.estimated ? "As expected: nothing indicates that classes are more or less frequent than the model was told or learned." : "Not estimated: classes are taken to be as frequent as expected.";
+    : shift.estimated ? "As expected: no label shift is believed." : "Not estimated: classes are taken to be as frequent as expected.";
 };
 
 export const showColumns = (all) => {
