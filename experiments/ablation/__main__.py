@@ -87,18 +87,18 @@ def with_committee(change):
 def without_votes():
     """Let votes not count in the costs of transport plans; they still find the class proportions."""
 
-    def adapt_space(model, seen, *others):
+    def match(model, seen, *others):
         return original(model, replace(seen, votes=None), *others)
 
-    original = _fit_dictionary._adapt_space
-    return [(_fit_dictionary, "_adapt_space", adapt_space)]
+    original = _fit_dictionary._match
+    return [(_fit_dictionary, "_match", match)]
 
 
 def without_awaited_rows():
     """Let the target's components stand alone, without a row of every class from its reconstruction."""
 
-    def label(model, seen, *others):
-        found, n = original(model, seen, *others), len(seen.masses)
+    def label(match, rebuilt):
+        found, n = original(match, rebuilt), len(match.masses)
         weights = found.weights[:n] / found.weights[:n].sum()
         return Mixture(weights, found.means[:n], found.stds[:n], found.labels[:n], found.mass)
 
@@ -116,7 +116,8 @@ def without_candidate(name):
 
     def expected(knowledge, rows, stacked, *others):
         prior = knowledge.model.expected_prior
-        return _update.fit_dictionary(knowledge, rows, stacked, prior, others[-1])
+        (config,) = [one for one in others if isinstance(one, _fit_dictionary.AdaptConfig)]
+        return _update.fit_dictionary(knowledge, rows, stacked, prior, config)
 
     return [(_update, name, expected)]
 

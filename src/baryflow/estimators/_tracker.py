@@ -184,7 +184,7 @@ class Tracker:
         whole: bool = False,
         positions: Integers | None = None,
     ) -> None:
-        """Absorb rows with their gaps and glitches, and adapt.
+        """Absorb rows with their gaps and glitches; adapt if there is something to learn.
 
         `whole` says that there are no others. `positions` are those of the rows in their stream; without
         them rows are numbered as they come.
@@ -356,16 +356,15 @@ class Tracker:
 
     def _answer_both(self, adaptation: Adaptation, rows: Floats, anchors: Floats) -> list[Answers]:
         """Return the answers for labelled rows and for anchors, if there are any."""
-        first = self._answers(adaptation, rows)
+        first = self._answers(adaptation, adaptation.ask(rows))
         if not len(anchors):  # all rows were seen elsewhere
             none = Answers(first.probabilities[:0], first.logs[:, :0], first.features[:0])
             return [first, none]
-        return [first, self._answers(adaptation, anchors)]
+        return [first, self._answers(adaptation, adaptation.ask(anchors))]
 
-    def _answers(self, adaptation: Adaptation, rows: Floats) -> Answers:
-        question = self._ask(adaptation, rows)
+    def _answers(self, adaptation: Adaptation, question: Question) -> Answers:
         probabilities, logs = adaptation.answer(question, adapt=not self.certificate.harm)
-        return Answers.of(probabilities, logs, adaptation.standardise(rows))
+        return Answers.of(probabilities, logs, adaptation.standardise(question.X))
 
     def _ask(self, adaptation: Adaptation, rows: Floats) -> Question:
         """Return rows as a question, the same one if they are asked about again."""
@@ -475,8 +474,8 @@ class Tracker:
         if self.correction is None:
             found = self.adaptation.answer(question, adapt=not self.certificate.harm)[0]
         else:
-            found = self.correction.apply(self._answers(self.adaptation, rows))
-        self._said = how, found
+            found = self.correction.apply(self._answers(self.adaptation, question))
+        self._said = (how, found) if question is self._asked else None
         return found.copy()
 
     def novelty(self, raw: Floats) -> Floats:

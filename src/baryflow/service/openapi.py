@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from baryflow.alarms import PRIORITIES
 from baryflow.alarms.machine import ACTIONS
+from baryflow.service.binary import ARROW, NPY
 from baryflow.service.parsing import BATCH_ID, ID_HEADER, JSON, NDJSON, TIME_LENGTH, Limits
 from baryflow.validation import LARGEST, TARGET_NAME
 
@@ -155,6 +156,9 @@ def _describe(operation: Operation) -> Schema:
         content = {JSON: {"schema": reference(operation.body)}}
         if operation.body == "Rows":
             content[NDJSON[0]] = {"schema": _TEXT | {"description": "One row per line."}}
+            content[NPY] = {"schema": {"description": "An array of shape (rows, columns)."}}
+            described = "An uncompressed stream of columns by name; `time`, if there is one, is text."
+            content[ARROW] = {"schema": {"description": described}}
         found["requestBody"] = {"required": True, "content": content}
     return found
 

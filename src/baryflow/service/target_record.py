@@ -297,13 +297,16 @@ def summarize(session: Session) -> dict[str, Any]:
 
 
 def detail(session: Session) -> dict[str, Any]:
-    """Return what a client sees of one target beside its summary, fit for JSON."""
+    """Return what a client sees of one target, fit for JSON; up to date, which may cost an update."""
     model = session.model
     names = getattr(session.config.base, "feature_names_in_", None)
     proportions = getattr(model, "proportions_", None)
     classes = [str(label) for label in model.classes_.tolist()]
     shares = {} if proportions is None else dict(zip(classes, map(_share, proportions), strict=True))
-    return {
+    return summarize(session) | {
+        "reliability": _round(model.reliability_),
+        "coverage": _round(model.coverage_),
+        "novelty": _round(model.novelty_),
         "resemblance": {str(name): _round(share) for name, share in model.resemblance_.items()},
         "proportions": shares,
         "classes": classes,
