@@ -102,16 +102,15 @@ def record(
 
 def _add_bands(bands: list[dict[str, Any]], records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the last diagnoses, with equal ones in a row merged."""
+    found = bands[-BANDS:]
     for label, group in groupby(records, key=lambda record: record["label"]):
         rows = list(group)
-        last = {"last": rows[-1]["position"], "until": rows[-1]["time"]}
-        if bands and bands[-1]["label"] == label:
-            before = bands[-1]
-            bands = [*bands[:-1], before | last | {"rows": before["rows"] + len(rows)}]
-        else:
-            first = {"label": label, "first": rows[0]["position"], "since": rows[0]["time"]}
-            bands = [*bands, first | last | {"rows": len(rows)}]
-    return bands[-BANDS:]
+        begin = {"label": label, "first": rows[0]["position"], "since": rows[0]["time"], "rows": 0}
+        if found and found[-1]["label"] == label:
+            begin = found.pop()
+        end = {"last": rows[-1]["position"], "until": rows[-1]["time"]}
+        found.append(begin | end | {"rows": begin["rows"] + len(rows)})
+    return found[-BANDS:]
 
 
 def _record_changes(session: Session, result: Result) -> None:
