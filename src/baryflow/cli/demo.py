@@ -50,7 +50,7 @@ def _check_figure(context: click.Context, option: click.Parameter, path: Path) -
 @click.option(
     "--plant",
     is_flag=True,
-    help="With --live: run the simulated plant, with faults and modes as buttons on the page.",
+    help="With --live: run the simulated plant with alarms; inject faults and change modes on the page.",
 )
 @click.option(
     "--speed",

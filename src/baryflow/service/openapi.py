@@ -31,6 +31,7 @@ _TIME: Schema = {"type": "string", "maxLength": TIME_LENGTH}
 _LABEL: Schema = {"type": ["string", "number", "boolean", "null"]}
 _POSITION: Schema = {"type": "integer", "minimum": 1}
 _SHARES: Schema = {"type": "object", "additionalProperties": {"type": ["number", "null"]}}
+_SECONDS: Schema = {"type": ["number", "null"], "minimum": 0}
 _SOME_SHARE: Schema = {"type": ["number", "null"], "minimum": 0, "maximum": 1}
 _TEXTS: Schema = {"type": "array", "items": _TEXT}
 _ALARM_SUMMARY: Schema = {
@@ -377,6 +378,7 @@ def _summary() -> Schema:
         "coverage": _SHARE | {"description": "Share of the classes that were seen."},
         "novelty": _SHARE | {"description": "Share of novel rows in the last batch."},
         "n_labels": _COUNT | {"description": "Labels accepted."},
+        "n_commands": _COUNT | {"description": "Commands about alarms."},
         "certified_accuracy": _SOME_SHARE | {"description": "Lower bound that labels prove."},
         "new_classes": _TEXTS | {"description": "Classes that no source has."},
         "nearest": {"type": ["string", "null"], "description": "The source it resembles most."},
@@ -386,6 +388,8 @@ def _summary() -> Schema:
         "alarms": _ALARM_SUMMARY | {"description": "None if alarms are off."},
         "state": {"enum": ["in memory", "on disk"]},
         "rows_per_second": {"type": "number"},
+        "seconds_since_rows": _SECONDS | {"description": "None: no rows since the service started."},
+        "seconds_between_rows": _SECONDS | {"description": "The longest lately between two requests."},
     }
 
 

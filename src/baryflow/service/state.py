@@ -53,16 +53,20 @@ class ServiceState:
         self.parser = Parser(int(n_columns), columns, limits.rows, n_features)
         self.targets = Targets(config, checkpoint, limits, self.parser, self._publish, n_workers)
         self._speeds: dict[str, tuple[float, float]] = {}
-        self._pictures: OrderedDict[str, tuple[tuple[int, int], bytes]] = OrderedDict()
+        self._intervals: dict[str, float] = {}  # longest lately between requests with rows, in seconds
+        self._pictures: OrderedDict[str, tuple[tuple[int, int, int], bytes]] = OrderedDict()
 
     def _publish(self, name: str, reply: Reply) -> None:
         """Count the rows or labels of an answer, and pass it to live clients."""
         for what, n in reply.counts.items():
             getattr(self.metrics, what).inc(n)
         if n_rows := reply.counts.get("rows"):
+            if (age := self._age(name)) is not None:
+                self._intervals[name] = max(age, 0.8 * self._intervals.get(name, 0.0))
             self._speeds[name] = (self._speed(name) + n_rows / _WINDOW, time.monotonic())
         if not reply.body:  # it was deleted
             self._speeds.pop(name, None)
+            self._intervals.pop(name, None)
             self._pictures.pop(name, None)
         self._send_alarms(name, msgspec.json.decode(reply.alarms))
         self.hub.publish(name, reply.body)
@@ -86,17 +90,24 @@ class ServiceState:
         speed, at = self._speeds.get(name, (0.0, 0.0))
         return speed * math.exp((at - time.monotonic()) / _WINDOW)
 
+    def _age(self, name: str) -> float | None:
+        """Return the seconds since the last rows of a target; None if this process has had none."""
+        return time.monotonic() - self._speeds[name][1] if name in self._speeds else None
+
     def entry(self, name: str) -> dict[str, Any] | None:
         """Return the entry of a target in the list of targets; None if there is no such target."""
         summary = self.targets.summaries.get(name)
         if summary is None:
             return None
+        age, interval = self._age(name), self._intervals.get(name)
         in_memory = self.targets.has_in_memory(name)
         return {
             "name": name,
             **summary,
             "state": "in memory" if in_memory else "on disk",
             "rows_per_second": round(self._speed(name), 3),
+            "seconds_since_rows": None if age is None else round(age, 1),
+            "seconds_between_rows": None if interval is None else round(interval, 1),
         }
 
     def entries(self) -> list[dict[str, Any]]:
@@ -116,9 +127,9 @@ class ServiceState:
         return None if entry is None else entry | msgspec.json.decode(found)
 
     async def picture(self, name: str) -> bytes:
-        """Return what the live page draws of a target, as JSON; cached until rows or labels arrive."""
+        """Return what the live page draws of a target, as JSON; cached until something changes."""
         summary = self.targets.summaries.get(name, {})
-        state = summary.get("rows_seen", -1), summary.get("n_labels", -1)
+        state = summary.get("rows_seen", -1), summary.get("n_labels", -1), summary.get("n_commands", 0)
         cached = self._pictures.get(name)
         if cached is not None and cached[0] == state:
             return cached[1]
