@@ -63,12 +63,15 @@ def wait_hours(page, feeding, hours):
         page.wait_for_timeout(100)
 
 
-def raised_since(page, row):
-    """Return the alarms raised after a row of the target, each with the hour."""
-    picture = page.request.get(page.url.split("/?")[0] + "/v1/targets/plant/picture").json()
+def read(page, path):
+    return page.request.get(page.url.split("/?")[0] + path).json()
+
+
+def alarms_after(page, row):
+    """Return the alarms raised after a row of the target: row, hour and class."""
     return [
-        (one["alarm"], hours_in(one["time"]))
-        for one in picture["changes"]
+        (one["row"], hours_in(one["time"]), one["alarm"])
+        for one in read(page, "/v1/targets/plant/picture")["changes"]
         if one["row"] > row and one["change"] in ("raised", "repeated")
     ]
 
@@ -79,25 +82,22 @@ def set_speed(page, speed):
 
 def follow(page, feeding, fault, most):
     """Inject a fault; return hours until its alarm, how often it was raised, and other alarms."""
-    row = int(page.evaluate("() => document.body.dataset.rows"))
     set_speed(page, SLOW)
     page.select_option("#plant-fault", str(fault))
     page.get_by_role("button", name="Inject the fault").click()
-    note = page.locator("#events").get_by_text(f"fault {fault} injected").first
-    note.wait_for()
-    begin, name = hours_in(note.inner_text()), class_name(fault)
+    page.locator("#events").get_by_text(f"fault {fault} injected").first.wait_for()
+    begin, name = hours_in(page.inner_text("#plant-said")), class_name(fault)
     active = page.locator("#alarm-list :is(li.unacknowledged, li.acknowledged)", has_text=name)
-    while not active.count():
-        if hours_in(page.inner_text("#plant-said")) > begin + most:
-            break
+    while not active.count() and hours_in(page.inner_text("#plant-said")) <= begin + most:
         page.wait_for_timeout(50)
     page.get_by_role("button", name="End the fault").click()
-    end = hours_in(page.inner_text("#plant-said"))
     set_speed(page, SPEED)
     wait_hours(page, feeding, BETWEEN)
-    alarms = raised_since(page, row)
-    own = [hour - begin for alarm, hour in alarms if alarm == name and hour <= end]
-    return (f"{own[0]:.2f}" if own else ""), len(own), len(alarms) - len(own)
+    first, last = read(page, "/v1/demo")["marks"][-2:]
+    alarms = alarms_after(page, first["row"])
+    own = [hour for row, hour, alarm in alarms if alarm == name and row <= last["row"]]
+    hours = f"{own[0] - hours_in(first['words']):.2f}" if own else ""
+    return hours, len(own), len(alarms) - len(own)
 
 
 def choose(pair, folder, seed):
@@ -125,7 +125,7 @@ def main():
         page.goto(url)
         page.wait_for_function("() => /^day/.test(document.querySelector('#plant-said').textContent)")
         wait_hours(page, feeding, BEFORE)
-        print(len(raised_since(page, 0)), f"false alarms in {BEFORE:g} h", flush=True)
+        print(len(alarms_after(page, 0)), f"false alarms in {BEFORE:g} h", flush=True)
         for fault, share in chosen.items():
             lines.append((fault, FAULTS[fault], share, *follow(page, feeding, fault, most)))
             print(lines[-1], flush=True)

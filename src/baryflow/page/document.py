@@ -260,7 +260,8 @@ def _classes(model: Adapter, marks: Sequence[float]) -> str:
     known = np.flatnonzero(~np.isnan(model.proportions_))  # those of new classes are not estimated
     shares, history = model.proportions_[known], model.history_.proportions[:, known]
     parts = (model.classes_[known].tolist(), shares.tolist(), history)
-    return _shares("class", "Class proportions", model.describe_label_shift(), model, parts, marks)
+    note = model.describe_label_shift().partition(" Estimated proportions")[0]  # the table has them
+    return _shares("class", "Class proportions", note, model, parts, marks)
 
 
 def _shares(
