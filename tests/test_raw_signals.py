@@ -15,7 +15,7 @@ from baryflow.cli import main
 from baryflow.cli.evaluate import give_verdict
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import OnnxEncoder, SignalModel, windows
-from baryflow.model_selection import DomainScore, Evaluation
+from baryflow.model_selection import DomainScore, Evaluation, PlainScore
 from baryflow.model_selection.rivals import Rivals
 
 FANS = Path(__file__).parent.parent / "examples" / "fans"
@@ -268,12 +268,27 @@ def evaluation(*figures):
     ],
 )
 def test_a_verdict_is_fair(figures, words):
-    assert f"Verdict: {words}" in give_verdict(evaluation(*figures))
+    assert f"Verdict: while rows flow, {words}" in give_verdict(evaluation(*figures))
 
 
 def test_a_verdict_says_how_often():
     words = give_verdict(evaluation((0.5, 0.6, 0.8), (0.5, 0.9, 0.8)))
-    assert words.endswith("; on 1 of 2 domains adapting is at least as good as both.")
+    assert words.count("on 1 of 2 domains adapting is at least as good") == 2
+
+
+def test_the_verdict_is_on_what_flows_first_and_against_the_best_plain_classifier():
+    plain = PlainScore("extra trees", 0.9, 0.7)
+    score = DomainScore("a", 0, 10, 0.5, 0.6, 0.6, 0.8, 0.8, 0.0, plain=(plain,))
+    flowing, end = give_verdict(Evaluation((score,))).split("After the stream")
+    assert "extra trees is better than adapting, by 10.0 points" in flowing
+    assert "adapting helps, by 10.0 points over extra trees" in end
+
+
+def test_without_figures_while_rows_flow_the_verdict_is_on_the_end():
+    score = DomainScore("a", 0, 10, 0.5, 0.6, 0.6, float("nan"), 0.8, 0.0)
+    words = give_verdict(Evaluation((score,)))
+    assert "adapting helps, by 20.0 points" in words
+    assert "flow" not in words
 
 
 def test_run_takes_raw_rows_and_says_of_windows_what_they_are(fitted, target, tmp_path):

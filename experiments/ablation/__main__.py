@@ -96,8 +96,8 @@ def without_votes():
 def without_awaited_rows():
     """Let the target's components stand alone, without a row of every class from its reconstruction."""
 
-    def label(match, rebuilt):
-        found, n = original(match, rebuilt), len(match.masses)
+    def label(match, target, rebuilt):
+        found, n = original(match, target, rebuilt), len(match.masses)
         weights = found.weights[:n] / found.weights[:n].sum()
         return Mixture(weights, found.means[:n], found.stds[:n], found.labels[:n], found.mass)
 

@@ -401,6 +401,17 @@ def test_evaluate_shows_each_domain_and_prints_a_warning_once(sources, monkeypat
     assert "takes about" not in result.stderr
 
 
+def test_evaluate_names_column_and_domain(sources):
+    other = pd.read_csv(sources[1])
+    column = next(name for name in other.columns if other[name].dtype == float)
+    other[column] += 1e6  # another unit
+    other.to_csv(sources[1], index=False)
+    result = call("evaluate", *sources, *HOW)
+    warned = [line for line in result.stderr.splitlines() if line.startswith("warning: ")]
+    assert any(line.startswith(f"warning: pump2: column {column!r}: most values") for line in warned)
+    assert ".py" not in result.stderr
+
+
 def test_evaluate_calls_back_for_each_domain():
     heard = []
     model = OnlineDaDiL(classifier="linear", random_state=0, validate=False)

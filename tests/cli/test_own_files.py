@@ -143,7 +143,8 @@ def test_bad_rows_are_quarantined_and_counted(fitted, tmp_path):
 def test_the_report_page_shows_drift(fitted, tmp_path):
     other = Path(LABELLED[1]).read_text(encoding="utf-8").splitlines()[1:]
     rows = Path(TARGET).read_text(encoding="utf-8").splitlines()
-    rows += [line.rsplit(",", 1)[0] for line in other[:300]]  # another pump, all of a sudden
+    rows[1:] = np.random.default_rng(0).permutation(rows[1:]).tolist()  # in no particular order
+    rows += [line.rsplit(",", 1)[0] for line in np.random.default_rng(0).permutation(other)[:300]]
     (tmp_path / "rows.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     paths = {name: tmp_path / name for name in ("out.csv", "events.ndjson", "after.bary", "page.html")}
     how = ["--events", paths["events.ndjson"], "--save", paths["after.bary"]]

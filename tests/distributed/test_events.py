@@ -25,10 +25,10 @@ def do(client, folder, **how):
 
 
 def changing(number):
-    """Return the rows of a target with an outlier, which drifts after 400 rows."""
-    table = fleets.rows_of(number, 600)
+    """Return the rows of a target with an outlier, which drifts after 700 rows."""
+    table = fleets.rows_of(number, 900)
     values = np.stack([table[name].to_numpy() for name in fleets.COLUMNS])
-    values[:, 400:] = 3.0 * values[::-1, 400:]
+    values[:, 700:] = 3.0 * values[::-1, 700:]
     values[2, 20 * number] = 1e6
     return pa.table({"when": table["when"], **dict(zip(fleets.COLUMNS, values, strict=True))})
 
@@ -47,10 +47,10 @@ def test_events_are_those_of_a_runner(client, tmp_path, layout):
     for key, lines in found.items():
         assert lines == fleets.events_alone(MODEL, tables[key], tmp_path, key, **HOW)
     events = [json.loads(line) for lines in found.values() for line in lines]
-    assert {event["event"] for event in events} == {"batch", "drift", "column"}
+    assert {event["event"] for event in events} == {"batch", "drift", "watch", "column"}
     drifts = [event for event in events if event["event"] == "drift"]
     assert summary.drifts == len(drifts)
-    assert min(event["position"] for event in drifts) > 400
+    assert min(event["position"] for event in drifts) > 700
     # Five rows complete no batch: no events, no file, no folder.
     assert len(list((tmp_path / "events").iterdir())) == 2
 

@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from baryflow import codec
 from baryflow.drift import BettingDetector
@@ -101,3 +103,43 @@ def test_a_state_that_does_not_fit_is_refused():
 def test_it_has_the_shape_of_rivers_detectors():
     assert isinstance(BettingDetector(), Detector)
     assert not isinstance(object(), Detector)
+
+
+@settings(max_examples=20, deadline=None)
+@given(block=st.integers(2, 12), seed=st.integers(0, 1000))
+def test_a_block_of_equal_ranks_is_one_bet(block, seed):
+    ranks = np.random.default_rng(seed).random(60)
+    single, blocks = BettingDetector(1e9), BettingDetector(1e9, block=block)
+    for rank in ranks:
+        single.update(rank)
+        for _ in range(block):
+            blocks.update(rank)
+    assert blocks.value == pytest.approx(single.value)
+    assert blocks.largest == pytest.approx(single.largest)
+    assert blocks.since == pytest.approx(single.since * block)
+
+
+def test_runs_of_equal_ranks_sound_unless_they_are_blocks():
+    ranks = np.repeat(np.random.default_rng(0).random(400), 20)
+    single, blocks = BettingDetector(), BettingDetector(block=20)
+    alarms = [0, 0]
+    for rank in ranks:
+        for number, detector in enumerate((single, blocks)):
+            detector.update(rank)
+            alarms[number] += detector.drift_detected
+    assert alarms[0] > 10
+    assert alarms[1] == 0
+
+
+def test_a_state_within_a_block_continues_bit_for_bit():
+    ranks = np.random.default_rng(0).random(50)
+    whole, first = BettingDetector(block=7), BettingDetector(block=7)
+    for rank in ranks[:24]:
+        first.update(rank)
+    second = BettingDetector.from_state(first.state())
+    for rank in ranks:
+        whole.update(rank)
+    for rank in ranks[24:]:
+        second.update(rank)
+    assert second.value == whole.value
+    assert second.since == whole.since

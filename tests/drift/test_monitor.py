@@ -5,7 +5,8 @@ import pytest
 
 from baryflow import OnlineDaDiL, codec
 from baryflow.datasets import make_domains
-from baryflow.drift import BettingDetector, DriftMonitor, MonitorState, calibrate
+from baryflow.drift import BettingDetector, DriftMonitor, MonitorState
+from baryflow.estimators._orders import stream_order
 from baryflow.exceptions import InvalidInputError
 
 BEFORE = 480
@@ -66,17 +67,17 @@ def test_a_target_that_turns_into_another_domain_is_found_and_told_in_words(plan
     assert {"likelihood", "loss"} & set(found[0].signals)
     assert found[0].strength >= 100_000
     words = found[0].describe()
+    assert "chance" not in words
     assert f"since row {found[0].since}" in words
     assert "unchanged" in words
     assert found[0].measures["novelty"] > reports[10].measures["novelty"]
-    assert "learning" in reports[0].describe()
+    assert "learning" in reports[0].reason
+    assert reports[10].reason == ""
     assert "no drift" in reports[10].describe()
 
 
 @pytest.mark.parametrize("order", ["shuffled", "runs"])
 def test_a_target_that_does_not_change_gives_no_alarm(plant, model, order):
-    from baryflow.estimators._orders import stream_order
-
     turn = stream_order(plant.y_target, order, np.random.default_rng(0))
     monitor = DriftMonitor(model)
     assert not any(report.drift_detected for report in follow(monitor, plant.X_target[turn]))
@@ -84,14 +85,50 @@ def test_a_target_that_does_not_change_gives_no_alarm(plant, model, order):
 
 
 def test_other_proportions_of_the_same_classes_are_found(plant, model):
-    common, rare = plant.y_target < 2, plant.y_target >= 2
-    X = np.concatenate([plant.X_target[common], plant.X_target[rare]])
+    rng, often = np.random.default_rng(0), plant.y_target < 2
+    common, rare = (rng.permutation(np.flatnonzero(flag)) for flag in (often, ~often))
+    before = rng.permutation(np.concatenate([common[:400], rare[:80]]))
+    after = rng.permutation(np.concatenate([common[400:420], rare[80:260]]))
+    X = plant.X_target[np.concatenate([before, after])]
     reports = follow(DriftMonitor(model, signals=("proportions",), warm_up=100), X)
     found = [report for report in reports if report.drift_detected]
     assert found
     assert found[0].signals == ("proportions",)
-    assert common.sum() - 60 <= found[0].since
-    assert common.sum() < found[0].n_rows <= common.sum() + 100
+    assert len(before) - 60 <= found[0].since
+    assert len(before) < found[0].n_rows <= len(before) + 128
+
+
+@pytest.mark.parametrize("n_classes", [1, 4])
+def test_classes_that_come_one_after_the_other_are_not_watched(plant, model, n_classes):
+    mine = np.flatnonzero(plant.y_target < n_classes)
+    turn = mine[np.argsort(plant.y_target[mine], kind="stable")]
+    reports = follow(DriftMonitor(model, warm_up=60), plant.X_target[turn])
+    assert {report.phase for report in reports} == {"learning"}
+    assert "class" in reports[-1].reason
+    assert f"not watched for drift: {reports[-1].reason}" in reports[-1].describe()
+
+
+def test_a_target_in_runs_of_one_class_is_watched_when_classes_have_returned(plant, model):
+    turn = stream_order(plant.y_target, "runs", np.random.default_rng(1))
+    reports = follow(DriftMonitor(model, warm_up=60), plant.X_target[turn])
+    assert any("runs of about" in report.reason for report in reports)
+    assert reports[-1].phase == "watching"
+    assert not any(report.drift_detected for report in reports)
+
+
+def test_a_long_run_in_a_stream_that_had_none_is_no_alarm(plant, model):
+    last = np.flatnonzero(plant.y_target == 3)
+    before = np.setdiff1d(np.arange(len(plant.y_target)), last[100:])[:600]
+    X = plant.X_target[np.concatenate([before, last[100:]])]
+    reports = follow(DriftMonitor(model, warm_up=100), X)
+    assert reports[15].phase == "watching"
+    assert not any(report.drift_detected for report in reports)
+    assert reports[-1].phase == "learning"
+    assert "one class" in reports[-1].reason
+    news = [report.describe() for report in reports if report.news]
+    assert len(news) == 2
+    assert "watched for drift from now on" in news[0]
+    assert "not watched for drift: rows since row" in news[1]
 
 
 def test_telling_does_not_touch_the_model(plant, model):
@@ -156,7 +193,6 @@ def test_another_detector_takes_the_place_of_ours(plant, model):
     assert found[0].signals == ("likelihood",)
     assert found[0].n_rows > BEFORE
     assert found[0].strength == 0.0
-    assert "by chance" not in found[0].describe()
     assert 0.4 < np.mean(low.seen[:250]) < 0.6
     with pytest.raises(InvalidInputError, match="Low, which cannot be kept"):
         monitor.state()
@@ -224,35 +260,3 @@ def test_rows_are_not_changed(plant, model):
 def test_what_cannot_be_is_refused(model, wrong, words):
     with pytest.raises(InvalidInputError, match=words):
         DriftMonitor(model, **wrong)
-
-
-def test_sources_that_do_not_change_leave_thresholds_about_where_theory_has_them(model):
-    before = model.to_bytes()
-    found = calibrate(model, orders=("shuffled",), warm_up=60)
-    assert model.to_bytes() == before
-    assert set(found.factors) == {"likelihood", "loss", "resemblance", "proportions"}
-    assert all(1.0 <= factor <= 10.0 for factor in found.factors.values())
-    assert found.n_rows > 300
-    raised = DriftMonitor(model, calibration=found).detectors["loss"].threshold
-    assert raised >= DriftMonitor(model).detectors["loss"].threshold
-
-
-def test_sources_that_are_less_orderly_raise_thresholds(plant, model):
-    """Rows that drift as they stand, said to be of a domain that does not."""
-    X = changing(plant)
-    named = np.full(len(X), "a")
-    found = calibrate(model, X, np.zeros(len(X)), named, orders=("as_is",), warm_up=100)
-    assert found.factors["likelihood"] > 1000
-    monitor = DriftMonitor(model, calibration=found, warm_up=100)
-    assert not any("likelihood" in report.signals for report in follow(monitor, X))
-
-
-def test_calibration_needs_rows(plant, model):
-    with pytest.raises(InvalidInputError, match="y and sample_domain"):
-        calibrate(model, plant.X)
-    bare = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0)
-    bare.fit(plant.X[:400], plant.y[:400], sample_domain=plant.domain[:400])
-    with pytest.raises(InvalidInputError, match="keep_sources"):
-        calibrate(bare)
-    with pytest.raises(InvalidInputError, match="orders"):
-        calibrate(model, orders=("backwards",))

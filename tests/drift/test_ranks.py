@@ -92,3 +92,16 @@ def test_groups_that_do_not_fit_are_refused(scores, groups):
 def test_example_rows_must_be_a_table():
     with pytest.raises(InvalidInputError, match="n_signals"):
         Ranks(np.zeros(5), n_groups=2)
+
+
+def test_rows_counted_later_are_not_among_those_that_they_are_ranked_with():
+    rng = np.random.default_rng(0)
+    known, low = rng.normal(size=(200, 1)), np.full((20, 1), -9.0)
+    groups = np.zeros(200, dtype=int)
+    at_once, later = (Ranks(known, 1) for _ in range(2))
+    for ranks in (at_once, later):
+        ranks.rank(known, groups)
+    assert at_once.rank(low, groups[:20]).max() > 0.02
+    assert later.rank(low, groups[:20], count=False).max() < 1.0 / 200
+    later.count(low, groups[:20])
+    np.testing.assert_array_equal(later.state().counts, at_once.state().counts)

@@ -44,7 +44,7 @@ def test_the_table_of_labels_is_that_which_is_printed():
 def test_it_helps_in_the_first_and_not_in_the_second(found):
     means = [re.search(r"^mean .*$", text, flags=re.MULTILINE).group().split() for text in found]
     (near, far) = (
-        {"source": float(m[2]), "standardised": float(m[4]), "end": float(m[6])} for m in means
+        {"source": float(m[2]), "standardised": float(m[4]), "end": float(m[8])} for m in means
     )
     assert near["end"] > near["standardised"] + 5 > near["source"] + 10
     assert far["end"] < far["source"] + 2

@@ -35,6 +35,7 @@ from baryflow.validation import count_of
 KEYED_READ_SIZE = 1024
 #: Events that are logged as they come.
 _LOGGED = dict.fromkeys(("column", "drift", "alarm", "warning"), logging.WARNING)
+_LOGGED["watch"] = logging.INFO
 #: Seconds to wait for another process to release a partition.
 _PATIENCE = 60.0
 #: Once the rows have ended: seconds without a label after which a topic holds no more of them.
@@ -394,8 +395,8 @@ class ConsoleReporter:
         fields = {"event": event.kind, "position": event.position, **event.details}
         if event.kind in _LOGGED:
             where = (
-                "" if event.kind == "drift" else f"row {event.position}: "
-            )  # drift names its own rows
+                "" if event.kind in ("drift", "watch") else f"row {event.position}: "
+            )  # these name their own rows
             log.log(_LOGGED[event.kind], "%s%s", where, event.message, extra={"fields": fields})
         elif event.kind == "batch":
             rate = event.position / max(clock.monotonic() - self.began, 1e-9)

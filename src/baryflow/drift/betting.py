@@ -8,7 +8,7 @@ from typing import Protocol, Self, runtime_checkable
 import numpy as np
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, Integers, as_real
+from baryflow.validation import Floats, Integers, as_count, as_real
 
 #: Exponents of the bets, from bold to timid: even steps between all and nothing.
 _EXPONENTS = np.array([0.2, 0.4, 0.6, 0.8])
@@ -33,15 +33,18 @@ class Detector(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class BettingState:
-    """All that a :class:`BettingDetector` knows."""
+    """The state of a :class:`BettingDetector`."""
 
     threshold: float
+    block: int
     n_rows: int
     wealth: Floats
     starts: Integers
     counts: Floats
     detected: bool
     largest: float
+    won: Floats  # by each gambler with the numbers of the block that is not complete
+    parts: Floats  # how many of these numbers fell where
 
 
 class BettingDetector:
@@ -55,10 +58,15 @@ class BettingDetector:
     with ranks p and bets b(p) of mean 1, W ← max(W, 1)·b(p) is below R ← (R + 1)·b(p), and R − t is a
     martingale.
 
+    Ranks that follow each other closely may depend on each other. Then several are one bet: what a
+    gambler wins is the mean of what each of them would bring, which is fair however they depend.
+
     Parameters
     ----------
     threshold : float, default=10_000
-        Numbers between false alarms, on average at least.
+        Numbers between false alarms, on average at least, if blocks are independent.
+    block : int, default=1
+        Numbers in a block. It may be changed at any time.
 
     Attributes
     ----------
@@ -86,8 +94,9 @@ class BettingDetector:
     (True, True)
     """
 
-    def __init__(self, threshold: float = 10_000.0) -> None:
+    def __init__(self, threshold: float = 10_000.0, block: int = 1) -> None:
         self.threshold = as_real(threshold, "threshold", low=1.0, open_low=True)
+        self.block = as_count(block, "block")
         self.largest = 0.0
         self._begin()
 
@@ -97,6 +106,7 @@ class BettingDetector:
         self._starts = np.zeros(_N_BETS, dtype=np.intp)
         self._counts = np.zeros(_PARTS)
         self._detected = False
+        self._won, self._parts = np.zeros(_N_BETS), np.zeros(_PARTS)
 
     @property
     def drift_detected(self) -> bool:
@@ -132,20 +142,30 @@ class BettingDetector:
             )
         if self._detected:
             self._begin()
-        fallen = self._wealth < 1.0
-        self._wealth[fallen] = 1.0
-        self._starts[fallen] = self._n_rows
-        if fallen[-1]:  # and forgets where ranks fell, which was of no use
-            self._counts[:] = 0.0
         part = min(int(x * _PARTS), _PARTS - 1)
         low, high = max(x, _SMALLEST), max(1.0 - x, _SMALLEST)
         n = len(_EXPONENTS)
-        self._wealth[:n] *= _EXPONENTS * low ** (_EXPONENTS - 1.0)
-        self._wealth[n : 2 * n] *= _EXPONENTS * high ** (_EXPONENTS - 1.0)
-        # Krichevsky and Trofimov's estimate of where ranks fall, from those since it began to win.
-        self._wealth[-1] *= (self._counts[part] + 0.5) / (self._counts.sum() + 0.5 * _PARTS) * _PARTS
-        self._counts[part] += 1.0
+        self._won[:n] += _EXPONENTS * low ** (_EXPONENTS - 1.0)
+        self._won[n : 2 * n] += _EXPONENTS * high ** (_EXPONENTS - 1.0)
+        self._parts[part] += 1.0
         self._n_rows += 1
+        if self._parts.sum() >= self.block:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Pay out what was won with a block."""
+        size = self._parts.sum()
+        fallen = self._wealth < 1.0
+        self._wealth[fallen] = 1.0
+        self._starts[fallen] = self._n_rows - int(size)
+        if fallen[-1]:  # and forgets where ranks fell, which was of no use
+            self._counts[:] = 0.0
+        # Krichevsky and Trofimov's estimate of where ranks fall, from those since it began to win.
+        shares = (self._counts + 0.5) / (self._counts.sum() + 0.5 * _PARTS) * _PARTS
+        self._won[-1] = shares @ self._parts
+        self._wealth *= self._won / size
+        self._counts += self._parts / size
+        self._won, self._parts = np.zeros(_N_BETS), np.zeros(_PARTS)
         value = self.value
         self.largest = max(self.largest, value)
         self._detected = value >= self.threshold
@@ -158,8 +178,8 @@ class BettingDetector:
         BettingState
         """
         return BettingState(
-            self.threshold, self._n_rows, self._wealth.copy(), self._starts.copy(), self._counts.copy(),
-            self._detected, self.largest,
+            self.threshold, self.block, self._n_rows, self._wealth.copy(), self._starts.copy(),
+            self._counts.copy(), self._detected, self.largest, self._won.copy(), self._parts.copy(),
         )  # fmt: skip
 
     @classmethod
@@ -179,13 +199,15 @@ class BettingDetector:
         InvalidInputError
             If its parts do not fit.
         """
-        shapes = [array.shape for array in (state.wealth, state.starts, state.counts)]
-        if shapes != [(_N_BETS,), (_N_BETS,), (_PARTS,)]:
+        arrays = (state.wealth, state.starts, state.counts, state.won, state.parts)
+        shapes = [array.shape for array in arrays]
+        if shapes != [(_N_BETS,), (_N_BETS,), (_PARTS,), (_N_BETS,), (_PARTS,)]:
             raise InvalidInputError(f"a detector's state has arrays of the wrong shapes: {shapes}")
-        detector = cls(state.threshold)
+        detector = cls(state.threshold, state.block)
         detector.largest, detector._n_rows, detector._detected = (
             state.largest, state.n_rows, state.detected
         )  # fmt: skip
         detector._wealth, detector._starts = state.wealth.copy(), state.starts.copy()
         detector._counts = state.counts.copy()
+        detector._won, detector._parts = state.won.copy(), state.parts.copy()
         return detector

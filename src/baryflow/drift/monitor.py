@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-import numpy as np
-
 from baryflow.drift.betting import BettingDetector, BettingState, Detector
-from baryflow.drift.ranking import SIGNALS, Watch, WatchState
+from baryflow.drift.ranking import SIGNALS, Watch, WatchState, count_effectively
+from baryflow.estimators._watching import KnownTarget, classes_apart
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_choice, as_count, as_real, count_of
 
@@ -35,26 +34,30 @@ _DONE = {
 
 @dataclass(frozen=True)
 class DriftReport:
-    """What a monitor says after a batch.
+    """What a monitor found in a batch.
 
     Attributes
     ----------
     n_rows : int
         Rows seen by then.
     phase : {"learning", "watching"}
-        While the model learns, nothing can be told.
+        Whether drift can be found.
     drift_detected : bool
     signals : tuple of str
         Which signals have changed; empty without drift.
     since : int or None
         The number of the row with which the change seems to have begun, the first being 0.
     strength : float
-        How many rows one would have to wait for as much evidence by chance, on average at least. With
-        another detector than ours 0.
+        The value of the detector that has changed most, to be compared with its threshold. With another
+        detector than ours 0.
     action : str
         What was done: "report", "forget" or "restart"; empty without drift.
     measures : dict of str → float
         Mean likelihood, loss and likeness of the batch, and its share of novel rows.
+    reason : str
+        Why drift cannot be found; empty while the target is watched.
+    news : bool
+        Whether this is the first batch that is watched, or not watched for this kind of reason.
     """
 
     n_rows: int
@@ -65,9 +68,11 @@ class DriftReport:
     strength: float = 0.0
     action: str = ""
     measures: dict[str, float] = field(default_factory=dict)
+    reason: str = ""
+    news: bool = False
 
     def describe(self) -> str:
-        """Say it in words.
+        """Return the report as a sentence.
 
         Returns
         -------
@@ -76,19 +81,22 @@ class DriftReport:
         rows = count_of(self.n_rows, "row")
         if not self.drift_detected:
             if self.phase == "learning":
-                return f"{rows}: learning what is usual; drift cannot be told yet."
-            return f"{rows}: no drift."
+                return f"{rows}: not watched for drift: {self.reason}."
+            return f"{rows}: {'watched for drift from now on' if self.news else 'no drift'}."
         why = "; ".join(_WORDS[name] for name in self.signals)
-        chance = f" (by chance once in {_about(self.strength)} rows)" if self.strength else ""
         return (
-            f"{rows}: the target has changed, it seems since row {self.since}: "
-            f"{why}{chance}; {_DONE[self.action]}."
+            f"{rows}: the target has changed, it seems since row {self.since}: {why}; "
+            f"{_DONE[self.action]}."
         )
 
 
-def _about(number: float) -> str:
-    """Return a large number as people say it: one digit that counts."""
-    return f"{float(f'{number:.0e}'):,.0f}" if number < 1e9 else "a thousand million or more"
+@dataclass(frozen=True)
+class Suspect:
+    """A change after which only few classes have come: a run of one class can look like that."""
+
+    signals: tuple[str, ...]
+    since: int
+    strength: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +109,8 @@ class MonitorState:
         Its parameters.
     n_rows, n_drifts, detected
         How far it has come, how often there was drift, and whether in the last batch.
+    suspect : Suspect or None
+        A change that may be a run of one class.
     watch : WatchState
     detectors : dict of str → BettingState
         By signal.
@@ -113,6 +123,7 @@ class MonitorState:
     n_rows: int
     n_drifts: int
     detected: bool
+    suspect: Suspect | None
     watch: WatchState
     detectors: dict[str, BettingState]
 
@@ -138,9 +149,6 @@ class DriftMonitor:
         ``drift_detected``. Each gets ranks, which are even between 0 and 1 until something changes.
     false_alarm_every : float, default=100_000
         Rows between false alarms, on average at least. It holds for all of our own detectors together.
-    calibration : Calibration, optional
-        What :func:`baryflow.drift.calibrate` has learned from the sources: it makes thresholds
-        higher where sources that do not change come close to an alarm more often than they should.
     warm_up : int, optional
         Rows from which the model learns before it is watched; without it ten of each class, and 200 at
         least.
@@ -178,7 +186,6 @@ class DriftMonitor:
         signals: Sequence[str] = SIGNALS,
         detectors: Mapping[str, Detector] | None = None,
         false_alarm_every: float = FALSE_ALARM_EVERY,
-        calibration: Any = None,
         warm_up: int | None = None,
         seed: int = 0,
     ) -> None:
@@ -188,11 +195,9 @@ class DriftMonitor:
         self.warm_up = usual if warm_up is None else as_count(warm_up, "warm_up")
         self.seed = as_count(seed, "seed", minimum=0)
         every = as_real(false_alarm_every, "false_alarm_every", low=1.0, open_low=True)
-        factors = {} if calibration is None else dict(calibration.factors)
         # Each of several detectors may err as much more rarely.
         self.detectors: dict[str, Detector] = {
-            name: BettingDetector(every * len(self.signals) * max(1.0, factors.get(name, 1.0)))
-            for name in self.signals
+            name: BettingDetector(every * len(self.signals)) for name in self.signals
         }
         for name, detector in (detectors or {}).items():
             if name not in self.detectors:
@@ -203,7 +208,8 @@ class DriftMonitor:
                 )
             self.detectors[name] = detector
         self.n_rows, self.n_drifts, self.drift_detected = 0, 0, False
-        self._watch = Watch(_n_classes(model), self.warm_up, self.seed)
+        self._suspect: Suspect | None = None
+        self._watch = self._new_watch()
 
     def update(self, X: Any) -> DriftReport:
         """Look at rows from which the model has not learned yet.
@@ -221,58 +227,101 @@ class DriftMonitor:
         InvalidInputError
             If the rows do not fit the model.
         """
-        watch, first = self._watch, self.n_rows
+        watch, before = self._watch, self._watch.status
         self.drift_detected = False
         if watch.ready and self.model.target_mass > 0.0:
             watch.put_down(self.model.known_target())
-        if watch.known is None:
-            classes = self.model.predict_proba(X).argmax(axis=1)
-            watch.learn(classes)
-            self.n_rows += len(classes)
-            return DriftReport(self.n_rows, "learning")
-        measured = self.model.measure(X, watch.known)
-        ranks = watch.rank(measured)
-        self.n_rows += len(ranks)
+        report = self._learn(X) if watch.known is None else self._look(X, watch.known)
+        return replace(report, news=self._watch.status not in ("learned", before))
+
+    def _learn(self, X: Any) -> DriftReport:
+        """Take note of rows while the target is not watched."""
+        classes, points = self.model.place(X)
+        self._watch.learn(classes, points)
+        self.n_rows += len(classes)
+        return DriftReport(self.n_rows, "learning", reason=self._watch.reason)
+
+    def _look(self, X: Any, known: KnownTarget) -> DriftReport:
+        """Hold rows against the target as it was known."""
+        first, measured = self.n_rows, self.model.measure(X, known)
+        rows, ranks = self._watch.rank(measured)
+        self.n_rows += len(measured.lost)
+        for detector in self.detectors.values():
+            if isinstance(detector, BettingDetector):
+                detector.block = max(self._watch.stride, 1)
+        for row, values in zip(rows.tolist(), ranks, strict=True):
+            if sounding := self._feed(values):
+                self._suspect = self._suspect or self._locate(sounding, first + row)
         measures = measured.summary()
-        for number, row in enumerate(ranks):
-            if sounding := self._feed(row):
-                return self._sound(sounding, first + number, measures)
-        return DriftReport(self.n_rows, "watching", measures=measures)
+        if self._suspect is not None and self._is_drift(self._suspect):
+            return self._sound(self._suspect, measures)
+        if self._suspect is None:
+            self._watch.check()
+        if self._watch.known is None:  # stopped
+            self._reset()
+        phase, reason = "learning" if self._watch.reason else "watching", self._watch.reason
+        return DriftReport(self.n_rows, phase, measures=measures, reason=reason)
+
+    def _is_drift(self, found: Suspect) -> bool:
+        """Return whether a change is more than a run of one class; stop watching if that stays open."""
+        n_since = self.n_rows - found.since
+        if not self._watch.shows_one_class(n_since):
+            return True
+        if n_since >= self.warm_up:
+            self._watch.stop(_run_since(found.since))
+        return False
 
     def _feed(self, row: Floats) -> list[str]:
         """Give the ranks of one row to the detectors; return which of them sound."""
         sounding = []
         for name in self.signals:
-            x = float(row[SIGNALS.index(name)])
-            if not np.isnan(x):
-                self.detectors[name].update(x)
-                if self.detectors[name].drift_detected:
-                    sounding.append(name)
+            self.detectors[name].update(float(row[SIGNALS.index(name)]))
+            if self.detectors[name].drift_detected:
+                sounding.append(name)
         return sounding
 
-    def _sound(self, signals: list[str], row: int, measures: dict[str, float]) -> DriftReport:
-        """Report drift that was found at a row, do something about it, and begin anew."""
+    def _locate(self, signals: list[str], row: int) -> Suspect:
+        """Return what has changed, and since when."""
         since, strength = row, 0.0
         for name in signals:
             detector = self.detectors[name]
             if isinstance(detector, BettingDetector):
-                # Classes are looked at every so many rows only.
-                step = self._watch.stride if name == "proportions" else 1
-                since = min(since, row + 1 - detector.since * step)
+                since = min(since, row + 1 - detector.since)
                 strength = max(strength, detector.value)
+        return Suspect(tuple(signals), max(since, 0), strength)
+
+    def _sound(self, found: Suspect, measures: dict[str, float]) -> DriftReport:
+        """Report drift, do something about it, and start over."""
         if self.action == "restart":
             self.model.forget()
         elif self.action == "forget":
-            recent = self.n_rows - since
+            recent = self.n_rows - found.since
             self.model.forget(min(1.0, recent / max(self.model.target_mass, recent)))
         self.drift_detected, self.n_drifts = True, self.n_drifts + 1
-        self._watch = Watch(_n_classes(self.model), self.warm_up, self.seed + 2 * self.n_drifts)
+        self._watch = self._new_watch()
+        self._reset()
+        return DriftReport(
+            self.n_rows,
+            "watching",
+            True,
+            found.signals,
+            found.since,
+            found.strength,
+            self.action,
+            measures,
+        )
+
+    def _reset(self) -> None:
+        self._suspect = None
         for name, detector in self.detectors.items():
             if isinstance(detector, BettingDetector):
                 self.detectors[name] = BettingDetector(detector.threshold)
-        return DriftReport(
-            self.n_rows, "watching", True, tuple(signals), max(since, 0), strength, self.action, measures
-        )
+
+    def _new_watch(self) -> Watch:
+        model = self.model.tracker.knowledge.model
+        expected = count_effectively(model.expected_prior)
+        seed = self.seed + 2 * self.n_drifts
+        return Watch(_n_classes(self.model), expected, classes_apart(model), self.warm_up, seed)
 
     # -- keeping ---------------------------------------------------------------------------------
 
@@ -299,7 +348,7 @@ class DriftMonitor:
             kept[name] = detector.state()
         return MonitorState(
             self.action, self.signals, self.warm_up, self.seed, self.n_rows, self.n_drifts,
-            self.drift_detected, self._watch.state(), kept,
+            self.drift_detected, self._suspect, self._watch.state(), kept,
         )  # fmt: skip
 
     @classmethod
@@ -331,7 +380,8 @@ class DriftMonitor:
         }
         monitor.n_rows, monitor.n_drifts = state.n_rows, state.n_drifts
         monitor.drift_detected = state.detected
-        monitor._watch = Watch(_n_classes(model), state.warm_up, state.seed + 2 * state.n_drifts)
+        monitor._suspect = state.suspect
+        monitor._watch = monitor._new_watch()
         monitor._watch.resume(state.watch)
         return monitor
 
@@ -348,3 +398,10 @@ def check_signals(signals: Sequence[str]) -> tuple[str, ...]:
 def _n_classes(model: Any) -> int:
     """Return the number of classes of the sources: the target's own do not count for the signals."""
     return int(model.tracker.knowledge.model.n_classes)
+
+
+def _run_since(row: int) -> str:
+    return (
+        f"rows since row {row} are unlike those before, but most are of one class; a long run of a "
+        "class cannot be told from another target"
+    )

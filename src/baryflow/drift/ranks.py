@@ -78,7 +78,7 @@ class Ranks:
         self._seed, self._n_rows = seed, n_rows
         self._rng = np.random.Generator(np.random.PCG64(seed).advance(n_rows * len(self._medians)))
 
-    def rank(self, scores: Floats, groups: Integers) -> Floats:
+    def rank(self, scores: Floats, groups: Integers, *, count: bool = True) -> Floats:
         """Rank rows one after the other, and count them.
 
         Parameters
@@ -86,6 +86,8 @@ class Ranks:
         scores : array of shape (n, n_signals)
         groups : array of shape (n,)
             Number of each row's group, 0 to n_groups - 1.
+        count : bool, default=True
+            Without it rows are ranked among those counted before only, and wait for :meth:`count`.
 
         Returns
         -------
@@ -105,18 +107,32 @@ class Ranks:
                 f"expected group numbers from 0 to {n_groups - 1}, got {groups.min()} to {groups.max()}"
             )
         pieces = [
-            self._rank(scores[start : start + _PIECE], groups[start : start + _PIECE])
+            self._rank(scores[start : start + _PIECE], groups[start : start + _PIECE], count)
             for start in range(0, len(scores), _PIECE)
         ]
         return np.concatenate(pieces) if pieces else np.zeros(scores.shape)
 
-    def _rank(self, scores: Floats, groups: Integers) -> Floats:
+    def count(self, scores: Floats, groups: Integers) -> None:
+        """Count rows that were ranked without.
+
+        Parameters
+        ----------
+        scores, groups : arrays
+            As in :meth:`rank`.
+        """
+        for counts, mine in zip(self._counts, self._cells(scores).T, strict=True):
+            np.add.at(counts, (groups, mine), 1)
+
+    def _cells(self, scores: Floats) -> Integers:
         units = np.arcsinh((scores - self._medians) / self._spreads)
         cells = np.floor((np.clip(units, -_REACH, _REACH) + _REACH) * _CELLS_PER_UNIT).astype(np.intp)
-        cells = np.minimum(cells, _N_CELLS - 1)
+        return np.asarray(np.minimum(cells, _N_CELLS - 1))
+
+    def _rank(self, scores: Floats, groups: Integers, count: bool) -> Floats:
+        cells = self._cells(scores)
         rows = np.arange(len(scores))
         chance = self._rng.random(scores.shape)
-        before = (rows[:, None] > rows) & (groups[:, None] == groups)
+        before = (rows[:, None] > rows) & (groups[:, None] == groups) & count
         ranks = np.empty(scores.shape)
         for signal, counts in enumerate(self._counts):
             mine, table = cells[:, signal], counts[groups]
@@ -125,7 +141,8 @@ class Ranks:
             same = table[rows, mine] + (before & (mine == mine[:, None])).sum(axis=1)
             total = table.sum(axis=1) + before.sum(axis=1)
             ranks[:, signal] = (lower + chance[:, signal] * (same + 1)) / (total + 1)
-            np.add.at(counts, (groups, mine), 1)
+            if count:
+                np.add.at(counts, (groups, mine), 1)
         self._n_rows += len(scores)
         return ranks
 

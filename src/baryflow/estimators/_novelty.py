@@ -157,7 +157,8 @@ class Neighbours:
     @cached_property
     def recent_classes(self) -> Integers:
         """Predicted class of each of the latest rows."""
-        self._classes += [self._classify(rows) for rows in self._blocks(len(self._classes))]
+        found = [self._classify(rows) for rows in self._blocks(len(self._classes))]
+        self._classes = [*self._classes, *found]  # at once: other threads may look
         return np.concatenate([np.zeros(0, dtype=np.intp), *self._classes])
 
     def _blocks(self, first: int) -> Iterator[Singles]:
@@ -168,9 +169,9 @@ class Neighbours:
     @cached_property
     def _recent(self) -> tuple[Floats, Floats]:
         """The latest rows, standardised, and their distances from those of the past."""
-        for block in self._blocks(len(self._compared)):
-            Z = self._standardise(block)
-            self._compared.append((Z, fast_squared_distances(self._standard_past, Z)))
+        found = [self._standardise(rows) for rows in self._blocks(len(self._compared))]
+        new = [(Z, fast_squared_distances(self._standard_past, Z)) for Z in found]
+        self._compared = [*self._compared, *new]
         rows, squared = zip(*self._compared, strict=True)
         return np.concatenate(rows), np.concatenate(squared, axis=1)
 

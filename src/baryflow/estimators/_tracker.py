@@ -100,6 +100,7 @@ class Tracker:
         self.target = Target(knowledge, settings)
         self.adaptation: Adaptation | None = None
         self._adapted: Target | None = None  # the target at the last adaptation, if it has changed since
+        self._adapted_with = config
         self._n_last = 0  # rows of the last batch that were not judged yet
         self.resemblance = np.zeros(0)
         self.reliability = self.novel = 0.0
@@ -208,7 +209,7 @@ class Tracker:
         if not len(rows):  # an empty row teaches nothing
             return
         grown = self.target.absorb(rows, weights[~lost], whole=whole, **self._known_logs(rows))
-        if grown or self.config.warm_start:
+        if grown or self.config.warm_start or self._adapted_with is not self.config:
             self.update()
         elif self._adapted is None:
             self._adapted = before
@@ -456,6 +457,7 @@ class Tracker:
 
     def _adapt(self, config: AdaptConfig, start: AdaptedDictionary | None) -> Adaptation:
         self._adapted = self._current = self._near = None
+        self._adapted_with = self.config
         self.adaptation = update(self.knowledge, self.target, config, start, self._shift_evidence)
         self.resemblance = compare_sources(self.adaptation.believed.view.adapted)
         return self.adaptation
@@ -469,8 +471,9 @@ class Tracker:
             return np.hstack([found, np.zeros((len(rows), len(self.new_classes)))])
         question = self._ask(self.adaptation, rows)
         how = question, self.correction, self.certificate.harm
-        if self._said is not None and all(a is b for a, b in zip(how, self._said[0], strict=True)):
-            return self._said[1].copy()
+        said = self._said  # another thread may replace it
+        if said is not None and all(a is b for a, b in zip(how, said[0], strict=True)):
+            return said[1].copy()
         if self.correction is None:
             found = self.adaptation.answer(question, adapt=not self.certificate.harm)[0]
         else:

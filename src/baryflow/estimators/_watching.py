@@ -136,6 +136,33 @@ def hold_against(known: KnownTarget, model: SourceModel, novelty: Novelty, rows:
     )
 
 
+def place(model: SourceModel, rows: Floats) -> Floats:
+    """Return complete rows in the view, through the usual scale of a source instead of the target's.
+
+    The spread of a class is about 1 in every dimension, however few classes have come.
+    """
+    if model.view is None or model.moments is None:
+        return np.zeros((len(rows), 0))
+    return model.project(rows, model.centre, model.moments.scale * np.exp(model.moments.usual_scale))
+
+
+def classes_apart(model: SourceModel) -> float:
+    """Return by how much the variance of a source's rows exceeds that of a class, in the view.
+
+    The mean over the sources, of the sums over dimensions; 0 without a view.
+    """
+    if model.view is None or model.moments is None:
+        return 0.0
+    found = []
+    for domain in model.domains:
+        points = Points(domain.points, model.n_dimensions)
+        weights = domain.weights / domain.weights.sum()
+        mean = weights @ points.means
+        variance = weights @ (points.stds**2 + points.means**2) - mean**2
+        found.append(float((variance - 1.0).sum()))
+    return max(float(np.mean(found)), 0.0)
+
+
 def _log_density(model: SourceModel, domain: Any, Z: Floats) -> Floats:
     """Return the log-density of rows of the view under one source's mixture."""
     there = domain.weights > 0.0

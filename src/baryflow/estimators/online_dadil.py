@@ -26,9 +26,9 @@ from baryflow.estimators._sources import SourceKnowledge
 from baryflow.estimators._threads import one_thread
 from baryflow.estimators._tracker import Tracker, TrackerState
 from baryflow.estimators._unknown import check_unknown, mark_unknown, name_unknown
-from baryflow.estimators._watching import KnownTarget, Signals, hold_against
+from baryflow.estimators._watching import KnownTarget, Signals, hold_against, place
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, as_count, as_real, as_weights
+from baryflow.validation import Floats, Integers, as_count, as_real, as_weights
 
 
 class OnlineDaDiL(Adapter):
@@ -732,6 +732,28 @@ class OnlineDaDiL(Adapter):
         found = hold_against(known, knowledge.model, knowledge.novelty, rows)
         found.lost[:] = lost
         return replace(found, novelty=self._tracker.novelty(raw)) if now else found
+
+    @one_thread
+    def place(self, X: Any) -> tuple[Integers, Floats]:
+        """Return where rows are, before or without learning from them.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+
+        Returns
+        -------
+        classes : array of shape (n_samples,)
+            Numbers of the classes of the sources, as they are predicted.
+        points : array of shape (n_samples - n_lost, n_dimensions)
+            Rows in the view, standardised by the sources; those of which nothing can be read are left
+            out.
+        """
+        tracker = self._tracker
+        model = tracker.knowledge.model
+        rows, lost = tracker.target.clean(self._rows(X))
+        classes = tracker.predict_proba(rows)[:, : model.n_classes].argmax(axis=1)
+        return classes, place(model, rows[~lost])
 
     # -- many targets ----------------------------------------------------------------------------
 

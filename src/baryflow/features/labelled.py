@@ -172,7 +172,8 @@ def _leave_out(
     rows = np.empty((len(cut), len(mine.get_feature_names_out())))
     rows[known] = mine.transform(cut.where(known), None if mask is None else domain[known])
     rows[~known] = mine.transform(cut.where(~known))
-    return evaluate(model, rows, label, domain, targets=[target], **options)
+    names = mine.get_feature_names_out().tolist()
+    return evaluate(model, rows, label, domain, targets=[target], feature_names=names, **options)
 
 
 def _labels(cut: Windows) -> Any:

@@ -15,7 +15,7 @@ _FIGURES = (
     "source", "standardised_flowing", "standardised_end", "flowing", "end", "harm",
 )  # fmt: skip
 _HEAD = (
-    "domain", "rows", "source", "flowing", "end", "flowing", "end", "harm", "decision",
+    "domain", "rows", "source", "flowing", "end", "flowing", "end", "flowing", "end", "harm", "decision",
 )  # fmt: skip
 _ORDER_WORDS = {
     "as_is": "rows in the given order",
@@ -27,6 +27,7 @@ _LEGEND = (
     "source: the pooled classifier, which does not adapt; harm: how far the model's worst is below it",
     "flowing: each batch before it was learned from; end: the same rows after the stream",
 )
+_NOT_IN_FRAMES = ("report", "labels", "plain")
 _LABEL_FIGURES = ("without", "random", "queried", "plain", "certified")
 _LABEL_HEAD = ("domain", "labels", *_LABEL_FIGURES)
 _LABEL_LEGEND = (
@@ -64,6 +65,8 @@ class DomainScore:
         All of its report, after the stream.
     labels : LabelScore, optional
         What labels of some of the rows would buy.
+    plain : tuple of PlainScore
+        Scores of more plain classifiers.
     """
 
     domain: Any
@@ -79,6 +82,38 @@ class DomainScore:
     reason: str = ""
     report: str = ""
     labels: LabelScore | None = None
+    plain: tuple[PlainScore, ...] = ()
+
+    def rivals(self) -> tuple[PlainScore, ...]:
+        """Return the scores of all plain classifiers, those of `source` and `standardised` first.
+
+        Returns
+        -------
+        tuple of PlainScore
+        """
+        return (
+            PlainScore("not adapting", self.source, self.source),
+            PlainScore(
+                "standardising each domain separately", self.standardised_flowing, self.standardised_end
+            ),
+            *self.plain,
+        )
+
+
+@dataclass(frozen=True)
+class PlainScore:
+    """Score of a plain classifier on a target.
+
+    Attributes
+    ----------
+    name : str
+    flowing, end : float
+        As in :class:`DomainScore`.
+    """
+
+    name: str
+    flowing: float
+    end: float
 
 
 @dataclass(frozen=True)
@@ -150,6 +185,18 @@ class Evaluation:
         n_rows = sum(score.n_rows for score in domains)
         return replace(mean, domain="mean", n_rows=n_rows, decision="", reason="", report="")
 
+    def best_plain(self) -> str:
+        """Return the name of the plain classifier that is best on average, while rows flow.
+
+        It is chosen in hindsight, by the scores themselves: whoever uses one has to choose before.
+
+        Returns
+        -------
+        str
+            As in :meth:`DomainScore.rivals`.
+        """
+        return max(self.summary().rivals(), key=lambda rival: rival.flowing).name
+
     def table(self) -> str:
         """Return the scores of every target, and their mean, as text for a terminal.
 
@@ -157,12 +204,15 @@ class Evaluation:
         -------
         str
         """
-        domains = self.by_domain()
-        cells = [_HEAD, *(_cells(score, self._percent) for score in (*domains, self.summary()))]
+        domains, best = self.by_domain(), self.best_plain()
+        cells = [_HEAD, *(_cells(score, best, self._percent) for score in (*domains, self.summary()))]
         width = [max(len(line[k]) for line in cells) for k in range(len(_HEAD))]
         head, *body, mean = (_aligned(line, width) for line in cells)
         rule = "-" * max(len(line) for line in (head, *body, mean))
         lines = [self._title(), "", _over(width), head, rule, *body, rule, mean, "", *_LEGEND]
+        lines.append(
+            f"best plain: {best}; of all plain classifiers the best while rows flow, in hindsight"
+        )
         return "\n".join([*lines, *self._why(domains)])
 
     def __str__(self) -> str:
@@ -222,8 +272,10 @@ class Evaluation:
             ) from error
         rows = []
         for score in self.scores:
-            row = {k: v for k, v in asdict(score).items() if k not in ("report", "labels")}
+            row = {k: v for k, v in asdict(score).items() if k not in _NOT_IN_FRAMES}
             more = {} if score.labels is None else asdict(score.labels)
+            for one in score.plain:
+                row |= {f"{one.name}, flowing": one.flowing, f"{one.name}, end": one.end}
             rows.append(row | {k if k == "n_labels" else f"labels_{k}": v for k, v in more.items()})
         return pd.DataFrame(rows)
 
@@ -307,7 +359,16 @@ def _mean(scores: Sequence[DomainScore]) -> DomainScore:
         name: float(np.mean([getattr(s, name) for s in scores])) for name in _FIGURES
     }
     labels = [score.labels for score in scores if score.labels is not None]
-    return replace(scores[0], seed=-1, labels=_mean_labels(labels) if labels else None, **means)
+    plain = tuple(
+        PlainScore(
+            same[0].name,
+            float(np.mean([one.flowing for one in same])),
+            float(np.mean([one.end for one in same])),
+        )
+        for same in zip(*(score.plain for score in scores), strict=True)
+    )
+    means |= {"plain": plain, "labels": _mean_labels(labels) if labels else None}
+    return replace(scores[0], seed=-1, **means)
 
 
 def _mean_labels(scores: Sequence[LabelScore]) -> LabelScore:
@@ -315,8 +376,10 @@ def _mean_labels(scores: Sequence[LabelScore]) -> LabelScore:
     return LabelScore(round(float(np.mean([score.n_labels for score in scores]))), **means)
 
 
-def _cells(score: DomainScore, percent: bool) -> tuple[str, ...]:
-    shown = _show([getattr(score, name) for name in _FIGURES], percent)
+def _cells(score: DomainScore, best: str, percent: bool) -> tuple[str, ...]:
+    (rival,) = (one for one in score.rivals() if one.name == best)
+    figures = [getattr(score, name) for name in _FIGURES]
+    shown = _show([*figures[:3], rival.flowing, rival.end, *figures[3:]], percent)
     return (short_name(score.domain), str(score.n_rows), *shown, score.decision)
 
 
@@ -340,5 +403,10 @@ def _over(width: list[int]) -> str:
         return sum(width[first : last + 1]) + 2 * (last - first)
 
     return "  ".join(
-        [" " * span(0, 2), "standardised".center(span(3, 4)), "model".center(span(5, 6))]
+        [
+            " " * span(0, 2),
+            "standardised".center(span(3, 4)),
+            "best plain".center(span(5, 6)),
+            "model".center(span(7, 8)),
+        ]
     ).rstrip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,7 @@ from sklearn.utils import _safe_indexing as take_rows
 from sklearn.utils.validation import has_fit_parameter
 
 from baryflow.estimators._domains import check_classes
+from baryflow.estimators._sensors import describe_new_faults
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.metrics import (
@@ -29,7 +30,7 @@ from baryflow.metrics import (
     last_step,
     learns_from_rows,
 )
-from baryflow.model_selection.evaluation import DomainScore, Evaluation, LabelScore
+from baryflow.model_selection.evaluation import DomainScore, Evaluation, LabelScore, PlainScore
 from baryflow.model_selection.rivals import Rivals
 from baryflow.validation import Floats, as_choice, as_count, as_matrix
 
@@ -54,14 +55,15 @@ def evaluate(
     random_state: int = 0,
     n_jobs: int | None = None,
     verbose: Any = 0,
+    feature_names: Sequence[str] | None = None,
 ) -> Evaluation:
     """Leave one labelled domain out at a time, let it flow past as a stream, and keep score.
 
     Use it before there is a target, to see whether adapting would help on your data. A copy of the model
     learns the other domains. Then each batch of the domain left out is predicted *before* the model
     learns from it, without its labels; at the end all its rows are predicted again. Beside it stand, on
-    the same rows, two classifiers that cost next to nothing: the pooled one, which does not adapt, and
-    one of rows standardised domain by domain.
+    the same rows, classifiers that cost next to nothing: the pooled one, which does not adapt, and one
+    of rows standardised domain by domain; both as logistic regression, and others for comparison.
 
     Parameters
     ----------
@@ -85,7 +87,8 @@ def evaluate(
     scoring : {"accuracy", "balanced_accuracy"} or callable
         A callable takes labels and predictions and returns a number; more is better.
     classifier : classifier, optional
-        Of the two that do not learn from the stream; without it logistic regression.
+        The plain classifier to compare with; without it logistic regression, a support vector machine
+        and extra trees.
     n_seeds : int, default=1
         Streams of each target, each in another order; of no use with ``order="as_is"``, which is one.
     labels_per_class : int, default=0
@@ -99,6 +102,8 @@ def evaluate(
     verbose : int or callable, default=0
         Print how many targets are done, as joblib does; or a callable that gets the number of targets
         done, the number of all, and the name of the last one.
+    feature_names : sequence of str, optional
+        Names of the columns of an array, for what is said of them; a frame has its own.
 
     Returns
     -------
@@ -145,6 +150,7 @@ def evaluate(
         labels_per_class,
         random_state,
         classifier,
+        None if feature_names is None else np.array(feature_names, dtype=object),
     )
     work = partial(_leave_out, model, problem, settings)
     found = for_each(work, problem.targets(targets), n_jobs=n_jobs, verbose=verbose)
@@ -157,7 +163,7 @@ def for_each(
 ) -> list[Any]:
     """Do some work for each domain, several at a time; return what it gave, in order.
 
-    Warnings are collected from all processes and issued here, each once.
+    Warnings are collected from all processes and issued here, each once, with the domains that have it.
 
     Parameters
     ----------
@@ -172,16 +178,19 @@ def for_each(
         n_jobs=n_jobs, verbose=0 if progress else verbose, return_as="generator_unordered"
     )
     found: dict[int, Any] = {}
-    heard: dict[tuple[type[Warning], str], None] = {}
+    heard: dict[tuple[type[Warning], str], set[int]] = {}
     for number, result, warned in parallel(
         delayed(_collect_warnings)(work, number, domain) for number, domain in enumerate(domains)
     ):
         found[number] = result
-        heard |= dict.fromkeys(warned)
+        for one in warned:
+            heard.setdefault(one, set()).add(number)
         if progress is not None:
             progress(len(found), len(domains), str(domains[number]))
-    for category, words in heard:
-        warnings.warn(words, category, stacklevel=3)
+    for (category, words), numbers in heard.items():
+        names = ", ".join(str(domains[number]) for number in sorted(numbers))
+        text = words if len(numbers) == len(domains) else f"{names}: {words}"
+        warnings.warn(text, category, stacklevel=3)
     return [found[number] for number in range(len(domains))]
 
 
@@ -236,6 +245,7 @@ class _Settings:
     labels_per_class: int
     random_state: int
     classifier: Any
+    names: Any
 
 
 def _column(values: Any, name: str, n: int) -> Any:
@@ -302,7 +312,12 @@ def _score(
     source = score(y, rivals.predict_pooled(rows))
     flowing, last = _NONE, last_step(model)
     if learns_from_rows(model) or not has_fit_parameter(last, "sample_domain"):
-        flowing = score(y, np.concatenate(list(follow(model, X, settings.batch_size))))
+        with warnings.catch_warnings():
+            if isinstance(last, OnlineDaDiL):  # named below
+                warnings.filterwarnings("ignore", "column ", UserWarning)
+            flowing = score(y, np.concatenate(list(follow(model, X, settings.batch_size))))
+    if isinstance(last, OnlineDaDiL):
+        _warn_of_columns(last, settings.names)
     end = score(y, model.predict(X))
     decision = getattr(last, "committee_", None)
     return DomainScore(
@@ -319,7 +334,18 @@ def _score(
         reason="" if decision is None else decision.reason,
         report=last.report() if hasattr(last, "report") else "",
         labels=_try_labels(model, rivals, problem, turn, seed, settings),
+        plain=tuple(
+            PlainScore(name, *(score(y, said) for said in both))
+            for name, both in rivals.follow_others(rows, settings.batch_size).items()
+        ),
     )
+
+
+def _warn_of_columns(model: OnlineDaDiL, names: Any) -> None:
+    """Warn of columns of the target that are not as they should be."""
+    faults = model.tracker.target.find_faults(getattr(model, "feature_names_in_", names))
+    if faults:
+        warnings.warn(describe_new_faults({}, faults), UserWarning, stacklevel=2)
 
 
 def _try_labels(

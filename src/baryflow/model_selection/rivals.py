@@ -1,15 +1,24 @@
-"""What adapting has to beat: the pooled classifier, and each domain standardised by itself."""
+"""What adapting has to beat: plain classifiers, pooled, and with each domain standardised by itself."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import warnings
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.svm import SVC
 
 from baryflow.validation import Floats
+
+#: Plain classifiers beside logistic regression.
+_OTHERS = {"a support vector machine": SVC(), "extra trees": ExtraTreesClassifier(random_state=0)}
+#: Rows that these are fitted on, at most: a support vector machine takes long for more.
+_MOST_ROWS = 5000
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +70,13 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class Rivals:
-    """Two classifiers of the sources: of rows on one scale, and of rows standardised by domain."""
+    """Plain classifiers of the sources: of rows on one scale, and of rows standardised by domain."""
 
     sources: Moments
     pooled: Any
     own: Any
+    #: More of them by name, each as such a pair.
+    others: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
     @classmethod
     def fit(cls, X: Floats, y: Any, domain: Any, classifier: Any = None) -> Self:
@@ -76,16 +87,40 @@ class Rivals:
         X : array of shape (n_samples, n_features)
         y, domain : arrays of shape (n_samples,)
         classifier : classifier, optional
-            Logistic regression without it.
+            Without it logistic regression, and others beside it.
         """
         template = LogisticRegression(max_iter=1000) if classifier is None else classifier
         sources = Moments.of(X)
-        own = _standardise_domains(X, domain, sources)
-        return cls(
-            sources,
-            clone(template).fit(sources.standardise(X), y),
-            clone(template).fit(own, y),
-        )
+        rows = sources.standardise(X), _standardise_domains(X, domain, sources)
+        some = np.random.default_rng(0).permutation(len(X))[:_MOST_ROWS]
+        if len(np.unique(y[some])) < len(np.unique(y)):  # a class is rare
+            some = np.arange(len(X))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # near the minimum is good enough
+            pooled, own = (clone(template).fit(Z, y) for Z in rows)
+            others = {
+                name: (clone(one).fit(rows[0][some], y[some]), clone(one).fit(rows[1][some], y[some]))
+                for name, one in (_OTHERS.items() if classifier is None else ())
+            }
+        return cls(sources, pooled, own, others)
+
+    def follow_others(self, X: Floats, batch_size: int) -> dict[str, tuple[Any, Any]]:
+        """Return predictions of the other classifiers: for each batch as it comes, and at the end.
+
+        Parameters
+        ----------
+        X : array of shape (n, n_features)
+            In the order in which they flow.
+        batch_size : int
+        """
+        found = {}
+        pooled, end = self.sources.standardise(X), self._standardise_own(X)
+        flowing = self._standardise_flowing(X, batch_size)
+        for name, (of_pooled, of_own) in self.others.items():
+            answers = of_pooled.predict(pooled)
+            found[name] = answers, answers
+            found[f"{name} on standardised domains"] = of_own.predict(flowing), of_own.predict(end)
+        return found
 
     def learn_labels(
         self, X: Floats, y: Any, domain: Any, target: Floats, labelled: Any, labels: Any
@@ -130,11 +165,15 @@ class Rivals:
 
         The first batch is standardised as the sources are: nothing else is known.
         """
+        return self.own.predict(self._standardise_flowing(X, batch_size))
+
+    def _standardise_flowing(self, X: Floats, batch_size: int) -> Floats:
+        """Return rows, each batch standardised by the rows before it."""
         found, seen = [], None
         for start in range(0, len(X), batch_size):
             batch = X[start : start + batch_size]
             known = self.sources if seen is None else seen
-            found.append(self.own.predict(known.standardise(batch, self.sources)))
+            found.append(known.standardise(batch, self.sources))
             seen = Moments.of(batch) if seen is None else seen.plus(Moments.of(batch))
         return np.concatenate(found)
 

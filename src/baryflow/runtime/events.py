@@ -8,6 +8,7 @@ kind                    meaning
 ``quarantine``          a row that could not be used, or on which the model failed, and why
 ``column``              a column that has a problem
 ``drift``               the target has changed
+``watch``               from here on the target is watched for drift, or not, and why not
 ``alarm``               an alarm was raised, cleared, acknowledged, … (:mod:`baryflow.alarms`)
 ``checkpoint``          everything up to here is on disk
 ``warning``             something to know that stops nothing

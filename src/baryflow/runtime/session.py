@@ -679,7 +679,7 @@ class Session:
     def _check_drift(self, monitor: DriftMonitor, values: Floats, position: int) -> list[Event]:
         report = monitor.update(InOrder(values))
         if not report.drift_detected:
-            return []
+            return [Event("watch", position, report.describe())] if report.news else []
         details = {"signals": list(report.signals), "since": report.since, "action": report.action}
         return [Event("drift", position, report.describe(), details)]
 

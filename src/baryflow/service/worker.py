@@ -273,7 +273,7 @@ class Worker:
         timeout = None
         if self._backlog or self._snapshot is not None:
             timeout = _POLL if self._waits and not self._backlog else 0.0
-        elif self._since and self.checkpoint is not None:
+        elif self._since and self.checkpoint is not None and not self._failed:
             timeout = max(0.0, self._first_since + self._seconds - time.monotonic())
         found = []
         with contextlib.suppress(Empty):
@@ -457,13 +457,15 @@ class Worker:
             sessions.write(name)
             yield False
         snapshot, paths = self.store.begin_snapshot()
+        waiting = set(self._unnoted)  # those of later batches are in the next journal
         syncing = [self._disk.submit(container.sync, path) for path in paths]
         while not all(one.done() for one in syncing):
             yield True
         for one in syncing:
             one.result()
         sessions.end_sync(paths)
-        while self._unnoted:  # without the batches in the journal, their alarms could not be found again
+        # Without the batches in the journal, their alarms could not be found again.
+        while waiting & self._unnoted:
             yield True
         checkpoint.save_rotated(snapshot)
         self.store.discard(checkpoint.snapshots())
@@ -525,8 +527,10 @@ class ThreadChannel:
             await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
-        self.worker.run(self._inbox, self._send)
-        self._send(None)
+        try:
+            self.worker.run(self._inbox, self._send)
+        finally:  # also if it fails where it should not: the service must not wait for it
+            self._send(None)
 
     def _send(self, reply: Reply | None) -> None:
         self._loop.call_soon_threadsafe(self._receive, reply)
