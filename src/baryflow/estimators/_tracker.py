@@ -209,7 +209,7 @@ class Tracker:
         if not len(rows):  # an empty row teaches nothing
             return
         grown = self.target.absorb(rows, weights[~lost], whole=whole, **self._known_logs(rows))
-        if grown or self.config.warm_start or self._adapted_with is not self.config:
+        if grown or self.config.warm_start or self._adapted_with != self.config:
             self.update()
         elif self._adapted is None:
             self._adapted = before
