@@ -9,7 +9,7 @@ help:
 	@echo "make demo      set up, then run the main job on embedded data and draw a picture"
 	@echo "make test      set up, then lint, types, import layers and tests"
 	@echo "make services  install mosquitto and chromium (root, Debian); without them some tests are skipped"
-	@echo "make bench     time everything against its rivals; writes benchmarks/results.json"
+	@echo "make bench     time everything against its rivals; writes docs/performance.md and its plots"
 	@echo "make format    let ruff rewrite what it can"
 	@echo "make clean     remove the virtual environment and caches"
 
@@ -38,7 +38,7 @@ services:
 	scripts/install-services
 
 bench: $(VENV)/.dev
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

@@ -23,8 +23,8 @@ from baryflow import (
 )
 from baryflow.core.transport import plan_between
 from baryflow.datasets import make_domains
-from benchmarks import dictionary_cases, estimator_cases, feature_cases, reference
-from benchmarks.harness import Result, best_of, compare
+from benchmarks import dictionary_cases, estimator_cases, feature_cases, reference, scaling, stream_cases
+from benchmarks.harness import Result, best_of, compare, judge
 
 #: Starts over which log-likelihoods are averaged, on every batch.
 QUALITY_SEEDS = 10
@@ -204,15 +204,13 @@ def long_stream(n_batches=10_000) -> Result:
     early, late = (float(column.mean()) for column in pairs.T)
     memory[f"resident MiB after {n_batches} batches"] = round(_resident() / 2**20, 1)
     first, last = memory.values()
-    return Result(
-        name="online mixture, last 1,000 of 10,000 batches 32 x 128, max_components 100",
-        ours_s=round(late, 6),
-        rival="its own batches 1,000 to 2,000, in turn",
-        rival_s=round(early, 6),
-        ratio=round(early / late, 3),
-        bar=round(1 / 1.2, 3),
-        ok=early / late >= 1 / 1.2 and last <= first + 8,
-        quality={**memory, "allowed growth, MiB": 8, "ok": last <= first + 8},
+    return judge(
+        "online mixture, last 1,000 of 10,000 batches 32 x 128, max_components 100",
+        late,
+        "its own batches 1,000 to 2,000, in turn",
+        early,
+        1 / 1.2,
+        {**memory, "allowed growth, MiB": 8, "ok": last <= first + 8},
     )
 
 
@@ -236,21 +234,12 @@ def import_time() -> Result:
             found.append(seconds(statement))
     empty, ours_s, rival_s = (float(np.median(t)) for t in times.values())
     ours_s, rival_s = ours_s - empty, rival_s - empty
-    ratio = rival_s / ours_s
-    return Result(
-        "import baryflow",
-        round(ours_s, 4),
-        "import sklearn.mixture",
-        round(rival_s, 4),
-        round(ratio, 3),
-        round(1 / 1.5, 3),
-        ratio >= 1 / 1.5,
-    )
+    return judge("import baryflow", ours_s, "import sklearn.mixture", rival_s, 1 / 1.5)
 
 
 CASES = {
-    "sweep-32": lambda: bic_sweep(32, 3, bar=8),
-    "sweep-256": lambda: bic_sweep(256, 5, bar=4),
+    "sweep-32": lambda: bic_sweep(32, 3, bar=12),
+    "sweep-256": lambda: bic_sweep(256, 5, bar=6),
     "predict": predict,
     "w2-table": w2_table,
     "assignment": assignment,
@@ -258,6 +247,8 @@ CASES = {
     "long-stream": long_stream,
     **dictionary_cases.CASES,
     **estimator_cases.CASES,
+    **stream_cases.CASES,
+    **scaling.CASES,
     **feature_cases.CASES,
     "import": import_time,
 }

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import csv
 import os
 import sys
 import time
@@ -30,7 +29,7 @@ from baryflow.estimators import (
     _update,
 )
 from benchmarks import pages
-from experiments import mixes
+from experiments import mixes, results
 from experiments.msda import problems
 from experiments.scores import follow, rounded
 
@@ -87,18 +86,18 @@ def with_committee(change):
 def without_votes():
     """Let votes not count in the costs of transport plans; they still find the class proportions."""
 
-    def adapt_space(model, seen, *others):
+    def match(model, seen, *others):
         return original(model, replace(seen, votes=None), *others)
 
-    original = _fit_dictionary._adapt_space
-    return [(_fit_dictionary, "_adapt_space", adapt_space)]
+    original = _fit_dictionary._match
+    return [(_fit_dictionary, "_match", match)]
 
 
 def without_awaited_rows():
     """Let the target's components stand alone, without a row of every class from its reconstruction."""
 
-    def label(model, seen, *others):
-        found, n = original(model, seen, *others), len(seen.masses)
+    def label(match, target, rebuilt):
+        found, n = original(match, target, rebuilt), len(match.masses)
         weights = found.weights[:n] / found.weights[:n].sum()
         return Mixture(weights, found.means[:n], found.stds[:n], found.labels[:n], found.mass)
 
@@ -116,7 +115,8 @@ def without_candidate(name):
 
     def expected(knowledge, rows, stacked, *others):
         prior = knowledge.model.expected_prior
-        return _update.fit_dictionary(knowledge, rows, stacked, prior, others[-1])
+        (config,) = [one for one in others if isinstance(one, _fit_dictionary.AdaptConfig)]
+        return _update.fit_dictionary(knowledge, rows, stacked, prior, config)
 
     return [(_update, name, expected)]
 
@@ -175,7 +175,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     if not options.tables:
         run(options)
-    found = table(read(options.out))
+    found = table(results.read(options.out))
     if options.out == RESULTS:
         pages.fill("docs/adaptation.md", "ablation", found)
     print(found)
@@ -185,14 +185,14 @@ def main(arguments=None):
 def run(options):
     """Do what is not done yet."""
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    done = {tuple(row[name] for name in KEY) for row in read(options.out)}
+    done = {tuple(row[name] for name in KEY) for row in results.read(options.out)}
     for which in options.sets:
         for target in targets(options.data, which, options.targets):
             for part in options.parts:
                 wanted = [mix for mix in options.mixes if (which, target, part, mix) not in done]
                 start = time.perf_counter()
                 if rows := list(try_part(options.data, which, target, part, wanted)):
-                    append(options.out, rows)
+                    results.append(options.out, FIELDS, rows)
                     words = f"{which} {target}: {part}, {time.perf_counter() - start:.0f} s"
                     print(words, file=sys.stderr, flush=True)
 
@@ -235,22 +235,6 @@ def try_part(data, which, target, part, wanted):
             figures = rounded(follow(model.spawn(), p.stream(rows), BATCH) | {"seconds": seconds})
             stem = dict(zip(KEY, (which, target, part, mix), strict=True))
             yield stem | {name: figures[name] for name in FIELDS if name in figures}
-
-
-def read(path):
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def append(path, rows):
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerows(rows)
 
 
 def table(rows):

@@ -9,14 +9,13 @@ are made from that file; ``--tables`` does only that. A quick look:
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import sys
 import time
 from pathlib import Path
 
 from benchmarks import pages
-from experiments import jobs
+from experiments import jobs, results
 from experiments.feedback import parts, problems, tables
 from experiments.scores import rounded
 
@@ -46,7 +45,7 @@ def main(arguments=None):
     path = options.out / "feedback.csv"
     if not options.tables:
         for words, rows in jobs.pieces(work, list(to_do(options, path)), options.jobs):
-            append(path, rows)
+            results.append(path, FIELDS, rows)
             print(words, file=sys.stderr, flush=True)
     for name, make in tables.TABLES.items():
         table = make(tables.read(path))
@@ -82,15 +81,6 @@ def work(task):
         words = " ".join(str(word) for word in key.values() if word != "")
         yield f"{words}: {time.perf_counter() - start:.0f} s", [key | rounded(one) for one in figures]
         start = time.perf_counter()
-
-
-def append(path, rows):
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerows(rows)
 
 
 if __name__ == "__main__":

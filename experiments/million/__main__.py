@@ -81,7 +81,7 @@ def main(arguments=None):
         folder = Path(name)
         write(folder / "rows.csv", problem, options.rows)
         n, parsing = parse_alone(folder / "rows.csv")
-        clock = Clock(OnlineDaDiL, ("predict_proba", "novelty", "partial_fit"))
+        clock = Clock(OnlineDaDiL, ("predict_proba", "novelty", "absorb"))
         memory = {}
         runner = Runner(
             SessionConfig(model, BATCH),

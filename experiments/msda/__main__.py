@@ -9,14 +9,13 @@ look: ``--sets digits4 --targets 0 --methods ours plain --orders shuffled --seed
 from __future__ import annotations
 
 import argparse
-import csv
 import importlib.util
 import os
 import sys
 import time
 from pathlib import Path
 
-from experiments import jobs, mixes
+from experiments import jobs, mixes, results
 from experiments.msda import methods, problems, tables
 from experiments.scores import rounded
 
@@ -60,7 +59,7 @@ def main(arguments=None):
 def run(options, path):
     """Do what is not done yet. Only this process writes, so that the file stays whole."""
     for words, rows in jobs.pieces(work, list(to_do(options, path)), options.jobs):
-        append(path, rows)
+        results.append(path, FIELDS, rows)
         print(words, file=sys.stderr, flush=True)
 
 
@@ -109,15 +108,6 @@ def work(task):
             ]
             words = ", ".join(word for word in key if word)
             yield f"{words}: {time.perf_counter() - start:.0f} s", rows
-
-
-def append(path, rows):
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerows(rows)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ the same stream ends with noise: every column drawn by itself. Every finished cl
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import sys
 import time
@@ -25,6 +24,7 @@ from sklearn.svm import SVC
 from baryflow import OnlineDaDiL
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD
 from benchmarks import pages
+from experiments import results
 from experiments.ablation import __main__ as ablation
 from experiments.tep import problems as tep
 
@@ -51,7 +51,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     if not options.tables:
         run(options)
-    found = table(ablation.read(options.out))
+    found = table(results.read(options.out))
     if options.out == RESULTS:
         pages.fill("docs/adaptation.md", "novelty", found)
     print(found)
@@ -61,7 +61,7 @@ def main(arguments=None):
 def run(options):
     """Do what is not done yet."""
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    done = {tuple(row[name] for name in KEY) for row in ablation.read(options.out)}
+    done = {tuple(row[name] for name in KEY) for row in results.read(options.out)}
     for which in options.sets:
         for target in targets(options.data, which, options.targets):
             X, y, domain, T, codes = problem(options.data, which, target)
@@ -72,7 +72,8 @@ def run(options):
                     continue
                 figures = follow(X, y, domain, T, codes, c, options.classifier)
                 stem = dict(zip(KEY, (which, target, c, options.classifier or "all"), strict=True))
-                append(options.out, stem | {"separable": round(recalls[c], 3)} | figures)
+                row = stem | {"separable": round(recalls[c], 3)} | figures
+                results.append(options.out, FIELDS, [row])
                 print(f"{which} {target} {c}: {figures}", file=sys.stderr, flush=True)
 
 
@@ -150,15 +151,6 @@ def follow(X, y, domain, T, codes, c, classifier):
         "novelty_share_of_time": round(looking / (looking + spent), 3),
         "seconds": round(spent, 1),
     }
-
-
-def append(path, row):
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
 
 
 def table(rows):

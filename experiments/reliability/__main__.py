@@ -9,7 +9,6 @@ predictions that were made before each batch was learned from. Every finished ta
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import sys
 import warnings
@@ -20,7 +19,7 @@ from sklearn.metrics import roc_auc_score
 
 from baryflow import OnlineDaDiL
 from benchmarks import pages
-from experiments import mixes
+from experiments import mixes, results
 from experiments.ablation import __main__ as ablation
 from experiments.msda import problems
 from experiments.scores import calibration_error
@@ -43,7 +42,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     if not options.tables:
         run(options)
-    found = table(ablation.read(options.out))
+    found = table(results.read(options.out))
     if options.out == RESULTS:
         pages.fill("docs/adaptation.md", "reliability", found)
     print(found)
@@ -53,7 +52,7 @@ def main(arguments=None):
 def run(options):
     """Do what is not done yet."""
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    done = {tuple(row[name] for name in KEY[:3]) for row in ablation.read(options.out)}
+    done = {tuple(row[name] for name in KEY[:3]) for row in results.read(options.out)}
     for which in options.sets:
         for target in ablation.targets(options.data, which, options.targets):
             if (which, target, options.classifier or "all") in done:
@@ -68,7 +67,7 @@ def run(options):
                         zip(KEY, (which, target, options.classifier or "all", mix, order), strict=True)
                     )
                     rows.append(stem | follow(model.spawn(), p.X[stream], p.y[stream]))
-            append(options.out, rows)
+            results.append(options.out, FIELDS, rows)
             print(f"{which} {target}: {len(rows)} streams", file=sys.stderr, flush=True)
 
 
@@ -96,15 +95,6 @@ def follow(model, X, y):
         "ece": round(calibration_error(found, right), 4),
         "auc": round(float(roc_auc_score(~right, -found.max(axis=1))), 4) if mixed else "",
     }
-
-
-def append(path, rows):
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerows(rows)
 
 
 def table(rows):

@@ -8,7 +8,6 @@ batch. Every finished target is appended to ``results/schedule.csv``; the same c
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import sys
 import warnings
@@ -19,7 +18,7 @@ import numpy as np
 from baryflow import OnlineDaDiL
 from baryflow.datasets import load_tep
 from benchmarks import pages
-from experiments import mixes
+from experiments import mixes, results
 from experiments.ablation import __main__ as ablation
 from experiments.msda import problems
 
@@ -41,7 +40,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     if not options.tables:
         run(options)
-    found = table(ablation.read(options.out))
+    found = table(results.read(options.out))
     if options.out == RESULTS:
         pages.fill("docs/adaptation.md", "schedule", found)
     print(found)
@@ -51,7 +50,7 @@ def main(arguments=None):
 def run(options):
     """Do what is not done yet."""
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    done = {tuple(row[name] for name in KEY[:3]) for row in ablation.read(options.out)}
+    done = {tuple(row[name] for name in KEY[:3]) for row in results.read(options.out)}
     classifier = options.classifier or "all"
     for which in options.sets:
         for target, sources, X, y in streams(options, which):
@@ -63,7 +62,7 @@ def run(options):
                 turn = mixes.in_order(y, order, np.random.default_rng([0, 11]))
                 key = dict(zip(KEY, (which, target, classifier, order), strict=True))
                 rows.append(key | follow(model.spawn(), X[turn], y[turn]))
-            append(options.out, rows)
+            results.append(options.out, FIELDS, rows)
             print(f"{which} {target}: {len(rows)} streams", file=sys.stderr, flush=True)
 
 
@@ -101,15 +100,6 @@ def follow(model, X, y):
         "every_batch": round(float((exact == y).mean()), 5),
         "differing": round(float((scheduled != exact).mean()), 5),
     }
-
-
-def append(path, rows):
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerows(rows)
 
 
 def table(rows):

@@ -1,11 +1,13 @@
 """SIGKILL under load, again and again: is every acknowledged row and label there, and none twice?
 
+The service has two workers; each time one of the three processes is killed, drawn at random.
 Afterwards the same requests are sent to a service that nothing disturbs: both must have the same state.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import tempfile
@@ -17,9 +19,11 @@ from pathlib import Path
 from baryflow import codec, load
 from baryflow.client import Client
 from baryflow.runtime import Checkpoint, SessionConfig, SessionStore
+from baryflow.service.layout import folders
 from experiments.service.process import Serve, prepare, write
 
 OPTIONS = ("--in-memory", 20, "--batch-size", 8, "--snapshot-every", 6)
+N_WORKERS = 2
 
 
 class Sender(threading.Thread):
@@ -74,16 +78,18 @@ def repeat(client, name, request):
     return client.label(name, names, positions=positions, certify=certify, request_id=request_id)
 
 
-def read_states(model, folder):
+def read_states(model, folder, n_workers):
     """Return everything that a service that has ended has saved of each target."""
-    store, found = SessionStore(SessionConfig(load(model), 8, "report"), folder / "targets"), {}
-    checkpoint = Checkpoint(folder)
-    checkpoint.recover(lambda snapshot: store.resume(snapshot.targets))
-    checkpoint.close()
-    for name in store:
-        values, arrays = codec.encode(store.look(name).state())
-        bits = {key: array.tobytes() for key, array in arrays.items()}
-        found[name] = json.dumps(values, sort_keys=True), bits
+    found = {}
+    for one in folders(folder, n_workers):
+        store = SessionStore(SessionConfig(load(model), 8, "report"), one / "targets")
+        checkpoint = Checkpoint(one)
+        checkpoint.recover(lambda snapshot, store=store: store.resume(snapshot.targets))
+        checkpoint.close()
+        for name in store:
+            values, arrays = codec.encode(store.look(name).state())
+            bits = {key: array.tobytes() for key, array in arrays.items()}
+            found[name] = json.dumps(values, sort_keys=True), bits
     return found
 
 
@@ -92,14 +98,16 @@ def main(quick):
     rng = random.Random(0)
     table = [
         (
-            "kill", "seconds_of_life", "snapshots", "seconds_to_restart", "replayed_batches", "rows",
-            "labels",
+            "kill", "process", "seconds_of_life", "snapshots", "seconds_to_restart", "replayed_batches",
+            "rows", "labels",
         )
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         model, rows = prepare(folder, 3, 8)
         killed, undisturbed = Path(folder) / "killed", Path(folder) / "undisturbed"
-        serve = stack.enter_context(Serve(model, "--checkpoint", killed, *OPTIONS))
+        serve = stack.enter_context(
+            Serve(model, "--checkpoint", killed, *OPTIONS, "--workers", N_WORKERS)
+        )
         names = [f"machine-{n:02d}" for n in range(n_targets)]
         senders = [Sender(serve.url, names[n::8], rows, n) for n in range(8)]
         for sender in senders:
@@ -108,16 +116,18 @@ def main(quick):
             life = 0.2 + 6.0 * rng.random()
             time.sleep(life)
             snapshots = int(serve.metrics()["baryflow_snapshots_total"])
-            serve.end(signal.SIGKILL)
+            victim = rng.randrange(N_WORKERS + 1)
+            os.kill(serve.processes()[victim], signal.SIGKILL)
+            serve.process.wait()  # without a worker it ends by itself
             seconds = serve.start()
             replayed = int(serve.metrics()["baryflow_replayed_batches"])
             n_rows, n_labels = (
                 sum(sum(getattr(sender, what).values()) for sender in senders)
                 for what in ("n_rows", "n_labels")
             )
-            table.append(
-                (kill, round(life, 2), snapshots, round(seconds, 2), replayed, n_rows, n_labels)
-            )
+            process = "worker" if victim else "service"
+            figures = (round(life, 2), snapshots, round(seconds, 2), replayed, n_rows, n_labels)
+            table.append((kill, process, *figures))
             print(*table[-1], flush=True)
         for sender in senders:
             sender.stop = True
@@ -128,14 +138,14 @@ def main(quick):
         with Client(serve.url) as client:
             seen = {line["name"]: (line["rows_seen"], line["n_labels"]) for line in client.targets()}
         serve.end()
-        serve = stack.enter_context(Serve(model, "--checkpoint", undisturbed, *OPTIONS))
+        serve = stack.enter_context(Serve(model, "--checkpoint", undisturbed, *OPTIONS, "--workers", 1))
         sent = {name: requests for sender in senders for name, requests in sender.sent.items()}
         with Client(serve.url, patience=300) as client:
             for name, requests in sent.items():
                 for request in requests:
                     repeat(client, name, request)
         serve.end()
-        states = [read_states(model, one) for one in (killed, undisturbed)]
+        states = [read_states(model, killed, N_WORKERS), read_states(model, undisturbed, 1)]
     differ = sum(states[0].get(name) != states[1].get(name) for name in set(states[0]) | set(states[1]))
     results = [("targets", len(seen))]
     for i, what in enumerate(("rows", "labels")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -73,6 +74,24 @@ class Serve:
     def __exit__(self, *_):
         if self.process.poll() is None:
             self.end(signal.SIGKILL)
+
+    def processes(self):
+        """Return the ids of the service and of its workers."""
+        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [self.process.pid, *map(int, path.read_text().split())]
+
+    def cpu(self):
+        """Return the seconds of processor time of all processes so far."""
+        total = 0
+        for pid in self.processes():
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            total += int(fields[11]) + int(fields[12])
+        return total / os.sysconf("SC_CLK_TCK")
+
+    def memory(self):
+        """Return the memory of all processes in MB; what they share is counted once."""
+        texts = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in self.processes()]
+        return round(sum(int(re.search(r"^Pss: +(\d+)", text, re.M)[1]) for text in texts) / 1e3)
 
     def metrics(self):
         text = httpx.get(f"{self.url}/metrics", trust_env=False).text

@@ -1,4 +1,4 @@
-"""Take pictures of the live page, wide and narrow, by day and by night, for docs/images.
+"""Take pictures of the live page, wide and narrow, light and dark, for docs/images.
 
 ``python -m experiments.service.screenshots`` replays the embedded stream and runs the plant with a
 fault. Pictures are reduced to 256 colours: what is on them is flat.
@@ -17,6 +17,7 @@ from baryflow.live.plant import load_plant_model
 from baryflow.live.replay import Replay, serve_replay
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
+TALL = {"width": 1440, "height": 1280}
 WIDE, NARROW = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}
 
 
@@ -36,14 +37,26 @@ def wait_rows(page, n):
     page.wait_for_timeout(1500)  # until what flows has flown
 
 
+def inject(page, fault):
+    page.select_option("#plant-fault", str(fault))
+    page.get_by_role("button", name="Inject the fault").click()
+    status = "document.querySelector('#plant-said').textContent"
+    page.wait_for_function(f"() => /Fault {fault} .*alarm raised/.test({status})", timeout=60_000)
+
+
 def with_fault(page):
-    wait_rows(page, 60)
-    page.get_by_role("button", name="fault 14:").click()
-    page.wait_for_timeout(5000)
+    """Fault 4, acknowledged and over; then fault 14."""
+    wait_rows(page, 40)
+    inject(page, 4)
+    page.get_by_role("button", name="Acknowledge F04").click()
+    page.get_by_role("button", name="End the fault").click()
+    wait_rows(page, 75)
+    inject(page, 14)
+    page.wait_for_timeout(1500)
+    page.locator("#demo").evaluate("(node) => scrollTo(0, node.offsetTop - 12)")
 
 
-def asking(page):
-    wait_rows(page, 60)
+def explained(page):
     page.get_by_text("F14").first.wait_for()
     page.locator("#recent button").first.click()
     page.wait_for_selector("#why[open] table")
@@ -63,8 +76,8 @@ def main():
             take(browser, url, "live-narrow-dark", NARROW, "dark", lambda page: wait_rows(page, 1000))
             feeding.wait(0.0)
         with serve_plant(PlantController(load_plant_model(), 10.0)) as (url, feeding):
-            take(browser, url, "live-plant", WIDE, "dark", with_fault, whole=False)
-            take(browser, url, "live-why", WIDE, "light", asking, whole=False)
+            take(browser, url, "live-plant", TALL, "light", with_fault, whole=False)
+            take(browser, url, "live-why", WIDE, "light", explained, whole=False)
             feeding.wait(0.0)
         browser.close()
 

@@ -155,6 +155,16 @@ def test_the_reconstruction_is_the_barycenter_of_atoms_weighted_like_the_domain(
         assert ours == pytest.approx(np.vdot(best, costs), rel=1e-9)
 
 
+@settings(max_examples=20)
+@given(seeds, st.booleans())
+def test_a_goal_is_the_mean_of_what_the_plan_sends(seed, uniform):
+    dictionary, domains = problem(seed, uniform=uniform)
+    for domain in domains:
+        dictionary.transport(domain)
+        sent = domain.plan.T @ domain.points / domain.plan.sum(axis=0)[:, None]
+        np.testing.assert_allclose(domain.goal, sent, atol=1e-9)
+
+
 def test_frozen_domains_pull_but_do_not_move():
     dictionary, domains = problem(1)
     for domain in domains:

@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
 from baryflow.codec import decode, encode
+from baryflow.estimators import _classifiers
 from baryflow.estimators._classifiers import CLASSIFIERS
 
 
@@ -97,8 +98,42 @@ def test_rows_that_a_tree_has_not_seen_are_judged_out_of_sample():
     np.testing.assert_allclose(fitted.out_of_sample.sum(axis=1), 1.0)
 
 
+def test_values_at_a_threshold_take_the_branch_that_scikit_learn_takes():
+    X, y, _ = problem(3, d=2)
+    forest = CLASSIFIERS["trees"](X, y, 3, None, 3).classifier
+    model = ExtraTreesClassifier(100, bootstrap=True, random_state=3).fit(X, y)
+    at = forest.thresholds[np.isfinite(forest.thresholds)].astype(np.float32)[:300]
+    around = [np.nextafter(at, np.float32(-np.inf)), at, np.nextafter(at, np.float32(np.inf))]
+    values = np.concatenate([*around, np.array([-3e38, 3e38], dtype=np.float32)]).astype(np.float64)
+    for rows in (np.stack([values, values], axis=1), np.stack([values, values[::-1]], axis=1)):
+        np.testing.assert_allclose(forest.proba(rows), model.predict_proba(rows), atol=1e-12)
+
+
+def test_a_row_is_predicted_alike_alone_and_among_others():
+    X, y, new = problem(4)
+    forest = CLASSIFIERS["trees"](X, y, 4, None, 0).classifier
+    together = forest.proba(new)
+    assert np.array_equal(np.concatenate([forest.proba(row[None]) for row in new]), together)
+    assert forest.proba(new[:0]).shape == (0, 4)
+
+
+def test_trees_are_the_same_if_only_some_are_grown_at_a_time(monkeypatch):
+    X, y, _ = problem(4)
+    X = X.round(0)  # some leaves are of several classes
+    at_once = CLASSIFIERS["trees"](X, y, 5, None, 0)
+    monkeypatch.setattr(_classifiers, "_COUNTS", 7 * 2 * len(X) * 4)
+    by_and_by = CLASSIFIERS["trees"](X, y, 5, None, 0)
+    assert np.array_equal(at_once.out_of_sample, by_and_by.out_of_sample)
+    for one in dataclasses.fields(at_once.classifier):
+        assert np.array_equal(
+            getattr(at_once.classifier, one.name), getattr(by_and_by.classifier, one.name)
+        )
+
+
 def test_a_damaged_tree_is_refused():
     X, y, _ = problem(3)
     forest = CLASSIFIERS["trees"](X, y, 3, None, 0).classifier
     with pytest.raises(ValueError, match="does not exist"):
         dataclasses.replace(forest, left=forest.left + len(forest.left))
+    with pytest.raises(ValueError, match="does not exist"):
+        dataclasses.replace(forest, leaves=forest.leaves + len(forest.table))

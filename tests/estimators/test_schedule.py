@@ -1,5 +1,8 @@
 """Rows are absorbed as they come; the model adapts when there is something to learn."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -120,3 +123,28 @@ def test_rows_that_were_predicted_before_are_absorbed_all_the_same(fitted):
     for start in range(0, len(ROWS), 32):
         silent.partial_fit(ROWS[start : start + 32])
     assert asked.to_bytes() == silent.to_bytes()
+
+
+def test_another_parameter_counts_at_once_and_is_saved(fitted):
+    model = fitted.spawn()
+    flow(model, np.tile(P.X_target[P.y_target == 1], (3, 1)))
+    seen = n_adaptations(model)
+    model.set_params(label_shift=False).partial_fit(ROWS[:2])
+    assert n_adaptations(model) == seen + 1
+    again = OnlineDaDiL.from_bytes(model.to_bytes())
+    np.testing.assert_array_equal(again.predict_proba(ROWS[:5]), model.predict_proba(ROWS[:5]))
+
+
+def test_many_threads_get_the_answers_to_their_own_questions(fitted):
+    model = fitted.spawn()
+    flow(model, ROWS)
+    expected = [model.predict_proba(ROWS[[i]]) for i in range(8)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda n: model.predict_proba(ROWS[[n % 8]]), range(400)))
+    finally:
+        sys.setswitchinterval(before)
+    for n, one in enumerate(found):
+        np.testing.assert_array_equal(one, expected[n % 8])

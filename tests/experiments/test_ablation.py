@@ -4,6 +4,7 @@ import pytest
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from benchmarks import pages
+from experiments import results
 from experiments.ablation import __main__ as ablation
 
 
@@ -56,13 +57,13 @@ def test_it_runs_and_resumes(tmp_path, monkeypatch, capsys):
     arguments = ["--out", str(path), "--sets", "make_domains", "mgr", "--targets", "1", "--parts"]
     assert ablation.main([*arguments, "even weights", "--mixes", "as is"]) == 0
     assert "mgr: not found" in capsys.readouterr().err
-    rows = ablation.read(path)
+    rows = results.read(path)
     assert [(r["set"], r["target"], r["part"], r["rows"]) for r in rows] == [
         ("make_domains", "seed0", "even weights", "100")
     ]
     assert ablation.main([*arguments, "even weights", "--mixes", "as is", "half absent"]) == 0
-    assert [r["mix"] for r in ablation.read(path)] == ["as is", "half absent"]
-    assert ablation.read(path)[:1] == rows
+    assert [r["mix"] for r in results.read(path)] == ["as is", "half absent"]
+    assert results.read(path)[:1] == rows
 
 
 def test_the_table_shows_differences_from_the_default():
@@ -82,7 +83,7 @@ def test_the_table_shows_differences_from_the_default():
 
 
 def test_the_page_shows_the_committed_results():
-    rows = ablation.read(ablation.RESULTS)
+    rows = results.read(ablation.RESULTS)
     if not rows:
         pytest.skip("no results: run python -m experiments.ablation")
     text = (pages.ROOT / "docs" / "adaptation.md").read_text()

@@ -26,6 +26,12 @@ from baryflow.tep.tables import MODES
 from tests.service.browser import open_browser, open_page
 
 STATUS = "document.querySelector('#plant-said').textContent"
+#: Simulated hours by the clock on the page.
+HOURS = (
+    f"(([, day, hour]) => 24 * day + Number(hour))(/day (\\d+), (\\d+):/.exec({STATUS}) ?? [0, 0, 0])"
+)
+#: Nine windows of ten of these faults are diagnosed correctly in runs that the model has not seen.
+FAULTS_FOUND = (7, 27, 10, 4, 19, 24, 6, 17, 14, 12)
 
 
 @pytest.fixture(scope="module")
@@ -127,36 +133,77 @@ def test_clock_times_and_class_names():
     assert class_name(4) == "F04 · reactor cooling water inlet temperature: step"
 
 
-def test_a_fault_injected_from_the_page_is_diagnosed_on_it(pair):
+def inject(page, fault):
+    page.page.select_option("#plant-fault", str(fault))
+    page.page.get_by_role("button", name="Inject the fault").click()
+
+
+def wait_for_hours(page, hours):
+    """Wait until some simulated hours have passed."""
+    page.wait(f"() => {HOURS} >= {page.page.evaluate(HOURS) + hours}")
+
+
+def test_a_day_without_a_false_alarm_then_ten_faults_each_raised_once(pair):
     with (
         serve_plant(PlantController(pair, 40.0)) as (url, _),
         open_browser() as browser,
         open_page(browser, url) as page,
+        httpx.Client(base_url=url.split("/?")[0]) as client,
     ):
-        page.wait("() => Number(document.body.dataset.rows) >= 16", seconds=300)
-        for fault in (4, 14):
-            page.page.get_by_role("button", name=f"fault {fault}:").click()
-            page.wait(f"() => /Fault {fault} .*diagnosed after/.test({STATUS})", 30)
+        page.wait("() => Number(document.body.dataset.rows) >= 16")  # 24 hours
+        assert page.text("#alarms-note") == "No alarm is active."
+        assert not page.page.locator("#alarms-over").is_visible()
+        for fault in FAULTS_FOUND:
+            client.post("/v1/plant/speed", json={"speed": 4.0})  # a slow page must keep up
+            inject(page, fault)
+            page.wait(f"() => /Fault {fault} .*alarm raised after/.test({STATUS})", 60)
             status = page.text("#plant-said")
-            assert float(re.search(r"diagnosed after ([\d.]+) h", status)[1]) <= 10.0
-            name = class_name(fault)
-            page.wait(f"() => document.querySelector('#recent').textContent.includes({name!r})")
+            assert float(re.search(r"raised after ([\d.]+) h", status)[1]) <= 10.0
+            alarm = page.page.locator("#alarm-list li", has_text=class_name(fault))
+            alarm.get_by_role("button", name="Acknowledge").click()
+            page.page.locator("#alarm-list li.acknowledged", has_text=class_name(fault)).wait_for()
             page.page.locator("#events").get_by_text(f"fault {fault} injected").wait_for()
-        page.page.get_by_role("button", name="operating mode 4").click()
-        page.wait("() => document.querySelector('#plant-said').textContent.includes('moving to mode 4')")
-        assert (
-            page.page.get_by_role("button", name="operating mode 4").get_attribute("aria-pressed")
-            == "true"
-        )
+            page.page.get_by_role("button", name="End the fault").click()
+            client.post("/v1/plant/speed", json={"speed": 40.0})
+            wait_for_hours(page, 24.0)
+        figures = {one["name"]: one["value"] for one in client.get("/v1/demo").json()["figures"]}
+        assert figures["faults raised their alarm"] == "10 of 10"
+        # Those of other faults come while the plant recovers, and now and then a false one.
+        others = [int(n) for name, n in figures.items() if re.match("(other|false) alarm", name)]
+        assert sum(others) <= 5
+        changes = client.get("/v1/targets/plant/picture").json()["changes"]
+        marks = [one["row"] for one in client.get("/v1/demo").json()["marks"]]
+        for fault, begin, end in zip(FAULTS_FOUND, marks[::2], marks[1::2], strict=True):
+            raised = [
+                one["alarm"]
+                for one in changes
+                if begin < one["row"] <= end and one["change"] in ("raised", "repeated")
+            ]
+            assert raised.count(class_name(fault)) == 1
         assert page.violations() == []
         assert page.errors == []
         assert page.elsewhere == []
 
 
+def test_the_page_moves_the_plant_to_another_mode(pair):
+    with (
+        serve_plant(PlantController(pair, 40.0)) as (url, _),
+        open_browser() as browser,
+        open_page(browser, url) as page,
+    ):
+        page.page.get_by_role("button", name="operating mode 4").click()
+        page.wait(f"() => {STATUS}.includes('moving to mode 4')")
+        assert (
+            page.page.get_by_role("button", name="operating mode 4").get_attribute("aria-pressed")
+            == "true"
+        )
+        assert page.errors == []
+
+
 def test_the_delay_stated_in_the_docs_was_measured():
     path = Path(__file__).parents[2] / "experiments" / "service" / "results" / "plant.csv"
     with path.open(encoding="utf-8") as file:
-        hours = [line["hours until the page named it"] for line in csv.DictReader(file)]
+        hours = [line["hours until the alarm"] for line in csv.DictReader(file)]
     assert len(hours) == 10
     assert sum(took != "" and float(took) <= 10.0 for took in hours) >= 8
 

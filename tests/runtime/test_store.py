@@ -246,7 +246,7 @@ def test_an_old_file_is_deleted_unless_a_snapshot_needs_it(tmp_path):
     assert back.look("a").model.n_samples_seen_ == 48
     store.discard([])
     assert len(list(tmp_path.iterdir())) == 1
-    assert store.has_in_memory("a")
+    assert "a" in store.in_memory
     store.forget("a")
     assert not list(tmp_path.iterdir())
 

@@ -75,6 +75,12 @@ def serve(model, state_dir=None, token=None, read_token=None, certificate=None, 
         yield client
 
 
+def worker(client):
+    """Return the worker of a service that has one, in a thread."""
+    (channel,) = client.app.state.service.targets.channels
+    return channel.worker
+
+
 @pytest.fixture
 def serving(model):
     return functools.partial(serve, model)

@@ -10,7 +10,7 @@ from baryflow.alarms import AlarmConfig
 from baryflow.client import Client
 from baryflow.exceptions import InvalidInputError
 from baryflow.runtime.outbox import Outbox
-from baryflow.service import background, create_app
+from baryflow.service import Limits, background, create_app
 from baryflow.streams.webhook import Webhook
 from tests.runtime.receiver import SECRET, Receiver
 from tests.service.conftest import post
@@ -145,10 +145,11 @@ def test_alarms_survive_a_kill_and_are_sent_once(model, stream, tmp_path):
             box = Outbox(Webhook(receiver.url, SECRET), tmp_path / "box.ndjson", pauses=(0.01, 0.1))
             app = create_app(model, state_dir=state, batch_size=8, alarms=CONFIG, alarm_output=box)
             # A kill: the snapshot at the end is not saved, so the journal is replayed.
-            app.state.service.targets.store._loop.checkpoint.save_rotated = lambda _: None
+            worker = app.state.service.targets.channels[0].worker
+            worker.checkpoint.save_rotated = lambda _: None
             with background(app) as url, Client(url) as client:
                 client.send("a", part)
-                assert bool(app.state.service.targets.n_replayed) == (life > 0)
+                assert bool(worker.n_replayed) == (life > 0)
                 if life == 0:
                     client.command("a", "acknowledge", "1", by="ada")
                 found = client.alarms("a")
@@ -166,3 +167,34 @@ def test_alarms_survive_a_kill_and_are_sent_once(model, stream, tmp_path):
     assert changes == sorted(set(changes))
     assert [sequence for sequence, _ in changes] == [*range(1, len(changes) + 1)]
     assert "acknowledged" in dict(changes).values()
+
+
+@pytest.mark.parametrize("later", [1, 2, 3])
+def test_several_workers_have_the_same_alarms(model, stream, tmp_path, later):
+    """Also if the number of workers changes, and with a snapshot after every batch."""
+    state, received = tmp_path / "state", {}
+    limits = Limits(snapshot_every=1)
+    with Receiver() as receiver:
+        for workers, part in ((2, stream[:16]), (later, stream[16:])):
+            box = Outbox(Webhook(receiver.url, SECRET), tmp_path / "box.ndjson", pauses=(0.01, 0.1))
+            app = create_app(
+                model,
+                state_dir=state,
+                batch_size=8,
+                limits=limits,
+                alarms=CONFIG,
+                alarm_output=box,
+                workers=workers,
+            )
+            with background(app) as url, Client(url) as client:
+                for name in ("a", "b", "c"):
+                    for start in range(0, len(part), 4):
+                        client.send(name, part[start : start + 4])
+                found = [client.alarms(name) for name in ("a", "b", "c")]
+            wait_until(lambda box=box: not len(box))
+    assert found[0]
+    assert all(len(one) == len(found[0]) for one in found)
+    for one in receiver.messages:
+        received.setdefault(one["key"], []).append((one["sequence"], one["change"]))
+    assert received["a"] == received["b"] == received["c"]
+    assert [sequence for sequence, _ in received["a"]] == [*range(1, len(received["a"]) + 1)]

@@ -20,7 +20,7 @@ from baryflow.exceptions import BaryflowError, InvalidInputError, TransportError
 from baryflow.runtime import Checkpoint, Session, SessionStore, Snapshot
 from baryflow.service import background, create_app
 from baryflow.service.state import ServiceState
-from tests.service.conftest import post
+from tests.service.conftest import post, worker
 from tests.service.processes import Process
 from tests.service.test_routes import session
 from tests.waiting import wait_until
@@ -28,14 +28,13 @@ from tests.waiting import wait_until
 
 def test_without_a_last_snapshot_the_log_is_replayed(serving, model, rows, tmp_path):
     with serving(tmp_path) as client:
-        targets = client.app.state.service.targets
         for n in range(5):
             post(client, "a", rows[10 * n : 10 * n + 10], f"batch-{n}")
         post(client, "b", rows[:3])
         client.delete("/v1/targets/b")
-        targets._since = 0  # nothing to put on disk, it believes
+        worker(client)._since = 0  # nothing to put on disk, it believes
     with serving(tmp_path) as client:
-        assert client.app.state.service.targets.n_replayed == 7
+        assert worker(client).n_replayed == 7
         assert client.get("/v1/targets/a").json()["rows_seen"] == 50
         assert client.get("/v1/targets/b").status_code == 404
         assert post(client, "a", rows[40:50], "batch-4").json()["repeated"]
@@ -45,7 +44,6 @@ def test_without_a_last_snapshot_the_log_is_replayed(serving, model, rows, tmp_p
 
 def test_snapshots_while_rows_come_lose_nothing_and_count_nothing_twice(serving, model, rows, tmp_path):
     with serving(tmp_path, in_memory=2, snapshot_every=5) as client:
-        targets = client.app.state.service.targets
 
         def work(n):
             for i in range(8):
@@ -53,13 +51,13 @@ def test_snapshots_while_rows_come_lose_nothing_and_count_nothing_twice(serving,
 
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(work, range(4)))
-        assert targets.snapshots >= 1
-        targets._since = 0
+        assert worker(client).n_snapshots >= 1
+        worker(client)._since = 0
         # Requests that came together have shared trips to the disk.
-        assert targets.journal.batches == 32
-        assert targets.journal.commits <= 32
+        assert worker(client).n_batches == 32
+        assert worker(client).n_commits <= 32
     with serving(tmp_path) as client:
-        assert client.app.state.service.targets.n_replayed < 32
+        assert worker(client).n_replayed < 32
         for n in range(4):
             assert client.get(f"/v1/targets/t{n}").json()["rows_seen"] == 40
             got = post(client, f"t{n}", rows[40:50], time="then").json()["predictions"]
@@ -85,15 +83,15 @@ def test_a_damaged_snapshot_costs_only_time(serving, rows, tmp_path):
 def test_a_full_disk_refuses_and_takes_nothing(serving, rows, tmp_path):
     with serving(tmp_path) as client:
         post(client, "a", rows[:10])
-        log = client.app.state.service.targets.journal
+        log = worker(client).checkpoint
 
         def full(*_):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        append, log._checkpoint.append = log._checkpoint.append, full
+        append, log.append = log.append, full
         refused = post(client, "a", rows[10:20], "two")
         assert client.delete("/v1/targets/a").status_code == 507
-        log._checkpoint.append = append
+        log.append = append
         assert client.get("/v1/targets/a").json()["rows_seen"] == 10
         assert not post(client, "a", rows[10:20], "two").json()["repeated"]
     assert refused.status_code == 507
@@ -201,13 +199,13 @@ def test_a_full_disk_is_507_wherever_it_strikes(serving, rows, tmp_path, monkeyp
             answers, 507
         )
         assert {answer.headers["retry-after"] for answer in answers.values()} == {"10"}
-        assert client.app.state.service.targets.store.sessions.n_in_memory == 1
+        assert worker(client).store.sessions.n_in_memory == 1
         assert post(client, "b", rows[3:5]).json()["last"] == 5  # in memory: the journal has room
         assert client.get("/v1/targets/c").status_code == 404
         is_full = False
         assert post(client, "c", rows[:4], "first").json()["last"] == 4
         assert not post(client, "a", rows[3:5], "second").json()["repeated"]
-        client.app.state.service.targets._since = 0  # as if killed: the journal is replayed
+        worker(client)._since = 0  # as if killed: the journal is replayed
     assert not any(record.exc_info for record in caplog.records)  # no traceback
     with serving(tmp_path) as client:
         lines = {line["name"]: line["rows_seen"] for line in client.get("/v1/targets").json()["targets"]}
@@ -266,7 +264,7 @@ class Fragile:
 
 def described(client, name):
     found = client.get(f"/v1/targets/{name}").json()
-    return {key: found[key] for key in found if key != "rows_per_second"}
+    return {key: found[key] for key in found if "second" not in key}
 
 
 def test_rows_on_which_the_model_fails_are_quarantined_and_the_others_predicted(
@@ -287,9 +285,9 @@ def test_rows_on_which_the_model_fails_are_quarantined_and_the_others_predicted(
             assert before["rows_seen"] == 41
             assert before["rows_learned"] == 40
             assert "baryflow_quarantined_rows_total 1" in client.get("/metrics").text
-            client.app.state.service.targets._since = 0  # as if killed: the journal is replayed
+            worker(client)._since = 0  # as if killed: the journal is replayed
         with serving(tmp_path) as client:
-            assert client.app.state.service.targets.n_replayed == 3
+            assert worker(client).n_replayed == 3
             assert described(client, "a") == before
     (kept,) = map(json.loads, filter(None, (tmp_path / "quarantine.ndjson").read_text().split("\n")))
     assert (kept["target"], kept["batch_id"], kept["position"]) == ("a", "bad", 12)
@@ -308,7 +306,7 @@ def test_a_batch_from_which_the_model_fails_to_learn_is_reported_and_left_out(
             assert "ArithmeticError: a bad number" in event["message"]
             before = described(client, "a")
             assert before["rows_learned"] == 8
-            client.app.state.service.targets._since = 0  # as if killed: the journal is replayed
+            worker(client)._since = 0  # as if killed: the journal is replayed
         with serving(tmp_path) as client:
             assert described(client, "a") == before
 
@@ -321,7 +319,7 @@ def test_a_model_that_fails_in_a_replay_does_not_stop_the_service(
         post(client, "a", rows[:10])
         post(client, "a", np.full((10, 4), 13.0), "bad")
         post(client, "b", rows[:10])
-        client.app.state.service.targets._since = 0
+        worker(client)._since = 0
     with Fragile(monkeypatch, method), serving(tmp_path) as client:
         lines = {one["name"]: one["rows_seen"] for one in client.get("/v1/targets").json()["targets"]}
         assert lines == {"a": 20, "b": 10}
@@ -345,7 +343,7 @@ def test_a_batch_that_cannot_be_applied_is_quarantined_and_the_target_continues(
         assert (answer["rows"], answer["quarantined"], answer["predictions"]) == (5, 5, [])
         assert post(client, "a", rows[10:14]).json()["first"] == 16
         before = described(client, "a")
-        client.app.state.service.targets._since = 0  # as if killed: the journal is replayed
+        worker(client)._since = 0  # as if killed: the journal is replayed
     with serving(tmp_path) as client:
         assert described(client, "a") == before
     kept = [
@@ -367,7 +365,7 @@ def test_a_likelihood_that_cannot_be_computed_costs_only_its_point(
         assert (answer["rows"], answer["quarantined"], len(answer["predictions"])) == (16, 0, 16)
         assert post(client, "a", rows[:16], "first").json()["repeated"]
         before = described(client, "a")
-        client.app.state.service.targets._since = 0  # as if killed: the journal is replayed
+        worker(client)._since = 0  # as if killed: the journal is replayed
     with serving(tmp_path) as client:
         assert described(client, "a") == before
 

@@ -1,10 +1,17 @@
 """Many targets: each for itself, most of them on disk."""
 
+import multiprocessing
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.service.conftest import post
+import httpx
+import pytest
+
+from baryflow.service import background, create_app
+from baryflow.service.worker import VIEWS
+from tests.service.conftest import post, worker
 from tests.service.test_routes import session
+from tests.waiting import PATIENCE
 
 
 def test_targets_that_are_written_out_go_on_as_if_they_had_stayed(serving, model, rows, tmp_path):
@@ -87,7 +94,7 @@ def test_deletes_and_rows_at_once_leave_no_trace_of_each_other(serving, rows, tm
 def test_too_many_requests_are_told_to_come_back(serving, rows):
     gate, machines = threading.Event(), None
     with serving(requests=3, waiting=2) as client, ThreadPoolExecutor(8) as pool:
-        machines = client.app.state.service.targets.store
+        machines = worker(client).store
         take = machines.take
 
         def slowly(batch):
@@ -108,3 +115,43 @@ def test_too_many_requests_are_told_to_come_back(serving, rows):
     assert per_target.status_code == in_all.status_code == 429
     assert "for a are waiting" in per_target.json()["error"]
     assert int(in_all.headers["retry-after"]) >= 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_slow_view_does_not_delay_rows(model, rows, monkeypatch, workers):
+    """With processes, the views are patched before they are forked."""
+    begun, release = multiprocessing.Event(), multiprocessing.Event()
+
+    def slow(_):
+        begun.set()
+        assert release.wait(PATIENCE)
+        return {"slow": True}
+
+    monkeypatch.setitem(VIEWS, "picture", slow)
+    with (
+        background(create_app(model, batch_size=8, workers=workers)) as url,
+        httpx.Client(base_url=url, timeout=PATIENCE) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        post(client, "a", rows[:10])
+        drawn = pool.submit(client.get, "/v1/targets/a/picture")
+        try:
+            assert begun.wait(PATIENCE)
+            # While the picture is drawn, rows of the same target are answered, and so is everything
+            # that needs no worker.
+            assert post(client, "a", rows[10:30]).json()["last"] == 30
+            assert client.get("/metrics").status_code == 200
+            assert client.get("/v1/targets").json()["targets"][0]["rows_seen"] == 30
+            assert not drawn.done()
+        finally:
+            release.set()
+        assert drawn.result().json() == {"slow": True}
+
+
+def test_a_view_shows_the_target_as_it_is_and_changes_nothing(serving, model, rows):
+    with serving() as client:
+        for start in range(0, 40, 10):
+            for path in ("", "/picture", "/query?n=3", f"/why/{start}"):
+                client.get(f"/v1/targets/a{path}")
+            got = post(client, "a", rows[start : start + 10], time="then").json()["predictions"]
+            assert got == session(model, rows[: start + 10])[start:]

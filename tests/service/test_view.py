@@ -1,5 +1,6 @@
 """The data of the live page is complete and correct."""
 
+import itertools
 import json
 import math
 
@@ -11,6 +12,7 @@ from baryflow.estimators._input import InOrder
 from baryflow.runtime import Label, Rows, SessionConfig
 from baryflow.service.target_record import record_likelihood
 from baryflow.service.view import Projection, explain, picture
+from tests.service.conftest import post
 
 
 def follow(model, rows, batch=16):
@@ -177,3 +179,31 @@ def test_sources_and_rows_share_their_coordinates(problem):
         np.mean(mixture.predict_proba(Z).argmax(axis=1) == problem.y_target) for mixture in held.values()
     ]
     assert min(right) > 0.7
+
+
+def test_diagnoses_in_bands_do_not_depend_on_how_rows_arrive(serving, rows):
+    with serving() as client:
+        post(client, "whole", rows[:60], time="noon")
+        for start, end in ((0, 1), (1, 20), (20, 60)):
+            post(client, "parts", rows[start:end], time="noon")
+        whole, parts = (
+            client.get(f"/v1/targets/{name}/picture").json()["bands"] for name in ("whole", "parts")
+        )
+    assert whole == parts
+    assert sum(band["rows"] for band in whole) == 60
+    for before, after in itertools.pairwise(whole):
+        assert before["label"] != after["label"]
+        assert before["last"] + 1 == after["first"]
+    assert all(band["rows"] == band["last"] - band["first"] + 1 for band in whole)
+
+
+def test_targets_have_the_age_of_their_last_row(serving, rows, tmp_path):
+    with serving(tmp_path) as client:
+        post(client, "pump", rows[:4])
+        first = client.get("/v1/targets").json()["targets"][0]
+        assert first["seconds_since_rows"] < 100.0
+        assert first["seconds_between_rows"] is None
+        post(client, "pump", rows[4:8])
+        assert client.get("/v1/targets").json()["targets"][0]["seconds_between_rows"] is not None
+    with serving(tmp_path) as client:
+        assert client.get("/v1/targets").json()["targets"][0]["seconds_since_rows"] is None

@@ -429,7 +429,9 @@ class Alarms:
             members = {
                 one.name: one.number
                 for one in (*self._alarms.values(), alarm)
-                if one.number and one.raised.until(self._now, self.config.flood_window) > 0
+                if one.number
+                and one.raised.until(self._now, self.config.flood_window) > 0
+                and not _is_hidden(one, self.config.rule_of(one.name))
             }
             self._n_floods += 1
             self._flood = Flood(self._n_floods, self._position, self._time, members)

@@ -10,14 +10,13 @@ import click
 import numpy as np
 
 from baryflow.cli import options
-from baryflow.cli.console import Line, bar, echo, report_errors
+from baryflow.cli.console import FitProgress, Line, echo, report_errors
 from baryflow.cli.labelled_files import describe, refuse_empty_columns
 from baryflow.cli.options import Command, OutputFile, protect_inputs
 from baryflow.estimators._input import InOrder
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
 from baryflow.streams import Table, read_table
-from baryflow.validation import count_of
 
 
 @click.command(
@@ -33,7 +32,7 @@ from baryflow.validation import count_of
 @click.option(
     "-o", "--output", required=True, type=OutputFile(".bary"), help="Write the new model here (.bary)."
 )
-@options.jobs
+@options.fit_jobs
 def add_source(
     model: Path,
     files: tuple[Path, ...],
@@ -42,7 +41,7 @@ def add_source(
     name: str | None,
     time: str | None,
     output: Path,
-    jobs: int,
+    jobs: int | None,
 ) -> None:
     """Add the rows of FILES to MODEL as one more labelled source, which may have new classes.
 
@@ -72,9 +71,7 @@ def add_source(
         with Line(log_every=30.0) as line:
             fitted.set_params(
                 n_jobs=jobs,
-                verbose=lambda done, total, what: line.show(
-                    f"fit {bar(done / total)}  {done} of {count_of(total, 'step')}: {what}"
-                ),
+                verbose=FitProgress(line),
             )
             fitted.add_source(InOrder(rows), labels, source)
         fitted.set_params(verbose=False)

@@ -20,6 +20,7 @@ from typing import IO, Any, Self
 
 import click
 
+from baryflow.estimators._progress import time_left
 from baryflow.exceptions import BaryflowError
 
 #: Control characters other than line feed and tab, marks that reverse the text direction, line
@@ -177,6 +178,20 @@ class ProgressBar:
             done=done,
             total=total,
         )
+
+
+@dataclass
+class FitProgress:
+    """Show how far a fit is, and how long it will take."""
+
+    line: Line
+    _began: float = field(default_factory=time.monotonic)
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        """Show the progress."""
+        left = time_left(done, total, time.monotonic() - self._began)
+        ending = "" if left is None else f", {duration(left)} left"
+        self.line.show(f"fit {bar(done / total)}  {what}{ending}")
 
 
 # -- log records -------------------------------------------------------------------------------------

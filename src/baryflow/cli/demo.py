@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from baryflow import demo as demonstration
 from baryflow.cli import options
-from baryflow.cli.console import Line, echo, report_errors
+from baryflow.cli.console import FitProgress, Line, echo, report_errors
 from baryflow.cli.options import Command, OutputFile
 from baryflow.exceptions import InvalidInputError
 
@@ -50,7 +50,7 @@ def _check_figure(context: click.Context, option: click.Parameter, path: Path) -
 @click.option(
     "--plant",
     is_flag=True,
-    help="With --live: run the simulated plant, with faults and modes as buttons on the page.",
+    help="With --live: run the simulated plant with alarms; inject faults and change modes on the page.",
 )
 @click.option(
     "--speed",
@@ -99,9 +99,7 @@ def _follow(data: Any, seed: int) -> demonstration.Result:
     _announce(data)
     # One thread multiplies matrices of this size faster than two.
     with Line() as line, threadpool_limits(limits=1):
-        for event in demonstration.stream(
-            data, seed, lambda done, total, what: line.show(f"{done}/{total} steps  {what}")
-        ):
+        for event in demonstration.stream(data, seed, FitProgress(line)):
             if isinstance(event, demonstration.Result):
                 return event
             nearest = sorted(event.shares.items(), key=lambda item: -item[1])[:3]

@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from baryflow.cli import options
-from baryflow.cli.console import Line, ProgressBar, bar, echo, report_errors, stop_on_signals
+from baryflow.cli.console import FitProgress, Line, ProgressBar, echo, report_errors, stop_on_signals
 from baryflow.cli.labelled_files import (
     LabelledFiles,
     check_and_describe,
@@ -63,7 +63,7 @@ classifier_option = click.option(
 )
 @click.option("--keep-rows", is_flag=True, help="Keep the rows in the model, for 'baryflow add-source'.")
 @options.seed
-@options.jobs
+@options.fit_jobs
 @click.option(
     "--dask",
     metavar="ADDRESS|local",
@@ -84,7 +84,7 @@ def fit(
     output: Path,
     keep_rows: bool,
     seed: int,
-    jobs: int,
+    jobs: int | None,
     dask: str | None,
     workers: int | None,
     checkpoint: str | None,
@@ -123,9 +123,7 @@ def _fit_here(
     with Line(_LOG_EVERY) as line:
         model.set_params(
             class_prior=prior,
-            verbose=lambda done, total, what: line.show(
-                f"fit {bar(done / total)}  {done} of {count_of(total, 'step')}: {what}"
-            ),
+            verbose=FitProgress(line),
         )
         found: Any = model
         if signals is None:

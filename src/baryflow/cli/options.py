@@ -171,6 +171,11 @@ drift = click.option(
 time = click.option("--time", metavar="COLUMN", help="Timestamp column; copied to each prediction.")
 seed = click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the random numbers.")
 jobs = click.option("--jobs", type=click.IntRange(1), default=2, help="Number of processes.")
+fit_jobs = click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    help="Number of processes.  [default: one per core if the fit takes long]",
+)
 quarantine = click.option(
     "--quarantine", metavar="FILE", help="Write unusable rows and the reasons here, as NDJSON."
 )

@@ -54,6 +54,12 @@ log = logging.getLogger("baryflow.cli.serve")
     type=options.existing_file,
     help="PEM file with the unencrypted private key.  [default: in the file of --tls-cert]",
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    help="Processes that share the targets among them; 1: a thread.  [default: one for each core]",
+)
 @options.alarm_options
 @options.batch_size
 @options.drift
@@ -67,7 +73,7 @@ log = logging.getLogger("baryflow.cli.serve")
 @click.option(
     "--snapshot-every",
     type=click.IntRange(1),
-    default=256,
+    default=1024,
     metavar="BATCHES",
     help="Batches between two snapshots; after a kill, at most this many are replayed.",
 )
@@ -111,6 +117,7 @@ def serve(
     read_token_file: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
+    workers: int | None,
     batch_size: int,
     drift: str,
     in_memory: int,
@@ -152,6 +159,7 @@ def serve(
             batch_size=batch_size,
             drift=drift,
             alarms=alarms,
+            workers=workers or service.usable_cores(),
         )
         # Not before: now no other process uses the folder.
         folder = None if checkpoint is None else Path(checkpoint)

@@ -10,7 +10,7 @@ import numpy as np
 
 from baryflow.core.mixture import Mixture
 from baryflow.core.reduction import compress
-from baryflow.core.transport import label_cost_table, plan_between, w2_squared
+from baryflow.core.transport import barycentric_map, label_cost_table, plan_between, w2_squared
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_count, as_real, as_simplex
 
@@ -139,13 +139,17 @@ def _moved(
 ) -> Mixture:
     """Move every component to the mean of where the plans send it."""
     occurs = (current.weights > 0.0)[:, None]
-    divisor = np.where(occurs, current.weights[:, None], 1.0)
-    maps = [c * plan / divisor for (_, c), plan in zip(used, plans, strict=True)]
     moved = {}
     for name in ("means", "stds", "labels"):
         if getattr(used[0][0], name) is None:
             continue
-        values = sum(m @ getattr(mixture, name) for m, (mixture, _) in zip(maps, used, strict=True))
+        values = np.sum(
+            [
+                c * barycentric_map(plan, current.weights, getattr(mixture, name))
+                for (mixture, c), plan in zip(used, plans, strict=True)
+            ],
+            axis=0,
+        )
         before = getattr(current, name)
         if before is None:  # an unlabelled start of a labelled barycenter
             before = np.full_like(values, 1.0 / values.shape[1])

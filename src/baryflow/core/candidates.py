@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
 from baryflow.core.gaussian import LOG_2PI
-from baryflow.core.seeding import lloyd, seed_indices
-from baryflow.validation import Booleans, Floats, Integers
+from baryflow.core.seeding import largest_of_each, lloyd, seed_indices
+from baryflow.validation import Floats
 
 #: Rows of the design handled at once, so that the temporaries stay small on long data.
 _BLOCK = 4096
@@ -44,8 +45,7 @@ class StandardisedRows:
         """Take Gaussians for rows: each stands for `mass` rows known by their first two moments."""
         Z, spread = (means - centre) / scale, stds / scale
         total = float((-np.log(scale) - 0.5 * LOG_2PI).sum() * masses.sum())
-        block = _Block(np.concatenate([Z * Z + spread * spread, Z], axis=1), masses, None)
-        return cls(Z, masses, (block,), total)
+        return cls(Z, masses, (_Block.of(Z * Z + spread * spread, Z, masses, None),), total)
 
     @classmethod
     def of(cls, X: Floats, weights: Floats, centre: Floats, scale: Floats) -> StandardisedRows:
@@ -59,13 +59,11 @@ class StandardisedRows:
             Z[missing] = 0.0
             known = (~missing).astype(np.float64)
             total = weights @ known @ log_units
+        if len(Z) <= _BLOCK:
+            return cls(Z, weights, (_Block.of(Z * Z, Z, weights, known),), float(total))
         blocks = tuple(
-            _Block(
-                np.concatenate([Z[rows] * Z[rows], Z[rows]], axis=1),
-                weights[rows],
-                None if known is None else known[rows],
-            )
-            for rows in _slices(len(Z))
+            _Block.of(Z[part] * Z[part], Z[part], weights[part], None if known is None else known[part])
+            for part in _slices(len(Z))
         )
         return cls(Z, weights, blocks, float(total))
 
@@ -76,19 +74,27 @@ def _slices(n: int) -> Iterator[slice]:
 
 @dataclass(frozen=True)
 class _Block:
-    """Some of the rows: their design [Z², Z], weights, and 1 where a value is known (None: all)."""
+    """Some of the rows: their design [Z², Z, 1], weights, and 1 where a value is known (None: all)."""
 
     design: Floats
+    columns: Floats  # the transpose of the design
     weights: Floats
     known: Floats | None
 
+    @classmethod
+    def of(cls, squares: Floats, Z: Floats, weights: Floats, known: Floats | None) -> _Block:
+        n, d = Z.shape
+        design = np.empty((n, 2 * d + 1))
+        design[:, :d], design[:, d:-1], design[:, -1] = squares, Z, 1.0
+        # Laid out by columns it is multiplied faster, which long data would pay for with memory.
+        return cls(design, design.T.copy() if n < _BLOCK else design.T, weights, known)
+
     def sums(self, memberships: Floats) -> tuple[Floats, ...]:
-        """Return counts, sums of the design and, with NaN, counts per column, of every component."""
+        """Return sums of the design and, with NaN, counts per column, of every component."""
         shares = memberships * self.weights
-        counts = shares.sum(axis=1)
         if self.known is None:
-            return counts, shares @ self.design
-        return counts, shares @ self.design, shares @ self.known
+            return (shares @ self.design,)
+        return shares @ self.design, shares @ self.known
 
 
 class Candidates:
@@ -98,30 +104,29 @@ class Candidates:
     ----------
     traces : list of lists
         Total log-likelihood before each step, per candidate.
-    converged : array of bool
+    converged : list of bool
     """
 
-    def __init__(self, rows: StandardisedRows, sizes: Integers, floor: float) -> None:
+    def __init__(self, rows: StandardisedRows, sizes: list[int], floor: float) -> None:
         self._stopped: dict[int, tuple[Floats, Floats, Floats]] = {}
         self.traces: list[list[float]] = [[] for _ in sizes]
-        self.converged = np.zeros(len(sizes), dtype=bool)
+        self.converged = [False] * len(sizes)
         self._rows = rows
         self._variance_floor = floor * floor
-        self._active = np.arange(len(sizes))
-        self._lay_out(sizes)
+        self._lay_out(list(range(len(sizes))), sizes)
 
     @classmethod
     def started(
-        cls, rows: StandardisedRows, sizes: Integers, floor: float, rng: np.random.Generator
+        cls, rows: StandardisedRows, ks: list[int], n_init: int, floor: float, rng: np.random.Generator
     ) -> Candidates:
-        """Start one candidate for each entry of `sizes`, which repeats the same sweep n_init times."""
-        candidates = cls(rows, sizes, floor)
-        largest = int(sizes.max())
-        n_init = int((sizes == largest).sum())
-        seeds = seed_indices(rows.Z, rows.weights, largest, n_init, rng)
-        of_restart = np.repeat(seeds, len(sizes) // n_init, axis=0)
-        first = np.concatenate([s[:k] for s, k in zip(of_restart, sizes, strict=True)])
-        memberships = lloyd(rows.Z, rows.weights, rows.Z[first], candidates._starts, candidates._owner)
+        """Start `n_init` times one candidate for each number of components."""
+        candidates = cls(rows, ks * n_init, floor)
+        seeds = seed_indices(rows.Z, rows.weights, max(ks), n_init, rng)
+        first = [seed for restart in seeds for k in ks for seed in restart[:k]]
+        columns = rows.blocks[0].columns[rows.Z.shape[1] : -1] if len(rows.blocks) == 1 else rows.Z.T
+        memberships = lloyd(
+            rows.Z, columns, rows.weights, rows.Z[first], candidates._starts, candidates._owner
+        )
         parts = [
             block.sums(memberships[:, part])
             for block, part in zip(rows.blocks, _slices(len(rows.Z)), strict=True)
@@ -134,11 +139,11 @@ class Candidates:
         cls, rows: StandardisedRows, weights: Floats, means: Floats, stds: Floats, floor: float
     ) -> Candidates:
         """Start a single candidate from given parameters, in standardised units."""
-        candidates = cls(rows, np.array([len(weights)]), floor)
+        candidates = cls(rows, [len(weights)], floor)
         candidates._log_weights = np.log(np.maximum(weights, _TINY))
         candidates._means = means
         candidates._variances = np.maximum(np.square(stds), candidates._variance_floor)
-        candidates._sums = (weights, np.full((len(weights), 2 * means.shape[1]), np.inf))
+        candidates._sums = (np.full((len(weights), 2 * means.shape[1] + 1), np.inf),)
         return candidates
 
     def parameters(self, candidate: int) -> tuple[Floats, Floats, Floats]:
@@ -151,54 +156,58 @@ class Candidates:
         for step in range(max_iter + 1):
             log_likelihood, sums = self._expect()
             # Parameters that reproduce the sums they were computed from will hardly move any more.
-            moved = np.abs(sums[1] - self._sums[1]).max(axis=1)
-            settled = np.maximum.reduceat(moved, self._starts) <= _UNMOVED * tolerance
-            rises = []
-            for candidate, value in zip(self._active.tolist(), log_likelihood.tolist(), strict=True):
+            moved = np.maximum.reduceat(np.abs(sums[0] - self._sums[0]).max(axis=1), self._starts)
+            stopping = []
+            for candidate, value, gap in zip(
+                self._active, log_likelihood.tolist(), moved.tolist(), strict=True
+            ):
                 trace = self.traces[candidate]
-                rises.append(value - trace[-1] if trace else np.inf)
+                rise = value - trace[-1] if trace else np.inf
                 trace.append(value)
-            converged = settled | (np.array(rises) < tolerance)
-            self.converged[self._active] = converged
-            stopping = converged if step < max_iter else np.ones_like(converged)
-            if stopping.any():
+                self.converged[candidate] = gap <= _UNMOVED * tolerance or rise < tolerance
+                stopping.append(self.converged[candidate] or step == max_iter)
+            if any(stopping):
                 self._set_aside(stopping)
-                if stopping.all():
+                if all(stopping):
                     return
-                keep = ~stopping[self._owner]
+                keep = ~np.array(stopping)[self._owner]
                 sums = tuple(part[keep] for part in sums)
-                self._active = self._active[~stopping]
-                self._lay_out(self._sizes[~stopping])
+                going = [i for i, stops in enumerate(stopping) if not stops]
+                self._lay_out([self._active[i] for i in going], [self._sizes[i] for i in going])
             self._maximise(sums)
 
-    def _lay_out(self, sizes: Integers) -> None:
-        self._sizes = sizes
-        self._starts = np.cumsum(sizes) - sizes
+    def _lay_out(self, active: list[int], sizes: list[int]) -> None:
+        self._active, self._sizes = active, sizes
+        self._starts = np.array([0, *accumulate(sizes[:-1])])
         self._owner = np.repeat(np.arange(len(sizes)), sizes)
+        self._owned = (self._owner == np.arange(len(sizes))[:, None]).astype(np.float64)
 
     def _expect(self) -> tuple[Floats, tuple[Floats, ...]]:
         """E step: each candidate's log-likelihood, and the sums that the M step needs."""
         d = self._means.shape[1]
-        coefficients = np.empty((len(self._means), 2 * d))
-        np.divide(-0.5, self._variances, out=coefficients[:, :d])
-        np.divide(self._means, self._variances, out=coefficients[:, d:])
-        constants = self._means * coefficients[:, d:]
+        coefficients = np.empty((len(self._means), 2 * d + 1))
+        precisions, scaled = coefficients[:, :d], coefficients[:, d:-1]
+        np.divide(1.0, self._variances, out=precisions)
+        np.multiply(self._means, precisions, out=scaled)
+        precisions *= -0.5
+        constants = self._means * scaled
         constants += np.log(self._variances)
         constants *= -0.5
-        constant = (self._log_weights + constants.sum(axis=1))[:, None]
+        coefficients[:, -1] = self._log_weights
+        if self._rows.blocks[0].known is None:
+            coefficients[:, -1] += constants.sum(axis=1)
         log_likelihood: Floats = np.array(self._rows.log_units)
         parts = []
         for block in self._rows.blocks:
-            table: Floats = coefficients @ block.design.T
-            if block.known is None:
-                table += constant
-            else:
+            table: Floats = coefficients @ block.columns
+            if block.known is not None:
                 table += constants @ block.known.T
-                table += self._log_weights[:, None]
-            top = np.maximum.reduceat(table, self._starts, axis=0)
+            top = largest_of_each(table, self._starts)
             table -= top[self._owner]
             np.exp(table, out=table)
-            total = np.add.reduceat(table, self._starts, axis=0)
+            # With few candidates the product is the faster of two sums.
+            few = len(self._sizes) <= d
+            total = self._owned @ table if few else np.add.reduceat(table, self._starts, axis=0)
             table /= total[self._owner]
             log_likelihood = log_likelihood + (top + np.log(total)) @ block.weights
             parts.append(block.sums(table))
@@ -207,31 +216,33 @@ class Candidates:
     def _maximise(self, sums: tuple[Floats, ...]) -> None:
         """M step. A coordinate that no row of a component shows keeps the centre and scale."""
         self._sums = sums
-        counts, totals = sums[0], sums[1]
+        totals = sums[0]
         d = self._rows.Z.shape[1]
-        shares = np.maximum(counts, _TINY)
-        if len(sums) == 2:
+        shares = np.maximum(totals[:, -1], _TINY)
+        if len(sums) == 1:
             totals = totals / shares[:, None]
-            means, squares = totals[:, d:], totals[:, :d]
+            squares, means = totals[:, :d], totals[:, d:-1]
         else:
-            seen = sums[2] > _TINY
-            divisor = np.where(seen, sums[2], 1.0)
-            means = np.where(seen, totals[:, d:] / divisor, 0.0)
+            seen = sums[1] > _TINY
+            divisor = np.where(seen, sums[1], 1.0)
             squares = np.where(seen, totals[:, :d] / divisor, 1.0)
+            means = np.where(seen, totals[:, d:-1] / divisor, 0.0)
         self._means = means
         self._variances = np.maximum(squares - means * means, self._variance_floor)
-        per_candidate = np.add.reduceat(shares, self._starts)
-        self._log_weights = np.log(shares / per_candidate[self._owner])
+        self._log_weights = np.log(shares / (self._owned @ shares)[self._owner])
 
-    def _set_aside(self, stopping: Booleans) -> None:
+    def _set_aside(self, stopping: list[bool]) -> None:
         """Remember where the parameters of the marked candidates are; they change no more."""
-        for position in np.flatnonzero(stopping).tolist():
-            block = slice(self._starts[position], self._starts[position] + self._sizes[position])
-            self._stopped[int(self._active[position])] = (
-                self._log_weights[block],
-                self._means[block],
-                self._variances[block],
-            )
+        for candidate, start, size, stops in zip(
+            self._active, self._starts.tolist(), self._sizes, stopping, strict=True
+        ):
+            if stops:
+                part = slice(start, start + size)
+                self._stopped[candidate] = (
+                    self._log_weights[part],
+                    self._means[part],
+                    self._variances[part],
+                )
 
 
 def _add(parts: list[tuple[Floats, ...]]) -> tuple[Floats, ...]:

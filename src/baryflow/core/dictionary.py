@@ -23,7 +23,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from baryflow.core.quadratic import Layout, simplex_least_squares, solve_atoms
-from baryflow.core.transport import carry_barycenter
+from baryflow.core.transport import (
+    assignment,
+    barycentric_map,
+    fast_squared_distances,
+    plan_between,
+)
 from baryflow.validation import Floats, Integers
 
 #: Weight of the proximal term that keeps atoms near where they were, relative to a point's own: next to
@@ -31,6 +36,8 @@ from baryflow.validation import Floats, Integers
 PROXIMAL = 1e-2
 #: The same for warm-started steps along a stream: a step goes a hundredth of the way.
 DAMPED = 100.0
+#: Coordinates below this play no part in a barycenter.
+_NEGLIGIBLE = 1e-9
 
 
 @dataclass
@@ -144,25 +151,48 @@ class Dictionary:
 
     def transport(self, domain: Domain) -> float:
         """Renew matches and plan, starting from the last ones; return the domain's loss."""
-        self._transport(domain)
+        self._transport(domain, self._matching())
         return domain.loss
 
-    def _transport(self, domain: Domain) -> Floats:
+    def _matching(self) -> tuple[Floats, Floats]:
+        """Return all atoms' points as columns, and half their squared norms: the costs of matches."""
+        flat = self.atoms.reshape(-1, self.atoms.shape[2])
+        return flat.T.copy(), 0.5 * np.vecdot(flat, flat)
+
+    def _transport(self, domain: Domain, matching: tuple[Floats, Floats]) -> Floats:
         """Renew matches and plan; return the atoms' points in the order of the domain's slots."""
         if not domain.match.size:
             domain.match = np.tile(np.arange(self.n_slots), (self.n_atoms, 1))
-        domain.match, sent, domain.plan, domain.loss = carry_barycenter(
-            self.atoms,
-            domain.coordinates,
-            domain.match,
-            domain.points[:, : domain.n_used],
-            domain.weights,
-            domain.slot_weights,
-            domain.extra_costs,
-        )
-        domain.goal = domain.plan.T @ domain.points
-        domain.goal /= np.where(domain.slot_weights > 0.0, domain.slot_weights, 1.0)[:, None]
+        sent = self._sent(domain)
+        slots = _mixed(domain.coordinates, sent)
+        if self.n_atoms > 1 and self._match(domain, slots, *matching):
+            sent = self._sent(domain)
+            slots = _mixed(domain.coordinates, sent)
+        costs = fast_squared_distances(domain.points[:, : domain.n_used], slots[:, : domain.n_used])
+        if domain.extra_costs is not None:
+            costs += domain.extra_costs
+        domain.plan = plan_between(domain.weights, domain.slot_weights, costs)
+        domain.loss = float(np.vdot(domain.plan, costs))
+        domain.goal = barycentric_map(domain.plan.T, domain.slot_weights, domain.points)
         return sent
+
+    def _match(self, domain: Domain, slots: Floats, columns: Floats, norms: Floats) -> bool:
+        """Match the atoms with the domain's slots once more; return whether anything has changed.
+
+        An atom whose coordinate is next to nothing stays matched as it was.
+        """
+        # Half the squared distances, up to the slots' own norms, which no assignment depends on.
+        costs = slots @ columns
+        costs = np.subtract(norms, costs, out=costs).reshape(self.n_slots, self.n_atoms, self.n_slots)
+        # Where every slot has its nearest point already, no assignment can be better.
+        unsure = (costs.argmin(axis=2) != domain.match.T).any(axis=0)
+        unsure &= domain.coordinates > _NEGLIGIBLE
+        if not unsure.any():
+            return False
+        before, domain.match = domain.match, domain.match.copy()
+        for c in np.flatnonzero(unsure):
+            domain.match[c] = assignment(costs[:, c])
+        return bool((domain.match != before).any())
 
     def settle(self, domain: Domain, n_times: int = 1) -> Floats:
         """Find the domain's place among the atoms as they are: plan and coordinates in turn.
@@ -181,7 +211,8 @@ class Dictionary:
 
         Domains in `frozen` keep their plans and coordinates: they pull on the atoms at no cost.
         """
-        products = [self._gap_products(domain, self._transport(domain)) for domain in domains]
+        matching = self._matching()
+        products = [self._gap_products(domain, self._transport(domain, matching)) for domain in domains]
         losses = np.array([domain.loss for domain in domains])
         self._move_coordinates(domains, products)
         self.move_atoms([*domains, *frozen])
@@ -221,8 +252,10 @@ class Dictionary:
         array costs more than what is done with it.
         """
         # Coordinates sum to one, so the goal can be taken as the origin: an offset costs no digits.
-        gaps = sent[:, :, : domain.n_used]
-        np.subtract(gaps, domain.goal[:, : domain.n_used], out=gaps)
+        whole = domain.n_used == sent.shape[2]
+        gaps = np.subtract(
+            sent[:, :, : domain.n_used], domain.goal[:, : domain.n_used], out=sent if whole else None
+        )
         weighted = (gaps * domain.slot_weights[:, None]).reshape(self.n_atoms, -1)
         return np.asarray(weighted @ gaps.reshape(self.n_atoms, -1).T)
 

@@ -49,7 +49,8 @@ class Scatter:
         counts = np.bincount(y, minlength=n_classes).astype(np.float64)
         sums = np.zeros((n_classes, Z.shape[1]))
         np.add.at(sums, y, Z)
-        residuals = Z - (sums / np.maximum(counts, 1.0)[:, None])[y]
+        residuals = (sums / np.maximum(counts, 1.0)[:, None])[y]
+        np.subtract(Z, residuals, out=residuals)
         lengths = np.vecdot(residuals, residuals)
         return cls(len(Z), residuals.T @ residuals, float(lengths @ lengths), counts, sums)
 

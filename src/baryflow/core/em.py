@@ -258,9 +258,9 @@ def fit_rows(
     std_floor = as_real(std_floor, "std_floor", low=_SMALLEST_FLOOR, high=1.0)
 
     mass = float(weights.sum())
-    ks = np.arange(min(k1, len(X)), min(k2, len(X)) + 1)
+    ks = list(range(min(k1, len(X)), min(k2, len(X)) + 1))
     rows = StandardisedRows.of(X, weights, reference.centre, reference.scale)
-    candidates = Candidates.started(rows, np.tile(ks, n_init), std_floor, rng)
+    candidates = Candidates.started(rows, ks, n_init, std_floor, rng)
     candidates.advance(max_iter, tol * mass)
     return _choose(candidates, ks, reference, mass)
 
@@ -274,8 +274,10 @@ def distinct_rows(X: Floats, weights: Floats) -> tuple[Floats, Floats]:
     if not keep.all():
         X, weights = X[keep], weights[keep]
     order = X[:, 0].argsort()
-    if np.all(np.diff(X[order, 0]) > 0.0):  # one column tells them apart: the usual case
-        return X[order] + 0.0, weights[order]
+    ordered = X[order]
+    if (ordered[1:, 0] > ordered[:-1, 0]).all():  # one column tells them apart: the usual case
+        ordered += 0.0  # -0.0 is 0.0
+        return ordered, weights[order]
     X = np.ascontiguousarray(X + 0.0)  # a copy in which -0.0 is 0.0
     X[np.isnan(X)] = np.nan  # one bit pattern for all NaN
     keys = X.view(np.dtype((np.void, X.shape[1] * X.itemsize))).ravel()
@@ -285,25 +287,27 @@ def distinct_rows(X: Floats, weights: Floats) -> tuple[Floats, Floats]:
     return X[canonical], weights[canonical]
 
 
-def _choose(candidates: Candidates, ks: Integers, reference: Reference, mass: float) -> Sweep:
+def _choose(candidates: Candidates, ks: list[int], reference: Reference, mass: float) -> Sweep:
     """Keep the best restart of each number of components, and the best of those by BIC.
 
     One that did not converge wins only over others that did not.
     """
-    total, converged = [t[-1] for t in candidates.traces], candidates.converged.tolist()
-    of_k = [range(i, len(total), len(ks)) for i in range(len(ks))]
-    chosen = [min(restarts, key=lambda c: (not converged[c], -total[c])) for restarts in of_k]
-    log_likelihood = np.array([total[c] for c in chosen])
-    bic = (ks - 1 + 2 * ks * len(reference.centre)) * np.log(mass) - 2.0 * log_likelihood
+    traces, converged = candidates.traces, candidates.converged
+    of_k = [range(i, len(traces), len(ks)) for i in range(len(ks))]
+    chosen = [min(restarts, key=lambda c: (not converged[c], -traces[c][-1])) for restarts in of_k]
+    n_components = np.array(ks)
+    log_likelihood = np.array([traces[c][-1] for c in chosen])
+    n_parameters = n_components - 1 + 2 * n_components * len(reference.centre)
+    bic = n_parameters * np.log(mass) - 2.0 * log_likelihood
     best = min(range(len(ks)), key=lambda i: (not converged[chosen[i]], bic[i]))
     return Sweep(
         mixture=_mixture(candidates, chosen[best], reference, mass),
-        n_components=ks,
+        n_components=n_components,
         bic=bic,
         log_likelihood=log_likelihood,
-        converged=candidates.converged[chosen],
-        n_iter=np.array([len(candidates.traces[c]) for c in chosen]),
-        traces=tuple(np.array(candidates.traces[c]) for c in chosen),
+        converged=np.array([converged[c] for c in chosen]),
+        n_iter=np.array([len(traces[c]) for c in chosen]),
+        traces=tuple(np.array(traces[c]) for c in chosen),
         best=best,
     )
 

@@ -19,7 +19,7 @@ from baryflow.validation import Booleans, Floats, Integers
 
 #: Vectors kept of a component beyond the directions of the metric, and how many more may wait until
 #: the least important ones are dropped: most merges then cost nothing but a copy.
-_SPARE, _WAITING = 2, 4
+_SPARE, _WAITING = 2, 8
 #: Numbers that the vectors of all components may take at most: 32 MB.
 _BUDGET = 2**22
 #: A column's scale in the metric may still change by about this part: what matters then is kept too.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +14,6 @@ from baryflow.validation import Floats, Integers, as_real
 
 #: Pivots allowed to the network simplex; far more than any problem here has needed.
 _MAX_PIVOTS = 10_000_000
-#: Coordinates below this play no part in a barycenter.
-_NEGLIGIBLE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,57 +126,13 @@ def fast_squared_distances(points: Floats, others: Floats) -> Floats:
     return np.maximum(table, 0.0, out=table)
 
 
-class Carried(NamedTuple):
-    """How the barycenter of some atoms is carried to a mixture."""
-
-    match: Integers  # (C, K): the atoms' points that make up each slot
-    sent: Floats  # (C, K, D): these points
-    plan: Floats  # (n, K)
-    loss: float
-
-
-def carry_barycenter(
-    atoms: Floats,
-    coordinates: Floats,
-    match: Integers,
-    points: Floats,
-    weights: Floats,
-    slot_weights: Floats,
-    extra_costs: Floats | None = None,
-) -> Carried:
-    """Match the atoms with their barycenter once more, and carry it to a mixture.
-
-    Parameters
-    ----------
-    atoms : array of shape (C, K, D)
-    coordinates : array of shape (C,)
-        Of the barycenter; an atom of next to none stays matched as it was.
-    match : array of shape (C, K)
-        The matches so far.
-    points, weights : arrays of shape (n, at most D) and (n,)
-        The mixture; costs see as many columns as it has.
-    slot_weights : array of shape (K,)
-    extra_costs : array of shape (n, K), optional
-
-    Returns
-    -------
-    Carried
-    """
-    each = np.arange(len(atoms))[:, None]
-    sent = atoms[each, match]
-    slots = (coordinates @ sent.reshape(len(sent), -1)).reshape(sent.shape[1:])
-    if len(atoms) > 1:
-        found = match.copy()
-        for c in np.flatnonzero(coordinates > _NEGLIGIBLE):
-            found[c] = assignment(fast_squared_distances(slots, atoms[c]))
-        if not np.array_equal(found, match):
-            match, sent = found, atoms[each, found]
-            slots = (coordinates @ sent.reshape(len(sent), -1)).reshape(sent.shape[1:])
-    costs = fast_squared_distances(points, slots[:, : points.shape[1]])
-    if extra_costs is not None:
-        costs += extra_costs
-    plan = plan_between(weights, slot_weights, costs)
-    return Carried(match, sent, plan, float(np.vdot(plan, costs)))
+def barycentric_map(plan: Floats, weights: Floats, points: Floats) -> Floats:
+    """Return the mean of the points to which a plan sends each row; 0 for rows without weight."""
+    if weights.all() and np.count_nonzero(plan) == len(weights):  # one point for each row
+        chosen: Floats = points[plan.argmax(axis=1)]
+        return chosen
+    sums: Floats = plan @ points
+    return sums / np.where(weights > 0.0, weights, 1.0)[:, None]
 
 
 def match_slots(slots: Floats, others: Sequence[Floats]) -> list[Integers]:

@@ -14,7 +14,7 @@ from dask.delayed import delayed
 
 from baryflow.distributed.cluster import WorkerWatch, current_client, scheduler_errors
 from baryflow.distributed.store import Store, numbered
-from baryflow.estimators._leave_one_out import Progress
+from baryflow.estimators._progress import Progress
 from baryflow.exceptions import FileFormatError, UnreachableError
 
 #: Number of results that one task merges.

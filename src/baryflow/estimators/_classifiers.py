@@ -133,6 +133,8 @@ class KernelMachine:
         return table
 
 
+#: Trees of a forest, and counts of classes in nodes that are held at a time.
+_TREES, _COUNTS = 100, 2**25
 #: A node of a tree: 16 bytes, which NumPy gathers at once.
 _NODE = np.dtype([("child", np.int64), ("feature", np.int32), ("threshold", np.float32)])
 #: Steps after which rows that have reached a leaf are set aside.
@@ -335,25 +337,48 @@ def fit_kernel(Z: Floats, codes: Integers, n_classes: int, weights: Floats | Non
 
 def fit_trees(Z: Floats, codes: Integers, n_classes: int, weights: Floats | None, seed: int) -> Fitted:
     """Grow extremely randomised trees on bootstrap samples; rows left out give `out_of_sample`."""
-    model = ExtraTreesClassifier(100, bootstrap=True, oob_score=True, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Some inputs do not have OOB scores")
-        model.fit(Z, codes, sample_weight=weights)
-    present = model.classes_
-    fields: dict[str, list[Any]] = {name: [] for name in ("features", "thresholds", "left", "right")}
-    tables, roots, n_nodes = [], [], 0
-    for grown in model.estimators_:
-        tree = grown.tree_
+    model = ExtraTreesClassifier(0, bootstrap=True, warm_start=True, random_state=seed)
+    cells = Z.astype(np.float32)  # as the trees see them
+    fields: dict[str, list[Any]] = {
+        name: [] for name in ("features", "thresholds", "left", "right", "leaves")
+    }
+    mixed: list[tuple[Integers, Floats]] = []  # nodes and class proportions of leaves of several classes
+    roots, depth, n_nodes = [], 0, 0
+    present = np.unique(codes)
+    unseen, judges = np.zeros((len(Z), len(present))), np.zeros((len(Z), 1))
+    # Every node has a count of every class until it is packed; a tree has up to two nodes for each row.
+    together = max(1, _COUNTS // (2 * len(Z) * len(present)))
+    for number in range(_TREES):
+        if number % together == 0:
+            model.set_params(n_estimators=min(number + together, _TREES))
+            model.fit(Z, codes, sample_weight=weights)
+            samples = model.estimators_samples_
+        tree = model.estimators_[number].tree_
         is_leaf, own = tree.children_left < 0, n_nodes + np.arange(tree.node_count)
         fields["features"].append(np.where(is_leaf, 0, tree.feature))
         fields["thresholds"].append(np.where(is_leaf, np.inf, tree.threshold))
         fields["left"].append(np.where(is_leaf, own, n_nodes + tree.children_left))
         fields["right"].append(np.where(is_leaf, own, n_nodes + tree.children_right))
-        # A node that is no leaf predicts nothing: any proportions do.
-        tables.append(np.where(is_leaf[:, None], tree.value[:, 0, :], np.eye(len(present))[0]))
+        shares = tree.value[:, 0, :] / np.maximum(tree.value[:, 0, :].sum(axis=1, keepdims=True), 1e-300)
+        # A node that is no leaf predicts nothing: any class does.
+        fields["leaves"].append(present[np.where(is_leaf, shares.argmax(axis=1), 0)])
+        several = is_leaf & (shares.max(axis=1) < 1.0)
+        mixed.append((own[several], shares[several]))
+        is_left_out = np.ones(len(Z), dtype=bool)
+        is_left_out[samples[number]] = False
+        left_out = np.flatnonzero(is_left_out)
+        unseen[left_out] += tree.predict(cells[left_out])
+        judges[left_out] += 1.0
         roots.append(n_nodes)
-        n_nodes += tree.node_count
-    leaves, table = _distinct_leaves(np.concatenate(tables), present, n_classes)
+        depth, n_nodes = max(depth, tree.max_depth), n_nodes + tree.node_count
+        del model.estimators_[number].tree_
+    nodes, rows = (np.concatenate(part) for part in zip(*mixed, strict=True))
+    others, which = np.unique(rows, axis=0, return_inverse=True)
+    table = np.zeros((n_classes + len(others), n_classes))
+    table[:n_classes] = np.eye(n_classes)
+    table[n_classes:, present] = others
+    leaves = np.concatenate(fields["leaves"]).astype(np.int32)
+    leaves[nodes] = n_classes + which.reshape(-1)
     forest = Forest(
         features=np.concatenate(fields["features"]).astype(np.int32),
         thresholds=np.concatenate(fields["thresholds"]).astype(np.float64),
@@ -362,27 +387,11 @@ def fit_trees(Z: Floats, codes: Integers, n_classes: int, weights: Floats | None
         leaves=leaves,
         table=table,
         roots=np.array(roots, dtype=np.int32),
-        depth=max(grown.tree_.max_depth for grown in model.estimators_),
+        depth=depth,
     )
-    unseen = np.zeros((len(Z), n_classes))
-    unseen[:, present] = np.nan_to_num(model.oob_decision_function_, nan=1.0 / len(present))
-    return Fitted(forest, unseen)
-
-
-def _distinct_leaves(
-    counts: Floats, present: Integers, n_classes: int
-) -> tuple[NDArray[np.int32], Floats]:
-    """Return for every node the number of its class proportions, and the proportions by number.
-
-    The first are those of a single class; sorting the few others takes no time.
-    """
-    pure = np.eye(n_classes)
-    shares = np.zeros((len(counts), n_classes))
-    shares[:, present] = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
-    number, mixed = shares.argmax(axis=1), shares.max(axis=1) < 1.0
-    others, which = np.unique(shares[mixed], axis=0, return_inverse=True)
-    number[mixed] = n_classes + which.reshape(-1)
-    return number.astype(np.int32), np.concatenate([pure, others])
+    out_of_sample = np.zeros((len(Z), n_classes))
+    out_of_sample[:, present] = unseen / np.maximum(judges, 1.0)
+    return Fitted(forest, out_of_sample)
 
 
 Fit = Callable[[Floats, Integers, int, "Floats | None", int], Fitted]

@@ -223,11 +223,14 @@ def find_places(names: Any, among: list[Any]) -> list[int]:
 def by_source(X: Floats, codes: Integers, names: Any) -> tuple[list[Floats], list[Integers], list[Any]]:
     """Cut rows and class codes into sources; return them and the sources' names."""
     sources = np.unique(names)
-    return (
-        [X[names == name] for name in sources],
-        [codes[names == name] for name in sources],
-        sources.tolist(),
-    )
+    places = [_as_slice(np.flatnonzero(names == name)) for name in sources]
+    return [X[some] for some in places], [codes[some] for some in places], sources.tolist()
+
+
+def _as_slice(places: Integers) -> Integers | slice:
+    """Return places as a slice if there is no gap: rows that stand together need no copy."""
+    first, last = int(places[0]), int(places[-1])
+    return slice(first, last + 1) if last - first + 1 == len(places) else places
 
 
 def fill_gaps(X: Floats, fallback: Floats | None = None) -> Floats:

@@ -184,8 +184,9 @@ def _match(
 
 def _adapt_space(match: _Match) -> AdaptedSpace:
     """Move the dictionary of one space towards a target (paper, section 3.2)."""
-    model, target = match.model, match.target
+    model = match.model
     adapted, losses = _move(match)
+    target = adapted.target
     slots = Points(adapted.dictionary.reconstruction(target), model.n_dimensions)
     slot_weights = target.slot_weights
     reconstruction = Mixture(
@@ -202,14 +203,16 @@ def _adapt_space(match: _Match) -> AdaptedSpace:
         adapted=adapted,
         losses=losses,
         reconstruction=reconstruction,
-        labelled=_label(match, reconstruction),
+        labelled=_label(match, target, reconstruction),
         known=Points(adapted.unmoved, model.n_dimensions),
     )
 
 
 def _move(match: _Match) -> tuple[AdaptedDictionary, Floats]:
     """Take block steps from the source-only dictionary, or from where the last ones stopped."""
-    config, start, dictionary, target = match.config, match.start, match.dictionary, match.target
+    config, start = match.config, match.start
+    # Copies: what is interrupted can be done again.
+    dictionary, target = match.dictionary.copy(proximal=config.proximal), match.target.copy()
     known = match.model.domains if start is None else start.sources
     sources, unmoved = [domain.copy() for domain in known], match.unmoved
     moving = [target] if config.freeze_sources else [*sources, target]
@@ -223,9 +226,9 @@ def _move(match: _Match) -> tuple[AdaptedDictionary, Floats]:
     return AdaptedDictionary(dictionary, sources, target, unmoved, match.unmoved_loss), losses
 
 
-def _label(match: _Match, rebuilt: Mixture) -> Mixture:
+def _label(match: _Match, target: Domain, rebuilt: Mixture) -> Mixture:
     """Return the target's own components with the labels that the plan gives them."""
-    model, target = match.model, match.target
+    model = match.model
     masses, labels = match.masses[:, None], np.asarray(rebuilt.labels)
     means = target.points[:, : model.n_dimensions]
     # One more row of the usual spread: a component of few rows has no reliable std of its own.

@@ -9,13 +9,19 @@ are a few weights.
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from multiprocessing import parent_process
+from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Parallel, cpu_count, delayed, effective_n_jobs
+from joblib.parallel import get_active_backend
 
-from baryflow.estimators._classifiers import Fit
+from baryflow.estimators._classifiers import CLASSIFIERS, Fit
 from baryflow.estimators._committee import (
     Committee,
     Trial,
@@ -29,6 +35,7 @@ from baryflow.estimators._fit_dictionary import AdaptConfig
 from baryflow.estimators._label_shift import estimate_proportions, learn_trust
 from baryflow.estimators._novelty import Familiar, Novelty
 from baryflow.estimators._orders import SHIFTS, number_within, shift_labels, stream_order
+from baryflow.estimators._progress import Progress, Schedule
 from baryflow.estimators._reliability import learn_calibration
 from baryflow.estimators._sensors import Limits
 from baryflow.estimators._source_table import spread
@@ -59,9 +66,11 @@ _DRAWS = 2
 _BATCH, _ENOUGH_PAST = 50, 100
 #: One row in this many of one of the other sources is held out: a target inside of the sources.
 _HELD_OUT = 5
-
-#: Called with the number of steps done, of all steps, and what they are.
-Progress = Callable[[int, int, str], None]
+#: CPU seconds of a fold from which on processes are worth starting: one takes about as long to start.
+_WORTH_PROCESSES = 1.0
+#: Time that the streams of a fold take, in units of fitting it; a first guess for the progress only.
+_RUN = 1.5
+_FITTING, _PREDICTING = "fitting leave-one-source-out folds", "predicting left-out sources"
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,30 +133,81 @@ def learn(
     validate : bool
         Learn the committee by leave-one-source-out; otherwise all experts count the same.
     n_jobs : int, optional
-        Folds at the same time, as in joblib; the outcome is the same.
+        Folds at the same time, as in joblib; the outcome is the same. Without it as many as there are
+        cores, if that saves time.
     progress : callable, optional
     """
-    knowledge = learn_evenly(sources, classifiers, options)
-    if options.paper or not validate:
-        return with_novelty(knowledge, sources, [])
-    folds = make_folds(sources, options)
+    folds = make_folds(sources, options) if validate and not options.paper else []
     if not folds:
-        return with_novelty(without_folds(knowledge, len(sources.rows)), sources, [])
-    total, work = 2 * len(folds), Parallel(n_jobs=n_jobs, return_as="generator")
-    fitted: list[FittedFold] = []
-    for one in work(delayed(fit_fold)(fold, classifiers) for fold in folds):
-        fitted.append(one)
-        if progress is not None:
-            progress(len(fitted), total, "fitting leave-one-source-out folds")
+        knowledge = learn_evenly(sources, classifiers, options)
+        if validate and not options.paper:
+            knowledge = without_folds(knowledge, len(sources.rows))
+        return with_novelty(knowledge, sources, [])
+    sizes = [float(len(fold.others.labels)) for fold in folds]
+    tasks = [_Task(len(sources.labels), learn_evenly, (sources, classifiers, options))]
+    tasks += [_Task(n, fit_fold, (fold, classifiers)) for n, fold in zip(sizes, folds, strict=True)]
+    runs = [_RUN * n for n in sizes]
+    schedule = Schedule(progress, {_FITTING: [task.size for task in tasks], _PREDICTING: runs})
+    first: list[Any] = []
+    if n_jobs is None and effective_n_jobs(None) == 1:
+        # How long the last fold takes tells whether processes are worth starting for the others.
+        start = time.thread_time()
+        first, n_jobs = _do(_FITTING, [tasks.pop()], 1, schedule), 1
+        if time.thread_time() - start >= _WORTH_PROCESSES and _may_start_processes(classifiers):
+            n_jobs = min(cpu_count(), len(tasks))
+    knowledge, *fitted = _do(_FITTING, tasks, n_jobs, schedule) + first
     voters = learn_voters(fitted)
-    results: list[FoldResult] = []
-    for result in work(delayed(run_fold)(fold, voters) for fold in fitted):
-        results.append(result)
-        if progress is not None:
-            progress(len(folds) + len(results), total, "predicting left-out sources")
-    return with_novelty(with_committee(knowledge, voters, results), sources, results)
+    tasks = [_Task(n, run_fold, (fold, voters)) for n, fold in zip(runs, fitted, strict=True)]
+    results = _do(_PREDICTING, tasks, n_jobs, schedule)
+    knowledge = with_novelty(with_committee(knowledge, voters, results), sources, results)
+    schedule.end(_PREDICTING)
+    return knowledge
 
 
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """A function to call, and its size: what it costs, up to a factor."""
+
+    size: float
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+def _do(what: str, tasks: list[_Task], n_jobs: int | None, schedule: Schedule) -> list[Any]:
+    """Return the results of tasks, several at a time."""
+    work = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
+    schedule.start(min(effective_n_jobs(n_jobs), len(tasks)))
+    found: dict[int, Any] = {}
+    for number, seconds, result in work(delayed(_measure)(i, task) for i, task in enumerate(tasks)):
+        found[number] = result
+        schedule.finish(what, tasks[number].size, seconds)
+    return [found[number] for number in range(len(tasks))]
+
+
+def _measure(number: int, task: _Task) -> tuple[int, float, Any]:
+    """Return the number of a task, the seconds it took and its result."""
+    start = time.monotonic()
+    result = task.function(*task.arguments)
+    return number, time.monotonic() - start, result
+
+
+def _may_start_processes(classifiers: Mapping[str, Fit]) -> bool:
+    """Tell whether this is a main program, not part of one that has several threads or processes.
+
+    Where more processes want to run than there are cores, further ones only cost. A classifier of the
+    user's own may not work in another process, or use several cores itself.
+    """
+    if hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1):
+        return False
+    return (
+        parent_process() is None
+        and threading.current_thread() is threading.main_thread()
+        and not get_active_backend()[0].nesting_level
+        and all(fit in CLASSIFIERS.values() for fit in classifiers.values())
+    )
+
+
+@one_thread  # bits depend on it, and another process does not share the limit
 def learn_evenly(
     sources: LabelledRows, classifiers: Mapping[str, Fit], options: SourceOptions
 ) -> SourceKnowledge:
@@ -200,7 +260,7 @@ def with_novelty(
     model = knowledge.model
     first = [result.first_distances for result in results if len(result.first_distances)]
     if not first:
-        first = [model.novelty_distance(np.concatenate(sources.rows), model.centre, model.scale)]
+        first = [model.novelty_distance(X, model.centre, model.scale) for X in sources.rows]
     found = [result.distances for result in results if len(result.distances)]
     if not found:  # the sources themselves, each in units of what is typical of it
         for X in sources.rows:
@@ -275,7 +335,7 @@ def _some_classes(
     return [X[some] for X, _, some in kept], [number[y[some]] for _, y, some in kept]
 
 
-@one_thread  # bits depend on it, and another process does not share the limit
+@one_thread
 def fit_fold(fold: Fold, classifiers: Mapping[str, Fit]) -> FittedFold:
     """Learn from the sources that are not left out."""
     knowledge = learn_evenly(fold.others, classifiers, fold.options)

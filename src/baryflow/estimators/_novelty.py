@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from baryflow.core.transport import fast_squared_distances
 from baryflow.exceptions import InvalidInputError
@@ -41,8 +42,9 @@ _DOUBTFUL = 0.005
 _TAIL = 0.1
 
 
+Singles = NDArray[np.float32]
 #: Gives complete rows their most probable classes.
-Classify = Callable[[Floats], Integers]
+Classify = Callable[[Any], Integers]
 
 
 class Neighbourhood(NamedTuple):
@@ -70,8 +72,8 @@ class Familiar:
         Rows seen.
     """
 
-    past: Floats
-    recent: Floats
+    past: Singles
+    recent: Singles
     prior: Floats
     scale: Floats
     n_rows: int = 0
@@ -79,11 +81,11 @@ class Familiar:
     @classmethod
     def none(cls, prior: Floats, scale: Floats) -> Familiar:
         """Return what is familiar before the first row."""
-        rows = np.zeros((0, len(scale)))
+        rows = np.zeros((0, len(scale)), dtype=np.float32)  # enough to compare rows
         return cls(rows, rows, prior, scale)
 
     @property
-    def rows(self) -> Floats:
+    def rows(self) -> Any:
         """Rows that are known to be usual, or while there are few of them the latest."""
         return self.past if len(self.past) >= _FEWEST else self.recent
 
@@ -95,7 +97,7 @@ class Familiar:
         """Return what is familiar after some more complete rows; `classify` names rows."""
         if len(rows) > _LONGEST:
             rows = rows[np.linspace(0, len(rows) - 1, _LONGEST).astype(np.intp)]
-        found = self
+        found, rows = self, rows.astype(np.float32)
         for start in range(0, len(rows), _PIECE):
             found = found._see(rows[start : start + _PIECE], classify)
         return found
@@ -155,10 +157,11 @@ class Neighbours:
     @cached_property
     def recent_classes(self) -> Integers:
         """Predicted class of each of the latest rows."""
-        self._classes += [self._classify(rows) for rows in self._blocks(len(self._classes))]
+        found = [self._classify(rows) for rows in self._blocks(len(self._classes))]
+        self._classes = [*self._classes, *found]  # at once: other threads may look
         return np.concatenate([np.zeros(0, dtype=np.intp), *self._classes])
 
-    def _blocks(self, first: int) -> Iterator[Floats]:
+    def _blocks(self, first: int) -> Iterator[Singles]:
         """Yield the blocks of the latest rows from that number on."""
         for start in range(first * _BLOCK, len(self.recent), _BLOCK):
             yield self.recent[start : start + _BLOCK]
@@ -166,9 +169,9 @@ class Neighbours:
     @cached_property
     def _recent(self) -> tuple[Floats, Floats]:
         """The latest rows, standardised, and their distances from those of the past."""
-        for block in self._blocks(len(self._compared)):
-            Z = self._standardise(block)
-            self._compared.append((Z, fast_squared_distances(self._standard_past, Z)))
+        found = [self._standardise(rows) for rows in self._blocks(len(self._compared))]
+        new = [(Z, fast_squared_distances(self._standard_past, Z)) for Z in found]
+        self._compared = [*self._compared, *new]
         rows, squared = zip(*self._compared, strict=True)
         return np.concatenate(rows), np.concatenate(squared, axis=1)
 
@@ -211,12 +214,12 @@ class Neighbours:
         )
         return self.past.mean(axis=0), np.sqrt(variances)
 
-    def _standardise(self, rows: Floats) -> Floats:
+    def _standardise(self, rows: Any) -> Any:
         centre, scale = self._moments
-        return (rows - centre) / scale
+        return ((rows - centre) / scale).astype(np.float32)  # enough for distances between neighbours
 
     @cached_property
-    def _standard_past(self) -> Floats:
+    def _standard_past(self) -> Any:
         return self._standardise(self.past)
 
     @cached_property

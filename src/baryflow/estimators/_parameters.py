@@ -14,8 +14,7 @@ from baryflow.core.settings import PaperSettings, Settings
 from baryflow.estimators._classifiers import ScikitClassifier, choose_classifiers
 from baryflow.estimators._domains import check_classes, expect_proportions
 from baryflow.estimators._fit_dictionary import AdaptConfig
-from baryflow.estimators._leave_one_out import Progress
-from baryflow.estimators._progress import tell
+from baryflow.estimators._progress import ConsoleLine, Progress
 from baryflow.estimators._random_state import draw_seed
 from baryflow.estimators._sources import SourceKnowledge, SourceOptions
 from baryflow.estimators._target import paper_settings, row_settings
@@ -54,7 +53,7 @@ def progress_of(estimator: Any) -> Progress | None:
     """Return what is called with the progress of a fit: the user's function, or a console line."""
     if callable(estimator.verbose):
         return estimator.verbose  # type: ignore[no-any-return]
-    return tell if estimator.verbose else None
+    return ConsoleLine() if estimator.verbose else None
 
 
 def follow_settings(estimator: Any, n_classes: int) -> tuple[Settings | PaperSettings, AdaptConfig]:

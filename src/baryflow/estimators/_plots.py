@@ -11,18 +11,16 @@ from baryflow.estimators._history import History
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers
 
-#: Colours that people who cannot tell red from green can tell apart (Okabe and Ito, 2008).
+#: Colours that people who cannot tell red from green can tell apart: of classes and lines (Okabe and
+#: Ito, 2008), and of sources (Tol, 2021).
 AREA = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+SOURCES = ("#332288", "#DDCC77", "#117733", "#CC6677", "#88CCEE", "#AA4499")
 INK, PALE = "#4d4d4d", "#dddddd"
-#: A part of many is drawn by name if it is this many times what it would be were all the same.
-_STANDS_OUT = 1.5
-#: More of the others than this are drawn as one area.
-_MOST_STRIPES = 60
 #: Of the two curves of a panel.
 _LINES = (AREA[0], AREA[5])
-_LONGEST_NAME = 22
-#: Heights of panels of shares and of curves, and of a line of text, all in inches.
-_HIGH, _LOW, _TEXT = 2.4, 1.5, 0.17
+_LONGEST_NAME, _LONGEST_FULL_NAME = 22, 64
+#: Heights of panels of shares and of curves, of a line of text and of a lane, all in inches.
+_HIGH, _LOW, _TEXT, _LANE = 2.4, 1.5, 0.17, 0.155
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -43,8 +41,8 @@ def plot_stream(
 
     Four panels, one below the other: which sources the target resembles, how far its predictions can be
     relied on and how novel its rows are, the proportions of its classes, and the loss before and after
-    the steps of each update. Of more than six sources or classes
-    the five largest are drawn by name, if they stand out, and the others are one grey area.
+    the steps of each update. Up to six sources or classes are areas on top of each other; of more, each
+    has a lane of its own that is darker the larger its share is.
 
     `sources` and `classes` are names in the order of the history's columns. Draw into `figure`, a
     matplotlib Figure or SubFigure, or into a new one.
@@ -60,16 +58,17 @@ def plot_stream(
                 f"expected {name} to hold {table.shape[1]} names, as many as the history has columns, "
                 f"got {len(names)}"
             )
-    if figure is None:
-        figure = new_figure(8.5, 9.0)
-    panels = figure.subplots(4, 1, sharex=True, height_ratios=(_HIGH, _LOW, _HIGH, _LOW))
-    rows = history.n_rows
-    _shares(panels[0], rows, history.resemblance, sources, "source")
-    curves = (("reliability", history.reliability), ("novelty", history.novelty))
-    _lines(panels[1], rows, curves, (0.0, 1.0))
     # Proportions of new classes are not estimated.
     known = np.flatnonzero(~np.isnan(history.proportions[-1])).tolist()
-    _shares(panels[2], rows, history.proportions[:, known], [classes[k] for k in known], "class")
+    heights = (_height(len(sources)), _LOW, _height(len(known)), _LOW)
+    if figure is None:
+        figure = new_figure(8.5, 1.2 + sum(heights))
+    panels = figure.subplots(4, 1, sharex=True, height_ratios=heights)
+    rows = history.n_rows
+    _shares(panels[0], rows, history.resemblance, sources, "source", SOURCES)
+    curves = (("reliability", history.reliability), ("novelty", history.novelty))
+    _lines(panels[1], rows, curves, (0.0, 1.0))
+    _shares(panels[2], rows, history.proportions[:, known], [classes[k] for k in known], "class", AREA)
     before, after = history.losses.T
     curves = (("after its steps", after), ("before an update", before))
     _lines(panels[3], rows, curves, loss_limits(history.losses))
@@ -84,40 +83,61 @@ def plot_stream(
     return figure
 
 
-def _shares(panel: Any, rows: Integers, table: Floats, names: Sequence[Any], kind: str) -> None:
-    """Draw parts of a whole as areas on top of each other, the largest at the bottom."""
+def _height(n: int) -> float:
+    """Return the height of a panel of shares."""
+    return _HIGH if n <= len(AREA) else max(_HIGH, n * _LANE)
+
+
+def _shares(
+    panel: Any,
+    rows: Integers,
+    table: Floats,
+    names: Sequence[Any],
+    kind: str,
+    colors: Sequence[str],
+) -> None:
+    """Draw parts of a whole along the stream, all by name, the largest first."""
     table = np.nan_to_num(table)
-    named = worth_naming(table)
-    others = np.setdiff1d(np.arange(table.shape[1]), named)
-    small = table[:, others]
-    if len(others) > _MOST_STRIPES:
-        small = small.sum(axis=1, keepdims=True)
-    x, stack = _from_zero(rows, np.column_stack([table[:, named], small]).T)
-    colors = [*AREA[: len(named)], *[PALE] * small.shape[1]]
-    areas = panel.stackplot(x, stack, colors=colors, linewidth=0.6, edgecolor="white")
-    for area in areas[len(named) :]:
-        area.set_linewidth(0.25)  # of a narrow stripe a wide edge would leave nothing
+    order = by_size(table)
+    shares, named = table[:, order], [names[k] for k in order]
+    shown = [
+        f"{short_name(name, kind, _LONGEST_FULL_NAME)}: {100 * share:.0f} %"
+        for name, share in zip(named, shares[-1], strict=True)
+    ]
+    x, stack = _from_zero(rows, shares.T)
+    if len(order) > len(colors):
+        _lanes(panel, x, stack, shown, colors[0])
+        return
+    panel.stackplot(x, stack, colors=colors[: len(order)], linewidth=0.6, edgecolor="white")
     top = max(1.0, float(stack.sum(axis=0).max()))
     panel.set_ylim(0.0, top)
     panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-    last = np.append(stack[: len(named), -1], stack[len(named) :, -1].sum() if len(others) else ())
-    shown = [f"{short_name(names[k], kind)}: {100 * table[-1, k]:.0f} %" for k in named]
-    if len(named) < len(last):
-        alike = f"{len(others)} of much the same size"
-        shown.append(f"{len(others)} others: {100 * last[-1]:.0f} %" if len(named) else alike)
-    _labels(panel, (np.cumsum(last) - 0.5 * last) / top, shown, colors[: len(last)], _TEXT / _HIGH)
+    last = stack[:, -1]
+    heights = (np.cumsum(last) - 0.5 * last) / top
+    _labels(panel, heights, shown, colors[: len(order)], _TEXT / _HIGH)
 
 
-def worth_naming(table: Floats) -> Integers:
-    """Return the parts to draw by name, from the largest: all of a few, of many those that stand out."""
-    n = table.shape[1]
-    # A part is large if it is so on the whole or now.
+def by_size(table: Floats) -> Integers:
+    """Return the parts from the largest, on the whole or now."""
     size = np.maximum(table.mean(axis=0), table[-1])
-    order = np.argsort(-size, kind="stable")
-    if n <= len(AREA):
-        return order
-    first = order[: len(AREA) - 1]
-    return np.asarray(first[size[first] > _STANDS_OUT / n])
+    return np.argsort(-size, kind="stable")
+
+
+def _lanes(panel: Any, x: Any, stack: Floats, shown: Sequence[str], color: str) -> None:
+    """Draw each part as a lane, darker the larger it is, with its name beside it."""
+    from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+
+    n, largest = len(stack), float(stack.max())
+    # A value holds from the middle between two points to the next.
+    edges = np.concatenate([x[:1], 0.5 * (x[1:] + x[:-1]), x[-1:]])
+    shades = LinearSegmentedColormap.from_list("shades", ["#f2f2f2", color])
+    norm = PowerNorm(0.5, 0.0, largest or 1.0)  # small shares remain visible beside one large share
+    panel.pcolormesh(edges, np.arange(n + 1), stack, cmap=shades, norm=norm, rasterized=True)
+    panel.hlines(np.arange(1, n), edges[0], edges[-1], color="white", linewidth=0.6)
+    panel.set_ylim(n, 0)
+    panel.yaxis.tick_right()
+    panel.set_yticks(np.arange(n) + 0.5, shown)
+    panel.tick_params(axis="y", length=0)
 
 
 def _lines(
@@ -187,13 +207,13 @@ def _spread(heights: Floats, gap: float) -> Floats:
     return spread
 
 
-def short_name(name: Any, kind: str = "") -> str:
-    """Return a name that fits beside a panel; long names often differ at their end.
+def short_name(name: Any, kind: str = "", longest: int = _LONGEST_NAME) -> str:
+    """Return a name of limited length; long names often differ at their end.
 
     `kind` is put before a number, so that it does not look like a figure.
     """
     words = str(name) if isinstance(name, str) or not kind else f"{kind} {name}"
-    if len(words) <= _LONGEST_NAME:
+    if len(words) <= longest:
         return words
-    half = _LONGEST_NAME // 2
+    half = longest // 2
     return f"{words[:half].rstrip()}…{words[-half + 1 :].lstrip()}"

@@ -115,7 +115,9 @@ class SourceTable:
 
     def standardise(self, X: Floats, number: int) -> Floats:
         """Return rows of a source around its mean, in units of its stds."""
-        return np.asarray((X - self.source_means[number]) / self.spreads[number])
+        Z: Floats = X - self.source_means[number]
+        Z /= self.spreads[number]
+        return Z
 
 
 def varying(stds: Floats, usual: Floats) -> Floats:

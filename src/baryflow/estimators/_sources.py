@@ -7,10 +7,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
-from operator import add
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -307,34 +307,35 @@ class LabelledRows:
         """Return counts and moments of the rows."""
         return SourceTable.of(self.rows, self.codes, self.n_classes)
 
-    def replaced(self, everything: Floats) -> LabelledRows:
-        """Return other rows, one source after the other, with the same classes."""
-        ends = np.cumsum([len(y) for y in self.codes])[:-1]
-        return LabelledRows(np.split(everything, ends), self.codes, self.n_classes)
-
     def thinned(self, most: int) -> LabelledRows:
         """Return every k-th row of each class and source, so that about `most` are left."""
-        step = -(-sum(map(len, self.rows)) // most)
-        if step <= 1:
-            return self
-        kept = [number_within(y) % step == 0 for y in self.codes]
+        kept = self.thin(most)
         rows = [X[some] for X, some in zip(self.rows, kept, strict=True)]
         codes = [y[some] for y, some in zip(self.codes, kept, strict=True)]
         return LabelledRows(rows, codes, self.n_classes)
+
+    def thin(self, most: int) -> list[Any]:
+        """Return which rows of each source these are."""
+        step = -(-sum(map(len, self.rows)) // most)
+        if step <= 1:
+            return [slice(None)] * len(self.rows)
+        return [number_within(y) % step == 0 for y in self.codes]
 
     @cached_property
     def labels(self) -> Integers:
         """Class numbers of all rows."""
         return np.concatenate(self.codes)
 
-    def standardised(self, table: SourceTable) -> list[Floats]:
-        """Return the rows of every source around its mean, in units of its stds."""
-        return [table.standardise(X, number) for number, X in enumerate(self.rows)]
-
     def measure(self, table: SourceTable) -> Scatter:
         """Return how the rows spread within classes, each source standardised by itself."""
-        parts = zip(self.standardised(table), self.codes, strict=True)
-        return reduce(add, (Scatter.of(Z, y, table.n_classes) for Z, y in parts))
+        found: Scatter | None = None
+        for number, (X, y) in enumerate(zip(self.rows, self.codes, strict=True)):
+            part = Scatter.of(table.standardise(X, number), y, table.n_classes)
+            found = part if found is None else found + part
+            del part  # with many columns it is large
+        if found is None:
+            raise ValueError("there are no sources")
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,38 +345,30 @@ class Outlook:
     table: SourceTable
     view: Discriminants | None
     unit: Floats  # usual spread within a class, in the coordinates of the mixtures
-    #: Directions in which classes stand apart, also if they are not looked through.
-    directions: Floats | None
+    #: Directions in which classifiers are fitted, if there are too many columns.
+    basis: Floats | None
     prototypes: Prototypes | None = None
 
     @classmethod
     def of(cls, table: SourceTable, scatter: Scatter | None, *, paper: bool) -> Outlook:
         """Find the discriminants of a scatter; without one nothing is known of directions."""
         found = None if scatter is None else scatter.discriminants()
-        directions = None if found is None else found.directions
+        basis, prototypes, d = None, None, len(table.centre)
+        if found is not None and scatter is not None and d > _MANY_COLUMNS:
+            wanted = min(d, max(_FEWEST_DIRECTIONS, 2 * table.n_classes))
+            basis = discriminative_basis(table, scatter, found.directions, wanted)
         if found is None or paper:
-            return cls(table, None, table.within, directions)
-        prototypes = None
-        if scatter is not None and len(table.centre) <= _MANY_COLUMNS:
+            return cls(table, None, table.within, basis)
+        if scatter is not None and d <= _MANY_COLUMNS:
             prototypes = Prototypes.of(table, scatter)
         # The shrunken spread within a class is 1, by construction.
-        return cls(table, found, np.ones(found.directions.shape[1]), directions, prototypes)
+        return cls(table, found, np.ones(found.directions.shape[1]), basis, prototypes)
 
     def see(self, X: Floats, number: int) -> Floats:
         """Return complete rows of a source in the coordinates of the mixtures."""
         if self.view is None:
             return X - self.table.centre
         return self.table.standardise(X, number) @ self.view.directions
-
-    def basis(self, sources: LabelledRows) -> Floats | None:
-        """Return the directions in which classifiers are fitted, if there are too many columns."""
-        d, n_classes = len(self.table.centre), self.table.n_classes
-        if d <= _MANY_COLUMNS or self.directions is None:
-            return None
-        wanted = min(d, max(_FEWEST_DIRECTIONS, 2 * n_classes))
-        return discriminative_basis(
-            sources.standardised(self.table), sources.codes, self.directions, wanted
-        )
 
 
 def needs_scatter(n_features: int, options: SourceOptions) -> bool:
@@ -395,14 +388,17 @@ def fit_sources(
 ) -> tuple[SourceModel, PlainClassifiers, SourceModel | None, Limits]:
     """Learn all that needs no leave-one-source-out: models of both spaces, and plain classifiers."""
     table = sources.table()
-    scatter = sources.measure(table) if needs_scatter(len(table.centre), options) else None
-    outlook = Outlook.of(table, scatter, paper=options.paper)
+    outlook = Outlook.of(
+        table,
+        sources.measure(table) if needs_scatter(len(table.centre), options) else None,
+        paper=options.paper,
+    )
     model = build_model(outlook, *mix_sources(sources, outlook, options), options=options)
     plain, stacked = fit_plain(
         sources,
         table,
         classifiers,
-        basis=outlook.basis(sources),
+        basis=outlook.basis,
         seed=options.seed,
         per_domain=not options.paper,
     )
@@ -443,14 +439,16 @@ def fit_plain(
     Stacked rows are out of sample. Classifiers that cannot give such probabilities do not take part in
     the stack; if none can, there are no stacked rows. Of very many rows only some are used.
     """
-    sources = sources.thinned(_MOST_ROWS)
-    spaces = [(np.concatenate(sources.rows) - table.centre) / table.scale]
+    kept = sources.thin(_MOST_ROWS)
+    chosen = [(number, X, kept[number]) for number, X in enumerate(sources.rows)]
+    # One source at a time, because rows may be long.
+    spaces = [_join(((X[some] - table.centre) / table.scale for _, X, some in chosen), basis)]
     if per_domain:
-        spaces.append(np.concatenate(sources.standardised(table)))
-    spaces = [Z if basis is None else Z @ basis for Z in spaces]
+        spaces.append(_join((table.standardise(X[some], n) for n, X, some in chosen), basis))
+    codes = [y[some] for y, some in zip(sources.codes, kept, strict=True)]
+    labels = np.concatenate(codes)
     fitted = [
-        [fit(Z, sources.labels, table.n_classes, None, seed) for fit in classifiers.values()]
-        for Z in spaces
+        [fit(Z, labels, table.n_classes, None, seed) for fit in classifiers.values()] for Z in spaces
     ]
     stacks = [
         i for i in range(len(classifiers)) if all(one[i].out_of_sample is not None for one in fitted)
@@ -462,16 +460,20 @@ def fit_plain(
         stacks=tuple(stacks) if per_domain else (),
         centre=table.centre,
         scale=table.scale,
-        shares=np.bincount(sources.labels, minlength=table.n_classes) / len(sources.labels),
+        shares=np.bincount(labels, minlength=table.n_classes) / len(labels),
         basis=basis,
-        statistics=(
-            LinearStatistics.of(spaces[1], sources.labels, table.n_classes) if per_domain else None
-        ),
+        statistics=(LinearStatistics.of(spaces[1], labels, table.n_classes) if per_domain else None),
     )
     if not plain.stacks:
         return plain, None
     tables = [np.log(some[i].out_of_sample + FLOOR) for some in fitted for i in stacks]  # type: ignore[operator]
-    return plain, sources.replaced(np.hstack(tables))
+    parts = np.split(np.hstack(tables), np.cumsum([len(y) for y in codes])[:-1])
+    return plain, LabelledRows(parts, codes, sources.n_classes)
+
+
+def _join(parts: Iterable[Floats], basis: Floats | None) -> Floats:
+    """Return all rows, in the directions of a basis, if any."""
+    return np.concatenate([Z if basis is None else Z @ basis for Z in parts])
 
 
 def build_model(
@@ -690,7 +692,7 @@ def atoms_as_mixtures(dictionary: Dictionary) -> list[Mixture]:
 
 
 def discriminative_basis(
-    rows: list[Floats], codes: list[Integers], directions: Floats, n_directions: int
+    table: SourceTable, scatter: Scatter, directions: Floats, n_directions: int
 ) -> Floats:
     """Return an orthonormal basis of directions that tell classes apart, shape (d, n_directions).
 
@@ -700,19 +702,21 @@ def discriminative_basis(
     from scipy.linalg import qr
     from sklearn.utils.extmath import randomized_svd
 
-    means, residuals = [], []
-    for Z, y in zip(rows, codes, strict=True):
-        for c in np.unique(y):
-            members = Z[y == c]
-            means.append(members.mean(axis=0) * np.sqrt(len(members)))
-            residuals.append(members - members.mean(axis=0))
+    means = [
+        table.standardise(table.means[number][counts > 0], number) * np.sqrt(counts[counts > 0])[:, None]
+        for number, counts in enumerate(table.counts)
+    ]
     scaled = directions / np.linalg.norm(directions, axis=0)
-    _, _, leading = np.linalg.svd(np.stack(means), full_matrices=False)
+    _, _, leading = np.linalg.svd(np.concatenate(means), full_matrices=False)
     room = max(1, n_directions // 2)
     basis, _ = qr(np.hstack([scaled[:, :room], leading[:room].T]), mode="economic")
     if n_directions > basis.shape[1]:
-        rest = np.concatenate(residuals)
-        rest -= (rest @ basis) @ basis.T
+        # The scatter without what lies in the basis: (1 − BBᵀ) W (1 − BBᵀ).
+        along = scatter.within @ basis
+        along -= 0.5 * basis @ (basis.T @ along)
+        known = along @ basis.T
+        rest = scatter.within - known
+        rest -= known.T
         _, _, spreads = randomized_svd(rest, n_directions - basis.shape[1], random_state=0)
         basis = np.hstack([basis, spreads.T])
     return np.ascontiguousarray(basis[:, :n_directions])

@@ -26,7 +26,8 @@ COMPONENTS_PER_CLASS = 3
 #: There is something to learn after n^1.5 of these rows, n being those before: estimates from n rows are
 #: off by about 1 / √n, and each time as much is gained. After this many rows there is in any case.
 _SLOWNESS, _MOST_NEW = 100.0, 2048.0
-#: The same if the class proportions, by the votes, have changed by this much in total variation.
+#: The same if the class proportions, by the votes, have changed by this much in total variation, beyond
+#: what chance explains.
 _CHANGE = 0.03
 #: The same if there are this many new rows of a class, and more than before: it has just appeared.
 _APPEARED = 10.0
@@ -68,9 +69,14 @@ class Growth:
         if self.new >= min(self.before**1.5 / _SLOWNESS, _MOST_NEW):
             return True
         change = self.votes_new / self.new - self.votes_before / self.before
-        share = self.new / (self.before + self.new)
+        whole = self.before + self.new
+        shares = (self.votes_before + self.votes_new) / whole
+        # The mean of the absolute difference of two proportions, each of as many rows.
+        spread = shares * (1.0 - shares) * (1.0 / self.before + 1.0 / self.new)
+        chance = np.sqrt(2.0 / np.pi * np.maximum(spread, 0.0))
+        moved = self.new / whole * 0.5 * float((np.abs(change) - chance).sum())
         appeared = self.votes_new >= np.maximum(self.votes_before, _APPEARED)
-        return bool(share * 0.5 * np.abs(change).sum() >= _CHANGE or appeared.any())
+        return bool(moved >= _CHANGE or appeared.any())
 
 
 @dataclass(frozen=True, eq=False)

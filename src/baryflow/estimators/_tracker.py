@@ -100,6 +100,7 @@ class Tracker:
         self.target = Target(knowledge, settings)
         self.adaptation: Adaptation | None = None
         self._adapted: Target | None = None  # the target at the last adaptation, if it has changed since
+        self._adapted_with = config
         self._n_last = 0  # rows of the last batch that were not judged yet
         self.resemblance = np.zeros(0)
         self.reliability = self.novel = 0.0
@@ -184,7 +185,7 @@ class Tracker:
         whole: bool = False,
         positions: Integers | None = None,
     ) -> None:
-        """Absorb rows with their gaps and glitches, and adapt.
+        """Absorb rows with their gaps and glitches; adapt if there is something to learn.
 
         `whole` says that there are no others. `positions` are those of the rows in their stream; without
         them rows are numbered as they come.
@@ -208,7 +209,7 @@ class Tracker:
         if not len(rows):  # an empty row teaches nothing
             return
         grown = self.target.absorb(rows, weights[~lost], whole=whole, **self._known_logs(rows))
-        if grown or self.config.warm_start:
+        if grown or self.config.warm_start or self._adapted_with != self.config:
             self.update()
         elif self._adapted is None:
             self._adapted = before
@@ -356,16 +357,15 @@ class Tracker:
 
     def _answer_both(self, adaptation: Adaptation, rows: Floats, anchors: Floats) -> list[Answers]:
         """Return the answers for labelled rows and for anchors, if there are any."""
-        first = self._answers(adaptation, rows)
+        first = self._answers(adaptation, adaptation.ask(rows))
         if not len(anchors):  # all rows were seen elsewhere
             none = Answers(first.probabilities[:0], first.logs[:, :0], first.features[:0])
             return [first, none]
-        return [first, self._answers(adaptation, anchors)]
+        return [first, self._answers(adaptation, adaptation.ask(anchors))]
 
-    def _answers(self, adaptation: Adaptation, rows: Floats) -> Answers:
-        question = self._ask(adaptation, rows)
+    def _answers(self, adaptation: Adaptation, question: Question) -> Answers:
         probabilities, logs = adaptation.answer(question, adapt=not self.certificate.harm)
-        return Answers.of(probabilities, logs, adaptation.standardise(rows))
+        return Answers.of(probabilities, logs, adaptation.standardise(question.X))
 
     def _ask(self, adaptation: Adaptation, rows: Floats) -> Question:
         """Return rows as a question, the same one if they are asked about again."""
@@ -457,6 +457,7 @@ class Tracker:
 
     def _adapt(self, config: AdaptConfig, start: AdaptedDictionary | None) -> Adaptation:
         self._adapted = self._current = self._near = None
+        self._adapted_with = self.config
         self.adaptation = update(self.knowledge, self.target, config, start, self._shift_evidence)
         self.resemblance = compare_sources(self.adaptation.believed.view.adapted)
         return self.adaptation
@@ -470,13 +471,14 @@ class Tracker:
             return np.hstack([found, np.zeros((len(rows), len(self.new_classes)))])
         question = self._ask(self.adaptation, rows)
         how = question, self.correction, self.certificate.harm
-        if self._said is not None and all(a is b for a, b in zip(how, self._said[0], strict=True)):
-            return self._said[1].copy()
+        said = self._said  # another thread may replace it
+        if said is not None and all(a is b for a, b in zip(how, said[0], strict=True)):
+            return said[1].copy()
         if self.correction is None:
             found = self.adaptation.answer(question, adapt=not self.certificate.harm)[0]
         else:
-            found = self.correction.apply(self._answers(self.adaptation, rows))
-        self._said = how, found
+            found = self.correction.apply(self._answers(self.adaptation, question))
+        self._said = (how, found) if question is self._asked else None
         return found.copy()
 
     def novelty(self, raw: Floats) -> Floats:

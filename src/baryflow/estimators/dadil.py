@@ -59,11 +59,11 @@ class DaDiL(Adapter):
     validate : bool, default=True
         Learn the weights of the experts by leave-one-source-out. Without it all count the same.
     n_jobs : int, optional
-        Leave-one-source-out folds at the same time, as in joblib; -1 uses all cores. The outcome is
-        the same.
+        Leave-one-source-out folds at the same time, as in joblib. By default one per core, if they take
+        long and this is the main thread of a program. The outcome is the same.
     verbose : bool or callable, default=False
-        Print the progress of ``fit`` to standard error, or call this with the steps done, the number of
-        steps, and a description.
+        Print the progress of ``fit`` to standard error, or call this with how much is done, of how
+        much, and a description. It is an estimate by the time that steps take.
     random_state : int, RandomState, Generator or None
         Starts of the sources' mixtures.
 

@@ -16,6 +16,7 @@ from baryflow.core.summary import StreamSummary, StreamSummaryState
 from baryflow.estimators._input import InputMixin
 from baryflow.estimators._persistence import Persistable, Shell
 from baryflow.estimators._random_state import draw_seed
+from baryflow.estimators._threads import one_thread
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers, RandomState, as_choice, as_weights
 
@@ -204,6 +205,7 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
         """
         return self._absorb(X, sample_weight, reset=not hasattr(self, "_summary"))
 
+    @one_thread
     def merge(self, other: OnlineGaussianMixture) -> Self:
         """Absorb what another model has seen, as if both streams had been one; `other` stays as it is.
 
@@ -241,6 +243,7 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
         self.n_samples_seen_ = self._summary.n_rows
         return self
 
+    @one_thread  # bits depend on it
     def _absorb(self, X: Any, sample_weight: Any, *, reset: bool) -> Self:
         with self._unless_it_fails():
             rows = self._first_rows(X) if reset else self._rows(X)
@@ -287,6 +290,7 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
     # -- looking -----------------------------------------------------------------------------
 
     @property
+    @one_thread
     def mixture_(self) -> Mixture:
         """The mixture of all that was seen."""
         check_is_fitted(self, "_summary")

@@ -88,6 +88,18 @@ def draw_bar(share: float, color: str) -> str:
     )
 
 
+def draw_trend(rows: Integers, shares: Floats, color: str) -> str:
+    """Draw a share along the stream for a table cell; the next cell holds the last value."""
+    x, heights = _horizontal(rows), 100.0 * (1.0 - np.clip(shares, 0.0, 1.0))
+    if len(rows) == 1:  # extend a single point over the whole width
+        x, heights = np.array([0.0, WIDTH]), np.repeat(heights, 2)
+    outline = [(0.0, 100.0), *zip(x, heights, strict=True), (WIDTH, 100.0)]
+    return (
+        f'<svg class="bar trend" aria-hidden="true" viewBox="0 0 {WIDTH:.0f} 100" '
+        f'preserveAspectRatio="none"><polygon class="area {color}" points="{_points(outline)}"/></svg>'
+    )
+
+
 def draw_deviation(value: float, largest: float) -> str:
     """Draw a bar to the left or to the right of a centre line."""
     reach = 50.0 * min(abs(value) / largest, 1.0) if largest > 0.0 else 0.0

@@ -14,10 +14,19 @@ from typing import Any
 import numpy as np
 
 from baryflow.estimators._adapter import Adapter
-from baryflow.estimators._plots import AREA, loss_limits, worth_naming
+from baryflow.estimators._plots import AREA, by_size, loss_limits
 from baryflow.estimators._report import expert_table, look_back
 from baryflow.exceptions import InvalidInputError
-from baryflow.page.charts import SHARES, Axis, Series, draw_areas, draw_bar, draw_deviation, draw_lines
+from baryflow.page.charts import (
+    SHARES,
+    Axis,
+    Series,
+    draw_areas,
+    draw_bar,
+    draw_deviation,
+    draw_lines,
+    draw_trend,
+)
 from baryflow.page.style import STYLE
 from baryflow.page.text import (
     breakable,
@@ -38,7 +47,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _MAX_CARD, _LONG_CARD = 36, 14
 #: Rows of the table behind a chart, rows of the column table, columns of the class-mean table.
 _POINTS, _COLUMNS, _MEANS = 12, 20, 12
-#: Sources or classes shown at once; the rest is collapsed.
+#: Names of sources or classes listed in a sentence; more are collapsed.
 _PARTS = 12
 #: Columns and events listed at most, and characters of an event's details.
 _MAX_COLUMNS, _MAX_EVENTS, _MAX_DETAILS = 500, 200, 400
@@ -251,7 +260,8 @@ def _classes(model: Adapter, marks: Sequence[float]) -> str:
     known = np.flatnonzero(~np.isnan(model.proportions_))  # those of new classes are not estimated
     shares, history = model.proportions_[known], model.history_.proportions[:, known]
     parts = (model.classes_[known].tolist(), shares.tolist(), history)
-    return _shares("class", "Class proportions", model.describe_label_shift(), model, parts, marks)
+    note = model.describe_label_shift().partition(" Estimated proportions")[0]  # the table has them
+    return _shares("class", "Class proportions", note, model, parts, marks)
 
 
 def _shares(
@@ -262,43 +272,50 @@ def _shares(
     parts: tuple[Sequence[Any], Sequence[float], Floats],
     marks: Sequence[float],
 ) -> str:
-    """Show shares now as a table of bars, and along the stream as stacked areas."""
+    """Show all shares, now and along the stream: a few as stacked areas, many in rows of a table."""
     names, now, history = parts
-    colors = {}
+    paragraph = f'<p class="note">{escape(note)}</p>' if note else ""
+    order = np.argsort(-np.asarray(now), kind="stable").tolist()
+    history = np.nan_to_num(history)
+    largest = max(now) or 1.0
+    data = ""
+    if len(history):
+        cells = [[format_percent(value) for value in values] for values in history]
+        data = _data_table(model, [short_name(name, kind) for name in names], cells)
+    if len(names) > len(AREA) and len(history):
+        top, first = float(history.max()) or 1.0, "s0" if kind == "source" else "c0"
+        rows = model.history_.n_rows
+        body = [
+            [
+                name_html(names[k], kind),
+                draw_trend(rows, history[:, k] / top, first),
+                format_percent(now[k]),
+            ]
+            for k in order
+        ]
+        head = (kind.capitalize(), "Along the stream", "Now")
+        return f"<h2>{title}</h2>{paragraph}{table_html(title, head, body, 'tbn')}{data}"
+    letter = "s" if kind == "source" else "c"
+    colors = {k: f"{letter}{i}" for i, k in enumerate(by_size(history) if len(history) else order)}
     chart = ""
     if len(history):
-        history = np.nan_to_num(history)
-        named = worth_naming(history).tolist()
-        colors = {k: f"c{i}" for i, k in enumerate(named[: len(AREA)])}
         series = [
             Series(short_name(names[k], kind), colors[k], history[:, k], format_percent(history[-1, k]))
-            for k in named
+            for k in colors
         ]
-        if others := [k for k in range(len(names)) if k not in colors]:
-            rest = history[:, others].sum(axis=1)
-            label = f"{len(others)} others" if named else f"{len(others)} of similar size"
-            series.append(Series(label, "rest", rest, format_percent(rest[-1])))
         chart = draw_areas(kind, f"{title}, along the stream", model.history_.n_rows, series, marks)
-        chart += _data_table(
-            model,
-            [short_name(name, kind) for name in names],
-            [[format_percent(value) for value in values] for values in history],
-        )
-    largest = max(now) or 1.0
     body = [
         [
             name_html(names[k], kind),
             draw_bar(now[k] / largest, colors.get(k, "rest")),
             format_percent(now[k]),
         ]
-        for k in np.argsort(-np.asarray(now), kind="stable")
+        for k in order
     ]
-    head = (kind.capitalize(), "", "Share")
-    bars = table_html("Now", head, body[:_PARTS], "tbn")
-    if more := body[_PARTS:]:
-        bars += collapsed(f"{format_count(len(more))} smaller", table_html("Smaller", head, more, "tbn"))
-    paragraph = f'<p class="note">{escape(note)}</p>' if note else ""
-    return f'<h2>{title}</h2>{paragraph}<div class="pair"><div>{bars}</div><div>{chart}</div></div>'
+    bars = table_html("Now", (kind.capitalize(), "", "Share"), body, "tbn")
+    return (
+        f'<h2>{title}</h2>{paragraph}<div class="pair"><div>{bars}</div><div>{chart}{data}</div></div>'
+    )
 
 
 def _reliability(model: Adapter, marks: Sequence[float]) -> str:

@@ -1,13 +1,16 @@
 """Style sheet of the page: light and dark, wide and narrow screens, print."""
 
-#: The area colours are safe for red-green colour blindness (Okabe and Ito, 2008).
+#: Colours are safe for red-green colour blindness: those of classes and lines (c, Okabe and Ito, 2008),
+#: and those of sources (s, Tol, 2021).
 STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --panel: #f5f6f8; --ink: #1b1f24; --soft: #57606a;
   --rule: #d5d9df; --rest: #b3b9c2; --mark: #1b1f24;
-  --c0: #0072b2; --c1: #e69f00; --c2: #009e73; --c3: #cc79a7; --c4: #56b4e9; --c5: #d55e00; }
+  --c0: #0072b2; --c1: #e69f00; --c2: #009e73; --c3: #cc79a7; --c4: #56b4e9; --c5: #d55e00;
+  --s0: #332288; --s1: #ddcc77; --s2: #117733; --s3: #cc6677; --s4: #88ccee; --s5: #aa4499; }
 @media screen and (prefers-color-scheme: dark) { :root { --paper: #12151a; --panel: #1c2128;
   --ink: #e8eaed; --soft: #a4adb8; --rule: #363d47; --rest: #5a636f; --mark: #fff;
-  --c0: #3d9bd6; --c1: #e8ab2e; --c2: #17b389; --c3: #d48fb4; --c4: #86ccf3; --c5: #e97a2c; } }
+  --c0: #3d9bd6; --c1: #e8ab2e; --c2: #17b389; --c3: #d48fb4; --c4: #86ccf3; --c5: #e97a2c;
+  --s0: #8f80e8; --s1: #ddcc77; --s2: #3fa85f; --s3: #de8492; --s4: #9bd6f2; --s5: #c76fb8; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); overflow-wrap: anywhere;
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
@@ -42,6 +45,7 @@ thead .n { white-space: normal; overflow-wrap: anywhere; }
 td:last-child, th:last-child { padding-right: 0; }
 td.b { width: 40%; min-width: 5.5rem; vertical-align: middle; }
 .bar { display: block; width: 100%; height: .85rem; } .wide { min-width: 6rem; }
+.trend { height: 1.5rem; background: var(--panel); }
 td.d { width: 22%; }
 .key { width: .85rem; height: .85rem; margin-right: .4rem; vertical-align: -.08rem; }
 figure { margin: .5rem 0 1rem; padding-top: .5rem; break-inside: avoid; }
@@ -61,6 +65,8 @@ polygon.area { stroke: var(--paper); stroke-width: .75; vector-effect: non-scali
   vector-effect: non-scaling-stroke; }
 .area.c0 { fill: var(--c0); } .area.c1 { fill: var(--c1); } .area.c2 { fill: var(--c2); }
 .area.c3 { fill: var(--c3); } .area.c4 { fill: var(--c4); } .area.c5 { fill: var(--c5); }
+.area.s0 { fill: var(--s0); } .area.s1 { fill: var(--s1); } .area.s2 { fill: var(--s2); }
+.area.s3 { fill: var(--s3); } .area.s4 { fill: var(--s4); } .area.s5 { fill: var(--s5); }
 .area.rest { fill: var(--rest); } .line.c0 { stroke: var(--c0); } .line.c5 { stroke: var(--c5); }
 details { margin: .5rem 0; } summary { cursor: pointer; color: var(--soft); font-size: .9375rem; }
 .report { background: var(--panel); padding: .5rem 1rem; border-radius: .5rem; margin: .5rem 0;

@@ -31,7 +31,7 @@ KIND = "checkpoint"
 #: Seconds between two attempts to lock a folder that is in use.
 _RETRY = 0.1
 _NAMES = re.compile(r"(snapshot|journal)-(\d{8})\.(bary|log)")
-_OWN = ("model.bary", "options.json", "lock")
+_OWN = ("model.bary", "options.json", "lock", "workers")
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Checkpoint:
     @property
     def is_new(self) -> bool:
         """Whether no process has used the folder before."""
-        return not self._numbers("snapshot")
+        return not self._numbers("snapshot") and not (self.folder / "workers").exists()
 
     @property
     def targets(self) -> Path:

@@ -136,9 +136,10 @@ class SessionStore:
         """Sessions in memory."""
         return len(self._loaded)
 
-    def has_in_memory(self, key: str) -> bool:
-        """Return whether a session is in memory."""
-        return key in self._loaded
+    @property
+    def in_memory(self) -> Iterable[str]:
+        """Keys of the sessions in memory."""
+        return self._loaded.keys()
 
     @property
     def changed(self) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import os
 from collections.abc import AsyncIterator, Sequence
@@ -25,7 +24,7 @@ from baryflow.features import SignalModel
 from baryflow.persistence import load
 from baryflow.runtime import Checkpoint, SessionConfig
 from baryflow.service.auth import AuthMiddleware, check_read_token
-from baryflow.service.errors import RequestError, reply
+from baryflow.service.errors import RequestError, reply, storage_error
 from baryflow.service.metrics import StateCollector
 from baryflow.service.parsing import Limits
 from baryflow.service.routes import open_routes, routes
@@ -33,10 +32,6 @@ from baryflow.service.state import ServiceState
 from baryflow.streams import Sink
 
 _log = logging.getLogger("baryflow.service")
-#: Operating system errors that mean the state cannot be written.
-_STORAGE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
-#: Seconds between two checks whether a snapshot is due.
-_SNAPSHOT_CHECK = 0.25
 
 
 def create_app(
@@ -51,6 +46,7 @@ def create_app(
     alarms: AlarmConfig | None = None,
     alarm_output: Sink | None = None,
     extra_routes: Sequence[BaseRoute] = (),
+    workers: int = 1,
 ) -> Starlette:
     """Return the service as an ASGI application.
 
@@ -77,6 +73,9 @@ def create_app(
         Where events of alarms are written. It must not wait, and is closed with the service.
     extra_routes : sequence of routes
         Additional routes, matched before the service's own. They require the token, too.
+    workers : int
+        More than one: processes that share the targets among them. They are forked at once, so do this
+        before the process has other threads.
 
     Returns
     -------
@@ -94,7 +93,7 @@ def create_app(
     checkpoint = None if state_dir is None else Checkpoint(state_dir)
     try:
         config = SessionConfig(fitted, batch_size, drift, alarms)
-        state = ServiceState(config, checkpoint, limits or Limits(), alarm_output)
+        state = ServiceState(config, checkpoint, limits or Limits(), alarm_output, workers)
     except BaseException:
         if checkpoint is not None:
             checkpoint.close()
@@ -145,12 +144,10 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     state.targets.on_failure = on_failure
     # The journal is replayed in the background, so that /readyz answers "not ready" meanwhile.
     start = asyncio.create_task(_start(app))
-    snapshots = asyncio.create_task(_check_snapshots(state))
     try:
         yield
     finally:
-        snapshots.cancel()
-        await asyncio.wait([start, snapshots])
+        await asyncio.wait([start])
         state.hub.close()
         await state.targets.close()
         if state.alarm_output is not None:
@@ -165,12 +162,6 @@ async def _start(app: Starlette) -> None:
         if app.state.on_failure is None:
             raise
         app.state.on_failure(error)
-
-
-async def _check_snapshots(state: ServiceState) -> None:
-    while True:
-        await asyncio.sleep(_SNAPSHOT_CHECK)
-        state.targets.consider_snapshot()
 
 
 async def _on_request_error(_: Request, error: Exception) -> Response:
@@ -192,13 +183,10 @@ async def _on_http_exception(_: Request, error: Exception) -> Response:
 
 async def _on_os_error(_: Request, error: Exception) -> Response:
     """Answer 507 if the state cannot be written."""
-    if not isinstance(error, OSError) or error.errno not in _STORAGE_ERRORS:
+    refusal = storage_error(error) if isinstance(error, OSError) else None
+    if refusal is None:
         raise error
-    _log.error("cannot write the state: %s", error)
-    message = (
-        f"cannot write the state ({error.strerror}): nothing was changed; free disk space and retry"
-    )
-    return reply({"error": message}, 507, {"Retry-After": "10"})
+    return refusal.response()
 
 
 async def _on_internal_error(_: Request, __: Exception) -> Response:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import numpy as np
 from starlette.responses import Response
+
+_log = logging.getLogger("baryflow.service")
+#: Operating system errors that mean the state cannot be written.
+_STORAGE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 
 
 class RequestError(Exception):
@@ -26,6 +32,18 @@ class RequestError(Exception):
 def busy(message: str, seconds: int = 1) -> RequestError:
     """Return the error for a request that may succeed if it is sent again after some seconds."""
     return RequestError(429, message, {"Retry-After": str(seconds)})
+
+
+def storage_error(error: OSError) -> RequestError | None:
+    """Return the refusal if the state cannot be written; None if the error means something else."""
+    if error.errno not in _STORAGE_ERRORS:
+        return None
+    _log.error("cannot write the state: %s", error)
+    return RequestError(
+        507,
+        f"cannot write the state ({error.strerror}): nothing was changed; free disk space and retry",
+        {"Retry-After": "10"},
+    )
 
 
 def reply(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

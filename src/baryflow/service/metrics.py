@@ -99,33 +99,42 @@ class StateCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of the service, then those of individual targets if they are enabled."""
-        state, targets, journal = self._state, self._state.targets, self._state.targets.journal
-        summaries = targets.store.summaries.copy()
-        commits, batches = (journal.commits, journal.batches) if journal else (0, 0)
+        state, targets = self._state, self._state.targets
+        summaries = targets.summaries.copy()
         for name, description, value in (
             ("baryflow_ready", "1 if the service accepts requests, else 0.", targets.state == "ready"),
             ("baryflow_targets", "Targets in memory and on disk.", len(summaries)),
-            ("baryflow_targets_in_memory", "Targets in memory.", targets.store.sessions.n_in_memory),
+            ("baryflow_targets_in_memory", "Targets in memory.", targets.n_in_memory),
             ("baryflow_requests_waiting", "Batches of rows in progress or queued.", targets.n_waiting),
             ("baryflow_received_bytes", "Bytes of request bodies in memory.", state.inbox.held),
             ("baryflow_listeners", "Clients connected to live updates.", len(state.hub)),
-            ("baryflow_replayed_batches", "Batches replayed at startup.", targets.n_replayed),
+            ("baryflow_replayed_batches", "Batches replayed at startup.", targets.total("replayed")),
         ):
             yield GaugeMetricFamily(name, description, float(value))
         for name, description, count in (
-            ("baryflow_snapshots", "Snapshots written.", targets.snapshots),
+            ("baryflow_snapshots", "Snapshots written.", targets.total("snapshots")),
             (
                 "baryflow_log_commits",
                 "Times the journal was synced to disk.",
-                commits,
+                targets.total("commits"),
             ),
             (
                 "baryflow_log_batches",
                 "Batches written to the journal.",
-                batches,
+                targets.total("batches"),
             ),
         ):
             yield CounterMetricFamily(name, description, count)
+        memory = targets.worker_memory()
+        if memory:
+            workers = GaugeMetricFamily(
+                "baryflow_worker_memory_bytes",
+                "Memory of a worker process; memory that processes share is divided among them.",
+                labels=["worker"],
+            )
+            for number, value in enumerate(memory):
+                workers.add_metric([str(number)], value)
+            yield workers
         chosen = sorted(summaries)[: state.limits.target_metrics]
         families: tuple[tuple[str, type[CounterMetricFamily | GaugeMetricFamily], str, str], ...] = (
             ("baryflow_target_rows", CounterMetricFamily, "Rows acknowledged.", "rows_seen"),

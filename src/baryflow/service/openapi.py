@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from baryflow.alarms import PRIORITIES
 from baryflow.alarms.machine import ACTIONS
+from baryflow.service.binary import ARROW, NPY
 from baryflow.service.parsing import BATCH_ID, ID_HEADER, JSON, NDJSON, TIME_LENGTH, Limits
 from baryflow.validation import LARGEST, TARGET_NAME
 
@@ -30,6 +31,7 @@ _TIME: Schema = {"type": "string", "maxLength": TIME_LENGTH}
 _LABEL: Schema = {"type": ["string", "number", "boolean", "null"]}
 _POSITION: Schema = {"type": "integer", "minimum": 1}
 _SHARES: Schema = {"type": "object", "additionalProperties": {"type": ["number", "null"]}}
+_SECONDS: Schema = {"type": ["number", "null"], "minimum": 0}
 _SOME_SHARE: Schema = {"type": ["number", "null"], "minimum": 0, "maximum": 1}
 _TEXTS: Schema = {"type": "array", "items": _TEXT}
 _ALARM_SUMMARY: Schema = {
@@ -154,6 +156,9 @@ def _describe(operation: Operation) -> Schema:
         content = {JSON: {"schema": reference(operation.body)}}
         if operation.body == "Rows":
             content[NDJSON[0]] = {"schema": _TEXT | {"description": "One row per line."}}
+            content[NPY] = {"schema": {"description": "An array of shape (rows, columns)."}}
+            described = "An uncompressed stream of columns by name; `time`, if there is one, is text."
+            content[ARROW] = {"schema": {"description": described}}
         found["requestBody"] = {"required": True, "content": content}
     return found
 
@@ -373,6 +378,7 @@ def _summary() -> Schema:
         "coverage": _SHARE | {"description": "Share of the classes that were seen."},
         "novelty": _SHARE | {"description": "Share of novel rows in the last batch."},
         "n_labels": _COUNT | {"description": "Labels accepted."},
+        "n_commands": _COUNT | {"description": "Commands about alarms."},
         "certified_accuracy": _SOME_SHARE | {"description": "Lower bound that labels prove."},
         "new_classes": _TEXTS | {"description": "Classes that no source has."},
         "nearest": {"type": ["string", "null"], "description": "The source it resembles most."},
@@ -382,6 +388,8 @@ def _summary() -> Schema:
         "alarms": _ALARM_SUMMARY | {"description": "None if alarms are off."},
         "state": {"enum": ["in memory", "on disk"]},
         "rows_per_second": {"type": "number"},
+        "seconds_since_rows": _SECONDS | {"description": "None: no rows since the service started."},
+        "seconds_between_rows": _SECONDS | {"description": "The longest lately between two requests."},
     }
 
 

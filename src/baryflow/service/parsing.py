@@ -22,6 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from baryflow.alarms import Span
 from baryflow.exceptions import InvalidInputError
+from baryflow.service.binary import ARROW, NPY, read_arrow, read_npy
 from baryflow.service.errors import RequestError, busy
 from baryflow.streams import Label
 from baryflow.streams.base import AlarmCommand
@@ -88,9 +89,19 @@ class Limits:
     waiting: int = 16
     listeners: int = 64
     seconds: float = 30.0
-    snapshot_every: int = 256
+    snapshot_every: int = 1024
     snapshot_seconds: float = 60.0
     target_metrics: int = 0
+
+
+class _Plain(msgspec.Struct, forbid_unknown_fields=True):
+    """A body of rows that are plain lists without gaps."""
+
+    rows: list[list[float]]
+    batch_id: str | None = None
+
+
+_PLAIN = msgspec.json.Decoder(_Plain)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +203,20 @@ class Parser:
 
     def parse(self, body: bytes, kind: str, header_id: str | None) -> Posted:
         """Return the rows of a body. A batch id in the body takes precedence over that of the header."""
+        if kind in (NPY, ARROW):
+            rows, times = self._read_binary(body, kind)
+            batch_id = _check_id("batch_id", None, header_id)
+        else:
+            rows, times, batch_id = self._read_json(body, kind, header_id)
+        for i, j in np.argwhere(np.abs(rows) > LARGEST)[:1].tolist():
+            raise _invalid(i, f"{self._name(j)} is {rows[i, j]:g}, beyond ±{LARGEST:g}")
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return Posted(rows, [time or now for time in times], batch_id)
+
+    def _read_json(
+        self, body: bytes, kind: str, header_id: str | None
+    ) -> tuple[Floats, list[str], str | None]:
+        """Return the rows of a JSON or NDJSON body, their times, and the batch id."""
         if _count_brackets(body) > self.max_brackets:
             raise RequestError(
                 413, f"more than {self.max_rows:,} rows: split them into several requests"
@@ -200,19 +225,43 @@ class Parser:
         if kind in NDJSON:
             items, batch_id = _decode_lines(body), None
         else:
+            with contextlib.suppress(ValueError):  # then something else than plain rows, or invalid
+                plain = _PLAIN.decode(body)
+                self._check_number(len(plain.rows))
+                if set(map(len, plain.rows)) == {self.n_columns}:
+                    batch_id = _check_id("batch_id", plain.batch_id, header_id)
+                    return np.array(plain.rows), [""] * len(plain.rows), batch_id
             items, batch_id, columns = _fields(_decode(body, "the body"))
         batch_id = _check_id("batch_id", batch_id, header_id)
-        if not items:
+        self._check_number(len(items))
+        return *self._rows(items, self._order(columns)), batch_id
+
+    def _read_binary(self, body: bytes, kind: str) -> tuple[Floats, list[str]]:
+        """Return the rows of an NPY body or an Arrow stream, and their times."""
+        if kind == NPY:
+            rows = read_npy(body)
+            times = [""] * len(rows)
+        else:
+            most = max(self.max_rows, self.n_columns + 1)
+            names, rows, times = read_arrow(body, "time" not in self._index, most)
+            order = self._order(names)
+            rows = rows if order is None else rows[:, order]
+            for i, time in enumerate(times):
+                _check_time(time, i)
+        self._check_number(len(rows))
+        if rows.shape[1] != self.n_columns:
+            raise RequestError(422, f"expected {self.n_columns} columns, got {rows.shape[1]}")
+        return rows, times
+
+    def _check_number(self, n: int) -> None:
+        """Refuse a batch without rows, or with too many."""
+        if not n:
             raise RequestError(422, "the batch has no rows: send at least one")
-        if len(items) > self.max_rows:
+        if n > self.max_rows:
             raise RequestError(
                 413,
-                f"expected at most {self.max_rows:,} rows, got {len(items):,}: split them into several "
-                "requests",
+                f"expected at most {self.max_rows:,} rows, got {n:,}: split them into several requests",
             )
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        rows, times = self._rows(items, self._order(columns))
-        return Posted(rows, [time or now for time in times], batch_id)
 
     def parse_labels(self, body: bytes, header_id: str | None) -> PostedLabels:
         """Return the labels of a body. An id in the body takes precedence over that of the header."""
@@ -336,8 +385,6 @@ class Parser:
                 rows[i] = cells
             except OverflowError:  # an integer of hundreds of digits
                 raise _invalid(i, f"a number is beyond ±{LARGEST:g}") from None
-        for i, j in np.argwhere(np.abs(rows) > LARGEST)[:1].tolist():
-            raise _invalid(i, f"{self._name(j)} is {rows[i, j]:g}, beyond ±{LARGEST:g}")
         return rows, times
 
     def _cells(self, item: dict[str, Any], i: int) -> tuple[Any, str, bool]:
@@ -359,11 +406,11 @@ class Parser:
         return f"column {j + 1}" if self.columns is None else f"column {self.columns[j]!r}"
 
 
-def content_type(request: Request, *, lines: bool = True) -> str:
-    """Return the content type of a request; refuse types other than JSON, and NDJSON if `lines`."""
+def content_type(request: Request, *, rows: bool = True) -> str:
+    """Return the content type of a request; refuse types other than JSON, and those of `rows`."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != JSON and not (lines and kind in NDJSON):
-        expected = f"{JSON} or {NDJSON[0]}" if lines else JSON
+    if kind != JSON and not (rows and kind in (*NDJSON, NPY, ARROW)):
+        expected = f"{JSON}, {NDJSON[0]}, {NPY} or {ARROW}" if rows else JSON
         raise RequestError(415, f"expected Content-Type {expected}, got {_shown(kind)}")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise RequestError(415, "Content-Encoding is not supported: send the body uncompressed")

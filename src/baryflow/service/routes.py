@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,6 @@ from baryflow.service.errors import RequestError, reply
 from baryflow.service.openapi import Operation, document, object_schema, reference
 from baryflow.service.parsing import ID_HEADER, content_type
 from baryflow.service.state import ServiceState
-from baryflow.service.target_record import list_alarms
-from baryflow.service.view import explain, picture
 from baryflow.validation import TARGET_NAME, is_target_name
 
 STATIC = Path(__file__).parent / "static"
@@ -55,17 +52,12 @@ async def post_rows(request: Request) -> Response:
         name, kind = _name(request), content_type(request)
         state.targets.require_ready()
         async with state.inbox.receive(request) as body:
-            # In a thread, so that a large body does not block other requests.
-            header = request.headers.get(ID_HEADER)
-            posted = await asyncio.to_thread(state.parser.parse, body, kind, header)
-            del body
-        answer = await state.targets.take(name, posted)
-    except (RequestError, OSError):
+            answer = await state.targets.take(name, kind, request.headers.get(ID_HEADER), body)
+    except RequestError:
         state.metrics.refused.inc()
         raise
-    if answer["repeated"]:
-        state.metrics.repeated.inc()
-    return reply(answer)
+    state.metrics.repeated.inc(answer.counts.get("repeated", 0))
+    return reply(answer.body)
 
 
 async def post_labels(request: Request) -> Response:
@@ -73,24 +65,20 @@ async def post_labels(request: Request) -> Response:
     state = _state(request)
     try:
         name = _name(request)
-        content_type(request, lines=False)
+        content_type(request, rows=False)
         state.targets.require_ready()
         async with state.inbox.receive(request) as body:
-            header = request.headers.get(ID_HEADER)
-            posted = await asyncio.to_thread(state.parser.parse_labels, body, header)
-            del body
-        answer = await state.targets.label(name, posted)
-    except (RequestError, OSError):
+            answer = await state.targets.label(name, request.headers.get(ID_HEADER), body)
+    except RequestError:
         state.metrics.refused.inc()
         raise
-    if answer["repeated"]:
-        state.metrics.repeated.inc()
-    return reply(answer)
+    state.metrics.repeated.inc(answer.counts.get("repeated", 0))
+    return reply(answer.body)
 
 
 async def get_alarms(request: Request) -> Response:
     """List the alarms of a target, the most urgent first."""
-    return reply(await _state(request).targets.look(_name(request), list_alarms))
+    return reply(await _state(request).targets.view(_name(request), "alarms"))
 
 
 async def post_alarm(request: Request) -> Response:
@@ -99,11 +87,11 @@ async def post_alarm(request: Request) -> Response:
     name = _name(request)
     if action not in ACTIONS:
         raise RequestError(404, f"no action {action!r}: the actions are {', '.join(ACTIONS)}")
-    content_type(request, lines=False)
+    content_type(request, rows=False)
     state.targets.require_ready()
     async with state.inbox.receive(request) as body:
-        command = state.parser.parse_command(body, action)
-    return reply(await state.targets.command(name, command))
+        answer = await state.targets.command(name, action, body)
+    return reply(answer.body)
 
 
 async def get_query(request: Request) -> Response:
@@ -111,9 +99,7 @@ async def get_query(request: Request) -> Response:
     name, text = _name(request), request.query_params.get("n", "10")
     if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS and 0 < int(text) <= _ASKED):
         raise RequestError(422, f"n must be a whole number from 1 to {_ASKED}")
-    return reply(
-        await _state(request).targets.look(name, lambda session: {"rows": session.query(int(text))})
-    )
+    return reply(await _state(request).targets.view(name, "query", int(text)))
 
 
 async def list_targets(request: Request) -> Response:
@@ -142,7 +128,7 @@ async def delete_target(request: Request) -> Response:
 
 async def get_picture(request: Request) -> Response:
     """Return the data that the live page draws of a target."""
-    return reply(await _state(request).picture(_name(request), picture))
+    return reply(await _state(request).picture(_name(request)))
 
 
 async def get_why(request: Request) -> Response:
@@ -150,8 +136,8 @@ async def get_why(request: Request) -> Response:
     name, text = _name(request), request.path_params["position"]
     if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
         raise RequestError(422, "the position must be a whole number, as in the predictions")
-    found = await _state(request).targets.look(name, lambda session: explain(session, int(text)))
-    if found is None:
+    found = await _state(request).targets.view(name, "why", int(text))
+    if found == b"null":
         raise RequestError(404, f"row {int(text)} of {name} is not among its recent rows")
     return reply(found)
 
@@ -217,7 +203,7 @@ _TARGETS = object_schema(
     {"targets": {"type": "array", "items": reference("Target")}, "read_only": {"type": "boolean"}}
 )
 _ROWS_ERRORS = {
-    "400": "The body is not JSON.",
+    "400": "The body is not what its content type says.",
     "408": "The body arrived too slowly.",
     "409": "There are too many targets, or the columns differ from the model's.",
     "413": "The body has too many bytes or rows.",

@@ -354,7 +354,9 @@ def _tls_context(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
 def _bound(host: str, port: int) -> Iterator[socket.socket]:
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
-        sock = socket.socket(found[0][0], socket.SOCK_STREAM)
+        # With the protocol, or asyncio does not disable Nagle's algorithm: the body of a response would
+        # wait until the client confirms its headers, which takes 40 ms.
+        sock = socket.socket(found[0][0], socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except OSError as error:
         raise InvalidInputError(f"{host} is not an address of this computer: {error}") from error
     try:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
+
+import msgspec
 
 from baryflow.service.errors import busy, to_json
 
@@ -64,9 +67,11 @@ class Hub:
     def __len__(self) -> int:
         return sum(map(len, self._slots.values()))
 
-    def publish(self, name: str, answer: dict[str, Any] | None) -> None:
-        """Publish the answer to a batch of a target, or None if the target was deleted."""
-        for slot in (*self._slots.get(name, ()), *self._slots.get(None, ())):
+    def publish(self, name: str, body: bytes) -> None:
+        """Publish the answer to a batch of a target as JSON; empty if the target was deleted."""
+        slots = (*self._slots.get(name, ()), *self._slots.get(None, ()))
+        answer = msgspec.json.decode(body) if body and slots else None
+        for slot in slots:
             slot.add(name, answer)
 
     def close(self) -> None:
@@ -96,9 +101,11 @@ class Hub:
                 except TimeoutError:
                     yield b": keep-alive\n\n"
                     continue
+                began = time.monotonic()
                 async for message in messages(slot, describe):
                     yield message
-                await asyncio.sleep(PACE)
+                # A description may cost the worker much: it is asked for a small share of its time.
+                await asyncio.sleep(max(PACE, 5.0 * (time.monotonic() - began)))
         except OSError as error:  # too late for another status: the client reconnects
             _log.error("cannot read %s for a live update: %s", name, error)
         finally:

@@ -11,6 +11,9 @@ The record is kept with the session (:attr:`~baryflow.runtime.Session.metadata`)
 ``likelihood``  rows learned from and mean log-density of the last rows, after each update
 ``drifts``      the last drifts: row and message
 ``n_drifts``    how many there were
+``bands``       the last diagnoses, equal ones in a row as one: label, rows, positions and times of the
+                first and last row
+``changes``     the last changes of alarms: row, time, change, alarm, number and message
 ``labels``      labels accepted
 ``labellings``  requests with labels that were applied
 ``labelled``    the last of them with an id: ``[id, labels learned, pending]``
@@ -26,6 +29,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -38,8 +42,8 @@ from baryflow.service.errors import to_json
 _log = logging.getLogger("baryflow.service")
 #: Batches whose ids are remembered: a client may not have more than this in flight to one target.
 BATCHES = 128
-#: Rows and drifts that are remembered.
-RECENT, DRIFTS = 50, 50
+#: Rows, drifts, diagnoses in a row and changes of alarms that are remembered.
+RECENT, DRIFTS, BANDS, CHANGES = 50, 50, 200, 100
 #: Longest answer that is kept for a repeated request, in bytes.
 _LONGEST_ANSWER = 2**16
 
@@ -81,6 +85,8 @@ def record(
     fields = ("position", "time", "label", "probability", "novelty")
     new = [{name: one[name] for name in fields} | {"values": row.copy()} for one, row in lately]
     metadata["recent"] = [*metadata.get("recent", []), *new][-RECENT:]
+    metadata["bands"] = _add_bands(metadata.get("bands", []), result.records)
+    _record_changes(session, result)
     try:
         record_likelihood(session)
     except MemoryError:
@@ -92,6 +98,32 @@ def record(
         metadata["drifts"] = [*metadata.get("drifts", []), *drifts][-DRIFTS:]
         metadata["n_drifts"] = metadata.get("n_drifts", 0) + len(drifts)
     return answer
+
+
+def _add_bands(bands: list[dict[str, Any]], records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the last diagnoses, with equal ones in a row merged."""
+    found = bands[-BANDS:]
+    for label, group in groupby(records, key=lambda record: record["label"]):
+        rows = list(group)
+        begin = {"label": label, "first": rows[0]["position"], "since": rows[0]["time"], "rows": 0}
+        if found and found[-1]["label"] == label:
+            begin = found.pop()
+        end = {"last": rows[-1]["position"], "until": rows[-1]["time"]}
+        found.append(begin | end | {"rows": begin["rows"] + len(rows)})
+    return found[-BANDS:]
+
+
+def _record_changes(session: Session, result: Result) -> None:
+    """Record the changes of alarms."""
+    fields = ("time", "change", "alarm", "number")
+    new = [
+        {"row": event.position, "message": event.message}
+        | {name: event.details[name] for name in fields if name in event.details}
+        for event in result.events
+        if event.kind == "alarm"
+    ]
+    if new:
+        session.metadata["changes"] = [*session.metadata.get("changes", []), *new][-CHANGES:]
 
 
 def _answer(
@@ -184,6 +216,7 @@ def commands_of(session: Session) -> int:
 def record_commands(session: Session, result: Result) -> dict[str, Any]:
     """Record a command, and return the answer to the client."""
     session.metadata["commands"] = commands_of(session) + 1
+    _record_changes(session, result)
     return {
         "refused": result.refused_commands[0][1] if result.refused_commands else None,
         "events": [event.record() for event in result.events if event.kind == "alarm"],
@@ -251,6 +284,7 @@ def summarize(session: Session) -> dict[str, Any]:
         "coverage": _round(tracker.coverage),
         "novelty": _round(tracker.novel),
         "n_labels": int(metadata.get("labels", 0)),
+        "n_commands": commands_of(session),
         "certified_accuracy": certify(session)["accuracy"],
         "new_classes": [str(name) for name in model.classes_[session.config.n_classes :].tolist()],
         "nearest": str(max(resemblance, key=lambda name: resemblance[name])) if resemblance else None,
@@ -262,13 +296,16 @@ def summarize(session: Session) -> dict[str, Any]:
 
 
 def detail(session: Session) -> dict[str, Any]:
-    """Return what a client sees of one target beside its summary, fit for JSON."""
+    """Return what a client sees of one target, fit for JSON; up to date, which may cost an update."""
     model = session.model
     names = getattr(session.config.base, "feature_names_in_", None)
     proportions = getattr(model, "proportions_", None)
     classes = [str(label) for label in model.classes_.tolist()]
     shares = {} if proportions is None else dict(zip(classes, map(_share, proportions), strict=True))
-    return {
+    return summarize(session) | {
+        "reliability": _round(model.reliability_),
+        "coverage": _round(model.coverage_),
+        "novelty": _round(model.novelty_),
         "resemblance": {str(name): _round(share) for name, share in model.resemblance_.items()},
         "proportions": shares,
         "classes": classes,

@@ -27,18 +27,23 @@ def picture(session: Session) -> dict[str, Any]:
     """Return everything that the page draws of a target, ready for JSON.
 
     The metadata of the session may hold ``recent`` (the last predictions), ``likelihood`` (pairs of rows
-    seen and mean log-density of a batch) and ``drifts``. The session is not changed.
+    seen and mean log-density of a batch), ``drifts``, ``bands`` (diagnoses) and ``changes`` (of alarms).
+    The session is not changed.
     """
     model, metadata = session.model, session.metadata
     classes, sources = [str(name) for name in model.classes_.tolist()], [str(s) for s in model.sources_]
     projection = Projection.fit(list(model.source_mixtures_.values()), len(classes))
     return {
         "classes": classes,
+        "normal": [] if session.alarms is None else list(session.alarms.config.normal),
         "sources": sources,
         "rows_seen": model.n_samples_seen_,
         "ellipses": _ellipses(model, projection, classes),
         "history": _history(model, sources, metadata.get("likelihood", [])),
         "drifts": [dict(drift) for drift in metadata.get("drifts", [])],
+        "bands": [dict(band) | {"label": str(band["label"])} for band in metadata.get("bands", [])],
+        "changes": [dict(change) for change in metadata.get("changes", [])],
+        "label_shift": _label_shift(model),
         "proportions": _proportions(model, classes),
         "new_classes": classes[session.config.n_classes :],
         "certificate": certify(session),
@@ -248,6 +253,16 @@ def _history(model: OnlineDaDiL, sources: list[str], likelihood: list[Any]) -> d
         "novelty": [to_number(value) for value in history.novelty],
         "loss": [to_number(value) for value in history.losses[:, 1]],
         "likelihood": [to_number(likelihood_at.get(n)) for n in rows],
+    }
+
+
+def _label_shift(model: OnlineDaDiL) -> dict[str, Any]:
+    """Return how far a label shift is believed, and whether it is estimated at all."""
+    if not model.resemblance_:
+        return {"estimated": False, "belief": None}
+    return {
+        "estimated": model.tracker.estimates_shift,
+        "belief": to_number(model.label_shift_.belief),
     }
 
 

@@ -18,7 +18,7 @@ from baryflow.distributed.fitting.passes import hash_rows
 from baryflow.distributed.prediction import pack, require_columns, unpack
 from baryflow.distributed.store import open_store
 from baryflow.distributed.tasks import TaskRunner
-from baryflow.estimators._leave_one_out import Progress
+from baryflow.estimators._progress import Progress
 from baryflow.estimators._sensors import Tally, warn
 from baryflow.estimators._target import Target, TargetState
 from baryflow.estimators._threads import one_thread

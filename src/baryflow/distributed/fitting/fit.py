@@ -36,7 +36,6 @@ from baryflow.estimators._leave_one_out import (
     MOST_FOLDS,
     Fold,
     FoldResult,
-    Progress,
     fit_fold,
     know_evenly,
     learn_voters,
@@ -47,6 +46,7 @@ from baryflow.estimators._leave_one_out import (
     without_folds,
 )
 from baryflow.estimators._parameters import follow_settings, source_options
+from baryflow.estimators._progress import Progress
 from baryflow.estimators._sensors import Limits
 from baryflow.estimators._source_table import SourceTable
 from baryflow.estimators._sources import (
@@ -277,7 +277,7 @@ def _fit_plain(rows: LabelledRows, outlook: Outlook, plan: FitPlan) -> Any:
         rows,
         plan.table,
         plan.classifiers,
-        basis=outlook.basis(rows),
+        basis=outlook.basis,
         seed=options.seed,
         per_domain=not options.paper,
     )

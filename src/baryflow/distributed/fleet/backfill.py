@@ -34,7 +34,7 @@ from baryflow.distributed.parquet import Folder, refuse_mismatches
 from baryflow.distributed.store import Store, open_store
 from baryflow.distributed.tasks import complete
 from baryflow.drift.monitor import ACTIONS
-from baryflow.estimators._leave_one_out import Progress
+from baryflow.estimators._progress import Progress
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel

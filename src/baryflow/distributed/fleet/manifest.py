@@ -18,7 +18,7 @@ from baryflow.distributed.fleet.job import JobContext, write_quarantine
 from baryflow.distributed.parquet import NO_VALUE, Folder, Partition, natural_key
 from baryflow.distributed.store import Store, numbered
 from baryflow.distributed.tasks import TaskRunner
-from baryflow.estimators._leave_one_out import Progress
+from baryflow.estimators._progress import Progress
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.streams.base import RAW_LENGTH, Rejected
 from baryflow.streams.columnar import as_text

@@ -1,7 +1,9 @@
-// Three uPlot charts along the stream, each with a caption and a table.
-import { $, formatCount, formatNumber, formatPercent, joinWithAnd, shorten, table } from "./dom.js";
+// uPlot charts along the stream, each with a caption and a table.
+import { $, formatCount, formatNumber, formatPercent, joinWithAnd, table } from "./dom.js";
 
 const TABLE_ROWS = 12; // evenly spaced along the stream
+const MAX_SOURCES = 8; // more sources than this: the largest have lines of their own, the others share one
+const IDS = ["resemblance", "reliability", "novelty", "coverage", "loss"];
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const DASHES = [[], [7, 4], [2, 3], [9, 4, 2, 4], [4, 8]];
 
@@ -19,7 +21,7 @@ class Chart {
   }
 
   size() {
-    const legend = this.container.querySelector(".u-legend")?.offsetHeight ?? 24;
+    const legend = this.container.querySelector(".u-legend")?.offsetHeight ?? 0;
     return { width: this.container.clientWidth, height: Math.max(120, this.container.clientHeight - legend) };
   }
 
@@ -51,7 +53,7 @@ class Chart {
         label: one.name, scale: one.scale, stroke: css(one.color), width: 2, dash: DASHES[one.dash ?? 0], spanGaps: true,
         points: { show: (plot) => plot.data[0].length < 3, size: 6 }, value: (_, v) => scales[one.scale].format(v) }))],
       cursor: { drag: { x: false, y: false }, y: false },
-      legend: { live: false },
+      legend: { live: false, show: lines.length > 1 },
       hooks: { draw: [(plot) => this.mark(plot)] },
     }, data, this.container);
     this.plot.root.setAttribute("aria-hidden", "true"); // the caption and the table hold the same data
@@ -76,9 +78,20 @@ class Chart {
   }
 }
 
+// Lines of the sources; of many sources, those that were or are most alike, and the sum of the others.
+const sourceLines = (resemblance, sources) => {
+  const size = (name) => Math.max(resemblance[name].at(-1), resemblance[name].reduce((sum, value) => sum + value, 0) / resemblance[name].length);
+  const order = [...sources].sort((a, b) => size(b) - size(a)), many = sources.length > MAX_SOURCES;
+  const shown = many ? order.slice(0, MAX_SOURCES - 1) : order, others = order.slice(shown.length);
+  const lines = sources.map((name, i) => ({ name, values: resemblance[name], scale: "share", color: `--s${i % 10}`, dash: Math.floor(i / 5) % 5 })).filter((line) => shown.includes(line.name));
+  if (!others.length) return lines;
+  const sum = resemblance[others[0]].map((_, i) => others.reduce((total, name) => total + resemblance[name][i], 0));
+  return [...lines, { name: `the other ${others.length} sources together`, values: sum, scale: "share", color: "--soft", dash: 2 }];
+};
+
 export class Charts {
   constructor() {
-    this.charts = Object.fromEntries(["resemblance", "reliability", "loss"].map((id) => [id, new Chart(id)]));
+    this.charts = Object.fromEntries(IDS.map((id) => [id, new Chart(id)]));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.last && this.update(...this.last));
   }
 
@@ -86,16 +99,17 @@ export class Charts {
     this.last = [picture, marks];
     const { history, sources } = picture, rows = history.rows;
     const share = { share: { format: (value) => formatPercent(value), range: [0, 1] } };
-    this.charts.resemblance.update(rows, sources.map((name, i) => (
-      { name: shorten(name, 18), values: history.resemblance[name], scale: "share", color: `--c${i % 8}`, dash: Math.floor(i / 8) % 5 })), marks, share);
-    this.charts.reliability.update(rows, [
-      { name: "reliability", values: history.reliability, scale: "share", color: "--c0" },
-      { name: "coverage", values: history.coverage, scale: "share", color: "--c2", dash: 2 },
-      { name: "novel rows", values: history.novelty, scale: "share", color: "--c5", dash: 1 }], marks, share);
+    $("charts").hidden = !rows.length;
+    $("charts-none").hidden = rows.length > 0;
+    if (!rows.length) return;
+    this.charts.resemblance.update(rows, sourceLines(history.resemblance, sources), marks, share);
+    for (const [id, name] of [["reliability", "reliability"], ["novelty", "novel rows"], ["coverage", "coverage"]]) {
+      this.charts[id].update(rows, [{ name, values: history[id], scale: "share", color: "--accent" }], marks, share);
+    }
     const hasLikelihood = history.likelihood.some((value) => value !== null);
     this.charts.loss.update(rows, [
-      { name: "loss", values: history.loss, scale: "loss", color: "--c2" },
-      ...(hasLikelihood ? [{ name: "log-likelihood (right)", values: history.likelihood, scale: "likelihood", color: "--c7", dash: 1 }] : [])], marks,
+      { name: "loss", values: history.loss, scale: "loss", color: "--accent" },
+      ...(hasLikelihood ? [{ name: "log-likelihood (right)", values: history.likelihood, scale: "likelihood", color: "--bad", dash: 1 }] : [])], marks,
       { loss: { format: formatNumber, range: (_, low, high) => [0, 1.1 * (high || 1)] }, ...(hasLikelihood ? { likelihood: { format: formatNumber, side: 1 } } : {}) });
     this.describe(picture, marks);
   }
@@ -103,14 +117,12 @@ export class Charts {
   describe({ history, sources }, marks) {
     const rows = history.rows, n = rows.length, drifts = marks.filter((mark) => mark.kind === "drift");
     const marked = drifts.length ? ` Dashed line: drift at row ${joinWithAnd(drifts.slice(-3).map((mark) => formatCount(mark.row)))}.` : "";
-    if (!n) {
-      for (const id of ["resemblance", "reliability", "loss"]) $(`${id}-caption`).textContent = "The model has not learned from the target yet.";
-      return;
-    }
     const now = sources.map((name) => [name, history.resemblance[name].at(-1)]).sort((a, b) => b[1] - a[1]);
     $("resemblance-caption").textContent = `After ${formatCount(rows.at(-1))} rows, most like ${joinWithAnd(now.slice(0, 3).map(([name, value]) => `${name} (${formatPercent(value)})`))}.${marked}`;
     const trend = (values) => `${formatPercent(values[0])} after the first batch, ${formatPercent(values.at(-1))} now`;
-    $("reliability-caption").textContent = `Reliability: ${trend(history.reliability)}. Coverage: ${trend(history.coverage)}. Novel rows: ${trend(history.novelty)}.${marked}`;
+    $("reliability-caption").textContent = `Estimated accuracy of the predictions: ${trend(history.reliability)}.${marked}`;
+    $("novelty-caption").textContent = `Rows unlike everything known: ${trend(history.novelty)}.${marked}`;
+    $("coverage-caption").textContent = `Classes that the target has shown so far: ${trend(history.coverage)}.${marked}`;
     const likely = history.likelihood.filter((value) => value !== null);
     $("loss-caption").textContent = `Loss: ${formatNumber(history.loss[0])} after the first batch, ${formatNumber(history.loss.at(-1))} now.${likely.length ? ` Mean log-likelihood of a row: ${formatNumber(likely[0])} at first, ${formatNumber(likely.at(-1))} now.` : ""}${marked}`;
     const chosen = [...new Set(Array.from({ length: Math.min(TABLE_ROWS, n) }, (_, i) => Math.round(i * (n - 1) / Math.max(1, Math.min(TABLE_ROWS, n) - 1))))];
@@ -118,7 +130,7 @@ export class Charts {
       if ($(`${id}-table`).closest("details").open || !$(`${id}-table`).children.length) $(`${id}-table`).replaceChildren(table(["rows", ...head], chosen.map((i) => [formatCount(rows[i]), ...cells(i)])));
     };
     fill("resemblance", sources, (i) => sources.map((name) => formatPercent(history.resemblance[name][i])));
-    fill("reliability", ["reliability", "coverage", "novel rows"], (i) => ["reliability", "coverage", "novelty"].map((name) => formatPercent(history[name][i])));
+    for (const [id, name] of [["reliability", "reliability"], ["novelty", "novel rows"], ["coverage", "coverage"]]) fill(id, [name], (i) => [formatPercent(history[id][i])]);
     fill("loss", ["loss", "log-likelihood"], (i) => [formatNumber(history.loss[i]), formatNumber(history.likelihood[i])]);
   }
 }

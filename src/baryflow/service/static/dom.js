@@ -39,13 +39,34 @@ export const formatNumber = (x) => {
 // A full timestamp is shortened to the time of day; any other text is shown unchanged.
 export const formatTime = (time) => (/^\d{4}-\d\d-\d\dT.*Z$/.test(time) ? new Date(time).toLocaleTimeString("en-GB") : String(time));
 
-const NOVEL = 0.99; // novelty above which a row is unlike anything known
+// "4 s", "12 min", "3 h", "2 days".
+export const formatDuration = (seconds) => {
+  const [size, unit] = [[86400, "day"], [3600, "h"], [60, "min"], [1, "s"]].find(([size]) => seconds >= size) ?? [1, "s"];
+  const n = Math.floor(seconds / size);
+  return `${formatCount(n)}\u00a0${unit}${unit === "day" && n !== 1 ? "s" : ""}`;
+};
+
+// The time of a row, or its position if it has none.
+export const formatMoment = (time, position) => (time ? formatTime(time) : `row ${formatCount(position)}`);
+
+export const plural = (n, noun, nouns = `${noun}s`) => `${formatCount(n)} ${n === 1 ? noun : nouns}`;
+
+const NOVEL = 0.99; // novelty above which a row is unlike everything known
 
 export const isNovel = (row) => row.novelty > NOVEL;
 
-export const describeNovelty = (novelty) => (novelty === null || novelty === undefined ? "novelty unknown" : novelty > NOVEL ? "novel" : `novelty\u00a0${formatPercent(novelty)}`);
+export const describeNovelty = (novelty) => (novelty === null || novelty === undefined ? "novelty unknown" : novelty > NOVEL ? "unlike everything known" : "like known rows");
 
-// A long label up to its first " · ", cut to a length.
+let hiding = 0;
+
+// Show a message for some seconds.
+export const say = (text) => {
+  $("said").textContent = text;
+  clearTimeout(hiding);
+  hiding = setTimeout(() => { $("said").textContent = ""; }, 8000);
+};
+
+// A long label up to its first " · ", cut to a length: only where the full name can be seen elsewhere.
 export const shorten = (label, length = 14) => {
   const first = String(label).split(" · ")[0];
   return first.length > length ? `${first.slice(0, length - 1)}…` : first;
@@ -54,11 +75,13 @@ export const shorten = (label, length = 14) => {
 // "a", "a and b", "a, b and c".
 export const joinWithAnd = (items) => (items.length < 2 ? items.join("") : `${items.slice(0, -1).join(", ")} and ${items.at(-1)}`);
 
-// Eight colours that remain distinct for colour-blind people. Beyond eight classes the dash pattern changes
-// too, so that colour is never the only difference.
+// Classes and sources have colours of their own, which colour-blind people can distinguish. Beyond eight classes
+// the dash pattern changes too, and sources are named in charts: colour is never the only difference.
 const DASHES = ["", "5 3", "1.5 2.5", "8 3 2 3", "3 6"];
-export const color = (i) => `var(--c${((i % 8) + 8) % 8})`;
-export const dash = (i) => DASHES[Math.floor(i / 8) % DASHES.length];
+const neutral = new Set(); // classes of normal operation, which are grey
+export const setNeutral = (codes) => { neutral.clear(); for (const i of codes) neutral.add(i); };
+export const color = (i) => (neutral.has(i) ? "var(--normal)" : `var(--c${((i % 8) + 8) % 8})`);
+export const dash = (i) => (neutral.has(i) ? "" : DASHES[Math.floor(i / 8) % DASHES.length]);
 
 export const legendKey = (i) => {
   const svg = svgElement("svg", { class: "key", viewBox: "0 0 24 16", "aria-hidden": "true" });
@@ -74,3 +97,11 @@ export const table = (head, rows) => {
   const top = element("tr", {}, ...head.map((name, i) => element("th", { scope: "col", className: i ? "n" : "", textContent: name })));
   return element("table", {}, element("thead", {}, top), body);
 };
+
+// With explicit roles: browsers drop the table semantics where the style stacks the cells on narrow screens.
+export const grid = (head, rows) => element("table", { role: "table", className: head.length > 2 ? "many" : "" },
+  element("thead", { role: "rowgroup" }, element("tr", { role: "row" },
+    ...head.map((name, i) => element("th", { role: "columnheader", scope: "col", textContent: name, className: i ? "n" : "" })))),
+  element("tbody", { role: "rowgroup" }, ...rows.map(([first, ...rest]) => element("tr", { role: "row" },
+    element("th", { role: "rowheader", scope: "row", textContent: first }),
+    ...rest.map((cell) => element("td", { role: "cell", className: "n" }, cell))))));

@@ -1,25 +1,17 @@
 // Labels from operators: confirm or correct a prediction, answer what the model asks, name novel rows.
 import { describeError, get, post } from "./api.js";
-import { $, describeNovelty, element, formatCount, formatProbability, formatTime, isNovel, legendKey, svgElement } from "./dom.js";
+import { $, describeNovelty, element, formatCount, formatProbability, formatTime, isNovel, legendKey, plural, say, svgElement } from "./dom.js";
 
 const QUESTIONS = 5; // rows asked about at a time
 const MAX_GROUP = 20; // rows that are named at a time
 const MAX_BUTTONS = 6; // more classes than this are chosen in the dialog
-const SHOWN = 8000; // milliseconds for which a message is shown
 const ICONS = { confirm: "M3 8.5l3.5 3.5L13 4.5", correct: "M3 13l1-3.5L10.5 3 13 5.5 6.5 12z" };
 
 const current = { target: null, classes: [], novel: [], explain: null };
 
 // ---- requests
 
-let hiding = 0;
-const say = (text) => {
-  $("said").textContent = text;
-  clearTimeout(hiding);
-  hiding = setTimeout(() => { $("said").textContent = ""; }, SHOWN);
-};
-
-const describeRows = (positions) => (positions.length === 1 ? `row ${formatCount(positions[0])}` : `${formatCount(positions.length)} rows`);
+const describeRows = (positions) => (positions.length === 1 ? `row ${formatCount(positions[0])}` : plural(positions.length, "row"));
 
 // Send one label for some rows, which the operator has chosen: it counts for no certificate. Return an error or "".
 const send = async (target, positions, name) => {
@@ -168,19 +160,22 @@ $("name-novel").addEventListener("click", () => label(current.target, current.no
 
 // ---- the panel
 
-export const showFeedback = (target, picture, explain) => {
+export const showFeedback = (target, picture, { explain, nLabels }) => {
   if (target !== current.target) {
     $("questions").replaceChildren();
     $("ask-me").textContent = "Ask me";
   }
   const fresh = picture.new_classes, novel = picture.recent.filter((row) => isNovel(row) && row.given === undefined && !fresh.includes(String(row.now))).reverse();
   Object.assign(current, { target, explain, classes: picture.classes, novel: novel.slice(0, MAX_GROUP) });
-  $("novel-note").textContent = novel.length ? `${formatCount(novel.length)} of the last ${formatCount(picture.recent.length)} rows ${novel.length === 1 ? "is" : "are"} unlike anything known. If you know what ${novel.length === 1 ? "it is" : "they are"}, name ${novel.length === 1 ? "it" : "them"}.` : "None among the recent predictions.";
-  $("name-novel").hidden = !novel.length;
+  $("novel-note").textContent = novel.length ? `${formatCount(novel.length)} of the last ${formatCount(picture.recent.length)} rows ${novel.length === 1 ? "is" : "are"} unlike everything known. If you know what ${novel.length === 1 ? "it is" : "they are"}, name ${novel.length === 1 ? "it" : "them"}.` : "";
+  $("novel").hidden = !novel.length;
   $("name-novel").textContent = novel.length > 1 ? `Name ${novel.length > MAX_GROUP ? "the last " : ""}${current.novel.length} rows …` : "Name it …";
-  $("new-none").hidden = fresh.length > 0;
+  $("new").hidden = !fresh.length;
   $("new-classes").replaceChildren(...fresh.map((name) => element("li", {}, legendKey(picture.classes.indexOf(name)), element("span", { textContent: name }))));
+  $("proven").hidden = !nLabels && !picture.certificate.labels;
   showProof(picture.certificate);
+  const readOnly = document.body.classList.contains("read-only");
+  $("feedback").hidden = readOnly && $("novel").hidden && $("new").hidden && $("proven").hidden;
 };
 
 const showProof = (certificate) => {

@@ -257,7 +257,7 @@ export class MixturePlot {
   }
 
   describe() {
-    const { ellipses, proportions, history, recent, sources } = this.picture;
+    const { ellipses, history, recent, sources } = this.picture;
     const sentences = [];
     if (this.highlighted) {
       const here = ellipses.target.filter((one) => one.class === this.highlighted);
@@ -266,9 +266,11 @@ export class MixturePlot {
     } else if (!ellipses.target.length) {
       sentences.push(`The model has not learned from the target yet. Outlines: the ${sources.length} sources.`);
     } else {
-      const order = Object.entries(proportions).sort((a, b) => b[1] - a[1]);
-      const most = order.slice(0, 3).map(([name, share]) => `${shorten(name, 24)} ${formatPercent(share)}`);
-      const mostly = order[0][1] > 1.5 / order.length ? `mostly ${joinWithAnd(most)}` : "all classes in similar proportions";
+      const weights = new Map();
+      for (const one of ellipses.target) weights.set(one.class, (weights.get(one.class) ?? 0) + one.weight);
+      const order = [...weights].sort((a, b) => b[1] - a[1]);
+      const most = order.slice(0, 3).map(([name, share]) => `${name} (${formatPercent(share)})`);
+      const mostly = order[0][1] > 1.5 / order.length ? `mostly ${joinWithAnd(most)}` : "in similar proportions";
       const alike = sources.map((name) => [name, history.resemblance[name]?.at(-1) ?? 0]).sort((a, b) => b[1] - a[1])[0];
       sentences.push(`Filled: ${ellipses.target.length} components of the target, ${mostly}. Outlines: the ${sources.length} sources, ${alike[0]} drawn strongest because the target resembles it most.`);
       if (recent.length) sentences.push("Dots: the most recent rows.");

@@ -1,7 +1,7 @@
 // Everything but the plots and feedback: the list of targets, current values, predictions and their explanations, bars,
 // events, and the panel of a demo.
 import { describeError, get, post } from "./api.js";
-import { $, color, describeNovelty, element, formatCount, formatNumber, formatPercent, formatProbability, formatTime, isNovel, legendKey, svgElement } from "./dom.js";
+import { $, color, describeNovelty, element, formatCount, formatDuration, formatMoment, formatNumber, formatPercent, formatProbability, formatTime, grid, isNovel, legendKey, plural, svgElement } from "./dom.js";
 import { label, labelButtons } from "./feedback.js";
 
 const MAX_COLUMNS = 8, MAX_PROPORTIONS = 12, MAX_EVENTS = 30, MAX_EXPLANATIONS = 30;
@@ -10,6 +10,9 @@ const SEARCHABLE = 12, MAX_LISTED = 60; // more targets than this get a search f
 
 // ---- targets
 
+const describeAlarms = (active, waiting, priority) =>
+  [active ? `${plural(active, "alarm")} active` : "", waiting ? `${active ? formatCount(waiting) : plural(waiting, "alarm")} not acknowledged` : ""].filter(Boolean).join(", ") + ` (${priority})`;
+
 export const showTargets = (all, selected, select) => {
   $("targets-note").hidden = all.length > 0;
   $("find").hidden = all.length <= SEARCHABLE;
@@ -17,9 +20,12 @@ export const showTargets = (all, selected, select) => {
   $("targets-more").textContent = found.length > MAX_LISTED ? `and ${formatCount(found.length - MAX_LISTED)} more` : "";
   const focused = document.activeElement?.dataset?.target;
   $("targets").replaceChildren(...found.slice(0, MAX_LISTED).map((one) => {
-    const more = [`${formatCount(one.rows_seen)} ${one.rows_seen === 1 ? "row" : "rows"}`, one.state];
+    const more = [plural(one.rows_seen, "row"), one.state];
     if (one.rows_per_second > 0.05) more.splice(1, 0, `${formatNumber(one.rows_per_second)}/s`);
+    const { active = 0, unacknowledged = 0, priority } = one.alarms ?? {}, data = dataState(one);
     const button = element("button", { type: "button" }, element("b", { textContent: one.name }),
+      ...(active || unacknowledged ? [element("span", { className: "more bad", textContent: describeAlarms(active, unacknowledged, priority) })] : []),
+      ...(data.late ? [element("span", { className: "more bad", textContent: data.text })] : []),
       element("span", { className: "more", textContent: more.join(" · ") }),
       element("span", { className: "more", textContent: one.nearest ? `most like ${one.nearest} · ${formatPercent(one.reliability)} reliable` : "nothing learned yet" }));
     button.dataset.target = one.name;
@@ -32,31 +38,59 @@ export const showTargets = (all, selected, select) => {
 
 // ---- current values
 
+const LATE = 30, LATE_FACTOR = 4; // seconds, and times the longest interval lately, after which rows are late
+
+// Whether rows arrive, which is not the same as whether the page is connected. `received`: when this was known.
+export const dataState = ({ seconds_since_rows: since, seconds_between_rows: between, received, rows_seen: n }) => {
+  if (n === undefined) return { text: "", late: false };
+  if (since === null || since === undefined) return { text: "no rows since the service started", late: true };
+  const age = since + (Date.now() - (received ?? Date.now())) / 1000;
+  const late = age > Math.max(LATE, LATE_FACTOR * (between ?? 0));
+  return { text: late ? `no rows for ${formatDuration(age)}` : `last row ${age < 2 ? "just now" : `${formatDuration(age)} ago`}`, late };
+};
+
+export const showDataState = (summary, connected) => {
+  const { text, late } = dataState(summary);
+  $("data").hidden = !text;
+  $("data").textContent = connected || !text ? text : `${text}, as far as known`;
+  $("data").dataset.state = late ? "late" : connected ? "live" : "waiting";
+};
+
 let labelsShown = 0;
 
 export const showNow = (summary, picture) => {
   if (summary.n_labels !== labelsShown) explanations.clear(); // labels change them
   labelsShown = summary.n_labels;
-  const last = picture?.recent.at(-1), label = String(last?.label ?? summary.last_label ?? "none yet");
-  $("now-label").textContent = $("now-label").title = label;
+  const last = picture?.recent.at(-1), band = picture?.bands.at(-1), label = String(last?.label ?? summary.last_label ?? "none yet");
+  $("now-label").textContent = label;
   $("now-label").classList.toggle("long", label.length > 26);
-  $("now-label-more").textContent = last ? `probability ${formatProbability(last.probability)}, ${describeNovelty(last.novelty)}` : "";
+  $("now-label-more").textContent = last ? `${band && band.rows > 1 ? `for ${plural(band.rows, "row")}, since ${formatMoment(band.since, band.first)}; ` : ""}probability ${formatProbability(last.probability)}` : "";
   const shares = Object.entries(picture?.history.resemblance ?? {}).map(([name, values]) => [name, values.at(-1) ?? 0]);
   const alike = shares.sort((a, b) => b[1] - a[1]).filter(([, share]) => share > 0);
+  const learned = Boolean(summary.nearest);
   $("now-nearest").textContent = summary.nearest ?? "–";
   $("now-nearest-more").textContent = alike.slice(0, 2).map(([name, share], i) => (i ? `${name} ${formatPercent(share)}` : formatPercent(share))).join("; ");
-  $("now-reliability").textContent = summary.nearest ? formatPercent(summary.reliability) : "–";
+  for (const id of ["nearest", "reliability", "coverage"]) $(`now-${id}`).parentElement.hidden = !learned;
+  $("now-reliability").textContent = formatPercent(summary.reliability);
   $("now-meter").value = summary.reliability ?? 0;
-  $("now-coverage").textContent = summary.nearest ? formatPercent(summary.coverage) : "–";
-  $("now-novelty").textContent = summary.nearest ? formatPercent(summary.novelty) : "–";
-  const fresh = summary.new_classes?.length ?? 0;
+  $("now-coverage").textContent = formatPercent(summary.coverage);
+  showNovelty(picture?.recent ?? []);
+  const fresh = summary.new_classes?.length ?? 0, drifts = Number(summary.drifts ?? 0);
   $("now-labels").textContent = formatCount(summary.n_labels);
-  $("now-labels-more").textContent = fresh ? `${formatCount(fresh)} new ${fresh === 1 ? "class" : "classes"}` : summary.n_labels ? "given by operators" : "none given yet";
+  $("now-labels-more").textContent = fresh ? plural(fresh, "new class", "new classes") : "given by operators";
+  $("now-labels").parentElement.hidden = !summary.n_labels;
   $("now-rows").textContent = formatCount(summary.rows_seen);
   $("now-rate").textContent = summary.rows_per_second > 0.05 ? `${formatNumber(summary.rows_per_second)} per second` : "";
-  const drifts = Number(summary.drifts ?? 0);
   $("now-drifts").textContent = formatCount(drifts);
-  $("now-drifts-more").textContent = drifts ? "marked in the charts" : "none detected";
+  $("now-drifts").parentElement.hidden = !drifts;
+};
+
+const showNovelty = (recent) => {
+  const novel = recent.filter(isNovel).length, n = recent.length;
+  $("now-novelty").parentElement.hidden = !n;
+  $("now-novelty").textContent = novel ? `${formatCount(novel)} of ${formatCount(n)}` : "none";
+  $("now-novelty").classList.toggle("novel", novel > 0);
+  $("now-novelty-more").textContent = novel ? `of the last ${plural(n, "row")} ${novel === 1 ? "is" : "are"} unlike everything known` : `the last ${n === 1 ? "row is" : `${formatCount(n)} rows are`} like known rows`;
 };
 
 // ---- predictions
@@ -66,31 +100,65 @@ let touched = 0;
 for (const type of ["pointermove", "pointerdown", "keydown", "focusin"]) $("recent").addEventListener(type, () => { touched = Date.now(); });
 $("recent").addEventListener("pointerleave", () => { touched = 0; });
 
+const opened = new Set(); // bands of which all rows are shown
+
 export const showRecent = (target, recent, classes) => {
   if (document.querySelector("dialog[open]")) return; // the focus returns to the list: it is updated then
   const paused = Date.now() - touched < PAUSE && $("recent").children.length > 0;
-  $("recent-note").textContent = paused ? "Paused while you look." : "Newest first. Select one for an explanation.";
-  const focused = document.activeElement?.closest("#recent li"), act = document.activeElement?.dataset.act;
-  $("recent-none").hidden = recent.length > 0;
+  $("recent-note").textContent = recent.length ? (paused ? "Paused while you look." : "Newest first; equal ones in a row are one entry. Select one for an explanation.") : "The first row is awaited.";
+  const focused = document.activeElement?.closest("#recent [data-position]"), act = document.activeElement?.dataset.act;
   if (paused) {
     // Labels and what they change are shown at once.
     const known = new Map(recent.map((one) => [String(one.position), one]));
-    for (const item of $("recent").children) {
+    for (const item of $("recent").querySelectorAll("[data-position]")) {
       const one = known.get(item.dataset.position);
-      if (one && item.dataset.learned !== learned(one)) item.replaceWith(showPrediction(target, one, classes));
+      if (one && item.dataset.learned !== learned(one)) item.replaceWith(showPrediction(target, one, classes, item.dataset.part));
     }
-  } else $("recent").replaceChildren(...[...recent].reverse().map((one) => showPrediction(target, one, classes)));
+  } else $("recent").replaceChildren(...bandsOf(recent).map((rows) => showBand(target, rows, classes)));
   if (focused) ($("recent").querySelector(`[data-position="${focused.dataset.position}"] [data-act=${act}]`) ?? $("recent")).focus({ preventScroll: true });
+};
+
+// Rows with the same label one after the other, newest first.
+const bandsOf = (recent) => {
+  const bands = [];
+  for (const one of [...recent].reverse()) {
+    if (bands.length && String(bands.at(-1)[0].label) === String(one.label)) bands.at(-1).push(one);
+    else bands.push([one]);
+  }
+  return bands;
+};
+
+// The newest row of a band, and the others if they are wanted.
+const showBand = (target, [newest, ...others], classes) => {
+  const item = element("li", {}, showPrediction(target, newest, classes, "newest"));
+  if (!others.length) return item;
+  const key = `${target} ${others.at(-1).position}`, list = element("div", { hidden: !opened.has(key) });
+  const button = element("button", { type: "button", className: "all", textContent: `${plural(others.length, "more row")} since ${formatMoment(others.at(-1).time, others.at(-1).position)}` });
+  button.setAttribute("aria-expanded", String(opened.has(key)));
+  const fill = () => list.replaceChildren(...others.map((one) => showPrediction(target, one, classes, "other")));
+  if (opened.has(key)) fill();
+  button.addEventListener("click", () => {
+    list.hidden = !list.hidden;
+    button.setAttribute("aria-expanded", String(!list.hidden));
+    if (list.hidden) opened.delete(key);
+    else {
+      opened.add(key);
+      fill();
+    }
+  });
+  item.append(button, list);
+  return item;
 };
 
 const learned = (one) => JSON.stringify([one.given, one.now, labelsShown > 0]);
 
-const showPrediction = (target, one, classes) => {
-  const name = String(one.label), code = classes.indexOf(name);
-  const button = element("button", { type: "button", title: name, className: "row" }, code < 0 ? element("span") : legendKey(code),
-    element("span", { className: "name", textContent: name }), element("span", { className: "probability", textContent: formatProbability(one.probability) }),
-    element("span", { className: "more" }, element("span", { textContent: `row ${formatCount(one.position)}${one.time ? `, ${formatTime(one.time)}` : ""}` }),
-      element("span", { className: isNovel(one) ? "novel" : "", textContent: describeNovelty(one.novelty) })));
+// `part`: the newest row of a band has the name of its class, the other rows do not repeat it.
+const showPrediction = (target, one, classes, part) => {
+  const name = String(one.label), code = classes.indexOf(name), row = `row ${formatCount(one.position)}${one.time ? `, ${formatTime(one.time)}` : ""}`;
+  const button = element("button", { type: "button", className: "row", title: "Explain the prediction" }, code < 0 || part === "other" ? element("span") : legendKey(code),
+    element("span", { className: "name", textContent: part === "other" ? row : name }), element("span", { className: "probability", textContent: formatProbability(one.probability) }));
+  const more = [...(part === "other" ? [] : [element("span", { textContent: row })]), ...(isNovel(one) ? [element("span", { className: "novel", textContent: describeNovelty(one.novelty) })] : [])];
+  if (more.length) button.append(element("span", { className: "more" }, ...more));
   const changes = [];
   if (one.given !== undefined) changes.push(String(one.given) === name ? "confirmed" : `labelled ${one.given}`);
   if (labelsShown && String(one.now) !== name) changes.push(`now predicted ${one.now} (${formatProbability(one.now_probability)})`);
@@ -99,8 +167,8 @@ const showPrediction = (target, one, classes) => {
   button.addEventListener("click", () => explain(target, one.position));
   // The service keeps the last rows only: fetch the explanation before the row is dropped.
   for (const type of ["pointerenter", "focus"]) button.addEventListener(type, () => fetchExplanation(target, one.position));
-  const item = element("li", {}, button, ...labelButtons(target, one, classes));
-  Object.assign(item.dataset, { position: one.position, learned: learned(one) });
+  const item = element("div", { className: "prediction" }, button, ...labelButtons(target, one, classes));
+  Object.assign(item.dataset, { position: one.position, learned: learned(one), part });
   return item;
 };
 
@@ -140,25 +208,18 @@ const section = (title, note, body) => [
   ...(note ? [element("p", { className: "note", textContent: note })] : []),
   element("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: title }, body)];
 
-// With explicit roles: browsers drop the table semantics where the style stacks the cells on narrow screens.
-const grid = (head, rows) => element("table", { role: "table", className: head.length > 2 ? "many" : "" },
-  element("thead", { role: "rowgroup" }, element("tr", { role: "row" },
-    ...head.map((name, i) => element("th", { role: "columnheader", scope: "col", textContent: name, className: i ? "n" : "" })))),
-  element("tbody", { role: "rowgroup" }, ...rows.map(([first, ...rest]) => element("tr", { role: "row" },
-    element("th", { role: "rowheader", scope: "row", textContent: first }),
-    ...rest.map((cell) => element("td", { role: "cell", className: "n" }, cell))))));
-
 const renderExplanation = (one, position) => {
   const nearest = one.components[0];
-  const novel = isNovel(one) ? " The row is unlike anything known, so the prediction is unreliable." : "";
-  const prediction = `Row ${formatCount(position)} was predicted as “${one.label}” with probability ${formatProbability(one.probability)}. Its novelty is ${formatPercent(one.novelty)}: that share of known rows is closer to the known classes.${novel}`;
+  const farther = Math.round(100 * (1 - (one.novelty ?? 0)));
+  const novel = one.novelty === null ? "" : isNovel(one) ? " The row is unlike everything known: fewer than 1 in 100 known rows are as far from the known classes. So the prediction is unreliable." : ` The row is like known rows: ${farther} in 100 of them are farther from the known classes.`;
+  const prediction = `Row ${formatCount(position)} was predicted as “${one.label}” with probability ${formatProbability(one.probability)}.${novel}`;
   const near = nearest ? ` The nearest component is “${nearest.class}” ${nearest.source ? `of ${nearest.source}` : "of the target itself"}, ${formatNumber(nearest.distance)} standard deviations away.` : "";
   const parts = [element("p", { textContent: prediction + near }),
     ...section("Probabilities now", "According to the model in its present state.", grid(["class", "probability"], one.probabilities.map((row) => [row.class, formatProbability(row.probability)]))),
     ...section("Nearest components", "", grid(["class", "domain", "standard deviations away"], one.components.map((row) => [row.class, row.source ?? "the target itself", formatNumber(row.distance)])))];
   if (one.columns.length) {
-    parts.push(...section("Columns for and against the prediction", `Compared with “${one.rival}”, the likeliest other class.`, grid(
-      ["column", "this row", "predicted class", "other class", "evidence"],
+    parts.push(...section("Columns for and against the prediction", `The values of this row, and the means of the predicted class and of “${one.rival}”, the likeliest other class.`, grid(
+      ["column", "row", "predicted", "other", "evidence"],
       one.columns.map((row) => [row.name, formatNumber(row.value), formatNumber(row.usual), formatNumber(row.rival),
         element("span", { className: row.speaks, textContent: `${row.speaks} ${formatPercent(Math.abs(row.share ?? 0))}` })]))));
   }
@@ -176,38 +237,47 @@ const bar = (from, to, fill) => {
   return svg;
 };
 
-export const showProportions = (proportions, classes) => {
-  const all = Object.entries(proportions).filter(([, share]) => share !== null).sort((a, b) => b[1] - a[1]);
+const BELIEVED = 0.05; // a label shift believed less than this is none, as in the report
+
+// Only if they are estimated and differ from those expected; else the proportions are an assumption.
+export const showProportions = ({ proportions, classes, label_shift: shift }) => {
+  const believed = shift.estimated && shift.belief >= BELIEVED;
+  const all = believed ? Object.entries(proportions).filter(([, share]) => share !== null).sort((a, b) => b[1] - a[1]) : [];
   const shown = all.filter(([, share]) => share >= 0.005).slice(0, MAX_PROPORTIONS), n = all.length - shown.length;
   $("proportions").replaceChildren(...shown.map(([name, share]) => {
     const code = classes.indexOf(name);
-    return element("div", { className: "bar" }, element("span", { className: "name", title: name }, legendKey(code), element("span", { textContent: name })),
+    return element("div", { className: "bar" }, element("span", { className: "name" }, legendKey(code), element("span", { textContent: name })),
       bar(0, 100 * share / (shown[0][1] || 1), color(code)), element("span", { className: "n", textContent: formatPercent(share, 1) }));
   }));
   const rest = all.slice(shown.length).reduce((sum, [, share]) => sum + share, 0);
-  $("proportions-caption").textContent = all.length ? `Estimated for the target.${n ? ` ${formatCount(n)} further ${n === 1 ? "class" : "classes"}: ${formatPercent(rest, 1)} in total.` : ""}` : "Not estimated yet.";
+  $("proportions-caption").textContent = believed
+    ? `Estimated: the target differs from the expected proportions (believed to ${formatPercent(shift.belief)}).${n ? ` ${plural(n, "further class", "further classes")}: ${formatPercent(rest, 1)} in total.` : ""}`
+    : shift.estimated ? "As expected: no label shift is believed." : "Not estimated: classes are taken to be as frequent as expected.";
 };
 
 export const showColumns = (all) => {
   const columns = all.slice(0, MAX_COLUMNS);
   const largest = Math.max(0.25, ...columns.map((one) => Math.abs(one.difference ?? 0)));
   $("columns").replaceChildren(...columns.map((one) => element("div", { className: "bar" },
-    element("span", { className: "name", title: one.name }, element("span", { textContent: one.name })),
-    bar(50, 50 + 50 * (one.difference ?? 0) / largest, one.difference > 0 ? "var(--c5)" : "var(--c0)"),
+    element("span", { className: "name" }, element("span", { textContent: one.name })),
+    bar(50, 50 + 50 * (one.difference ?? 0) / largest, one.difference > 0 ? "var(--high)" : "var(--low)"),
     element("span", { className: "n", textContent: `${formatNumber(one.target)} vs ${formatNumber(one.sources)}` }))));
-  $("columns-caption").textContent = columns.length ? `Means of the target and of the sources, in the units of the rows. Bars: the difference in standard deviations of the sources, higher to the right, lower to the left. The first column is ${formatNumber(Math.abs(columns[0].difference ?? 0))} ${columns[0].difference > 0 ? "higher" : "lower"}.` : "Nothing to compare yet.";
+  $("columns-panel").hidden = !columns.length;
+  $("columns-caption").textContent = columns.length ? `Means of the target and of the sources, in the units of the rows. Bars: the difference in standard deviations of the sources, higher to the right, lower to the left. The first column is ${formatNumber(Math.abs(columns[0].difference ?? 0))} ${columns[0].difference > 0 ? "higher" : "lower"}.` : "";
 };
 
 // ---- events
+
+const KINDS = { mark: "demo", drift: "drift", alarm: "alarm" };
 
 export const showEvents = (events) => {
   const text = (event) => event.message ?? event.words;
   // For screen readers: announce a new event once.
   const last = events.at(-1), announcement = last ? `${last.kind === "drift" ? "Drift: " : ""}${text(last)}` : "";
   if ($("announced").textContent !== announcement) $("announced").textContent = announcement;
-  $("events-none").hidden = events.length > 0;
+  $("events-panel").hidden = !events.length;
   $("events").replaceChildren(...[...events].reverse().slice(0, MAX_EVENTS).map((one) => element("li", { className: one.kind },
-    element("small", { textContent: `row ${formatCount(one.row)} · ${one.kind === "mark" ? "demo" : one.kind}` }), text(one))));
+    element("small", { textContent: `row ${formatCount(one.row)} · ${KINDS[one.kind]}` }), text(one))));
 };
 
 // ---- the panel of a demo: how accurate the model is, and the controls of the simulated plant
@@ -236,7 +306,7 @@ export class Demo {
   showPlant(plant) {
     if ($("plant").hidden) this.buildPlant(plant);
     markPressed("plant-modes", plant.mode);
-    markPressed("plant-faults", plant.fault);
+    $("plant-end").disabled = !plant.fault;
     $("plant-said").textContent = plant.said;
     if (document.activeElement !== $("plant-speed")) $("plant-speed").value = plant.speed;
     $("plant-speed-value").textContent = `${$("plant-speed").value} h`;
@@ -245,7 +315,9 @@ export class Demo {
   buildPlant(plant) {
     $("plant").hidden = false;
     addButtons("plant-modes", plant.modes.map((mode) => [mode, String(mode), `operating mode ${mode}`]), (mode) => this.command("mode", { mode }));
-    addButtons("plant-faults", plant.faults.map((name, fault) => [fault, fault ? String(fault) : "none", fault ? `fault ${fault}: ${name}` : "none: no fault, normal operation"]), (fault) => this.command("fault", { fault }));
+    $("plant-fault").replaceChildren(...plant.faults.slice(1).map((name, i) => element("option", { value: String(i + 1), textContent: `${i + 1}: ${name}` })));
+    $("plant-inject").addEventListener("click", () => this.command("fault", { fault: Number($("plant-fault").value) }));
+    $("plant-end").addEventListener("click", () => this.command("fault", { fault: 0 }));
     $("plant-speed").addEventListener("change", () => this.command("speed", { speed: Number($("plant-speed").value) }));
     $("plant-speed").addEventListener("input", () => { $("plant-speed-value").textContent = `${$("plant-speed").value} h`; });
   }

@@ -1,0 +1,155 @@
+"""Rows in binary: NPY, the format of :func:`numpy.save`, and Arrow IPC streams.
+
+Nothing in a body is trusted. The header of an NPY body is a literal of bounded length; types other than
+numbers are refused, so nothing is ever unpickled. An Arrow stream must be uncompressed, since a few
+bytes could otherwise become gigabytes, and is validated in full before its values are used.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import struct
+from typing import Any
+
+import numpy as np
+
+from baryflow.service.errors import RequestError
+from baryflow.validation import Floats
+
+NPY = "application/x-npy"
+ARROW = "application/vnd.apache.arrow.stream"
+_MAGIC = b"\x93NUMPY"
+#: The longest header of an NPY body, in bytes: that of a table of numbers is shorter.
+_LONGEST_HEADER = 1000
+_TYPES = re.compile(r"[<>|=]?(f[248]|[iu][1248])")
+
+
+def read_npy(body: bytes) -> Floats:
+    """Return the table of numbers in an NPY body."""
+    if not body.startswith(_MAGIC) or len(body) < 12 or body[6:8] not in (b"\1\0", b"\2\0"):
+        raise _malformed("NPY", "it does not begin like a file of numpy.save")
+    size, start = (2, 10) if body[6] == 1 else (4, 12)
+    end = start + int.from_bytes(body[8 : 8 + size], "little")
+    if end - start > _LONGEST_HEADER or end > len(body):
+        raise _malformed("NPY", "its header is too long")
+    try:
+        header = ast.literal_eval(body[start:end].decode("latin-1").strip())
+        text, is_fortran, shape = (header[name] for name in ("descr", "fortran_order", "shape"))
+    except (ValueError, TypeError, KeyError, SyntaxError, RecursionError, MemoryError) as error:
+        raise _malformed("NPY", "its header cannot be parsed") from error
+    if not isinstance(text, str) or _TYPES.fullmatch(text) is None:
+        raise RequestError(422, f"expected an array of numbers, got dtype {ascii(text)[:40]}")
+    if not isinstance(shape, tuple) or len(shape) != 2 or not all(type(n) is int for n in shape):
+        raise RequestError(422, f"expected an array of shape (rows, columns), got {ascii(shape)[:40]}")
+    dtype = np.dtype(text)
+    if min(shape) < 0 or len(body) - end != shape[0] * shape[1] * dtype.itemsize:
+        raise _malformed("NPY", f"{len(body) - end:,} bytes are not an array of shape {shape}")
+    values = np.frombuffer(body, dtype, offset=end).reshape(shape, order="F" if is_fortran else "C")
+    return np.ascontiguousarray(values, dtype=np.float64)
+
+
+def read_arrow(body: bytes, with_time: bool, most: int) -> tuple[list[str], Floats, list[str]]:
+    """Return column names, rows and times of an Arrow stream.
+
+    Parameters
+    ----------
+    body : bytes
+    with_time : bool
+        A column named ``time`` holds the times of the rows; without one they are empty.
+    most : int
+        Columns and rows, at most.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise RequestError(
+            415, "the service cannot read Arrow: install baryflow[parquet] there, or send JSON or NPY"
+        ) from error
+    try:
+        names, batches = _read_batches(pa, body, most)
+        times, columns = [""] * sum(map(len, batches)), list(range(len(names)))
+        if with_time and names.count("time") == 1:
+            columns.remove(names.index("time"))
+            times = [time for one in batches for time in _read_times(pa, one[names.index("time")])]
+        values = np.empty((len(times), len(columns)))
+        start = 0
+        for batch in batches:
+            for j, i in enumerate(columns):
+                values[start : start + len(batch), j] = _read_numbers(pa, batch[i], names[i])
+            start += len(batch)
+    except RequestError:
+        raise
+    except Exception as error:  # which errors damaged bytes cause is not documented
+        raise _malformed("an Arrow stream", ascii(str(error))[:120]) from error
+    return [names[i] for i in columns], values, times
+
+
+def _read_batches(pa: Any, body: bytes, most: int) -> tuple[list[str], list[Any]]:
+    """Return the column names and the record batches of a stream, none of which is compressed."""
+    buffer = pa.py_buffer(body)
+    for message in pa.ipc.MessageReader.open_stream(buffer):
+        if message.type == "dictionary":
+            raise RequestError(422, "dictionary-encoded columns are not supported: send plain numbers")
+        if message.type == "record batch" and _is_compressed(message.metadata.to_pybytes()):
+            raise RequestError(422, "the Arrow stream is compressed: send it uncompressed")
+    with pa.ipc.open_stream(buffer) as reader:
+        if len(reader.schema) > most:
+            raise RequestError(409, f"the Arrow stream has {len(reader.schema):,} columns")
+        names, batches, rows = [str(name) for name in reader.schema.names], [], 0
+        for batch in reader:
+            rows += batch.num_rows
+            if rows > most:
+                raise RequestError(
+                    413, f"expected at most {most:,} rows: split them into several requests"
+                )
+            batch.validate(full=True)
+            batches.append(batch)
+    return names, batches
+
+
+def _read_numbers(pa: Any, column: Any, name: str) -> Any:
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
+        raise RequestError(422, f"column {ascii(name)[:40]} is {kind}, not numbers")
+    if kind != pa.float64():
+        column = column.cast(pa.float64(), safe=False)
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _read_times(pa: Any, column: Any) -> list[str]:
+    try:
+        texts = column.cast(pa.string()).to_pylist()
+    except Exception as error:
+        raise RequestError(422, f"time is {column.type}: expected text or timestamps") from error
+    return ["" if text is None else text for text in texts]
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Return whether the metadata of a record batch (a flatbuffer) names a compression."""
+    try:
+        message = _number("<I", metadata, 0)
+        batch = _field(metadata, message, 2)  # the header of the message
+        return bool(_field(metadata, batch + _number("<I", metadata, batch), 3))
+    except struct.error:
+        return True  # damaged, so not worth reading
+
+
+def _field(metadata: bytes, table: int, number: int) -> int:
+    """Return the position of a field of a table in a flatbuffer; 0 if it is not there."""
+    entries = table - _number("<i", metadata, table)
+    position = 4 + 2 * number
+    if entries < 0 or position >= _number("<H", metadata, entries):
+        return 0
+    offset = _number("<H", metadata, entries + position)
+    return table + offset if offset else 0
+
+
+def _number(form: str, metadata: bytes, position: int) -> int:
+    if position < 0:
+        raise struct.error
+    return int(struct.unpack_from(form, metadata, position)[0])
+
+
+def _malformed(what: str, problem: str) -> RequestError:
+    return RequestError(400, f"the body is not {what}: {problem}")
