@@ -130,7 +130,7 @@ def test_what_looks_at_a_model_looks_at_the_one_inside(fitted, target, tmp_path)
     call("report", tmp_path / "it.bary", *page)
     text = (tmp_path / "it.html").read_text(encoding="utf-8")
     assert "Raw signals are cut into windows of 60 rows" in text
-    assert "No drift was seen along the stream." in text
+    assert "No drift was reported along the stream." in text
 
 
 def test_windows_never_cross_files_or_machines(small, tmp_path):

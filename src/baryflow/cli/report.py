@@ -59,13 +59,14 @@ def load_adapter(path: Path) -> tuple[Any, str]:
 
 
 def _read_drifts(path: Path) -> list[dict[str, Any]]:
-    """Return the drift events of a file of events."""
+    """Return the events of a file about drift: when the target changed, and whether it was watched."""
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
             event = json.loads(line)
         except ValueError as error:
             raise InvalidInputError(f"{path}, line {number}: not an event: {error}") from error
-        if isinstance(event, dict) and event.get("event") == "drift" and "message" in event:
-            found.append({"event": "drift", "position": event.get("position"), "text": event["message"]})
+        kind = event.get("event") if isinstance(event, dict) else None
+        if kind in ("drift", "watch") and "message" in event:
+            found.append({"event": kind, "position": event.get("position"), "text": event["message"]})
     return found

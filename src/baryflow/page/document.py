@@ -78,7 +78,7 @@ def html_report(
         Title of the page, for example the name of the target.
     events : sequence of mappings, optional
         Events along the stream, for example drift, in the order in which to list them. Pass an empty
-        sequence if nothing happened: the page then states that no drift was seen. ``row`` (or
+        sequence if nothing happened: the page then states that no drift was reported. ``row`` (or
         ``n_rows``, ``position``, ``offset``) is the number of target rows seen by then, at which the
         charts mark the event; ``time`` is its time and ``kind`` (or ``event``, ``type``) its kind. All
         other entries are listed as details.
@@ -482,7 +482,7 @@ def _events(events: Sequence[Event] | None) -> str:
     if events is None:
         return ""
     if not events:
-        return "<h2>Events</h2><p>No drift was seen along the stream.</p>"
+        return "<h2>Events</h2><p>No drift was reported along the stream.</p>"
     last = events[-_MAX_EVENTS:]
     timed = any(event.time for event in last)
     head = ["Event", "Target rows seen", *(["Time"] if timed else []), "Details"]
