@@ -98,14 +98,7 @@ class Ranks:
         InvalidInputError
             If there is not one group number for each row, or a number is out of range.
         """
-        groups = np.asarray(groups)
-        n_groups = self._counts.shape[1]
-        if groups.shape != (len(scores),):
-            raise InvalidInputError(f"expected {len(scores)} group numbers, got shape {groups.shape}")
-        if len(groups) and not 0 <= groups.min() <= groups.max() < n_groups:
-            raise InvalidInputError(
-                f"expected group numbers from 0 to {n_groups - 1}, got {groups.min()} to {groups.max()}"
-            )
+        groups = self._check_groups(groups, len(scores))
         pieces = [
             self._rank(scores[start : start + _PIECE], groups[start : start + _PIECE], count)
             for start in range(0, len(scores), _PIECE)
@@ -119,9 +112,25 @@ class Ranks:
         ----------
         scores, groups : arrays
             As in :meth:`rank`.
+
+        Raises
+        ------
+        InvalidInputError
+            As :meth:`rank` does.
         """
+        groups = self._check_groups(groups, len(scores))
         for counts, mine in zip(self._counts, self._cells(scores).T, strict=True):
             np.add.at(counts, (groups, mine), 1)
+
+    def _check_groups(self, groups: Integers, n: int) -> Integers:
+        groups, n_groups = np.asarray(groups), self._counts.shape[1]
+        if groups.shape != (n,):
+            raise InvalidInputError(f"expected {n} group numbers, got shape {groups.shape}")
+        if len(groups) and not 0 <= groups.min() <= groups.max() < n_groups:
+            raise InvalidInputError(
+                f"expected group numbers from 0 to {n_groups - 1}, got {groups.min()} to {groups.max()}"
+            )
+        return groups
 
     def _cells(self, scores: Floats) -> Integers:
         units = np.arcsinh((scores - self._medians) / self._spreads)

@@ -748,6 +748,11 @@ class OnlineDaDiL(Adapter):
         points : array of shape (n_samples - n_lost, n_dimensions)
             Rows in the view, standardised by the sources; those of which nothing can be read are left
             out.
+
+        Raises
+        ------
+        InvalidInputError
+            If the rows do not fit.
         """
         tracker = self._tracker
         model = tracker.knowledge.model
