@@ -224,7 +224,7 @@ class Outbox:
             return
         self._file.write(encode_record(content).encode())
         self._n_lines += 1
-        if self._n_lines > 4 * self._most:
+        if self._n_lines > 8 * self._most:  # half of them at most are needed
             self._file.close()
             self._compact(self._path)
             self._file = self._path.open("ab")

@@ -57,6 +57,8 @@ _log = logging.getLogger("baryflow.service")
 _LENGTH = struct.Struct("<I")
 #: Seconds between two looks whether the disk has finished.
 _POLL = 0.01
+#: Views of targets that are prepared or wait at most, in one worker: each has a copy of the state.
+_MOST_VIEWS = 32
 #: Bytes that are read from a socket at once.
 _CHUNK = 2**20
 
@@ -193,6 +195,7 @@ class Worker:
         self._pace = 1  # steps of a snapshot for each batch
         self._failed = False  # a batch of the journal is not in its session, or only half of it
         self._in_memory: set[str] = set()
+        self._viewing: set[int] = set()  # requests for views that are not answered yet
         self._unnoted: set[int] = set()  # requests whose alarms the service may not have kept yet
 
     def run(self, inbox: SimpleQueue[Request], send: Callable[[Reply], None]) -> None:
@@ -389,10 +392,13 @@ class Worker:
         """Answer what is asked about a target, in another thread."""
         try:
             self._require(request.name)
+            if len(self._viewing) >= _MOST_VIEWS:
+                raise RequestError(429, "too many views are being prepared: ask again later")
             state = self.store.copy(request.name)
         except Exception as error:
             self._refuse(request, error)
             return
+        self._viewing.add(request.id)
 
         def view() -> None:
             try:
@@ -402,6 +408,8 @@ class Worker:
                 self._refuse(request, error)
             else:
                 self._send(Reply(request.id, body=body))
+            finally:
+                self._viewing.discard(request.id)
 
         self._views.submit(view)
 
