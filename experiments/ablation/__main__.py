@@ -7,9 +7,7 @@ finished target and part is appended to ``results/ablation.csv``; the same comma
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import os
 import sys
 import time
 from dataclasses import replace
@@ -28,7 +26,6 @@ from baryflow.estimators import (
     _sources,
     _update,
 )
-from benchmarks import pages
 from experiments import mixes, results
 from experiments.msda import problems
 from experiments.scores import follow, rounded
@@ -164,27 +161,14 @@ PARTS = {
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=os.environ.get("BARYFLOW_DATA"))
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--sets", nargs="*", choices=problems.SETS, default=problems.SETS)
-    parser.add_argument("--targets", type=int, default=TARGETS, help="of each set, at most")
+    parser = results.parser(__doc__, RESULTS, problems.SETS, TARGETS)
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
     parser.add_argument("--mixes", nargs="*", choices=mixes.MIXES, default=mixes.MIXES)
-    parser.add_argument("--tables", action="store_true", help="only make the table again")
-    options = parser.parse_args(arguments)
-    if not options.tables:
-        run(options)
-    found = table(results.read(options.out))
-    if options.out == RESULTS:
-        pages.fill("docs/adaptation.md", "ablation", found)
-    print(found)
-    return 0
+    return results.make(parser.parse_args(arguments), run, table, RESULTS, "ablation")
 
 
 def run(options):
     """Do what is not done yet."""
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     done = {tuple(row[name] for name in KEY) for row in results.read(options.out)}
     for which in options.sets:
         for target in targets(options.data, which, options.targets):

@@ -8,8 +8,6 @@ the same stream ends with noise: every column drawn by itself. Every finished cl
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 import time
 import warnings
@@ -23,7 +21,6 @@ from sklearn.svm import SVC
 
 from baryflow import OnlineDaDiL
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD
-from benchmarks import pages
 from experiments import results
 from experiments.ablation import __main__ as ablation
 from experiments.tep import problems as tep
@@ -40,27 +37,14 @@ SOURCE_ROWS, TARGET_ROWS = 2000, 1600
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=os.environ.get("BARYFLOW_DATA"))
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--sets", nargs="*", choices=SETS, default=SETS)
-    parser.add_argument("--targets", type=int, default=TARGETS, help="of each set, at most")
+    parser = results.parser(__doc__, RESULTS, SETS, TARGETS)
     parser.add_argument("--classes", type=int, help="of each target, at most; all if not given")
-    parser.add_argument("--classifier", default=None)
-    parser.add_argument("--tables", action="store_true", help="only make the table again")
-    options = parser.parse_args(arguments)
-    if not options.tables:
-        run(options)
-    found = table(results.read(options.out))
-    if options.out == RESULTS:
-        pages.fill("docs/adaptation.md", "novelty", found)
-    print(found)
-    return 0
+    parser.add_argument("--classifier")
+    return results.make(parser.parse_args(arguments), run, table, RESULTS, "novelty")
 
 
 def run(options):
     """Do what is not done yet."""
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     done = {tuple(row[name] for name in KEY) for row in results.read(options.out)}
     for which in options.sets:
         for target in targets(options.data, which, options.targets):

@@ -8,8 +8,6 @@ predictions that were made before each batch was learned from. Every finished ta
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 import warnings
 from pathlib import Path
@@ -18,7 +16,6 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from baryflow import OnlineDaDiL
-from benchmarks import pages
 from experiments import mixes, results
 from experiments.ablation import __main__ as ablation
 from experiments.msda import problems
@@ -32,26 +29,13 @@ STREAMS = (("as is", "shuffled"), ("as is", "class"), *((mix, "shuffled") for mi
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=os.environ.get("BARYFLOW_DATA"))
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--sets", nargs="*", choices=problems.SETS, default=problems.SETS)
-    parser.add_argument("--targets", type=int, default=TARGETS, help="of each set, at most")
+    parser = results.parser(__doc__, RESULTS, problems.SETS, TARGETS)
     parser.add_argument("--classifier")
-    parser.add_argument("--tables", action="store_true", help="only make the table again")
-    options = parser.parse_args(arguments)
-    if not options.tables:
-        run(options)
-    found = table(results.read(options.out))
-    if options.out == RESULTS:
-        pages.fill("docs/adaptation.md", "reliability", found)
-    print(found)
-    return 0
+    return results.make(parser.parse_args(arguments), run, table, RESULTS, "reliability")
 
 
 def run(options):
     """Do what is not done yet."""
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     done = {tuple(row[name] for name in KEY[:3]) for row in results.read(options.out)}
     for which in options.sets:
         for target in ablation.targets(options.data, which, options.targets):

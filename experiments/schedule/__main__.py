@@ -7,8 +7,6 @@ batch. Every finished target is appended to ``results/schedule.csv``; the same c
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 import warnings
 from pathlib import Path
@@ -17,7 +15,6 @@ import numpy as np
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import load_tep
-from benchmarks import pages
 from experiments import mixes, results
 from experiments.ablation import __main__ as ablation
 from experiments.msda import problems
@@ -30,26 +27,13 @@ ORDERS = ("shuffled", "runs", "class")
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=os.environ.get("BARYFLOW_DATA"))
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--sets", nargs="*", choices=SETS, default=SETS)
-    parser.add_argument("--targets", type=int, default=TARGETS, help="of each set, at most")
+    parser = results.parser(__doc__, RESULTS, SETS, TARGETS)
     parser.add_argument("--classifier")
-    parser.add_argument("--tables", action="store_true", help="only make the table again")
-    options = parser.parse_args(arguments)
-    if not options.tables:
-        run(options)
-    found = table(results.read(options.out))
-    if options.out == RESULTS:
-        pages.fill("docs/adaptation.md", "schedule", found)
-    print(found)
-    return 0
+    return results.make(parser.parse_args(arguments), run, table, RESULTS, "schedule")
 
 
 def run(options):
     """Do what is not done yet."""
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     done = {tuple(row[name] for name in KEY[:3]) for row in results.read(options.out)}
     classifier = options.classifier or "all"
     for which in options.sets:

@@ -300,8 +300,8 @@ def count_effectively(shares: Floats | Integers) -> float:
 def find_stride(classes: Integers, n_classes: int, errors: float = _ERRORS) -> int:
     """Return how many rows apart classes are alike no more often than by chance; 0: nowhere.
 
-    Looked for among lags of up to a quarter of the rows: of longer ones too little is known. More often
-    by up to so many standard errors is chance too.
+    Looked for among lags of up to a quarter of the rows: of longer ones too little is known. Within
+    `errors` standard errors of chance counts as chance.
     """
     n = len(classes)
     if len(np.unique(classes)) < 2:

@@ -746,7 +746,7 @@ class OnlineDaDiL(Adapter):
         classes : array of shape (n_samples,)
             Numbers of the classes of the sources, as they are predicted.
         points : array of shape (n_samples - n_lost, n_dimensions)
-            Rows in the view, standardised by the sources; those of which nothing can be read are left
+            Rows in the view, standardised by the sources; rows without a readable value are left
             out.
 
         Raises

@@ -188,7 +188,7 @@ class Evaluation:
     def best_plain(self) -> str:
         """Return the name of the plain classifier that is best on average, while rows flow.
 
-        It is chosen in hindsight, by the scores themselves: whoever uses one has to choose before.
+        It is chosen in hindsight, by the scores themselves: a user has to choose before.
 
         Returns
         -------

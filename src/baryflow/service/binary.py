@@ -86,7 +86,7 @@ def read_arrow(body: bytes, with_time: bool, most: int) -> tuple[list[str], Floa
 
 
 def _read_batches(pa: Any, body: bytes, most: int) -> tuple[list[str], list[Any]]:
-    """Return the column names and the record batches of a stream, none of which is compressed."""
+    """Return the column names and the record batches of a stream; compressed ones are refused."""
     buffer = pa.py_buffer(body)
     for message in pa.ipc.MessageReader.open_stream(buffer):
         if message.type == "dictionary":
