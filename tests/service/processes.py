@@ -4,11 +4,14 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 
-from tests.waiting import PATIENCE
+from baryflow.client import Client
+from tests.waiting import PATIENCE, wait_until
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -49,3 +52,48 @@ class Process:
         self.process.send_signal(number)
         _, self.words = self.process.communicate(timeout=300)
         self.code = self.process.returncode
+
+
+class Load:
+    """Two clients that send rows to the targets of a service until the end of the context.
+
+    Attributes
+    ----------
+    sent : dict of str → int
+        Rows of each target that were acknowledged.
+    """
+
+    def __init__(self, process, rows, names, patience=120):
+        self.process, self.rows, self.patience = process, rows, patience
+        self.sent, self._stop = dict.fromkeys(names, 0), threading.Event()
+
+    def __enter__(self):
+        self._pool = ThreadPoolExecutor(2)
+        names = list(self.sent)
+        self._working = [self._pool.submit(self._work, names[n::2]) for n in range(2)]
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._pool.shutdown()
+        for one in self._working:
+            one.result()
+
+    def _work(self, names):
+        with Client(self.process.url, patience=self.patience) as client:
+            while not self._stop.is_set():
+                for name in names:
+                    n = self.sent[name]
+                    answer = client.send(name, self.rows[n % 200 : n % 200 + 7], batch_id=f"{n}")
+                    assert answer["last"] == n + 7  # neither lost nor twice, all the time
+                    self.sent[name] = n + 7
+
+    def wait_for_more(self):
+        """Wait until more rows of every target were acknowledged, or a client has failed."""
+        before = dict(self.sent)
+        wait_until(
+            lambda: (
+                any(one.done() for one in self._working)
+                or all(n > before[name] for name, n in self.sent.items())
+            )
+        )

@@ -5,7 +5,6 @@ import errno
 import json
 import os
 import signal
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -15,15 +14,13 @@ from click.testing import CliRunner
 
 from baryflow import OnlineDaDiL
 from baryflow.cli import main
-from baryflow.client import Client
 from baryflow.exceptions import BaryflowError, InvalidInputError, TransportError
 from baryflow.runtime import Checkpoint, Session, SessionStore, Snapshot
 from baryflow.service import background, create_app
 from baryflow.service.state import ServiceState
 from tests.service.conftest import post, worker
-from tests.service.processes import Process
+from tests.service.processes import Load, Process
 from tests.service.test_routes import session
-from tests.waiting import wait_until
 
 
 def test_without_a_last_snapshot_the_log_is_replayed(serving, model, rows, tmp_path):
@@ -127,40 +124,15 @@ def test_killed_under_load_no_acknowledged_row_is_lost_and_none_counts_twice(
         "6",
     )  # the batches of `serving`
     process = Process(model_file, tmp_path, *options)
-    stop, sent = threading.Event(), {f"t{n}": 0 for n in range(4)}
-
-    def work(worker):
-        with Client(process.url, patience=60) as client:
-            while not stop.is_set():
-                for name in (f"t{2 * worker}", f"t{2 * worker + 1}"):
-                    n = sent[name]
-                    answer = client.send(name, rows[n % 200 : n % 200 + 7], batch_id=f"{n}")
-                    assert answer["last"] == n + 7  # neither lost nor twice, all the time
-                    sent[name] = n + 7
-
-    def wait_for_more(working):
-        before = dict(sent)
-        wait_until(
-            lambda: (
-                any(one.done() for one in working) or all(n > before[name] for name, n in sent.items())
-            )
-        )
-
-    with ThreadPoolExecutor(2) as pool:
-        working = [pool.submit(work, worker) for worker in range(2)]
-        try:
-            wait_for_more(working)
-            process.end(signal.SIGKILL)
-            process.restart()
-            wait_for_more(working)
-        finally:
-            stop.set()
-        for one in working:
-            one.result()
+    with Load(process, rows, [f"t{n}" for n in range(4)], patience=60) as load:
+        load.wait_for_more()
+        process.end(signal.SIGKILL)
+        process.restart()
+        load.wait_for_more()
     process.end(signal.SIGTERM)  # it finishes what runs, then ends
     assert process.code == 0, process.words
     with serving(tmp_path) as client:
-        for name, n in sent.items():
+        for name, n in load.sent.items():
             assert client.get(f"/v1/targets/{name}").json()["rows_seen"] == n > 0
 
 

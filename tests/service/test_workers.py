@@ -2,8 +2,6 @@
 
 import os
 import signal
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -13,7 +11,7 @@ from baryflow.client import Client
 from baryflow.exceptions import BaryflowError
 from baryflow.service import Limits, background, create_app
 from tests.service.conftest import post
-from tests.service.processes import Process
+from tests.service.processes import Load, Process
 from tests.service.test_routes import session
 from tests.waiting import wait_until
 
@@ -131,43 +129,18 @@ def test_killed_under_load_no_acknowledged_row_is_lost_and_none_counts_twice(
 ):
     options = ("--batch-size", "8", "--drift", "off", "--snapshot-every", "6", "--workers", "2")
     process = Process(model_file, tmp_path, *options)
-    stop, sent = threading.Event(), dict.fromkeys(NAMES, 0)
-
-    def work(names):
-        with Client(process.url, patience=120) as client:
-            while not stop.is_set():
-                for name in names:
-                    n = sent[name]
-                    answer = client.send(name, rows[n % 200 : n % 200 + 7], batch_id=f"{n}")
-                    assert answer["last"] == n + 7  # neither lost nor twice, all the time
-                    sent[name] = n + 7
-
-    def wait_for_more(working):
-        before = dict(sent)
-        wait_until(
-            lambda: (
-                any(one.done() for one in working) or all(n > before[name] for name, n in sent.items())
-            )
-        )
-
-    with ThreadPoolExecutor(2) as pool:
-        working = [pool.submit(work, NAMES[n::2]) for n in range(2)]
-        try:
-            for _ in range(2):
-                wait_for_more(working)
-                if victim == "service":
-                    process.end(signal.SIGKILL)
-                else:
-                    os.kill(children(process.process.pid)[0], signal.SIGKILL)
-                    process.end(0)  # it ends by itself
-                    assert process.code == 1
-                process.restart()
-            wait_for_more(working)
-        finally:
-            stop.set()
-        for one in working:
-            one.result()
+    with Load(process, rows, NAMES) as load:
+        for _ in range(2):
+            load.wait_for_more()
+            if victim == "service":
+                process.end(signal.SIGKILL)
+            else:
+                os.kill(children(process.process.pid)[0], signal.SIGKILL)
+                process.end(0)  # it ends by itself
+                assert process.code == 1
+            process.restart()
+        load.wait_for_more()
     process.end(signal.SIGTERM)
     assert process.code == 0, process.words
     with service(model, tmp_path, 1) as url, Client(url) as client:
-        assert {one["name"]: one["rows_seen"] for one in client.targets()} == sent
+        assert {one["name"]: one["rows_seen"] for one in client.targets()} == load.sent
