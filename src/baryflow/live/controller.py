@@ -10,9 +10,10 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from baryflow.alarms import AlarmConfig
 from baryflow.client import Client
@@ -75,9 +76,16 @@ class PlantController:
         self._ramp_start = self._disturbed = -np.inf  # hours of the last change of mode, of any change
         self.panel.update(plant=self._state)
 
-    def routes(self) -> list[BaseRoute]:
-        """Return the routes of the panel and its buttons."""
-        return [self.panel.route(), Route("/v1/plant/{command}", self._post_command, methods=["POST"])]
+    def app(self) -> Starlette:
+        """Return the service with the panel and its buttons."""
+        commands = Route("/v1/plant/{command}", self._post_command, methods=["POST"])
+        return create_app(
+            self.model.model,
+            batch_size=_BATCH_SIZE,
+            drift="forget",
+            alarms=AlarmConfig(),
+            extra_routes=[self.panel.route(), commands],
+        )
 
     async def _post_command(self, request: Request) -> Response:
         command = request.path_params["command"]
@@ -100,25 +108,31 @@ class PlantController:
         plant = RunningPlant(self.model)
         due = time.monotonic()
         while not stop.is_set():
-            before = plant.hours
-            self._apply_commands(plant)
-            windows, trip = plant.advance()
-            if windows:
-                rows, times = np.array([w.features for w in windows]), [clock(w.hour) for w in windows]
-                answer = client.send(TARGET, rows, times=times, batch_id=f"rows-from-{self._n_rows}")
-                for event in answer["events"]:
-                    if event["event"] == "alarm" and event["change"] in ("raised", "repeated"):
-                        self._judge(plant, windows[event["position"] - self._n_rows - 1], event["alarm"])
-                self._n_rows += len(rows)
-            if trip is not None:
-                self._mark(plant, f"the plant shut down ({trip}) and restarted without a fault")
-                self._delay, self._disturbed = None, plant.hours
-            if self._is_normal(plant):
-                self._normal_hours += plant.hours - before
-            self._report(plant)
+            hours = self.advance(plant, client)
             # If the service is slow, the plant slows down; no backlog builds up.
-            due = max(due + (plant.hours - before) / self.speed, time.monotonic() - 0.5)
+            due = max(due + hours / self.speed, time.monotonic() - 0.5)
             stop.wait(max(0.0, due - time.monotonic()))
+
+    def advance(self, plant: RunningPlant, client: Client) -> float:
+        """Apply the commands, simulate a few rows and send the windows; return the hours simulated."""
+        before = plant.hours
+        self._apply_commands(plant)
+        windows, trip = plant.advance()
+        if windows:
+            rows, times = np.array([w.features for w in windows]), [clock(w.hour) for w in windows]
+            answer = client.send(TARGET, rows, times=times, batch_id=f"rows-from-{self._n_rows}")
+            for event in answer["events"]:
+                if event["event"] == "alarm" and event["change"] in ("raised", "repeated"):
+                    self._judge(plant, windows[event["position"] - self._n_rows - 1], event["alarm"])
+            self._n_rows += len(rows)
+        if trip is not None:
+            self._mark(plant, f"the plant shut down ({trip}) and restarted without a fault")
+            self._delay, self._disturbed = None, plant.hours
+        hours = plant.hours - before
+        if self._is_normal(plant):
+            self._normal_hours += hours
+        self._report(plant)
+        return hours
 
     def _apply_commands(self, plant: RunningPlant) -> None:
         while not self._commands.empty():
@@ -189,8 +203,4 @@ def serve_plant(
     controller: PlantController, port: int = 0
 ) -> AbstractContextManager[tuple[str, FeedThread]]:
     """Serve the running plant; see :func:`serve_demo`."""
-    model, routes = controller.model.model, controller.routes()
-    app = create_app(
-        model, batch_size=_BATCH_SIZE, drift="forget", alarms=AlarmConfig(), extra_routes=routes
-    )
-    return serve_demo(app, controller.panel, controller.run, port)
+    return serve_demo(controller.app(), controller.panel, controller.run, port)
