@@ -9,7 +9,7 @@ help:
 	@echo "make demo      set up, then run the main job on embedded data and draw a picture"
 	@echo "make test      set up, then lint, types, import layers and tests"
 	@echo "make services  install mosquitto and chromium (root, Debian); without them some tests are skipped"
-	@echo "make bench     time everything against its rivals; writes docs/performance.md and its plots"
+	@echo "make bench     time everything against its rivals; writes docs/benchmarks/performance.md and its plots"
 	@echo "make format    let ruff rewrite what it can"
 	@echo "make clean     remove the virtual environment and caches"
 

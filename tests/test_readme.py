@@ -10,7 +10,7 @@ from experiments.msda import tables
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = [
     pytest.param(page, code, id=f"{page.name}-{number}")
     for page in PAGES
@@ -47,7 +47,7 @@ def test_every_file_it_links_to_exists(page):
 
 def test_tables_in_the_docs_are_the_committed_ones():
     toy = (ROOT / "experiments" / "toy" / "results" / "toy.md").read_text()
-    assert toy in (ROOT / "docs" / "online-mixture.md").read_text()
+    assert toy in (ROOT / "docs" / "method" / "online-mixture.md").read_text()
     rows = tables.read(ROOT / "experiments" / "msda" / "results" / "msda.csv")
     for page, name, make in tables.TABLES:
         text = (ROOT / page).read_text()
@@ -55,7 +55,7 @@ def test_tables_in_the_docs_are_the_committed_ones():
 
 
 @pytest.mark.parametrize(
-    "name", re.findall(r"`(test_\w+)`", (ROOT / "docs" / "numerics.md").read_text())
+    "name", re.findall(r"`(test_\w+)`", (ROOT / "docs" / "method" / "numerics.md").read_text())
 )
 def test_every_test_named_in_the_docs_exists(name):
     assert any(f"def {name}(" in path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
