@@ -2,15 +2,15 @@
 Domains as points
 =================
 
-A domain can be summarised by a Gaussian mixture. Mixtures have distances, and the points between two
-mixtures are mixtures again: their barycenters. This example draws both.
+A domain can be summarised by a Gaussian mixture. Mixtures have distances, and the points between
+two mixtures are mixtures again: their barycenters. This example draws both.
 """
 
 # %%
 # A domain becomes a mixture
 # --------------------------
-# Two columns and three classes, so that everything can be drawn. ``MixtureClassifier`` describes each
-# class of a domain by one Gaussian; ``mixture_`` holds all of them, with their labels.
+# Two columns and three classes, so that everything can be drawn. ``MixtureClassifier`` describes
+# each class of a domain by one Gaussian; ``mixture_`` holds all of them, with their labels.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -30,9 +30,9 @@ mixtures = [
 # %%
 # Between two domains
 # -------------------
-# The barycenter with coordinates (0.5, 0.5) lies halfway between two domains. Each component moves to the
-# matching component of the other domain, in a straight line, and keeps its label. An average of the two
-# densities would show six blurred groups instead.
+# The barycenter with coordinates (0.5, 0.5) lies halfway between two domains. Each component moves
+# to the matching component of the other domain, in a straight line, and keeps its label. An average
+# of the two densities would show six blurred groups instead.
 
 plt.style.use(["seaborn-v0_8-colorblind", {"axes.spines.top": False, "axes.spines.right": False}])
 figure, panels = plt.subplots(1, 5, figsize=(9.5, 2.5), layout="constrained", sharex=True, sharey=True)
@@ -59,9 +59,10 @@ plt.show()
 # A map of domains
 # ----------------
 # Mixture-Wasserstein distances between all domains, the target included, place each domain on a map
-# (classical multidimensional scaling). Labels play no part in ``mw2_squared``, so the unlabelled target
-# has a place, too. The circle is the barycenter of the four sources that is nearest to the target, among
-# 500 random coordinates. ``OnlineDaDiL`` searches in the same way, by optimisation instead of chance.
+# (classical multidimensional scaling). Labels play no part in ``mw2_squared``, so the unlabelled
+# target has a place, too. The circle is the barycenter of the four sources that is nearest to the
+# target, among 500 random coordinates. ``OnlineDaDiL`` searches in the same way, by optimisation
+# instead of chance.
 
 target = fit_mixture(problem.X_target, 1, 6, random_state=0)  # without labels
 rng = np.random.default_rng(0)
@@ -91,8 +92,8 @@ figure.colorbar(image, label="distance between domains", shrink=0.85)
 plt.show()
 
 # %%
-# The barycenter inherits the labels of the sources, so it can label the rows of the target although none
-# of them had a label. The nearest single source is further away, and wrong more often.
+# The barycenter inherits the labels of the sources, so it can label the rows of the target although
+# none of them had a label. The nearest single source is further away, and wrong more often.
 
 for name, mixture in (
     ("nearest source", min(mixtures, key=lambda mixture: mw2_squared(mixture, target))),
