@@ -22,7 +22,7 @@ from baryflow import OnlineDaDiL
 from baryflow.model_selection import evaluate
 from baryflow.streams import read_table
 
-pumps = Path(__file__).parent.parent / "pumps"
+pumps = Path("../pumps")  # from examples/gallery, where this script is
 files = [pumps / f"pump_{name}.csv" for name in "abcd"]
 table = read_table(files, label="condition", time="time", domain_from_file=True)
 print(f"{len(table.X)} rows, {len(table.columns)} columns; left out: {table.left_out}")

@@ -25,7 +25,7 @@ from baryflow import OnlineDaDiL
 from baryflow.features import SignalFeatures, windows
 from baryflow.streams import read_table
 
-fans = Path(__file__).parent.parent / "fans"
+fans = Path("../fans")  # from examples/gallery, where this script is
 files = [fans / f"fan_{name}.csv" for name in "abcd"]
 table = read_table(files, label="condition", time="seconds", domain_from_file=True)
 signals = np.genfromtxt(fans / "fan_e.csv", delimiter=",", skip_header=1, usecols=(1, 2, 3))

@@ -21,7 +21,7 @@ from baryflow import OnlineDaDiL
 from baryflow.alarms import AlarmConfig, Alarms
 from baryflow.streams import read_table
 
-pumps = Path(__file__).parent.parent / "pumps"
+pumps = Path("../pumps")  # from examples/gallery, where this script is
 files = [pumps / f"pump_{name}.csv" for name in "abcd"]
 table = read_table(files, label="condition", time="time", domain_from_file=True)
 target = np.genfromtxt(pumps / "pump_e.csv", delimiter=",", skip_header=1, usecols=range(1, 13))
