@@ -131,8 +131,8 @@ def table(rows):
     lines = ["| command | files | version | date |", "|---|---|---|---|"]
     for (made, version, date), paths in groups.items():
         links = ", ".join(f"[{Path(path).name}](../../{path})" for path in paths)
-        made = f"`{made}`" if made.startswith(("python", "make", "baryflow")) else made
-        lines.append(f"| {made} | {links} | {version} | {date} |")
+        shown = f"`{made}`" if made.startswith(("python", "make ", "baryflow")) else made
+        lines.append(f"| {shown} | {links} | {version} | {date} |")
     return "\n".join(lines)
 
 

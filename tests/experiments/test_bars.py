@@ -1,4 +1,4 @@
-"""What the committed results show, and what they do not: the misses are in docs/benchmarks/accuracy.md."""
+"""What the committed results show; docs/benchmarks/accuracy.md says where they fall short."""
 
 from collections import defaultdict
 from pathlib import Path

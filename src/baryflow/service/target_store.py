@@ -66,7 +66,7 @@ class TargetStore:
         The entry of each target in the list of targets, also of those on disk.
     replayed : list of (str, list of dict)
         Events of alarms in replayed batches, and their targets: they may not have been sent. Snapshots
-        hold them, so that another kill loses none; whoever has kept them clears the list.
+        hold them, so that another kill loses none, until the list is cleared.
     """
 
     owner = "serve"
