@@ -100,9 +100,7 @@ def draw_distance():
         axes.annotate(
             "", end, start, arrowprops={"arrowstyle": "->", "lw": 8 * coupling[i, j], "color": GREY}
         )
-        axes.annotate(
-            f"{coupling[i, j]:.0%}", 0.5 * (start + end) + [0, 0.14], ha="center", va="bottom"
-        )
+        axes.annotate(f"{coupling[i, j]:.0%}", 0.5 * (start + end) + [0, 0.14], ha="center", va="bottom")
     axes.annotate("domain P", (0.4, -0.95), ha="center")
     axes.annotate("domain Q", (9, -0.95), ha="center")
     axes.set(xlim=(-1.3, 12), ylim=(-1.2, 3.4), xticks=[], yticks=[])
@@ -161,7 +159,9 @@ def draw_dictionary(model):
     for name, coordinates in model.coordinates_.items():
         point = coordinates @ corners
         target = name == "target"
-        axes.scatter(*point, s=70, color=ORANGE if target else BLUE, marker="*" if target else "o", zorder=3)
+        axes.scatter(
+            *point, s=70, color=ORANGE if target else BLUE, marker="*" if target else "o", zorder=3
+        )
         axes.annotate(name, point + [0.04, 0.01], color=ORANGE if target else BLUE)
     axes.set(xlim=(-0.15, 1.25), ylim=(-0.14, 1.0))
     axes.set_axis_off()
