@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types layers unit services bench format clean help
+.PHONY: demo test lint types layers unit docs services bench format clean help
 
 help:
 	@echo "make demo      set up, then run the main job on embedded data and draw a picture"
 	@echo "make test      set up, then lint, types, import layers and tests"
+	@echo "make docs      build the documentation: build/docs/index.html"
 	@echo "make services  install mosquitto and chromium (root, Debian); without them some tests are skipped"
-	@echo "make bench     time everything against its rivals; writes docs/performance.md and its plots"
+	@echo "make bench     time everything against its rivals; writes docs/benchmarks/performance.md and its plots"
 	@echo "make format    let ruff rewrite what it can"
 	@echo "make clean     remove the virtual environment and caches"
 
@@ -33,6 +34,11 @@ layers: $(VENV)/.dev
 unit: $(VENV)/.dev
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
+# Warnings are errors. Nothing is fetched once the environment is there.
+docs: $(VENV)/.docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -b html -n -W --keep-going -q -d build/doctrees docs build/docs
+	$(BIN)/python scripts/check_site.py build/docs
+
 # A real broker and a real browser for the tests; changes the system, so nothing else calls it but .ci/run.
 services:
 	scripts/install-services
@@ -45,7 +51,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build docs/gallery docs/reference/api .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 # Tested versions are pinned in constraints.txt; the environment follows when it or pyproject.toml changes.
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
@@ -54,6 +60,10 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,parquet,serve,client,dask]' --group docs
 	touch $@
 
 $(BIN)/python:

@@ -17,7 +17,7 @@ WINDOWS, LENGTH, CHANNELS = 200, 600, 41
 def features() -> Result | None:
     """All statistics of 200 windows against the 24 that catch22 takes of every channel.
 
-    aeon's catch22 is compiled, and the fastest of all that were tried (docs/features.md).
+    aeon's catch22 is compiled, and the fastest of all that were tried (docs/howto/raw-signals.md).
     """
     try:
         from aeon.transformations.collection.feature_based import Catch22

@@ -41,11 +41,11 @@ def parser(doc, path, sets, n_targets):
 
 
 def make(options, run, table, path, name):
-    """Do what is not done yet and print the table; that of `path` goes into docs/adaptation.md."""
+    """Do what is left and print the table; that of `path` goes into docs/method/adaptation.md."""
     if not options.tables:
         run(options)
     found = table(read(options.out))
     if options.out == path:
-        pages.fill("docs/adaptation.md", name, found)
+        pages.fill("docs/method/adaptation.md", name, found)
     print(found)
     return 0

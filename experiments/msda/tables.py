@@ -174,14 +174,18 @@ def short_table(rows):
 
 
 TABLES = (
-    ("docs/adaptation.md", "accuracy", accuracy_table),
-    ("docs/adaptation.md", "harm", harm_table),
-    ("docs/adaptation.md", "seconds", seconds_table),
-    ("docs/adaptation.md", "mixes shuffled", lambda rows: mix_tables.mixes_table(rows, "shuffled")),
-    ("docs/adaptation.md", "mixes class", lambda rows: mix_tables.mixes_table(rows, "class")),
-    ("docs/adaptation.md", "calibration", mix_tables.calibration_table),
-    ("docs/adaptation.md", "spikes", mix_tables.glitches_table),
-    ("docs/adaptation.md", "prior", mix_tables.prior_table),
+    ("docs/method/adaptation.md", "accuracy", accuracy_table),
+    ("docs/method/adaptation.md", "harm", harm_table),
+    ("docs/method/adaptation.md", "seconds", seconds_table),
+    (
+        "docs/method/adaptation.md",
+        "mixes shuffled",
+        lambda rows: mix_tables.mixes_table(rows, "shuffled"),
+    ),
+    ("docs/method/adaptation.md", "mixes class", lambda rows: mix_tables.mixes_table(rows, "class")),
+    ("docs/method/adaptation.md", "calibration", mix_tables.calibration_table),
+    ("docs/method/adaptation.md", "spikes", mix_tables.glitches_table),
+    ("docs/method/adaptation.md", "prior", mix_tables.prior_table),
     ("README.md", "adaptation", short_table),
 )
 

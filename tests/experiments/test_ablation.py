@@ -86,5 +86,5 @@ def test_the_page_shows_the_committed_results():
     rows = results.read(ablation.RESULTS)
     if not rows:
         pytest.skip("no results: run python -m experiments.ablation")
-    text = (pages.ROOT / "docs" / "adaptation.md").read_text()
+    text = (pages.ROOT / "docs" / "method" / "adaptation.md").read_text()
     assert pages.filled(text, "ablation", ablation.table(rows)) == text

@@ -1,4 +1,4 @@
-"""What the committed results show, and what they do not: the misses are in docs/adaptation.md."""
+"""What the committed results show, and what they do not: the misses are in docs/method/adaptation.md."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -35,7 +35,9 @@ def test_while_it_flows_no_set_is_harmed(order):
     assert all(ours[s] >= before[s] - 1.0 for s in ours)
 
 
-@pytest.mark.xfail(reason="8 of 66 targets while it flows, 7 of 66 at the end: docs/adaptation.md")
+@pytest.mark.xfail(
+    reason="8 of 66 targets while it flows, 7 of 66 at the end: docs/method/adaptation.md"
+)
 @pytest.mark.parametrize("figure", ["flowing", "end"])
 def test_adapting_harms_few_targets_where_there_are_rows_enough_to_tell(figure):
     gains = defaultdict(list)

@@ -23,5 +23,5 @@ def test_it_costs_at_most_three_tenths_of_a_point(which, order):
 
 
 def test_the_page_shows_the_committed_results():
-    text = (pages.ROOT / "docs/adaptation.md").read_text()
+    text = (pages.ROOT / "docs/method/adaptation.md").read_text()
     assert pages.filled(text, "schedule", schedule.table(ROWS)) == text

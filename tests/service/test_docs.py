@@ -1,4 +1,4 @@
-"""The commands and figures in docs/service.md are correct."""
+"""The commands and figures in docs/howto/serve.md are correct."""
 
 import csv
 import json
@@ -19,7 +19,7 @@ from baryflow.service import target_record as notes
 from tests.service.conftest import serve
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "howto" / "serve.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -150,7 +150,8 @@ class Signals:
         if self.normal is not None:
             lines.append(
                 f"features are deviations from {self.normal!r}; pass the new target's normal operation "
-                "to 'baryflow run --baseline': without it, leave out --normal-class (docs/features.md)"
+                "to 'baryflow run --baseline': without it, leave out --normal-class "
+                "(docs/howto/raw-signals.md)"
             )
         return lines
 

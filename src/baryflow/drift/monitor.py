@@ -334,7 +334,7 @@ class DriftMonitor:
         Returns
         -------
         MonitorState
-            Fit for :func:`baryflow.codec.encode`.
+            Plain values and arrays; part of a saved session.
 
         Raises
         ------

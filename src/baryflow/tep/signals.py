@@ -30,7 +30,7 @@ class Signals:
     Attributes
     ----------
     X : float32 array of shape (n_runs, n_times, 34)
-        XMEAS 1 to 22, then XMV 1 to 12, in engineering units (:data:`~baryflow.tep.VARIABLES`).
+        XMEAS 1 to 22, then XMV 1 to 12, in engineering units (``baryflow.tep.VARIABLES``).
     y : array of shape (n_runs,)
         The fault; 0 is normal operation.
     domain : array of shape (n_runs,)

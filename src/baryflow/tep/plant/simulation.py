@@ -97,7 +97,7 @@ def simulate(
     jobs : int, optional
         Processes; without it, one for each core.
     progress : callable, optional
-        Called with a :class:`Progress` at the start, when the plant has settled and after every file.
+        Called with a ``Progress`` at the start, when the plant has settled and after every file.
 
     Returns
     -------
