@@ -61,7 +61,7 @@ def read_original(
     faults : sequence of int, optional
         Classes to read; all 29 without it.
     runs : int
-        At most so many of each class.
+        Runs of each class, at most.
     n_times : int
         Rows of a signal; 600 are 30 h.
 

@@ -37,7 +37,7 @@ ENCODERS = ("fcn", "light")
 DEFAULT = "fcn"
 
 Array = NDArray[np.float32]
-Told = Callable[[int, int], None] | None
+Progress = Callable[[int, int], None] | None
 
 
 class Runs(NamedTuple):
@@ -59,7 +59,7 @@ class Kind(Protocol):
     def prepare(self, X: Array, mode: int) -> Array:
         """Return the signals of a mode in the form that is trained on."""
 
-    def train(self, runs: Runs, random_state: int, told: Told) -> Any:
+    def train(self, runs: Runs, random_state: int, progress: Progress) -> Any:
         """Train on labelled runs of the sources."""
 
     def predict(self, model: Any, X: Array) -> Integers:
@@ -79,9 +79,9 @@ class Convolutional:
         """Return scaled signals."""
         return fcn.scaled(X, self._scales[mode])
 
-    def train(self, runs: Runs, random_state: int, told: Told) -> Any:
+    def train(self, runs: Runs, random_state: int, progress: Progress) -> Any:
         """Train the network."""
-        return fcn.train(runs.X, runs.y, random_state=random_state, progress=told)
+        return fcn.train(runs.X, runs.y, random_state=random_state, progress=progress)
 
     def predict(self, model: Any, X: Array) -> Integers:
         """Return what the head says."""
@@ -104,9 +104,9 @@ class Light:
         """Return statistics as deviations from normal."""
         return self._normal.deviations(describe(X, self._normal.scale(mode)), mode)
 
-    def train(self, runs: Runs, random_state: int, told: Told) -> light.Trained:
+    def train(self, runs: Runs, random_state: int, progress: Progress) -> light.Trained:
         """Choose statistics and train the network."""
-        return light.train(runs.X, runs.y, runs.domain, random_state=random_state, progress=told)
+        return light.train(runs.X, runs.y, runs.domain, random_state=random_state, progress=progress)
 
     def predict(self, model: light.Trained, X: Array) -> Integers:
         """Return what the head says."""
