@@ -1,4 +1,4 @@
-"""The table of results in the README, from the results of two experiments: ``python -m experiments.readme``."""
+"""The table of results in the README, from two experiments: ``python -m experiments.readme``."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ def _type(schema: dict[str, Any]) -> str:
         return "row" if name == "Row" else f"[{name}](#schema-{name.lower()})"
     if "enum" in schema:
         return ", ".join(f"`{json.dumps(value)}`" for value in schema["enum"])
-    if "anyOf" in schema:
+    if "anyOf" in schema and "properties" not in schema:
         return " or ".join(dict.fromkeys(_type(one) for one in schema["anyOf"]))
     kinds = schema.get("type", "object")
     kinds = [kinds] if isinstance(kinds, str) else list(kinds)

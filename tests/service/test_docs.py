@@ -1,4 +1,4 @@
-"""The commands and limits in docs/howto/serve.md and the figures in docs/method/service.md are correct."""
+"""Commands and limits in docs/howto/serve.md and figures in docs/method/service.md are correct."""
 
 import csv
 import json
