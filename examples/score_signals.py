@@ -1,7 +1,7 @@
 """Score the example signals: how many windows of the fan without labels are named rightly, by whom.
 
 A window counts as right if its last row is named rightly, also where the condition changes within it.
-Windows have 60 rows, one every 10. `rows` is without them: each row as it stands, standardised. `told`
+Windows have 60 rows, one every 10. `rows` is without them: each row as it stands, standardised. `baseline`
 is with what is normal: in the labelled fans by their labels, in the new one its first 18 seconds. All
 else is as in ``score_machines.py``::
 
@@ -42,8 +42,8 @@ class Score:
     standardised_end: float
     flowing: float
     end: float
-    told_flowing: float
-    told_end: float
+    baseline_flowing: float
+    baseline_end: float
 
 
 def read(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
