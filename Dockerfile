@@ -1,4 +1,4 @@
-# baryflow in a container. docs/deployment.md explains how to run it.
+# baryflow in a container. docs/howto/deployment.md explains how to run it.
 #
 #   docker build -t baryflow .
 #   docker run --rm baryflow --help

@@ -20,7 +20,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THRE
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Time cases in turn, and write benchmarks/results.json and docs/performance.md.",
+        description=f"Time cases in turn; write benchmarks/results.json and {report.PAGE}.",
         epilog="Example: python -m benchmarks stream scaling",
     )
     parser.add_argument(

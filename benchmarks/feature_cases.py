@@ -17,12 +17,12 @@ WINDOWS, LENGTH, CHANNELS = 200, 600, 41
 def features() -> Result | None:
     """All statistics of 200 windows against the 24 that catch22 takes of every channel.
 
-    aeon's catch22 is compiled, and the fastest of all that were tried (docs/features.md).
+    aeon's catch22 is compiled, and the fastest of all that were tried (docs/howto/raw-signals.md).
     """
     try:
         from aeon.transformations.collection.feature_based import Catch22
     except ImportError:
-        print("features: skipped, pip install 'baryflow[rivals]' has its rival", file=sys.stderr)
+        print("features: skipped, pip install --group rivals has its rival", file=sys.stderr)
         return None
     X = np.random.default_rng(0).normal(size=(WINDOWS, LENGTH, CHANNELS))
     layout, unit = Layout.of(LENGTH), Scale(np.zeros(CHANNELS), np.ones(CHANNELS))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from benchmarks import harness, pages
 from benchmarks.harness import Curve, Outcome, Result
 
-PAGE = "docs/performance.md"
+PAGE = "docs/benchmarks/performance.md"
 IMAGES = pages.ROOT / "docs" / "images"
 #: Okabe and Ito's colours, told apart by colour-blind readers; each series also has a marker of its own.
 BLUE, ORANGE, GREY, INK = "#0072B2", "#D55E00", "#9A9A9A", "#333333"

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 DOCKERFILE = ROOT / "Dockerfile"
 UNITS = sorted((ROOT / "deploy").glob("*.service"))
-DOCS = ROOT / "docs" / "deployment.md"
+DOCS = ROOT / "docs" / "howto" / "deployment.md"
 
 
 @cache

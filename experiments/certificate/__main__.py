@@ -3,7 +3,7 @@
 Streams of the sets of :mod:`experiments.msda` are followed once; which rows were right is kept in
 ``results/streams.csv``. Then 5 %, 20 % or all of the rows get labels, drawn at random with twenty seeds,
 and the certificate is read after every batch. Figures are appended to ``results/certificate.csv``; the
-same command resumes, and ``--tables`` only makes the tables of ``docs/certificate.md`` again.
+same command resumes, and ``--tables`` only makes the tables of ``docs/method/certificate.md`` again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from experiments.mixes import ORDERS
 from experiments.scores import rounded
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = "docs/certificate.md"
+PAGE = "docs/method/certificate.md"
 KEY = (*streams.KEY, "rate")
 STATEMENTS = ("accuracy", "advantage", "harm")
 

@@ -1,8 +1,8 @@
 """Is drift found, how soon, how often is it reported where there is none, and what is not watched?
 
 ``python -m experiments.drift`` plays targets that do not change, and targets that turn into another
-domain, in several orders; it writes ``results/drift.csv`` and the tables of ``docs/drift.md``. ``--data
-FOLDER`` adds the sets that are not part of the project. It can be stopped and resumes where it was.
+domain, in several orders; it writes ``results/drift.csv`` and the tables of ``docs/method/drift.md``.
+``--data FOLDER`` adds the sets that are not part of the project. It can be stopped, and resumes.
 river's detectors take part if river is installed, in the place of ours.
 """
 
@@ -232,7 +232,7 @@ def main(arguments=None):
     for stream in STREAMS:
         made = table(rows, stream)
         if options.results == RESULTS:
-            pages.fill("docs/drift.md", stream, made)
+            pages.fill("docs/method/drift.md", stream, made)
         print(made, end="\n\n")
     return 0
 

@@ -1,8 +1,8 @@
 """Run ``python -m experiments.feedback --data FOLDER``: what labels of target rows are worth.
 
 Streams of six sets are followed without labels; then a few rows get one. Every finished part of a target
-is appended to ``results/feedback.csv``, and the same command resumes. The tables of ``docs/feedback.md``
-are made from that file; ``--tables`` does only that. A quick look:
+is appended to ``results/feedback.csv``, and the same command resumes. The tables of
+``docs/method/feedback.md`` are made from that file; ``--tables`` does only that. A quick look:
 ``--sets make_domains --targets 0 --parts query``.
 """
 

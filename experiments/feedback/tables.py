@@ -1,4 +1,4 @@
-"""The tables of ``docs/feedback.md``."""
+"""The tables of ``docs/method/feedback.md``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.feedback import parts, problems, rivals
 
-PAGE = "docs/feedback.md"
+PAGE = "docs/method/feedback.md"
 PATH = Path(__file__).parent / "results" / "feedback.csv"
 FIXED = tuple(", ".join((*member, weight)) for member in rivals.MEMBERS for weight in rivals.SHARES)
 

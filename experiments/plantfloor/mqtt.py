@@ -215,7 +215,7 @@ def losses(folder, rows):
     del rows
     return {
         f"{what}, {name}": f"{_lose(folder / f'{name}-{n}', text, n, restarted)} of {n} lost"
-        for name, text in (("defaults", DEFAULTS), ("docs/mosquitto.conf", CONFIGURATION))
+        for name, text in (("defaults", DEFAULTS), ("docs/howto/mosquitto.conf", CONFIGURATION))
         for what, n, restarted in (("broker restarted", 500, True), ("client away", 3000, False))
     }
 

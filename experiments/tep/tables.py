@@ -123,7 +123,7 @@ def encoders_table(found):
 
 
 def write_pages(results):
-    """Fill the tables of the README and of docs/tennessee-eastman.md."""
+    """Fill the tables of the README and of docs/benchmarks/tennessee-eastman.md."""
     for page, name, table in pages_of(results):
         pages.fill(page, name, table)
 
@@ -132,7 +132,7 @@ def pages_of(results):
     """Yield (page, name, table) of every table that is made from the results."""
     rows = read(results / "tep.csv")
     yield "README.md", "tep", short_table(rows)
-    page = "docs/tennessee-eastman.md"
+    page = "docs/benchmarks/tennessee-eastman.md"
     for order in ("shuffled", "runs", "plant"):
         yield page, f"tep fcn {order}", accuracy_table(rows, order, "fcn")
     yield page, "tep fcn orders", orders_table(rows, "fcn")

@@ -3,7 +3,7 @@
 ``python -m experiments.wide --data FOLDER`` makes wide sets of the gas sensors (1,000 columns: the 128
 and rectified sums of them) and of the music (1,710: the 57 and all products of two), lets every
 domain flow in, shuffled, and writes the accuracy to ``results/wide.csv`` and its means into
-``docs/numerics.md``. It can be stopped and goes on where it was.
+``docs/method/numerics.md``. It can be stopped and goes on where it was.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def main(arguments=None):
                     scores = [round(100.0 * s, 3) for s in run(p, directions)]
                     append(name, target, p[0].shape[1], directions, scores)
                     print(name, target, directions, *scores, file=sys.stderr, flush=True)
-    pages.fill("docs/numerics.md", "wide", table(read()))
+    pages.fill("docs/method/numerics.md", "wide", table(read()))
     print(table(read()))
     return 0
 

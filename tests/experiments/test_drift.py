@@ -5,7 +5,7 @@ import pytest
 from benchmarks import pages
 from experiments.drift import __main__ as drift
 
-PAGE = Path(pages.ROOT / "docs" / "drift.md")
+PAGE = Path(pages.ROOT / "docs" / "method" / "drift.md")
 
 
 def committed(**wanted):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-TEXT = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "guide" / "evaluation.md").read_text()
 PATTERN = r"```python\n([^`]*?found\.{}\(\)\)\n)```.*?```text\n(.*?)```"
 EXAMPLES = re.findall(PATTERN.format("table"), TEXT, flags=re.DOTALL)
 FIGURE = r"\d+\.\d"

@@ -14,7 +14,7 @@ from tests.streams.run_process import make_record
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
-CONFIGURATION = (ROOT / "docs" / "mosquitto.conf").read_text(encoding="utf-8")
+CONFIGURATION = (ROOT / "docs" / "howto" / "mosquitto.conf").read_text(encoding="utf-8")
 USER, PASSWORD = "plant", "correct horse"
 
 

@@ -22,7 +22,7 @@ from baryflow.streams import Table, read_table
 @click.command(
     cls=Command,
     example="baryflow add-source pumps.bary pump_f.csv --label condition --time time -o pumps6.bary",
-    docs="docs/your-own-data.md",
+    docs="docs/howto/historian-export.md",
 )
 @options.model_argument
 @click.argument("files", nargs=-1, required=True, type=options.existing_file)

@@ -25,7 +25,7 @@ log = logging.getLogger(_LOGGER)
 @click.command(
     cls=Command,
     example="baryflow backfill pumps.bary rows/ --key pump -o predictions/ --checkpoint state/",
-    docs="docs/distributed.md",
+    docs="docs/howto/dask.md",
 )
 @options.model_argument
 @click.argument("source", metavar="FOLDER")

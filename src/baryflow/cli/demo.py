@@ -37,7 +37,7 @@ def _check_figure(context: click.Context, option: click.Parameter, path: Path) -
     return path
 
 
-@click.command(cls=Command, example="baryflow demo --figure demo.png", docs="docs/live-page.md")
+@click.command(cls=Command, example="baryflow demo --figure demo.png", docs="docs/howto/live-page.md")
 @options.seed
 @click.option(
     "--figure",

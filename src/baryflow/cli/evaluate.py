@@ -29,7 +29,7 @@ _NOTICEABLE = 0.01
 @click.command(
     cls=Command,
     example="baryflow evaluate pump_*.csv --label condition --domain-from-file --time time",
-    docs="docs/your-own-data.md",
+    docs="docs/howto/historian-export.md",
 )
 @labelled_files
 @classifier_option

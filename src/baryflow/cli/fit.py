@@ -48,7 +48,7 @@ classifier_option = click.option(
 @click.command(
     cls=Command,
     example="baryflow fit pump_*.csv --label condition --domain-from-file --time time -o pumps.bary",
-    docs="docs/your-own-data.md",
+    docs="docs/howto/historian-export.md",
 )
 @labelled_files
 @classifier_option

@@ -31,7 +31,7 @@ log = logging.getLogger("baryflow.cli.forward")
 @click.command(
     cls=Command,
     example="baryflow forward rows.csv http://127.0.0.1:8000/pump-7 --checkpoint sent",
-    docs="docs/service.md",
+    docs="docs/howto/serve.md",
 )
 @options.stream_options
 @click.argument("url")

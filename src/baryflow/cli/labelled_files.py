@@ -29,7 +29,7 @@ _MANY_NUMBERS, _ROWS_EACH = 100, 10
 _FEW = 10
 
 
-class LabelledFile(click.ParamType[Path | str]):
+class LabelledFile(click.ParamType):
     """A file that exists; with --dask also a folder or a URL."""
 
     name = "file"
@@ -150,7 +150,8 @@ class Signals:
         if self.normal is not None:
             lines.append(
                 f"features are deviations from {self.normal!r}; pass the new target's normal operation "
-                "to 'baryflow run --baseline': without it, leave out --normal-class (docs/features.md)"
+                "to 'baryflow run --baseline': without it, leave out --normal-class "
+                "(docs/howto/raw-signals.md)"
             )
         return lines
 

@@ -13,7 +13,7 @@ from baryflow.exceptions import InvalidInputError
 
 
 @click.command(
-    cls=Command, example="baryflow plot pump_e.bary -o pump_e.png", docs="docs/your-own-data.md"
+    cls=Command, example="baryflow plot pump_e.bary -o pump_e.png", docs="docs/howto/historian-export.md"
 )
 @model_argument
 @click.option(

@@ -28,7 +28,7 @@ log = logging.getLogger("baryflow.cli.predict")
 @click.command(
     cls=Command,
     example="baryflow predict pump_e.bary pump_e.csv --time time -o labels.csv",
-    docs="docs/your-own-data.md",
+    docs="docs/howto/historian-export.md",
 )
 @options.model_argument
 @click.argument("source", metavar="INPUT")

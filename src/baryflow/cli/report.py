@@ -22,7 +22,7 @@ model_argument = click.argument("model", type=click.Path(dir_okay=False, path_ty
 @click.command(
     cls=Command,
     example="baryflow report pump_e.bary --html pump_e.html --events events.ndjson",
-    docs="docs/your-own-data.md",
+    docs="docs/howto/historian-export.md",
 )
 @model_argument
 @click.option("--html", type=OutputFile(), help="Write a self-contained HTML page here instead.")

@@ -49,7 +49,7 @@ log = logging.getLogger(_LOGGER)
 @click.command(
     cls=Command,
     example="baryflow run pumps.bary pump_e.csv --time time -o predictions.csv --checkpoint state",
-    docs="docs/your-own-data.md",
+    docs="docs/howto/historian-export.md",
 )
 @options.model_argument
 @options.stream_options

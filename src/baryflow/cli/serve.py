@@ -22,7 +22,7 @@ log = logging.getLogger("baryflow.cli.serve")
 @click.command(
     cls=Command,
     example="baryflow serve pumps.bary --checkpoint state --port 8000",
-    docs="docs/service.md",
+    docs="docs/howto/serve.md",
 )
 @options.model_argument
 @click.option("--host", default="127.0.0.1", help="Address to listen on.")

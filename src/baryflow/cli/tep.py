@@ -39,10 +39,10 @@ _FOLDER, _CLOCK = "Plant", "Clock"
 #: A model of the plant, fitted on modes 2 to 6, that is part of the package.
 _MODEL = files("baryflow.datasets") / "data" / "tep_plant.bary"
 _INTERRUPTED = "interrupted; finished work is kept, run the same command again to resume."
-_DOCS = "docs/tennessee-eastman.md"
+_DOCS = "docs/benchmarks/tennessee-eastman.md"
 
 
-class Numbers(click.ParamType[tuple[int, ...]]):
+class Numbers(click.ParamType):
     """Numbers and ranges from `low` to `high`, such as ``1,3-5``."""
 
     name = "numbers"
@@ -70,7 +70,7 @@ class Numbers(click.ParamType[tuple[int, ...]]):
         return tuple(sorted(numbers))
 
 
-class Magnitude(click.ParamType[tuple[tuple[int, int], float]]):
+class Magnitude(click.ParamType):
     """The size of a fault in a mode: ``MODE:FAULT=SHARE``."""
 
     name = "mode:fault=share"
@@ -238,7 +238,7 @@ def apply(encoder: Path, folder: Path, out: Path, modes: tuple[int, ...], runs: 
 @tep.command(
     cls=Command,
     example="baryflow tep publish --opc-ua --mode 1 --fault 4 --speed 600",
-    docs="docs/opcua.md",
+    docs="docs/howto/opcua.md",
 )
 @click.option(
     "--opc-ua",

@@ -49,12 +49,12 @@ def barycenter(
     max_iter: int = 100,
     tol: float = 1e-9,
 ) -> Barycenter:
-    """Find the mixture-Wasserstein barycenter of mixtures, all labelled or none.
+    r"""Find the mixture-Wasserstein barycenter of mixtures, all labelled or none.
 
     From a start, solve the plan to every mixture, move each component to the coordinate-weighted
     mean of where the plans send it, and repeat until the objective stops falling:
 
-    .. math:: B = argmin_B Σ_c λ_c MW_2^2(B, P_c)
+    .. math:: \hat B = \arg\min_B \sum_c \lambda_c MW_2^2(B, P_c)
 
     with SMW₂² in place of MW₂² when there are labels. A component's weight is never changed; what the
     plan sends from it is divided by that weight, so the barycenter of P with itself is P.

@@ -37,12 +37,12 @@ class Plan:
 
 
 def w2_squared(P: Mixture, Q: Mixture | None = None) -> Floats:
-    """Return the squared 2-Wasserstein distances between components, shape (K_P, K_Q).
+    r"""Return the squared 2-Wasserstein distances between components, shape (K_P, K_Q).
 
     ``w2_squared(P)`` is the table of P with itself. A single Gaussian is a mixture of one component.
     The table is one matrix product, not a loop over pairs.
 
-    .. math:: W_2^2 = ‖m_k − m_l‖² + ‖s_k − s_l‖²     (paper, eq. 6)
+    .. math:: W_2^2 = \|m_k - m_l\|^2 + \|s_k - s_l\|^2 \qquad \text{(paper, eq. 6)}
 
     Parameters
     ----------
@@ -141,9 +141,10 @@ def match_slots(slots: Floats, others: Sequence[Floats]) -> list[Integers]:
 
 
 def mw2_squared(P: Mixture, Q: Mixture) -> float:
-    """Return the squared mixture-Wasserstein distance.
+    r"""Return the squared mixture-Wasserstein distance.
 
-    .. math:: MW_2^2(P, Q) = min_ω Σ_kl ω_kl W_2^2(P_k, Q_l)     (paper, eq. 8)
+    .. math:: MW_2^2(P, Q) = \min_\omega \sum_{kl} \omega_{kl} W_2^2(P_k, Q_l)
+        \qquad \text{(paper, eq. 8)}
 
     where ω runs over the plans whose marginals are the weights of P and Q. Labels play no part.
 

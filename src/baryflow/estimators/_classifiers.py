@@ -90,7 +90,7 @@ class KernelMachine:
     def _blocks(self) -> list[tuple[slice, NDArray[np.float32]]]:
         """The vectors of every class, and their coefficients against all classes.
 
-        Coefficients are positive where they speak for the class, and zero against itself.
+        Coefficients are positive where they favour the class, and zero against itself.
         """
         ends, blocks = np.cumsum(self.counts), []
         for a, (end, count) in enumerate(zip(ends, self.counts, strict=True)):

@@ -17,9 +17,9 @@ import numpy as np
 from baryflow.estimators._source_table import SourceTable
 from baryflow.validation import Floats
 
-#: A value is a glitch if it is so many times farther from the sources' centre than any of theirs.
+#: A value is a glitch if it is this many times farther from the sources' centre than any of theirs.
 _TIMES = 3.0
-#: The sources' values are taken to reach at least so many stds.
+#: The sources' values are taken to reach at least this many stds.
 _LEAST_REACH = 4.0
 #: A column hardly varies if its std is below this part of that in the sources; so many rows can tell.
 _STUCK, _ROWS = 1e-2, 100.0

@@ -24,7 +24,7 @@ class Rejected:
     raw : str
         The beginning of the row: at most 200 characters of valid text.
     offset : str
-        The input's own identifier for the row, as in :attr:`Batch.offsets`.
+        The input's own identifier for the row, as in ``Batch.offsets``.
     """
 
     position: int
@@ -45,7 +45,7 @@ class Label:
     label : str, int or float
         The class. Text is converted if the classes are numbers; ``""`` is no label.
     position : int, optional
-        As in :attr:`Batch.positions`.
+        As in ``Batch.positions``.
     time, offset : str
         As in :class:`Batch`; ``""`` if not given.
     values : list of float, optional
@@ -156,7 +156,7 @@ class Source(Protocol):
 
     @property
     def wanted(self) -> list[str]:
-        """The columns of :attr:`Batch.rows`, in order."""
+        """The columns of ``Batch.rows``, in order."""
 
     def read(self, n: int, timeout: float | None = None) -> Batch | None:
         """Return the next `n` rows, rejected ones included, or None at the end.

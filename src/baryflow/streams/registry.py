@@ -183,7 +183,7 @@ def open_source(
     CSV exports of plant historians are read without any settings: with a byte order mark; with comma,
     semicolon, tab or bar as delimiter; with decimal commas unless the comma is the delimiter; with a
     row of units below the header, and with words like ``Bad`` for missing values. Rows that cannot
-    be used do not end the stream; they are in :attr:`Batch.rejected`.
+    be used do not end the stream; they are in ``Batch.rejected``.
 
     Parameters
     ----------

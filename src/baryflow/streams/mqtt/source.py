@@ -389,6 +389,6 @@ class MqttSource:
             if expected:
                 notices.append(
                     f"{self._address}: the broker has lost the session {self._config.client_id!r}: "
-                    "earlier messages that were not read are lost; see docs/mosquitto.conf"
+                    "earlier messages that were not read are lost; see docs/howto/mosquitto.conf"
                 )
         return notices
