@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types layers unit docs services bench format clean help
+.PHONY: demo test lint types layers unit docs services bench lowest dist sbom audit format clean help
 
 help:
 	@echo "make demo      set up, then run the main job on embedded data and draw a picture"
@@ -11,6 +11,10 @@ help:
 	@echo "make docs      build the documentation: build/docs/index.html"
 	@echo "make services  install mosquitto and chromium (root, Debian); without them some tests are skipped"
 	@echo "make bench     time everything against its rivals; writes docs/benchmarks/performance.md and its plots"
+	@echo "make lowest    run a part of the tests with the lowest versions of everything that is needed"
+	@echo "make dist      build wheel and sdist, check them, and run the demo from the wheel"
+	@echo "make sbom      list what an installation consists of: dist/baryflow.cdx.json (CycloneDX)"
+	@echo "make audit     look for known vulnerabilities in workflows and pinned versions; needs the internet"
 	@echo "make format    let ruff rewrite what it can"
 	@echo "make clean     remove the virtual environment and caches"
 
@@ -22,6 +26,7 @@ test: lint types layers unit
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/validate-pyproject pyproject.toml
 
 types: $(VENV)/.dev
 	$(BIN)/mypy
@@ -46,12 +51,25 @@ services:
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 
+lowest:
+	scripts/lowest-versions "$(PYTHON)"
+
+dist: $(VENV)/.release
+	scripts/dist "$(BIN)"
+
+sbom: $(VENV)/.release
+	scripts/sbom "$(BIN)"
+
+audit: $(VENV)/.release
+	$(BIN)/zizmor --offline --quiet .github
+	$(BIN)/pip-audit --requirement constraints.txt --disable-pip --no-deps
+
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build docs/gallery docs/reference/api .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist docs/gallery docs/reference/api .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 # Tested versions are pinned in constraints.txt; the environment follows when it or pyproject.toml changes.
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
@@ -59,11 +77,15 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . --group dev
 	touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,parquet,serve,client,dask]' --group docs
+	touch $@
+
+$(VENV)/.release: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group release
 	touch $@
 
 $(BIN)/python:

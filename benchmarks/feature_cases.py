@@ -22,7 +22,7 @@ def features() -> Result | None:
     try:
         from aeon.transformations.collection.feature_based import Catch22
     except ImportError:
-        print("features: skipped, pip install 'baryflow[rivals]' has its rival", file=sys.stderr)
+        print("features: skipped, pip install --group rivals has its rival", file=sys.stderr)
         return None
     X = np.random.default_rng(0).normal(size=(WINDOWS, LENGTH, CHANNELS))
     layout, unit = Layout.of(LENGTH), Scale(np.zeros(CHANNELS), np.ones(CHANNELS))

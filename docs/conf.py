@@ -1,5 +1,6 @@
 """Build the documentation: ``make docs``. Nothing is fetched, neither by the build nor by the pages."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -65,6 +66,13 @@ sphinx_gallery_conf = {
     "matplotlib_animations": False,
     "image_scrapers": ("matplotlib",),
 }
+
+# Pages of names and examples that no longer exist would be built, too.
+_HERE = Path(__file__).parent
+shutil.rmtree(_HERE / "reference" / "api", ignore_errors=True)
+for _page in (_HERE / "gallery").glob("plot_*"):
+    if not any(_HERE.glob(f"../examples/gallery/{_page.name.split('.')[0]}.py")):
+        _page.unlink()
 
 # -- HTML ----------------------------------------------------------------------------------------------
 

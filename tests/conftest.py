@@ -1,6 +1,9 @@
+import functools
+import inspect
 import signal
 
 import hypothesis
+from click.testing import CliRunner
 
 # The machines that run this are shared: no deadline, and the same examples every time.
 hypothesis.settings.register_profile("baryflow", deadline=None, derandomize=True, max_examples=30)
@@ -10,3 +13,7 @@ hypothesis.settings.load_profile("baryflow")
 # one would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# click 8.1 mixes the output streams by default; later versions always keep them apart.
+if "mix_stderr" in inspect.signature(CliRunner).parameters:
+    CliRunner.__init__ = functools.partialmethod(CliRunner.__init__, mix_stderr=False)

@@ -1,8 +1,8 @@
-"""The commands and the code in the first steps, the guide and the how-to pages work, and print what the pages show.
+"""The code and the commands in Get started, guide and how-to work, and print what the pages show.
 
 Blocks of a page (```sh, ```python, ```toml) run in order, in one folder with the example pumps and the
-models that docs/get-started.md makes of them. Of ```sh blocks only lines with `baryflow` run. A ```toml
-block is the `baryflow.toml` of the commands after it. A ```text block is what the block before it prints.
+models that docs/get-started.md makes of them. Of ```sh blocks only lines with `baryflow` run. A
+```toml block is the `baryflow.toml` of later commands, a ```text block what the last block prints.
 `<!-- not run: REASON -->` before a block leaves it out, `<!-- file: NAME -->` makes a file of it.
 """
 
@@ -24,7 +24,8 @@ DOCS = ROOT / "docs"
 PUMPS = ROOT / "examples" / "pumps"
 FIRST = DOCS / "get-started.md"
 BLOCK = re.compile(
-    r"(?:<!-- (?P<mark>not run|file): (?P<what>[^>]*) -->\n)?```(?P<kind>\w+)\n(?P<code>.*?)```", re.DOTALL
+    r"(?:<!-- (?P<mark>not run|file): (?P<what>[^>]*) -->\n)?```(?P<kind>\w+)\n(?P<code>.*?)```",
+    re.DOTALL,
 )
 NUMBER = r"-?\d[\d,]*\.?\d*"
 #: Their examples need a service, a broker or a cluster; tests of these parts run them.
@@ -49,11 +50,6 @@ def commands(code):
 def run_commands(code):
     printed = []
     for arguments in commands(code):
-        arguments = [
-            found
-            for one in arguments
-            for found in (sorted(map(str, Path().glob(one))) if "*" in one or "[" in one else [one])
-        ]
         done = CliRunner().invoke(main, arguments, prog_name="baryflow", catch_exceptions=False)
         assert done.exit_code == 0, (arguments, done.output)
         printed.append(done.output)

@@ -67,7 +67,7 @@ def to_do(options, path):
     """Yield (data, {part: keys}) for each target of which something is not in the file."""
     parts = list(options.methods)
     if "skada" in parts and importlib.util.find_spec("skada") is None:
-        print("skada is not installed, skipped: pip install 'baryflow[experiments]'", file=sys.stderr)
+        print("skada is not installed, skipped: pip install --group experiments", file=sys.stderr)
         parts.remove("skada")
     done = {tuple(r[name] for name in KEY) for r in tables.read(path)}
     for which in options.sets:

@@ -95,7 +95,7 @@ def _add_origin(error: click.BadParameter, ctx: click.Context) -> click.BadParam
 # -- parameter types ---------------------------------------------------------------------------------
 
 
-class Duration(click.ParamType[float]):
+class Duration(click.ParamType):
     """Seconds, written with a unit: 3min, 500ms."""
 
     name = "duration"
@@ -108,7 +108,7 @@ class Duration(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
-class Size(click.ParamType[int]):
+class Size(click.ParamType):
     """Bytes, written with a unit: 500MB, 2GiB."""
 
     name = "size"
@@ -121,7 +121,7 @@ class Size(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
-class OutputFile(click.ParamType[Path]):
+class OutputFile(click.ParamType):
     """A file to be written at the end of a long run, checked for being writable at the beginning."""
 
     name = "file"

@@ -1,6 +1,6 @@
 """The client of a service: send rows, get predictions; every row counts once, however often it is sent.
 
-Needs httpx, which is in the extra ``service``.
+Needs httpx, which is in the extra ``client``.
 """
 
 from baryflow.client.client import Client

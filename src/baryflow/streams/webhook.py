@@ -81,7 +81,7 @@ class Webhook:
             one.request("POST", path, body, headers)
             status = one.getresponse().status
         except (OSError, http.client.HTTPException) as error:
-            raise UnreachableError(f"{self.name}: {error or type(error).__name__}") from error
+            raise UnreachableError(f"{self.name}: {str(error) or type(error).__name__}") from error
         finally:
             one.close()
         if status in _REFUSED:

@@ -425,7 +425,7 @@ def _explain_absence(error: Exception | str, address: Address, seconds: float) -
     elif address.scheme == "mqtts" and isinstance(error, _HUNG_UP):
         reason = "it closes TLS connections: use the port for TLS, or mqtt:// without TLS"
     else:
-        reason = f"no answer ({error or type(error).__name__}): check host, port and firewall"
+        reason = f"no answer ({str(error) or type(error).__name__}): check host, port and firewall"
     return UnreachableError(f"{address}: {reason} (tried for {seconds:.0f} s)")
 
 
