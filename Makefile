@@ -14,7 +14,7 @@ help:
 	@echo "make lowest    run a part of the tests with the lowest versions of everything that is needed"
 	@echo "make dist      build wheel and sdist, check them, and run the demo from the wheel"
 	@echo "make sbom      list what an installation consists of: dist/baryflow.cdx.json (CycloneDX)"
-	@echo "make audit     look for known vulnerabilities in the pinned versions; needs the internet"
+	@echo "make audit     look for known vulnerabilities in workflows and pinned versions; needs the internet"
 	@echo "make format    let ruff rewrite what it can"
 	@echo "make clean     remove the virtual environment and caches"
 
@@ -61,6 +61,7 @@ sbom: $(VENV)/.release
 	scripts/sbom "$(BIN)"
 
 audit: $(VENV)/.release
+	$(BIN)/zizmor --offline --quiet .github
 	$(BIN)/pip-audit --requirement constraints.txt --disable-pip --no-deps
 
 format: $(VENV)/.dev
