@@ -53,7 +53,7 @@ def cell(found, expected):
     if not found:
         return "–"
     numbers = 100 * np.array(list(found.values()))
-    words = f"{numbers.mean():.1f} ± {numbers.std():.1f}"
+    words = f"{numbers.mean():.1f}\u00a0±\u00a0{numbers.std():.1f}"  # on one line
     return words if len(found) >= expected else f"{words} ({len(found)} of {expected})"
 
 
