@@ -79,7 +79,5 @@ axes.set(
 axes.legend(frameon=False, loc="lower right")
 plt.show()
 
-for number in range(0, ROUNDS + 1, 2):
-    print(
-        f"{EACH * number:3} labels: {queried[number]:.1f} % queried, {random[number]:.1f} % random"
-    )
+for count, chosen, drawn in zip(labels[::2], queried[::2], random[::2], strict=True):
+    print(f"{count:3} labels: {chosen:.1f} % queried, {drawn:.1f} % random")
