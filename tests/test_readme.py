@@ -45,7 +45,8 @@ def test_python_examples_run(page, code, tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_file_it_links_to_exists(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+        made = "api" in Path(target).parts  # by the build
+        assert made or (page.parent / target).exists(), target
 
 
 def test_tables_in_the_docs_are_the_committed_ones():

@@ -54,10 +54,10 @@ queried, random, alone = (100 * np.mean(runs, axis=0) for runs in (queried, rand
 # %%
 # Accuracy against the number of labels
 # -------------------------------------
-# The curves are means over three targets. Queried rows are worth more than random ones:
-# about half as many are needed. Random labels help the model later. From about twelve
-# of them on, a classifier of the labels alone is as good or better here, because these
-# targets have little in common with their sources. So ask for the rows that ``query``
+# The curves are means over three targets. Queried rows are worth more than random
+# ones: about half as many are needed. With random rows, a classifier of the labels
+# alone is better than the model between about 12 and 24 labels, because these targets
+# have little in common with their sources. So ask for the rows that ``query``
 # returns.
 
 plt.style.use(
