@@ -46,7 +46,8 @@ def _ward(a: Floats, b: Floats) -> Floats:
     return np.asarray((a * b + _TINY) / (a + b + _TINY))
 
 
-#: Merge criteria by name: the distance alone, and Ward's, which is the scatter that a merge adds.
+#: Merge criteria by name: the distance alone, and Ward's, which between components of equal width is the
+#: scatter that a merge adds.
 CRITERIA: dict[str, MergeCriterion] = {
     "w2": MergeCriterion(_one, 0.0),
     "ward": MergeCriterion(_ward, 1.0),

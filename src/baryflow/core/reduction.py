@@ -30,8 +30,8 @@ def compress(
         Labels, if any, are averaged by weight.
     max_components : int
     distance : {"ward", "w2"}
-        ``"w2"`` is the paper's. ``"ward"`` multiplies W2² by w_i·w_j / (w_i + w_j), the increase of
-        the within-component scatter that the merge causes.
+        ``"w2"`` is the paper's. ``"ward"`` multiplies W2² by w_i·w_j / (w_i + w_j), which for components
+        of equal width is the scatter that the merge adds.
     merging : {"moment", "wasserstein"}
         ``"wasserstein"``, the paper's, averages means and stds, which is their W2 barycenter;
         ``"moment"`` keeps the first two moments, so the spread between the means is not lost.

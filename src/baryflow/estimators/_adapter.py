@@ -133,27 +133,38 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
 
     @property
     def reliability_(self) -> float:
-        """Estimated accuracy of the predictions for the last rows, 0 before the first."""
+        """Estimated accuracy of the predictions for the last rows, 0 before the first.
+
+        No label is needed. It is the mean probability of the predicted classes, in which novel rows
+        count as wrong. Labels of rows that were chosen at random sharpen it.
+        """
         return self._current().reliability
 
     @property
     def coverage_(self) -> float:
-        """Share of the classes that were seen."""
+        """Share of the classes that were seen; one of fewer than ten rows counts in part."""
         return self._current().coverage
 
     @property
     def novelty_(self) -> float:
-        """Share of novel rows among the last ones."""
+        """Share of the last rows whose novelty is above 0.99."""
         return self._current().novel
 
     @property
     def history_(self) -> History:
-        """Figures of the target along the stream."""
+        """Resemblance, proportions, reliability, coverage, novelty and loss along the stream.
+
+        Its size is bounded. :meth:`plot` draws it.
+        """
         return self._current().history
 
     @property
     def resemblance_(self) -> dict[Any, float]:
-        """How much of each source is in the target, by its name; empty before the first target row."""
+        """How much of each source is in the target, by its name; empty before the first target row.
+
+        The shares sum to 1. Domains are compared in the coordinates of the view, where shift and scale
+        of a domain no longer count.
+        """
         tracker = self._current()
         if tracker.adaptation is None:
             return {}
@@ -283,7 +294,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     # -- looking ---------------------------------------------------------------------------------
 
     def report(self) -> str:
-        """Say in words what was learned and decided, and why.
+        """Return a text that explains what was learned and decided, and why.
 
         Returns
         -------

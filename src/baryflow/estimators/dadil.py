@@ -54,8 +54,8 @@ class DaDiL(Adapter):
         As in :class:`~baryflow.OnlineDaDiL`.
     reliability_, coverage_, novelty_, target_mixture_, label_shift_, proportions_, class_means_
         As in :class:`~baryflow.OnlineDaDiL`.
-    loss_curve_ : array of shape (n_steps, n_domains)
-        Loss of every domain before each step, the target last.
+    loss_curve_ : array of shape (n_steps, 1)
+        Loss of the target before each step in which the dictionary moves towards it.
 
     Examples
     --------
@@ -222,7 +222,7 @@ class DaDiL(Adapter):
 
     @property
     def loss_curve_(self) -> Floats:
-        """Loss of every domain before each step, the target last."""
+        """Loss of the target before each step in which the dictionary moves towards it."""
         check_is_fitted(self, "_tracker")
         adaptation = self._tracker.adaptation
         return np.zeros((0, 0)) if adaptation is None else adaptation.believed.view.losses

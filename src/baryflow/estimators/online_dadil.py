@@ -34,12 +34,12 @@ from baryflow.validation import Floats, Integers, as_count, as_real, as_weights
 class OnlineDaDiL(Adapter):
     """Adapt a classifier from labelled sources to one unlabelled stream, while it flows.
 
-    ``fit`` learns the sources. Each ``partial_fit`` absorbs target rows into a mixture of bounded size
-    and fits the dictionary to it, starting from the source-only dictionary, so that the result depends
-    on the rows seen and hardly on their order. A committee of experts predicts: plain classifiers, the
-    reconstruction of the target from the atoms, and its own components labelled through the transport
-    plan. Their weights, and how far to believe that classes are more or less frequent than in the
-    sources, are learned by leave-one-source-out.
+    ``fit`` learns the sources. Each ``partial_fit`` absorbs target rows into a mixture of bounded size.
+    When enough rows are new, it fits the dictionary to the mixture, starting from the source-only
+    dictionary, so that the result depends on the rows seen and hardly on their order. A committee of
+    experts predicts: plain classifiers, the reconstruction of the target from the atoms, and its own
+    components labelled through the transport plan. Their weights, and how far to believe that classes
+    are more or less frequent than in the sources, are learned by leave-one-source-out.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class OnlineDaDiL(Adapter):
     target_components : int, optional
         Components kept of the target; without it three times the number of classes.
     half_life : float, optional
-        After this many target rows a row counts half.
+        After this many more target rows a row counts half. Without it all rows count the same.
     unknown : float, optional
         Novelty above which :meth:`predict` answers `unknown_label`, for example 0.999. Off without it.
     unknown_label : optional
@@ -77,7 +77,7 @@ class OnlineDaDiL(Adapter):
         Print the progress of ``fit`` to standard error, or call this with how much is done, of how
         much, and a description. It is an estimate by the time that steps take.
     random_state : int, RandomState, Generator or None
-        Starts of the sources' mixtures.
+        Seeds the starts of the sources' mixtures and the trees.
 
     Attributes
     ----------
@@ -119,8 +119,8 @@ class OnlineDaDiL(Adapter):
         Labels of target rows that came.
     certificate_ : Certificate
         What labels of rows chosen at random prove about the predictions.
-    loss_curve_ : array of shape (n_batches, 2)
-        Loss of the target before and after the steps of each update, of the last 10,000 updates.
+    loss_curve_ : array of shape (n_adaptations, 2)
+        Loss of the target before and after the step of each adaptation, of the last 10,000.
 
     Examples
     --------
@@ -176,8 +176,8 @@ class OnlineDaDiL(Adapter):
 
         Features are taken as they come, so put them on comparable scales first. The paper gives no
         sizes for its plant; here K_min is 5, K_max three times the number of classes, and a batch
-        becomes as many components as there are classes, and fewer than it has rows. Block steps damped
-        by a proximal term replace its small steps along the gradient.
+        becomes at most as many components as there are classes, and fewer than it has rows. Block steps
+        damped by a proximal term replace its small steps along the gradient.
 
         Parameters
         ----------
@@ -700,7 +700,7 @@ class OnlineDaDiL(Adapter):
 
     @property
     def loss_curve_(self) -> Floats:
-        """Loss of the target before and after the steps of each update."""
+        """Loss of the target before and after the step of each adaptation, of the last 10,000."""
         check_is_fitted(self, "_tracker")
         return np.array(list(self._current().losses)).reshape(-1, 2)
 
@@ -815,7 +815,7 @@ class OnlineDaDiL(Adapter):
 
         Parameters
         ----------
-        target : SessionState, optional
+        target : TrackerState, optional
             What :meth:`target_state` returned for that target; without it what this model has seen.
 
         Returns
@@ -860,7 +860,7 @@ class OnlineDaDiL(Adapter):
 
         Returns
         -------
-        SessionState
+        TrackerState
             For :meth:`spawn`, and for ``baryflow.codec.encode``.
         """
         check_is_fitted(self)

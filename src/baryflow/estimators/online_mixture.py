@@ -33,26 +33,27 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
     """Fit an axis-aligned Gaussian mixture to a stream that is seen once, in bounded memory.
 
     Every row becomes a component, and the nearest components are merged as long as there are too
-    many, keeping their moments. What is kept can be merged with what was kept of another stream, so
-    the work can be spread over machines. Put features on comparable scales first: nearness is
+    many, keeping their moments. Summaries of several streams can be merged, so the work can be spread
+    over processes. Put features on comparable scales first: nearness is
     Euclidean.
 
     Parameters
     ----------
     max_components : int, default=50
         Components of the mixture at most. For data with classes, at least twice their number.
-    update : {"rows", "bic"}
+    update : {"rows", "bic"}, default="rows"
         What a batch becomes: ``"rows"``, a component for every row; ``"bic"``, a small mixture fit by
         EM with 1 to `batch_components` components chosen by BIC, which is the paper's way and
         suffices where one batch shows few clusters.
-    distance : {"ward", "w2"}
+    distance : {"ward", "w2"}, default="ward"
         Which pair is merged next: the one with the smallest squared Wasserstein distance (``"w2"``,
-        the paper's), or with the smallest increase of scatter, W2² · m_i·m_j / (m_i + m_j).
-    merging : {"moment", "wasserstein"}
+        the paper's), or with the smallest W2² · m_i·m_j / (m_i + m_j) for masses m_i and m_j
+        (``"ward"``), which between components of equal width is the scatter that the merge adds.
+    merging : {"moment", "wasserstein"}, default="moment"
         ``"moment"`` keeps mean and variance of the pair; ``"wasserstein"``, the paper's, averages
         means and standard deviations and loses the spread between the means.
-    min_components, batch_components : int
-        With ``update="bic"``: components of the first fit, and at most of every later batch. Rows are
+    min_components, batch_components : int, default=5 and 3
+        With ``update="bic"``: components of the first fit, and the most of every later batch. Rows are
         held back until the first fit is possible.
     resolution : int, default=2
         With ``update="rows"``: the summary keeps this many times `max_components` components, and
@@ -66,7 +67,7 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
         Carry the full covariance of each component, so that :meth:`project` can look at the stream in
         other coordinates. Memory grows with the square of the number of features.
     random_state : int, RandomState, Generator or None
-        Starts of EM with ``update="bic"``; rows need no chance.
+        Starts of EM with ``update="bic"``; ``update="rows"`` draws no random numbers.
 
     Attributes
     ----------
