@@ -183,7 +183,7 @@ def run(options):
 
 
 def targets(data, which, most):
-    """Return the names of up to so many targets of a set, spread over all."""
+    """Return the names of up to this many targets of a set, spread over all."""
     splits = range(most) if which in ("make_domains", "affine") else (0,)
     names = [name for split in splits for name in problems.targets(data, which, split)]
     if not names:

@@ -167,8 +167,9 @@ def test_tables_compare_with_the_picked_classifier():
         row(**common, part="plain", flowing=0.7, end=0.75, method=methods.PICKED, detail=member),
         row(**common, part="plain", flowing=0.7, end=0.75, method=f"plain: {member}"),
     ]
-    assert "| picked plain classifier, shuffled: at the end | 75.0 ± 0.0 |" in tables.accuracy_table(
-        rows
+    assert (
+        "| picked plain classifier, shuffled: at the end | 75.0\u00a0±\u00a00.0 |"
+        in tables.accuracy_table(rows)
     )
     words = tables.harm_table(rows)
     assert "| at the end, shuffled, against not adapting | +10.0 | 0 of 1 | +10.0 |" in words

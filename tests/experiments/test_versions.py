@@ -8,9 +8,7 @@ ROWS = results.read(versions.TABLE)
 
 def test_every_file_is_recorded_as_it_is_and_every_recorded_file_exists():
     """If this fails, run ``python -m experiments.versions`` and commit what it writes."""
-    found = {
-        path: versions.digest(path, (pages.ROOT / path).read_bytes()) for path in versions.files()
-    }
+    found = {path: versions.digest(path, (pages.ROOT / path).read_bytes()) for path in versions.files()}
     assert {row["file"]: row["content"] for row in ROWS} == found
     for row in ROWS:
         assert row["command"] == versions.command(row["file"])

@@ -171,7 +171,7 @@ class BettingDetector:
         self._detected = value >= self.threshold
 
     def state(self) -> BettingState:
-        """Return all there is to know, to go on bit for bit.
+        """Return the whole state, to resume bit for bit.
 
         Returns
         -------

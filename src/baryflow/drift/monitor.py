@@ -329,7 +329,7 @@ class DriftMonitor:
     # -- keeping ---------------------------------------------------------------------------------
 
     def state(self) -> MonitorState:
-        """Return all there is to know but for the model, to go on bit for bit.
+        """Return the whole state without the model, to resume bit for bit.
 
         Returns
         -------

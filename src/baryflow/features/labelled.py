@@ -47,7 +47,7 @@ def find_normal(cut: Windows, sample_domain: Any, name: Any) -> Any:
     domains = np.unique(sample_domain).tolist()
     if TARGET in domains:
         raise InvalidInputError(
-            f"a domain is called {TARGET!r}, as what is normal on the new machine will be: rename it"
+            f"a domain is called {TARGET!r}, which is reserved for the new target: rename it"
         )
     without = [domain for domain in domains if not found[sample_domain == domain].any()]
     if without:
