@@ -10,11 +10,13 @@ The answers are kept in ``versions.csv``, one line a file:
 
 A line stays as it is while the file has the same numbers, so the record does not depend on the history
 of the repository. New numbers are looked up in that history; if they are not committed yet, they were
-made by the present code. Run it after every experiment, and commit what it writes.
+made by the present code, or by that of ``--at COMMIT``. Run it after every experiment, and commit what
+it writes.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import hashlib
 import re
@@ -53,9 +55,11 @@ COMMANDS = {
     "experiments/kills/results/labels.csv": "python -m experiments.kills --labels",
     "experiments/million/results": "python -m experiments.million",
     "experiments/msda/results": "python -m experiments.msda --data FOLDER",
-    "experiments/novelty/results": "python -m experiments.novelty --classifier linear",
+    "experiments/novelty/results": "python -m experiments.novelty --data FOLDER --classifier linear "
+    "--classes 3",
     "experiments/plantfloor/results": "python -m experiments.plantfloor.{stem}",
-    "experiments/reliability/results": "python -m experiments.reliability --classifier linear",
+    "experiments/reliability/results": "python -m experiments.reliability --data FOLDER "
+    "--classifier linear",
     "experiments/schedule/results": "python -m experiments.schedule --classifier linear --targets 6",
     "experiments/service/results": "python -m experiments.service {stem}",
     "experiments/service/results/plant.csv": "python -m experiments.service.plant",
@@ -68,9 +72,12 @@ COMMANDS = {
 _NUMBER = re.compile(rb"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
-def main():
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--at", metavar="COMMIT", help="the code that made results not committed yet")
+    options = parser.parse_args(arguments)
     known = {row["file"]: row for row in results.read(TABLE)}
-    rows = [_keep_or_find(path, known.get(path)) for path in files()]
+    rows = [_keep_or_find(path, known.get(path), options.at) for path in files()]
     TABLE.unlink(missing_ok=True)
     results.append(TABLE, FIELDS, rows)
     pages.fill(PAGE, "versions", table(rows))
@@ -139,17 +146,17 @@ def table(rows):
 # -- now and in the history --------------------------------------------------------------------------
 
 
-def _keep_or_find(path, known):
+def _keep_or_find(path, known, at):
     content = digest(path, (pages.ROOT / path).read_bytes())
     if known is not None and known["content"] == content:
         return known | {"command": command(path)}
-    commit = _first_with(path, content)
+    date, commit = datetime.now(UTC).date().isoformat(), at
+    if (first := _first_with(path, content)) is not None:
+        date, commit = _git("show", "-s", "--format=%cs", first).decode().strip(), first
     if commit is None:
-        date, read = datetime.now(UTC).date().isoformat(), _read_here
-        project = (pages.ROOT / "pyproject.toml").read_bytes()
+        read, project = _read_here, (pages.ROOT / "pyproject.toml").read_bytes()
     else:
-        date, read = _git("show", "-s", "--format=%cs", commit).decode().strip(), _read_at(commit)
-        project = _git("show", f"{commit}:pyproject.toml")
+        read, project = _read_at(commit), _git("show", f"{commit}:pyproject.toml")
     return {
         "file": path,
         "content": content,
