@@ -60,6 +60,7 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "min_reported_time": 1e9,
     "show_memory": False,
+    "show_signature": False,
     "remove_config_comments": True,
     "download_all_examples": False,
     "abort_on_example_error": True,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-#: File, name in the npm registry, licence, and whether it is installed with baryflow or only used by tests.
+#: File, npm name, licence, and whether it is installed with baryflow or only used by tests.
 VENDORED = (
     ("src/baryflow/service/static/uplot/uPlot.iife.min.js", "uplot", "MIT", "required"),
     ("tests/service/axe/axe.min.js", "axe-core", "MPL-2.0", "excluded"),

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PUMPS = ROOT / "examples" / "pumps"
 FIRST = DOCS / "get-started.md"
+README = ROOT / "README.md"
 BLOCK = re.compile(
     r"(?:<!-- (?P<mark>not run|file): (?P<what>[^>]*) -->\n)?```(?P<kind>\w+)\n(?P<code>.*?)```",
     re.DOTALL,
@@ -117,6 +118,23 @@ def pumps(tmp_path_factory):
 
 def test_the_first_steps(pumps):
     assert (pumps / "predictions.csv").stat().st_size > 10_000
+
+
+def test_the_commands_of_the_readme(pumps, tmp_path, monkeypatch):
+    """Those that the first steps do not have: these were run already."""
+    shutil.copytree(pumps, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    Path("predictions.csv").unlink()
+    shown, done = (
+        [one for block in blocks(page) if block["kind"] == "sh" for one in commands(block["code"])]
+        for page in (README, FIRST)
+    )
+    assert [arguments[0] for arguments in shown] == ["fit", "run"]
+    for arguments in shown:
+        if arguments not in done:
+            ran = CliRunner().invoke(main, arguments, prog_name="baryflow", catch_exceptions=False)
+            assert ran.exit_code == 0, ran.output
+    assert len(Path("predictions.csv").read_text().splitlines()) == 901
 
 
 @pytest.mark.filterwarnings("default")

@@ -75,8 +75,8 @@ plt.show()
 # domain on a map (classical multidimensional scaling). Labels play no part in
 # ``mw2_squared``, so the unlabelled target has a place, too. The circle is the
 # barycenter of the four sources that is nearest to the target, among 500 random
-# coordinates. ``OnlineDaDiL`` searches in the same way, by optimisation instead of
-# chance.
+# coordinates. ``OnlineDaDiL`` finds coordinates by optimisation, and uses learned
+# mixtures, the atoms, in place of the sources.
 
 target = fit_mixture(problem.X_target, 1, 6, random_state=0)  # without labels
 rng = np.random.default_rng(0)

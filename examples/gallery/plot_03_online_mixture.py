@@ -32,8 +32,8 @@ for start in range(0, len(X), 30):
 # The mixture along the stream
 # ----------------------------
 # Dots are the rows seen so far, ellipses the components (two standard deviations).
-# Early components stay where they are when later clusters arrive: nothing that was seen
-# is lost.
+# Components of early clusters stay when later clusters arrive. They become fewer and
+# larger, because all arcs share 15 components.
 
 plt.style.use(
     ["seaborn-v0_8-colorblind", {"axes.spines.top": False, "axes.spines.right": False}]

@@ -10,9 +10,9 @@ like?"
 # %%
 # Six streams with a known answer
 # -------------------------------
-# In the synthetic data the target is mixed from three sources with known shares. Shifts
-# and scales of single columns do not count for the resemblance, so the estimate needs
-# some classes to work with.
+# In the synthetic data the target is mixed from three sources with known shares.
+# Shift and scale of whole columns do not count for the resemblance. What counts is
+# how the classes lie relative to each other.
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -46,8 +46,8 @@ streams = [stream_with_new_class(new) for new in range(8)]
 # ------------------------
 # ``novelty`` is a number from 0 to 1: a row above 0.99 is less like everything known
 # than 99 % of known rows. On the left class 0 is the new one. On the right each class
-# in turn is the new one. Some new classes are found row by row; one that lies close to
-# known classes is mostly missed. Known classes are rarely called novel.
+# in turn is the new one. Five of the eight are found almost row by row; two are
+# mostly missed. Known classes are rarely called novel.
 
 NEW = 0
 model, order, novelty = streams[NEW]
@@ -101,8 +101,8 @@ print("labels given:", answers.tolist())
 print("classes:     ", model.classes_.tolist())
 
 # %%
-# The new class is predicted from now on. Some rows of known classes may be taken for
-# it: that is the price.
+# The new class is predicted from now on. In general some rows of known classes are
+# taken for it; here there are few.
 
 for group, rows in (("the new class", is_new), ("known classes", ~is_new)):
     for moment, labels in (("before", before), ("after", after)):

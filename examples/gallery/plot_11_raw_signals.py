@@ -85,9 +85,10 @@ accuracies = {
 }
 
 # %%
-# On the left, the accuracy of three approaches. A window in which the condition changes
-# counts by its last row, so 100 % cannot be reached. On the right, what was predicted
-# along the stream. Most errors are near a change of condition.
+# On the left, the accuracy of three approaches. A window in which the condition
+# changes counts by its last row, so 100 % cannot be reached. On the right, what was
+# predicted along the stream. More than half of the errors are near a change of
+# condition.
 
 figure, (left, right) = plt.subplots(
     1, 2, figsize=(9.5, 2.8), layout="constrained", width_ratios=(1, 1.6)

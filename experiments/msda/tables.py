@@ -113,34 +113,6 @@ def harm_list(rows):
     return "\n".join(f"- {line}" for line in mix_tables.harm_words(rows))
 
 
-def short_table(rows):
-    """The table of the README: shuffled streams, of the sets on which ours was run."""
-    heads = {
-        "affine": "synthetic (affine)", "cstr7": "reactor (cstr7)",
-        "gas_drift8": "gas sensors (gas_drift8)", "mgr": "music (mgr)", "digits4": "digits (digits4)",
-        "cwru4": "bearings (cwru4)",
-    }  # fmt: skip
-    ours, picked = ({"method": name, "order": "shuffled"} for name in ("ours", PICKED))
-    heads = {s: words for s, words in heads.items() if values(rows, "end", set=s, **ours)}
-    lines = ["| | " + " | ".join(heads.values()) + " |", "|---|" + "---|" * len(heads)]
-    for name, figure, where in (
-        ("optimal transport (POT)", "offline", {"method": "OT-DA (POT)"}),
-        ("plain classifier, picked by leave-one-source-out", "end", picked),
-        ("not adapting", "not_adapting", ours),
-        ("**OnlineDaDiL**, while the stream flows", "flowing", ours),
-        ("**OnlineDaDiL**, at its end", "end", ours),
-        ("**DaDiL**, all target rows at hand", "offline", {"method": "DaDiL, all target rows"}),
-        ("trained on target labels", "offline", {"method": "target-trained LR"}),
-    ):
-        cells = []
-        for s in heads:
-            found = list(values(rows, figure, set=s, **where).values())
-            cells.append(f"{np.mean([100 * v for v in found]):.1f}" if found else "–")
-        if any(one != "–" for one in cells):
-            lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
 PAGE = "docs/benchmarks/accuracy.md"
 TABLES = (
     (PAGE, "accuracy", accuracy_table),
@@ -148,7 +120,6 @@ TABLES = (
     (PAGE, "harm", harm_list),
     (PAGE, "mixes shuffled", lambda rows: mix_tables.mixes_table(rows, "shuffled")),
     ("docs/benchmarks/trust.md", "calibration", mix_tables.calibration_table),
-    ("README.md", "adaptation", short_table),
 )
 
 
