@@ -16,12 +16,11 @@ from baryflow.cli.evaluate import give_verdict
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import OnnxEncoder, SignalModel, windows
 from baryflow.model_selection import DomainScore, Evaluation, PlainScore
-from baryflow.model_selection.rivals import Rivals
 
 FANS = Path(__file__).parent.parent / "examples" / "fans"
 LABELLED = [str(FANS / f"fan_{name}.csv") for name in "abcd"]
 HOW = ["--label", "condition", "--domain-from-file", "--time", "seconds"]
-CUT = ["--window", "60", "--step", "10"]
+CUT = ["--window", "60", "--step", "30"]
 CHEAP = ["--classifier", "linear", "--jobs", "1"]
 CHANNELS = ["acceleration_g", "current_A", "gearbox_temp_C"]
 
@@ -42,7 +41,7 @@ def fitted(tmp_path_factory):
 def target():
     """Return windows of the fan without labels, with the true condition of each."""
     truth = pd.read_csv(FANS / "fan_e_labels.csv")["condition"]
-    return windows(pd.read_csv(FANS / "fan_e.csv")[CHANNELS], 60, 10, label=truth.to_numpy())
+    return windows(pd.read_csv(FANS / "fan_e.csv")[CHANNELS], 60, 30, label=truth.to_numpy())
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +61,10 @@ def test_fit_says_how_many_windows_and_what_they_count_as(fitted):
     _, result = fitted
     for words in (
         "24,000 rows, 3 columns: acceleration_g, current_A, gearbox_temp_C",
-        "2,380 windows of 60 rows, one every 10; in 12% the class changes",
+        "796 windows of 60 rows, one every 30; in 12% the class changes",
     ):
         assert words in result.stderr
-    assert "windows of 60 rows, one every 10; each becomes 32 features from 3 channels" in result.stdout
+    assert "windows of 60 rows, one every 30; each becomes 32 features from 3 channels" in result.stdout
     assert "Decision: " in result.stdout
 
 
@@ -76,37 +75,7 @@ def test_features_on_the_fly_are_those_offline(fitted, target):
     stream, offline = pair.stream(), pair.features.transform(target)
     pushed = [found for found in map(stream.push, target.signals[:600]) if found is not None]
     np.testing.assert_array_equal(pushed, offline[: len(pushed)])
-    assert len(pushed) == 55
-
-
-def test_it_is_at_least_as_good_as_standardising_and_better_than_rows(fitted, target):
-    pair = baryflow.load(fitted[0])
-    frames = [pd.read_csv(path) for path in LABELLED]
-    known = [windows(f[CHANNELS], 60, 10, label=f["condition"].to_numpy()) for f in frames]
-    X = np.concatenate([pair.features.transform(cut) for cut in known])
-    y, domain = (
-        np.concatenate([cut.label for cut in known]),
-        np.repeat(range(4), [len(c) for c in known]),
-    )
-    Z = pair.features.transform(target)
-    answers = []
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        for batch in np.array_split(Z, range(32, len(Z), 32)):
-            answers.append(pair.model.predict(batch))
-            pair.model.partial_fit(batch)
-    right = np.mean(np.concatenate(answers) == target.label)
-    rivals = Rivals.fit(X, y, domain)
-    assert right >= np.mean(rivals.follow_own(Z, 32) == target.label)
-    assert right >= np.mean(rivals.predict_pooled(Z) == target.label) + 0.05
-    # Levels alone do not tell: of single rows half are named rightly.
-    raw = Rivals.fit(
-        np.concatenate([f[CHANNELS].to_numpy() for f in frames]),
-        np.concatenate([f["condition"] for f in frames]),
-        np.repeat(range(4), [len(f) for f in frames]),
-    )
-    truth = pd.read_csv(FANS / "fan_e_labels.csv")["condition"].to_numpy()
-    assert right >= np.mean(raw.predict_own(target.signals) == truth) + 0.2
+    assert len(pushed) == 19
 
 
 def test_what_looks_at_a_model_looks_at_the_one_inside(fitted, target, tmp_path):
@@ -120,7 +89,7 @@ def test_what_looks_at_a_model_looks_at_the_one_inside(fitted, target, tmp_path)
     assert "64 target rows seen" in words
     seen = call("inspect", tmp_path / "it.bary").stdout
     assert "3: acceleration_g, current_A, gearbox_temp_C" in seen
-    assert "of 60 rows, one every 10" in seen
+    assert "of 60 rows, one every 30" in seen
     assert "32 of each window, by statistics" in seen
     assert "windows seen  64 of the target" in seen
     call("plot", tmp_path / "it.bary", "-o", tmp_path / "it.png")
@@ -135,7 +104,7 @@ def test_what_looks_at_a_model_looks_at_the_one_inside(fitted, target, tmp_path)
 
 def test_windows_never_cross_files_or_machines(small, tmp_path):
     files = [small / "one.csv", small / "two.csv"]
-    how = ["--label", "state", "--domain", "machine", "--window", "50", "--step", "5", "--jobs", "1"]
+    how = ["--label", "state", "--domain", "machine", "--window", "50", "--step", "5", *CHEAP]
     result = call("fit", *files, *how, "-o", tmp_path / "m.bary")
     # A machine has 120 rows in a file: 15 windows, of two machines in two files.
     assert "60 windows of 50 rows, one every 5" in result.stderr
@@ -147,7 +116,7 @@ def test_windows_never_cross_files_or_machines(small, tmp_path):
 
 
 def test_what_is_normal_can_be_told_and_the_target_gets_it_later(small, tmp_path):
-    how = ["--label", "state", "--domain", "machine", "--window", "20", "--step", "5", "--jobs", "1"]
+    how = ["--label", "state", "--domain", "machine", "--window", "20", "--step", "5", *CHEAP]
     result = call("fit", small / "one.csv", *how, "--normal-class", "ok", "-o", tmp_path / "m.bary")
     assert "deviations from 'ok'" in result.stderr
     assert "--baseline" in result.stderr
@@ -211,7 +180,7 @@ def test_a_network_without_what_computes_it(small, tmp_path, monkeypatch):
 def test_evaluate_answers_with_a_table_and_a_verdict():
     told = ["--normal-class", "normal", "--normal-rows", "180"]
     result = call("evaluate", *LABELLED[:3], *HOW, *CUT, *told, *CHEAP)
-    assert "1,785 windows of 60 rows" in result.stderr
+    assert "597 windows of 60 rows" in result.stderr
     for name in ("fan_a", "fan_c", "mean"):
         assert name in result.stdout
     assert result.stdout.rstrip().splitlines()[-1].startswith("Verdict: ")
@@ -306,7 +275,7 @@ def test_run_takes_raw_rows_and_says_of_windows_what_they_are(fitted, target, tm
     )
     found = [json.loads(line) for line in out.read_bytes().splitlines()]
     n_rows = len(pd.read_csv(FANS / "fan_e.csv"))
-    assert [r["position"] for r in found] == list(range(60, n_rows + 1, 10))
+    assert [r["position"] for r in found] == list(range(60, n_rows + 1, 30))
     assert f"{n_rows:,} rows = {n_rows:,} in {len(found):,} windows predicted" in result.stderr
     # Each window, before it was learned from, as in Python.
     pair, labels = baryflow.load(fitted[0]), []

@@ -286,10 +286,10 @@ def test_killed_under_load_no_label_is_lost_and_none_counts_twice(
     with ThreadPoolExecutor(2) as pool:
         working = [pool.submit(work, name) for name in sent]
         try:
-            for _ in range(2):
-                wait_for_more(working)
-                process.end(signal.SIGKILL)
-                process.restart()
+            wait_for_more(working)
+            process.end(signal.SIGKILL)
+            process.restart()
+            wait_for_more(working)
         finally:
             stop.set()
         for one in working:

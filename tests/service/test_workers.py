@@ -130,15 +130,14 @@ def test_killed_under_load_no_acknowledged_row_is_lost_and_none_counts_twice(
     options = ("--batch-size", "8", "--drift", "off", "--snapshot-every", "6", "--workers", "2")
     process = Process(model_file, tmp_path, *options)
     with Load(process, rows, NAMES) as load:
-        for _ in range(2):
-            load.wait_for_more()
-            if victim == "service":
-                process.end(signal.SIGKILL)
-            else:
-                os.kill(children(process.process.pid)[0], signal.SIGKILL)
-                process.end(0)  # it ends by itself
-                assert process.code == 1
-            process.restart()
+        load.wait_for_more()
+        if victim == "service":
+            process.end(signal.SIGKILL)
+        else:
+            os.kill(children(process.process.pid)[0], signal.SIGKILL)
+            process.end(0)  # it ends by itself
+            assert process.code == 1
+        process.restart()
         load.wait_for_more()
     process.end(signal.SIGTERM)
     assert process.code == 0, process.words
