@@ -234,20 +234,20 @@ class StreamingScorer:
 
     Parameters
     ----------
-    when : {"flowing", "end"}
+    when : {"flowing", "end"}, default="flowing"
         Count the predictions that were made before each batch was learned from, or predict all rows
         again at the end.
-    order : {"as_is", "shuffled", "runs", "by_class"}
+    order : {"as_is", "shuffled", "runs", "by_class"}, default="as_is"
         See :func:`arrange`.
     batch_size : int, default=32
-    scoring : {"accuracy", "balanced_accuracy"} or callable
+    scoring : {"accuracy", "balanced_accuracy"} or callable, default="accuracy"
         A callable takes labels and predictions.
     random_state : int, default=0
         Of the order.
 
     Examples
     --------
-    Leave one machine out at a time, and see what adapting to it gives:
+    Leave one domain out at a time, and see what adapting to it gives:
 
     >>> from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_score
     >>> from baryflow import OnlineDaDiL

@@ -57,7 +57,8 @@ def barycenter(
     .. math:: \hat B = \arg\min_B \sum_c \lambda_c MW_2^2(B, P_c)
 
     with SMW₂² in place of MW₂² when there are labels. A component's weight is never changed; what the
-    plan sends from it is divided by that weight, so the barycenter of P with itself is P.
+    plan sends from it is divided by that weight, so the barycenter of P with itself is P. The result is
+    a fixed point of these steps: it depends on the start, and need not be the global minimum.
 
     Parameters
     ----------

@@ -68,16 +68,16 @@ class Certificate:
     that only correct errors, say little about the others. Each prediction is judged before its label is
     learned. The state is a handful of counts.
 
-    Let p_i be the probability, given all that came before, that the prediction for the i-th labelled row
-    is right. It may change in any way. With probability :data:`CONFIDENCE`, :attr:`accuracy` is at no
-    time above the mean of p_1 … p_n: the accuracy up to then, averaged over the labels. If the labelled
-    rows of a batch are drawn at random, p_i stands for the accuracy of the batch. The statement is about
-    the past. The largest bound so far would not be valid when accuracy falls; it is not kept.
+    Let p_i be the probability, given all that came before, that the prediction for the i-th labelled
+    row is right. It may change in any way. With probability 0.95, :attr:`accuracy` is at no time above
+    the mean of p_1 … p_n: the accuracy up to then, averaged over the labels. If the labelled rows of a
+    batch are drawn at random, p_i stands for the accuracy of the batch. The statement is about the
+    past. The largest bound so far would not be valid when accuracy falls; it is not kept.
 
     :attr:`advantage` is a bound of the same kind for the mean difference between adapting and not
     adapting. `harm` is raised when adapting was shown to be worse, and lifted when it was shown to be
-    better since. Raising it is wrong with probability 1 − :data:`CONFIDENCE` at most, and so is lifting
-    it. Each statement has this probability for itself.
+    better since. Raising it is wrong with probability 0.05 at most, and so is lifting it. Each
+    statement has this probability for itself.
 
     Parameters
     ----------

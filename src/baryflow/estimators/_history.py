@@ -17,7 +17,7 @@ LONGEST = 512
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """Some figures after each update of a model, or after every 2nd, 4th, 8th ... of a long stream.
+    """Figures of a model after each of its updates; of a long stream, after some of them.
 
     Updates are numbered from 0. Kept are the newest, and those whose number is a multiple of `stride`,
     the smallest power of two with which there are at most 512 points. Which ones are kept therefore

@@ -37,7 +37,8 @@ class MixtureClassifier(Persistable, InputMixin, ClassifierMixin, BaseEstimator)
 
     Parameters
     ----------
-    min_components, max_components : int
+    min_components : int, default=1
+    max_components : int, optional
         Components of each class. If they differ the number is chosen by BIC; without
         `max_components` it is exactly `min_components`.
     n_init, max_iter, tol, std_floor
