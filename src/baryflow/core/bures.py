@@ -22,9 +22,9 @@ def bures_squared(covariance_a: Any, covariance_b: Any) -> float:
     .. math:: \mathcal B^2(A, B) = \operatorname{tr} \, A + \operatorname{tr} \, B
         - 2 \operatorname{tr} \, (A^{1/2} B A^{1/2})^{1/2} = \min_U \|A^{1/2} - B^{1/2} U\|^2
 
-    over the orthogonal matrices U. The second form is the one that is computed, with the best U from a
-    singular value decomposition: nothing cancels, so that near covariances keep their digits and the distance
-    of equal ones is zero up to rounding, and singular ones need no care.
+    over the orthogonal matrices U. The second form is computed, with the best U from a singular value
+    decomposition. Nothing cancels: near covariances keep their digits, the distance of equal ones is
+    zero up to rounding, and singular ones need no care.
 
     Parameters
     ----------
