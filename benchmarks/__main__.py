@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"  {result.name}: {key}: {value}", file=sys.stderr)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
-    return 0 if not failed and all(result.ok for result in results) else 1
+    return 1 if failed else 0
 
 
 def run_alone(case: str) -> harness.Outcome | None:

@@ -8,7 +8,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def filled(text: str, name: str, content: str) -> str:
-    """Return a page's text with the named table made anew."""
+    """Return a page's text with the named table replaced."""
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     before, rest = text.split(begin)
     _, after = rest.split(end)

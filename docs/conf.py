@@ -1,5 +1,6 @@
 """Build the documentation: ``make docs``. Nothing is fetched, neither by the build nor by the pages."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -59,12 +60,20 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "min_reported_time": 1e9,
     "show_memory": False,
+    "show_signature": False,
     "remove_config_comments": True,
     "download_all_examples": False,
     "abort_on_example_error": True,
     "matplotlib_animations": False,
     "image_scrapers": ("matplotlib",),
 }
+
+# Pages of names and examples that no longer exist would be built, too.
+_HERE = Path(__file__).parent
+shutil.rmtree(_HERE / "reference" / "api", ignore_errors=True)
+for _page in (_HERE / "gallery").glob("plot_*"):
+    if not any(_HERE.glob(f"../examples/gallery/{_page.name.split('.')[0]}.py")):
+        _page.unlink()
 
 # -- HTML ----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Draw the pictures of guide/concepts.md: `python docs/figures.py` (extra `plot`, about half a minute)."""
+"""Draw the pictures of guide/concepts.md: ``python docs/figures.py``, with the extra `plot`."""
 
 from pathlib import Path
 
@@ -18,6 +18,7 @@ SENSORS = "motor current (A)", "vibration (mm/s)"
 
 
 def new(width=5.2, height=3.2):
+    """Return a figure with one plot."""
     figure = Figure(figsize=(width, height), layout="constrained", dpi=110)
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
@@ -25,6 +26,7 @@ def new(width=5.2, height=3.2):
 
 
 def save(figure, name):
+    """Write a figure into the folder of images."""
     figure.savefig(HERE / "images" / f"concepts-{name}.png", metadata={"Software": None})
 
 
@@ -37,11 +39,13 @@ def pump(centre, stretch, n=60, seed=0):
 
 
 def ellipses(axes, mixture, **style):
+    """Draw the components of a mixture: two standard deviations around each mean."""
     for mean, std in zip(mixture.means, mixture.stds, strict=True):
         axes.add_patch(Ellipse(mean, *(4 * std), **style))
 
 
 def scatter(axes, X, y=None):
+    """Draw rows by class, or without classes as crosses."""
     if y is None:
         axes.scatter(*X.T, s=9, color=GREY, marker="x", linewidths=0.8)
         return
@@ -50,10 +54,12 @@ def scatter(axes, X, y=None):
 
 
 def name_sensors(axes):
+    """Name the axes."""
     axes.set(xlabel=SENSORS[0], ylabel=SENSORS[1])
 
 
 def draw_domains():
+    """Draw three labelled pumps and one without labels."""
     figure, axes = new(5.6, 3.4)
     places = {"pump A": ((30, 2.0), 3.0), "pump B": ((42, 6.0), 2.2), "pump C": ((53, 2.5), 3.4)}
     for number, (name, (centre, stretch)) in enumerate(places.items()):
@@ -72,6 +78,7 @@ def draw_domains():
 
 
 def draw_mixture():
+    """Draw the rows of a pump and their mixture."""
     X, _ = pump((30, 2.0), [3.0, 1.4])
     mixture = bf.fit_mixture(X, 1, 6, random_state=0)
     figure, axes = new(4.8, 2.9)
@@ -83,13 +90,15 @@ def draw_mixture():
     save(figure, "mixture")
 
 
-def two_mixtures():
-    P = bf.Mixture([0.6, 0.4], [[0, 0], [2.2, 1.8]], [[0.45, 0.3], [0.3, 0.45]], [[1, 0], [0, 1]])
+def two_mixtures(weights=(0.6, 0.4)):
+    """Return two small labelled mixtures."""
+    P = bf.Mixture(weights, [[0, 0], [2.2, 1.8]], [[0.45, 0.3], [0.3, 0.45]], [[1, 0], [0, 1]])
     Q = bf.Mixture([0.5, 0.5], [[7.5, 0.6], [10.4, 2.2]], [[0.3, 0.5], [0.55, 0.3]], [[1, 0], [0, 1]])
     return P, Q
 
 
 def draw_distance():
+    """Draw the transport plan between two mixtures."""
     P, Q = two_mixtures()
     figure, axes = new(5.6, 2.6)
     ellipses(axes, P, facecolor=BLUE, alpha=0.45)
@@ -100,9 +109,7 @@ def draw_distance():
         axes.annotate(
             "", end, start, arrowprops={"arrowstyle": "->", "lw": 8 * coupling[i, j], "color": GREY}
         )
-        axes.annotate(
-            f"{coupling[i, j]:.0%}", 0.5 * (start + end) + [0, 0.14], ha="center", va="bottom"
-        )
+        axes.annotate(f"{coupling[i, j]:.0%}", 0.5 * (start + end) + [0, 0.14], ha="center", va="bottom")
     axes.annotate("domain P", (0.4, -0.95), ha="center")
     axes.annotate("domain Q", (9, -0.95), ha="center")
     axes.set(xlim=(-1.3, 12), ylim=(-1.2, 3.4), xticks=[], yticks=[])
@@ -110,10 +117,11 @@ def draw_distance():
 
 
 def draw_barycenter():
-    P, Q = two_mixtures()
+    """Draw two mixtures and their barycenter."""
+    P, Q = two_mixtures((0.5, 0.5))
     figure, axes = new(5.6, 2.6)
     for share in (0, 0.5, 1):
-        middle = bf.barycenter([P, Q], [1 - share, share], n_components=3, label_cost=10.0).mixture
+        middle = bf.barycenter([P, Q], [1 - share, share], n_components=2, label_cost=10.0).mixture
         mixture = {0: P, 1: Q}.get(share, middle)
         end = share in (0, 1)
         for mean, std, labels in zip(mixture.means, mixture.stds, mixture.labels, strict=True):
@@ -130,6 +138,7 @@ def draw_barycenter():
 
 
 def read(name):
+    """Return the measurements of a pump, and the whole table."""
     frame = pd.read_csv(PUMPS / name)
     return frame.drop(columns=["time", "shift", "condition"], errors="ignore"), frame
 
@@ -152,6 +161,7 @@ def follow_pump_e():
 
 
 def draw_dictionary(model):
+    """Draw the domains by their coordinates between the atoms."""
     corners = np.array([[0, 0], [1, 0], [0.5, 0.86]])
     figure, axes = new(4.4, 3.2)
     axes.fill(*corners.T, facecolor="#f2f2f2", edgecolor=GREY)
@@ -161,14 +171,17 @@ def draw_dictionary(model):
     for name, coordinates in model.coordinates_.items():
         point = coordinates @ corners
         target = name == "target"
-        axes.scatter(*point, s=70, color=ORANGE if target else BLUE, marker="*" if target else "o", zorder=3)
-        axes.annotate(name, point + [0.04, 0.01], color=ORANGE if target else BLUE)
+        axes.scatter(
+            *point, s=70, color=ORANGE if target else BLUE, marker="*" if target else "o", zorder=3
+        )
+        axes.annotate(name, point + np.array([0.04, 0.01]), color=ORANGE if target else BLUE)
     axes.set(xlim=(-0.15, 1.25), ylim=(-0.14, 1.0))
     axes.set_axis_off()
     save(figure, "dictionary")
 
 
 def draw_committee(model):
+    """Draw the weights of the experts."""
     committee, described = model.committee_, model.describe_experts()
     shares = committee.usual / committee.usual.sum()
     plain = [not ("atoms" in text or "components" in text) for text in described.values()]
@@ -184,6 +197,7 @@ def draw_committee(model):
 
 
 def draw_label_shift(model, y, truth):
+    """Draw class proportions in the sources and in the target."""
     names, wide = list(model.classes_), 0.27
     known = [100 * np.mean(y == name) for name in names]
     true = [100 * np.mean(truth == name) for name in names]
@@ -199,6 +213,7 @@ def draw_label_shift(model, y, truth):
 
 
 def draw_stream(fixed, flowing):
+    """Draw the share of right predictions along the stream."""
     figure, axes = new(5.6, 2.9)
     rows = np.arange(1, len(fixed) + 1)
     for right, name, color, style in (

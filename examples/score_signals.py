@@ -1,9 +1,9 @@
 """Score the example signals: how many windows of the fan without labels are named rightly, by whom.
 
 A window counts as right if its last row is named rightly, also where the condition changes within it.
-Windows have 60 rows, one every 10. `rows` is without them: each row as it stands, standardised. `told`
-is with what is normal: in the labelled fans by their labels, in the new one its first 18 seconds. All
-else is as in ``score_machines.py``::
+Windows have 60 rows, one every 10. `rows` is without them: each row by itself, standardised. `known`
+is with known normal operation: of the labelled fans by their labels, of the new one its first 18
+seconds. All else is as in ``score_machines.py``::
 
     python examples/score_signals.py          # the files that are here
     python examples/score_signals.py 1 2 3    # other fleets, made by make_signals.py
@@ -42,8 +42,8 @@ class Score:
     standardised_end: float
     flowing: float
     end: float
-    told_flowing: float
-    told_end: float
+    known_flowing: float
+    known_end: float
 
 
 def read(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:

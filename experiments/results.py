@@ -40,12 +40,12 @@ def parser(doc, path, sets, n_targets):
     return found
 
 
-def make(options, run, table, path, name):
-    """Do what is left and print the table; that of `path` goes into docs/method/adaptation.md."""
+def make(options, run, table, path, page, name):
+    """Do what is left and print the table; that of `path` goes into a page."""
     if not options.tables:
         run(options)
     found = table(read(options.out))
     if options.out == path:
-        pages.fill("docs/method/adaptation.md", name, found)
+        pages.fill(page, name, found)
     print(found)
     return 0

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import harness, pages, report
+from experiments import readme
 from experiments.msda import tables
 from tests import test_docs_code
 
@@ -18,7 +19,7 @@ EXAMPLES = [
     if page not in (test_docs_code.FIRST, *test_docs_code.PAGES)
     for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL))
     # Others run these, and look at what they print.
-    if (page, number) != (README, 0) and not (page.name == "evaluation.md" and "table())" in code)
+    if page != README and not (page.name == "evaluation.md" and "table())" in code)
 ]
 
 
@@ -44,7 +45,8 @@ def test_python_examples_run(page, code, tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_file_it_links_to_exists(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+        made = "api" in Path(target).parts  # by the build
+        assert made or (page.parent / target).exists(), target
 
 
 def test_tables_in_the_docs_are_the_committed_ones():
@@ -54,6 +56,8 @@ def test_tables_in_the_docs_are_the_committed_ones():
     for page, name, make in tables.TABLES:
         text = (ROOT / page).read_text()
         assert pages.filled(text, name, make(rows)) == text, (page, name)
+    text = README.read_text()
+    assert pages.filled(text, "results", readme.results_table()) == text, "python -m experiments.readme"
 
 
 @pytest.mark.parametrize(
@@ -76,4 +80,4 @@ def test_the_first_example_wins_by_what_the_readme_says(tmp_path, monkeypatch):
     assert committee.usual[dictionary].sum() > 0.2 * committee.usual.sum()  # the dictionary takes part
     shown = re.search(r"```text\n(.*?)\n", text).group(1)
     figures = [float(number) for number in re.findall(r"([\d.]+)%", shown)]
-    assert figures == pytest.approx(found, abs=1.5)
+    assert figures == pytest.approx(found, abs=1.0)

@@ -1,7 +1,6 @@
 """Links to files outside the documentation, which readers of the repository can follow as they are.
 
-Pages of the repository that are part of the site lead to their page here; results and sources become
-downloads.
+Pages of the repository that are part of the site lead to their page here; other files become downloads.
 """
 
 import os
@@ -25,7 +24,7 @@ _LINK = re.compile(r"(?<!!)\[([^\[\]]*)\]\((?![a-z]+:)([^()\s#]+)(#[^()\s]*)?\)"
 
 
 def rewrite(text: str, folder: Path, page: Path) -> str:
-    """Return the text of a page with links that lead to pages of the site, or to downloads.
+    """Return the text of a page with links that lead to pages of the site.
 
     Parameters
     ----------
@@ -44,9 +43,7 @@ def rewrite(text: str, folder: Path, page: Path) -> str:
         inside = target.relative_to(ROOT).as_posix()
         inside = PAGES.get(inside, inside)
         path = os.path.relpath(ROOT / inside, page.parent)
-        if inside.startswith("docs/") and inside.endswith(".md"):
-            return f"[{words}]({path}{anchor})"
-        return f"{{download}}`{words.strip('`')} <{path}>`"
+        return f"[{words}]({path}{anchor})"
 
     return _LINK.sub(replace, text)
 
@@ -61,7 +58,11 @@ def _rewrite_page(app: Sphinx, docname: str, source: list[str]) -> None:
         app.env.note_dependency(str(path))
         return rewrite(path.read_text(encoding="utf-8"), path.parent, page)
 
-    source[0] = _INCLUDE.sub(include, rewrite(source[0], page.parent, page))
+    text = _INCLUDE.sub(include, rewrite(source[0], page.parent, page))
+    # A figure in a table stays in one line with its spread.
+    source[0] = re.sub(
+        r"^\|.*", lambda row: row[0].replace(" ± ", "\u00a0±\u00a0"), text, flags=re.MULTILINE
+    )
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -12,7 +12,8 @@ def _skip(_app: Sphinx, _what: str, name: str, member: Any, *_: Any) -> bool | N
     is_field = (getattr(member, "__doc__", None) or "").startswith("Alias for field number")
     is_routing = name.startswith("set_") and name.endswith("_request")  # scikit-learn's
     is_foreign = not module.startswith("baryflow")
-    return True if is_field or is_routing or is_foreign or isinstance(member, type) else None
+    is_internal = name == "kind" or isinstance(member, type)  # how files name the class
+    return True if is_field or is_routing or is_foreign or is_internal else None
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -2,15 +2,17 @@
 Domains as points
 =================
 
-A domain can be summarised by a Gaussian mixture. Mixtures have distances, and the points between
-two mixtures are mixtures again: their barycenters. This example draws both.
+A domain can be summarised by a Gaussian mixture. Mixtures have distances, and the
+points between two mixtures are mixtures again: their barycenters. This example draws
+both.
 """
 
 # %%
 # A domain becomes a mixture
 # --------------------------
-# Two columns and three classes, so that everything can be drawn. ``MixtureClassifier`` describes
-# each class of a domain by one Gaussian; ``mixture_`` holds all of them, with their labels.
+# Two columns and three classes, so that everything can be drawn. ``MixtureClassifier``
+# describes each class of a domain by one Gaussian; ``mixture_`` holds all of them, with
+# their labels.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -30,26 +32,37 @@ mixtures = [
 # %%
 # Between two domains
 # -------------------
-# The barycenter with coordinates (0.5, 0.5) lies halfway between two domains. Each component moves
-# to the matching component of the other domain, in a straight line, and keeps its label. An average
-# of the two densities would show six blurred groups instead.
+# The barycenter with coordinates (0.5, 0.5) lies halfway between two domains. Each
+# component moves to the matching component of the other domain, in a straight line, and
+# keeps its label. An average of the two densities would show six blurred groups
+# instead.
 
-plt.style.use(["seaborn-v0_8-colorblind", {"axes.spines.top": False, "axes.spines.right": False}])
-figure, panels = plt.subplots(1, 5, figsize=(9.5, 2.5), layout="constrained", sharex=True, sharey=True)
+plt.style.use(
+    ["seaborn-v0_8-colorblind", {"axes.spines.top": False, "axes.spines.right": False}]
+)
+figure, panels = plt.subplots(
+    1, 5, figsize=(9.5, 2.5), layout="constrained", sharex=True, sharey=True
+)
 
 
 def draw(panel, mixture, title):
     for mean, std, labels in zip(mixture.means, mixture.stds, mixture.labels, strict=True):
         width, height = 4 * std  # two standard deviations to each side
         color = f"C{labels.argmax()}"
-        panel.add_patch(Ellipse(mean, width, height, facecolor=color, alpha=0.35, edgecolor=color))
+        panel.add_patch(
+            Ellipse(mean, width, height, facecolor=color, alpha=0.35, edgecolor=color)
+        )
         panel.text(*mean, "abc"[labels.argmax()], ha="center", va="center")
     panel.set_title(title, fontsize=10)
 
 
 for panel, share in zip(panels, (0.0, 0.25, 0.5, 0.75, 1.0), strict=True):
     between = barycenter(mixtures[:2], [1 - share, share]).mixture
-    draw(panel, between, {0.0: "domain 1", 1.0: "domain 2"}.get(share, f"{share:.0%} of the way"))
+    draw(
+        panel,
+        between,
+        {0.0: "domain 1", 1.0: "domain 2"}.get(share, f"{share:.0%} of the way"),
+    )
     panel.set_xlabel("column 1")
 panels[0].set_ylabel("column 2")
 panels[0].autoscale_view()
@@ -58,15 +71,18 @@ plt.show()
 # %%
 # A map of domains
 # ----------------
-# Mixture-Wasserstein distances between all domains, the target included, place each domain on a map
-# (classical multidimensional scaling). Labels play no part in ``mw2_squared``, so the unlabelled
-# target has a place, too. The circle is the barycenter of the four sources that is nearest to the
-# target, among 500 random coordinates. ``OnlineDaDiL`` searches in the same way, by optimisation
-# instead of chance.
+# Mixture-Wasserstein distances between all domains, the target included, place each
+# domain on a map (classical multidimensional scaling). Labels play no part in
+# ``mw2_squared``, so the unlabelled target has a place, too. The circle is the
+# barycenter of the four sources that is nearest to the target, among 500 random
+# coordinates. ``OnlineDaDiL`` finds coordinates by optimisation, and uses learned
+# mixtures, the atoms, in place of the sources.
 
 target = fit_mixture(problem.X_target, 1, 6, random_state=0)  # without labels
 rng = np.random.default_rng(0)
-tried = [barycenter(mixtures, shares).mixture for shares in rng.dirichlet(np.ones(4), size=500)]
+tried = [
+    barycenter(mixtures, shares).mixture for shares in rng.dirichlet(np.ones(4), size=500)
+]
 nearest = min(tried, key=lambda mixture: mw2_squared(mixture, target))
 
 points = [*mixtures, target, nearest]
@@ -92,8 +108,9 @@ figure.colorbar(image, label="distance between domains", shrink=0.85)
 plt.show()
 
 # %%
-# The barycenter inherits the labels of the sources, so it can label the rows of the target although
-# none of them had a label. The nearest single source is further away, and wrong more often.
+# The barycenter inherits the labels of the sources, so it can label the rows of the
+# target although none of them had a label. The nearest single source is further away,
+# and wrong more often.
 
 for name, mixture in (
     ("nearest source", min(mixtures, key=lambda mixture: mw2_squared(mixture, target))),

@@ -2,16 +2,16 @@
 A mixture of a stream
 =====================
 
-``OnlineGaussianMixture`` sees each row once and keeps a mixture of bounded size. This example
-shows how the mixture grows with the stream, and how close it comes to a mixture fitted to all
-rows at once.
+``OnlineGaussianMixture`` sees each row once and keeps a mixture of bounded size. This
+example shows how the mixture grows with the stream, and how close it comes to a mixture
+fitted to all rows at once.
 """
 
 # %%
 # A stream in its worst order
 # ---------------------------
-# Three curved clusters arrive one after the other, each along its arc. No batch of 30 rows looks
-# like the whole.
+# Three curved clusters arrive one after the other, each along its arc. No batch of 30
+# rows looks like the whole.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -31,11 +31,16 @@ for start in range(0, len(X), 30):
 # %%
 # The mixture along the stream
 # ----------------------------
-# Dots are the rows seen so far, ellipses the components (two standard deviations). Early components
-# stay where they are when later clusters arrive: nothing that was seen is lost.
+# Dots are the rows seen so far, ellipses the components (two standard deviations).
+# Components of early clusters stay when later clusters arrive. They become fewer and
+# larger, because all arcs share 15 components.
 
-plt.style.use(["seaborn-v0_8-colorblind", {"axes.spines.top": False, "axes.spines.right": False}])
-figure, panels = plt.subplots(1, 4, figsize=(9.5, 2.9), layout="constrained", sharex=True, sharey=True)
+plt.style.use(
+    ["seaborn-v0_8-colorblind", {"axes.spines.top": False, "axes.spines.right": False}]
+)
+figure, panels = plt.subplots(
+    1, 4, figsize=(9.5, 2.9), layout="constrained", sharex=True, sharey=True
+)
 for panel, seen in zip(panels, np.array([5, 10, 15, 20]) * len(X) // 20, strict=True):
     panel.scatter(*X[:seen].T, s=3, color="0.6")
     mixture = snapshots[seen]
@@ -48,24 +53,29 @@ plt.show()
 # %%
 # How good is it?
 # ---------------
-# After every second batch, fit a mixture of 15 components to all rows so far, from scratch, and
-# compare the mean log-likelihood of these rows. It falls along the stream because three arcs are
-# harder to describe than one. The two curves stay close, although the online mixture saw each row
-# once and kept none of them. Refitting has to keep all rows, and takes longer with every batch.
+# After every second batch, fit a mixture of 15 components to all rows so far, from
+# scratch, and compare the mean log-likelihood of these rows. It falls along the stream
+# because three arcs are harder to describe than one. The two curves stay close,
+# although the online mixture saw each row once and kept none of them. Refitting has to
+# keep all rows, and takes longer with every batch.
 
 checked = list(snapshots)[1::2]
 online = [snapshots[seen].log_density(X[:seen]).mean() for seen in checked]
 refitted = [
-    fit_mixture(X[:seen], 15, 15, random_state=0).log_density(X[:seen]).mean() for seen in checked
+    fit_mixture(X[:seen], 15, 15, random_state=0).log_density(X[:seen]).mean()
+    for seen in checked
 ]
 
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
-axes.plot(checked, refitted, "C2", marker="s", ms=5, ls="--", label="refitted to all rows so far")
+axes.plot(
+    checked, refitted, "C2", marker="s", ms=5, ls="--", label="refitted to all rows so far"
+)
 axes.plot(checked, online, "C0", marker="o", ms=5, label="online, each row seen once")
 for border in (len(X) / 3, 2 * len(X) / 3):
     axes.axvline(border, color="0.7", lw=0.8, zorder=0)
 axes.set(
-    xlabel="rows seen (grey lines: another cluster begins)", ylabel="mean log-likelihood\nof rows so far"
+    xlabel="rows seen (grey lines: another cluster begins)",
+    ylabel="mean log-likelihood\nof rows so far",
 )
 axes.legend(frameon=False)
 plt.show()

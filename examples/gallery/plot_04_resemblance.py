@@ -2,16 +2,17 @@
 Which history does it resemble?
 ===============================
 
-A target is described as a barycenter of the sources. ``resemblance_`` is the share of each source
-in it: an answer to the question "which of our machines does this one behave like?"
+A target is described as a barycenter of the sources. ``resemblance_`` is the share of
+each source in it: an answer to the question "which of our machines does this one behave
+like?"
 """
 
 # %%
 # Six streams with a known answer
 # -------------------------------
-# In the synthetic data the target is mixed from three sources with known shares. Shifts and scales
-# of single columns do not count for the resemblance, so the estimate needs some classes to work
-# with.
+# In the synthetic data the target is mixed from three sources with known shares.
+# Shift and scale of whole columns do not count for the resemblance. What counts is
+# how the classes lie relative to each other.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -31,11 +32,15 @@ for seed in range(6):
 # %%
 # Along the stream
 # ----------------
-# ``history_`` keeps the resemblance after each update. Solid lines are estimates, dashed lines are
-# the shares with which the data were made.
+# ``history_`` keeps the resemblance after each update. Solid lines are estimates,
+# dashed lines are the shares with which the data were made.
 
-plt.style.use(["seaborn-v0_8-colorblind", {"axes.spines.top": False, "axes.spines.right": False}])
-figure, panels = plt.subplots(2, 3, figsize=(9.5, 4.6), layout="constrained", sharex=True, sharey=True)
+plt.style.use(
+    ["seaborn-v0_8-colorblind", {"axes.spines.top": False, "axes.spines.right": False}]
+)
+figure, panels = plt.subplots(
+    2, 3, figsize=(9.5, 4.6), layout="constrained", sharex=True, sharey=True
+)
 for seed, (panel, (mixing, model)) in enumerate(zip(panels.flat, streams, strict=True)):
     history = model.history_
     for source in range(3):
@@ -58,10 +63,12 @@ plt.show()
 # %%
 # How far off is it?
 # ------------------
-# The shares are estimates. They are usually within ten points of the truth. Where two sources have
-# nearly the same true share, as in streams 1 and 2, do not read anything into which of them comes
-# first.
+# The shares are estimates. They are usually within ten points of the truth. Where two
+# sources have nearly the same true share, as in streams 1 and 2, do not read anything
+# into which of them comes first.
 
-errors = np.array([np.array(list(model.resemblance_.values())) - mixing for mixing, model in streams])
+errors = np.array(
+    [np.array(list(model.resemblance_.values())) - mixing for mixing, model in streams]
+)
 print(f"mean error of a share at the end: {100 * abs(errors).mean():.0f} points")
 print(f"largest error of a share:         {100 * abs(errors).max():.0f} points")

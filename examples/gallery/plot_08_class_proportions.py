@@ -2,16 +2,16 @@
 Class proportions that differ
 =============================
 
-In the sources all classes are equally frequent. In the target one class makes up most rows. This
-is *label shift*. The model estimates it, and you can state what you know.
+In the sources all classes are equally frequent. In the target one class makes up most
+rows. This is *label shift*. The model estimates it, and you can state what you know.
 """
 
 # %%
 # A stream that is mostly normal
 # ------------------------------
-# Class 0 plays normal operation. It makes up a given share of the target's rows; the other classes
-# share the rest equally. Classes overlap (``noise=1.2``), because proportions matter only where
-# rows are ambiguous.
+# Class 0 plays normal operation. It makes up a given share of the target's rows; the
+# other classes share the rest equally. Classes overlap (``noise=1.2``), because
+# proportions matter only where rows are ambiguous.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -34,9 +34,9 @@ def make_stream(share):
 # %%
 # Three models
 # ------------
-# The first assumes the proportions of the sources. The second, the default, estimates them from the
-# stream and believes the estimate as far as the evidence goes. The third is given the share of
-# class 0.
+# The first assumes the proportions of the sources. The second, the default, estimates
+# them from the stream and believes the estimate as far as the evidence goes. The third
+# is given the share of class 0.
 
 rng = np.random.default_rng(0)
 some = rng.permutation(len(plant.X))[:1000]
@@ -47,7 +47,9 @@ default = OnlineDaDiL(classifier="linear", random_state=0).fit(X, y, domain)
 accuracies, estimates = [], []
 for share in SHARES:
     X_target, y_target = make_stream(share)
-    told = OnlineDaDiL(classifier="linear", class_prior={0: share}, random_state=0).fit(X, y, domain)
+    told = OnlineDaDiL(classifier="linear", class_prior={0: share}, random_state=0).fit(
+        X, y, domain
+    )
     found = []
     for model in (fixed.spawn(), default.spawn(), told):
         for start in range(0, len(X_target), 32):
@@ -58,12 +60,14 @@ for share in SHARES:
     accuracies.append(found)
 
 # %%
-# On the left, the estimated share of class 0. On the right, the accuracy of the three models. To
-# assume the proportions of the sources costs more the more one class dominates. The default is
-# cautious: where classes overlap as much as here, it hardly believes a share of 50 %, and it stops
-# short of 95 %. If you know the share, state it.
+# On the left, the estimated share of class 0. On the right, the accuracy of the three
+# models. To assume the proportions of the sources costs more the more one class
+# dominates. The default is cautious: where classes overlap as much as here, it hardly
+# believes a share of 50 %, and it stops short of 95 %. If you know the share, state it.
 
-plt.style.use(["seaborn-v0_8-colorblind", {"axes.spines.top": False, "axes.spines.right": False}])
+plt.style.use(
+    ["seaborn-v0_8-colorblind", {"axes.spines.top": False, "axes.spines.right": False}]
+)
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
 shares, accuracies = 100 * np.array(SHARES), 100 * np.array(accuracies)
 left.plot([0, 100], [0, 100], color="0.6", lw=1, ls=":", label="exact")

@@ -2,16 +2,17 @@
 Accuracy without labels
 =======================
 
-On a new machine nobody knows the true labels, so accuracy cannot be measured. ``reliability_``
-estimates it. This example compares the estimate with the truth, where it works and where it does
-not.
+On a new machine nobody knows the true labels, so accuracy cannot be measured.
+``reliability_`` estimates it. This example compares the estimate with the truth, where
+it works and where it does not.
 """
 
 # %%
 # Targets between the sources, and outside of them
 # ------------------------------------------------
-# In synthetic data ``own`` is how far the target is from anything the sources can explain. Each of
-# 24 streams has another target. The noise varies, too, so that the streams differ in difficulty.
+# In synthetic data ``own`` is how far the target is from anything the sources can
+# explain. Each of 24 streams has another target. The noise varies, too, so that the
+# streams differ in difficulty.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -32,18 +33,23 @@ for own in (0.15, 0.8, 2.0):
                 batch = slice(start, start + 32)
                 model.partial_fit(plant.X_target[batch])
                 estimated.append(model.reliability_)
-                correct.append(np.mean(model.predict(plant.X_target[batch]) == plant.y_target[batch]))
+                correct.append(
+                    np.mean(model.predict(plant.X_target[batch]) == plant.y_target[batch])
+                )
             streams.append((own, np.mean(estimated), np.mean(correct), model, plant))
 
 # %%
 # Estimated and true accuracy
 # ---------------------------
-# Each point is a stream. As long as the sources explain the target, the estimate is within a few
-# points of the truth, and slightly too low. Far outside of the sources it is much too high: a model
-# cannot know from unlabelled rows alone that classes have moved past each other.
+# Each point is a stream. As long as the sources explain the target, the estimate is
+# within a few points of the truth, and slightly too low. Far outside of the sources it
+# is much too high: a model cannot know from unlabelled rows alone that classes have
+# moved past each other.
 
 results = 100 * np.array([stream[:3] for stream in streams])
-plt.style.use(["seaborn-v0_8-colorblind", {"axes.spines.top": False, "axes.spines.right": False}])
+plt.style.use(
+    ["seaborn-v0_8-colorblind", {"axes.spines.top": False, "axes.spines.right": False}]
+)
 figure, axes = plt.subplots(figsize=(5.5, 4.6), layout="constrained")
 axes.plot([0, 100], [0, 100], color="0.6", lw=1, ls=":")
 for own, color, marker, name in (
@@ -67,12 +73,14 @@ plt.show()
 # %%
 # When you must be sure
 # ---------------------
-# Labels of some rows chosen at random settle it. ``certificate_`` turns them into a bound on the
-# accuracy that holds with 95 % confidence. Here it is for the stream whose estimate was furthest
-# off, with 60 labels. Each prediction is judged before its label is learned. The labels also
-# correct the model.
+# Labels of some rows chosen at random settle it. ``certificate_`` turns them into a
+# bound on the accuracy that holds with 95 % confidence. Here it is for the stream whose
+# estimate was furthest off, with 60 labels. Each prediction is judged before its label
+# is learned. The labels also correct the model.
 
-_, estimate, correct, model, plant = max(streams, key=lambda stream: abs(stream[1] - stream[2]))
+_, estimate, correct, model, plant = max(
+    streams, key=lambda stream: abs(stream[1] - stream[2])
+)
 print(f"without labels: estimated accuracy {estimate:.0%}, true accuracy {correct:.0%}")
 for rows in np.random.default_rng(0).permutation(len(plant.X_target))[:60].reshape(6, 10):
     model.feedback(plant.X_target[rows], plant.y_target[rows], certify=True)

@@ -2,17 +2,18 @@
 From raw signals to conditions
 ==============================
 
-Sometimes a single row shows nothing: what matters is how a signal moves. ``windows`` cuts signals
-into pieces, and ``SignalFeatures`` turns each piece into a row that a classifier can use.
+Sometimes a single row shows nothing: what matters is how a signal moves. ``windows``
+cuts signals into pieces, and ``SignalFeatures`` turns each piece into a row that a
+classifier can use.
 """
 
 # %%
 # Signals of five fans
 # --------------------
-# Ten rows a second: acceleration of the gearbox, motor current, temperature. An unbalanced fan
-# shakes with every turn, a loose belt lets its speed hunt. Four fans are labelled, the fifth is
-# not; its labels are used here only to count. The files are synthetic; they are in
-# ``examples/fans``.
+# Ten rows a second: acceleration of the gearbox, motor current, temperature. An
+# unbalanced fan shakes with every turn, a loose belt lets its speed hunt. Four fans are
+# labelled, the fifth is not; its labels are used here only to count. The files are
+# synthetic; they are in ``examples/fans``.
 
 from pathlib import Path
 
@@ -25,13 +26,17 @@ from baryflow import OnlineDaDiL
 from baryflow.features import SignalFeatures, windows
 from baryflow.streams import read_table
 
-fans = Path(__file__).parent.parent / "fans"
+fans = Path("../fans")  # from examples/gallery, where this script is
 files = [fans / f"fan_{name}.csv" for name in "abcd"]
 table = read_table(files, label="condition", time="seconds", domain_from_file=True)
 signals = np.genfromtxt(fans / "fan_e.csv", delimiter=",", skip_header=1, usecols=(1, 2, 3))
-truth = np.genfromtxt(fans / "fan_e_labels.csv", delimiter=",", skip_header=1, usecols=1, dtype=str)
+truth = np.genfromtxt(
+    fans / "fan_e_labels.csv", delimiter=",", skip_header=1, usecols=1, dtype=str
+)
 
-plt.style.use(["seaborn-v0_8-colorblind", {"axes.spines.top": False, "axes.spines.right": False}])
+plt.style.use(
+    ["seaborn-v0_8-colorblind", {"axes.spines.top": False, "axes.spines.right": False}]
+)
 figure, panels = plt.subplots(1, 3, figsize=(9.5, 2.6), layout="constrained", sharey=True)
 for panel, condition in zip(panels, ("normal", "unbalance", "loose belt"), strict=True):
     rows = np.flatnonzero((table.y == condition) & (table.domain == "fan_a"))[:60]
@@ -43,8 +48,8 @@ plt.show()
 # %%
 # Windows and features
 # --------------------
-# Windows of 60 rows, one every 10 rows. No window crosses from one fan to another. The label of a
-# window is that of its last row.
+# Windows of 60 rows, one every 10 rows. No window crosses from one fan to another. The
+# label of a window is that of its last row.
 
 known = windows(table.X, 60, 10, by=table.domain, label=table.y)
 new = windows(signals, 60, 10, label=truth)
@@ -80,20 +85,25 @@ accuracies = {
 }
 
 # %%
-# On the left, the accuracy of three approaches. A window in which the condition changes counts by
-# its last row, so 100 % cannot be reached. On the right, what was predicted along the stream. Most
-# errors are near a change of condition.
+# On the left, the accuracy of three approaches. A window in which the condition
+# changes counts by its last row, so 100 % cannot be reached. On the right, what was
+# predicted along the stream. More than half of the errors are near a change of
+# condition.
 
 figure, (left, right) = plt.subplots(
     1, 2, figsize=(9.5, 2.8), layout="constrained", width_ratios=(1, 1.6)
 )
-bars = left.barh(list(accuracies), [100 * a for a in accuracies.values()], color=["0.6", "C2", "C0"])
+bars = left.barh(
+    list(accuracies), [100 * a for a in accuracies.values()], color=["0.6", "C2", "C0"]
+)
 left.bar_label(bars, fmt="%.0f", padding=3)
 left.set(xlabel="accuracy on fan e (%)", xlim=(0, 112), xticks=range(0, 101, 25))
 left.invert_yaxis()
 conditions = ["normal", "unbalance", "loose belt"]
 minutes = (np.arange(len(new.label)) * 10 + 60) / 600
-right.step(minutes, [conditions.index(c) for c in new.label], "0.6", lw=5, where="post", label="true")
+right.step(
+    minutes, [conditions.index(c) for c in new.label], "0.6", lw=5, where="post", label="true"
+)
 right.plot(minutes, [conditions.index(c) for c in flowing], "C0.", ms=4, label="predicted")
 right.set_yticks(range(3), conditions)
 right.set(xlabel="time (min)", ylim=(-0.3, 2.9))

@@ -31,6 +31,7 @@ from experiments.msda import problems
 from experiments.scores import follow, rounded
 
 RESULTS = Path(__file__).parent / "results" / "ablation.csv"
+PAGE = "docs/method/what-was-tried.md"
 KEY = ("set", "target", "part", "mix")
 FIELDS = (*KEY, "rows", "not_adapting", "flowing", "end", "adapts", "shift_belief", "seconds")
 SOURCE_ROWS, TARGET_ROWS, TARGETS, BATCH = 2000, 800, 4, 50
@@ -164,7 +165,7 @@ def main(arguments=None):
     parser = results.parser(__doc__, RESULTS, problems.SETS, TARGETS)
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
     parser.add_argument("--mixes", nargs="*", choices=mixes.MIXES, default=mixes.MIXES)
-    return results.make(parser.parse_args(arguments), run, table, RESULTS, "ablation")
+    return results.make(parser.parse_args(arguments), run, table, RESULTS, PAGE, "ablation")
 
 
 def run(options):
@@ -182,7 +183,7 @@ def run(options):
 
 
 def targets(data, which, most):
-    """Return the names of up to so many targets of a set, spread over all."""
+    """Return the names of up to this many targets of a set, spread over all."""
     splits = range(most) if which in ("make_domains", "affine") else (0,)
     names = [name for split in splits for name in problems.targets(data, which, split)]
     if not names:

@@ -2,7 +2,7 @@
 
 ``python -m experiments.drift`` plays targets that do not change, and targets that turn into another
 domain, in several orders; it writes ``results/drift.csv`` and the tables of ``docs/method/drift.md``.
-``--data FOLDER`` adds the sets that are not part of the project. It can be stopped and resumes where it was.
+``--data FOLDER`` adds the sets that are not part of the project. It can be stopped, and resumes.
 river's detectors take part if river is installed, in the place of ours.
 """
 

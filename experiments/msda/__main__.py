@@ -88,7 +88,7 @@ def to_do(options, path):
 
 def keys(options, which, target, split, part):
     """Yield the key of every stream of a part that is asked for."""
-    for mix, order, seed in methods.streams_of(part, which, split, options.seeds):
+    for mix, order, seed in methods.streams_of(part, split, options.seeds):
         if mix in options.mixes and order in ("", *options.orders):
             yield which, target, str(split), part, mix, order, str(seed)
 

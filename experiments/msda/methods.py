@@ -34,16 +34,10 @@ OURS = {
 PICKED = "plain classifier, picked"
 
 
-def streams_of(part, which, split, seeds):
+def streams_of(part, split, seeds):
     """Yield (mix, order, seed) of the streams on which a part is run; offline there is no order."""
     if part in OFFLINE:
         yield "as is", "", split
-    elif part == "glitches":
-        if which == "make_domains" and split < 4:
-            yield from (("as is", "shuffled", seed) for seed in seeds[:MIX_SEEDS])
-    elif part == "prior":
-        if which == "make_domains":
-            yield from (("50 %", order, s) for order in mixes.MIX_ORDERS for s in seeds[:MIX_SEEDS])
     else:
         often = part in ("ours", "plain")
         for order in mixes.ORDERS:
@@ -67,10 +61,6 @@ def run(part, p, mix, order, seed, split, known):
         print(words, file=sys.stderr)
     elif part == "plain":
         yield from plain(p, p.stream(rows), known)
-    elif part == "glitches":
-        yield from glitches(p, p.stream(rows), split, known)
-    elif part == "prior":
-        yield from priors(p, p.stream(rows), split)
     else:
         name, options = OURS[part]
         p = on_one_scale(p) if part == "paper" else p
@@ -103,42 +93,6 @@ def plain(p, stream, known):
         yield f"plain: {name}", figures
         if member == classifiers.picked:
             yield PICKED, figures | {"detail": name, "seconds": seconds}
-
-
-def glitches(p, stream, seed, known):
-    """Sensors that glitch, and one that is constant in the sources and a little off in the target."""
-    make = partial(ours, seed)
-    yield "glitches: none", online(p, stream, make, known)
-    yield "glitches: eight cells", online(p, with_spikes(stream), make, known)
-    X, held = (append_column(A, 0.1 + 1e-9) for A in (stream.X, stream.X_held))
-    constant = replace(stream, X=X, X_held=held)
-    yield "glitches: constant column", online(with_constant_column(p, seed), constant, make, known)
-
-
-def priors(p, stream, seed):
-    """What it is worth to know that one class has half of the rows."""
-    common = int(np.bincount(stream.y).argmax())
-    for name, prior in (("prior: none", None), ("prior: one half", {common: 0.5})):
-        yield name, online(p, stream, partial(ours, seed, class_prior=prior), {})
-
-
-def with_spikes(stream, n_cells=8, size=1e4):
-    """Set one cell in each of eight columns to a huge value, spread over the stream."""
-    X = stream.X.copy()
-    at = ((np.arange(n_cells) + 0.5) / n_cells * len(X)).astype(int)
-    X[at, np.arange(n_cells) % X.shape[1]] = size
-    return replace(stream, X=X)
-
-
-def with_constant_column(p, seed):
-    """Append a column to the sources that is 0.1 up to rounding; that of the target is 1e-9 more."""
-    rng = np.random.default_rng(seed)
-    Xs = [append_column(X, 0.1 * (1 + 1e-16 * rng.standard_normal(len(X)))) for X in p.Xs]
-    return replace(p, Xs=Xs, draw="constant column")
-
-
-def append_column(X, values):
-    return np.column_stack([X, np.broadcast_to(values, len(X))])
 
 
 def on_one_scale(p):
@@ -255,4 +209,4 @@ def offline(p, seed):
 
 #: Parts that see the whole target at once.
 OFFLINE = {"offline": offline, "rivals": simple_rivals, "skada": skada_rivals}
-PARTS = (*OURS, "plain", *OFFLINE, "glitches", "prior")
+PARTS = (*OURS, "plain", *OFFLINE)

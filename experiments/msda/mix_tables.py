@@ -1,4 +1,4 @@
-"""Tables of streams whose classes come in another mix, of glitches and of what a user may know."""
+"""Tables of streams whose classes come in other proportions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _streams(rows, **where):
     return harm.matching(rows, method="ours", **where)
 
 
-def _table(head, lines, text=1):
+def table(head, lines, text=1):
     """Return a table; the first `text` columns are words, the others numbers."""
     rule = "|" + "---|" * text + "---:|" * (len(head) - text)
     return "\n".join(
@@ -39,12 +39,12 @@ def mixes_table(rows, order):
             rival = f"{harm.mean(rivals, 'end'):.1f}" if len(rivals) == len(several) else "–"
             numbers = [f"{harm.mean(several, column):.1f}" for column in COLUMNS]
             name, counts = (
-                key[1] + harm.size_words(key[2]),
+                ("as they come" if key[1] == "as is" else key[1]) + harm.size_words(key[2]),
                 f"{harm.harmed(several, 'end')} of {len(several)}",
             )
             lines.append((key[0], name, str(size), rival, *numbers, counts))
-    head = ("set", "mix", "rows", "picked classifier", *HEAD, "harmed")
-    return _table(head, lines, text=2)
+    head = ("set", "class proportions", "rows", "picked classifier", *HEAD, "harmed")
+    return table(head, lines, text=2)
 
 
 def _stream(row):
@@ -59,54 +59,23 @@ def harm_words(rows):
 
 def calibration_table(rows):
     """Expected calibration error of the first and the last fifth, and that of not adapting."""
-    kinds = [(order, other) for other in (False, True) for order in ("shuffled", "class")]
-    lines = []
-    for s in SETS:
-        cells = []
-        for order, other in kinds:
-            several = [
-                r
-                for key, some in harm.grouped(_streams(rows, set=s, order=order), "mix").items()
-                if key[-1] and (key[0] != "as is") == other
-                for r in some
-            ]
-            first, last, before = (
-                f"{harm.mean(several, f'ece_{name}'):.1f}" for name in ("first", "last", "not_adapting")
-            )
-            cells.append(f"{first} → {last} ({before})" if several else "–")
-        if any(cell != "–" for cell in cells):
-            lines.append((s, *cells))
-    names = [f"{'other mixes' if other else 'as is'}, {order}" for order, other in kinds]
-    return _table(("set", *names), lines)
-
-
-def glitches_table(rows):
-    """One line a kind of damage: accuracy on each problem, and the mean."""
-    rows = harm.matching(rows, part="glitches")
-    targets = sorted({r["target"] for r in rows})
-    lines = []
-    for method, words in (
-        ("glitches: none", "as they are"),
-        ("glitches: eight cells", "eight cells at 10,000"),
-        ("glitches: constant column", "a constant column"),
-    ):
-        for column, name in (("not_adapting", HEAD[0]), ("end", "end")):
-            found = [
-                harm.mean(harm.matching(rows, method=method, target=target), column)
-                for target in targets
-            ]
-            if found:
-                lines.append((words, name, *(f"{v:.1f}" for v in (*found, np.mean(found)))))
-    return _table(("stream", "", *targets, "mean"), lines, text=2)
-
-
-def prior_table(rows):
-    """Half of the rows in one class, and whether the model knows."""
-    lines = []
-    for order in ("shuffled", "class"):
-        for method, words in (("prior: none", "not known"), ("prior: one half", "`class_prior`")):
-            several = harm.matching(rows, part="prior", order=order, method=method)
-            if several:
-                numbers = [f"{harm.mean(several, column):.1f}" for column in COLUMNS]
-                lines.append((order, words, *numbers, str(len(several))))
-    return _table(("order", "", *HEAD, "streams"), lines, text=2)
+    found = {}
+    for other in (False, True):
+        for order in ("shuffled", "class"):
+            name = f"{'other proportions' if other else 'as they come'}, {order}"
+            for s in SETS:
+                several = [
+                    r
+                    for key, some in harm.grouped(_streams(rows, set=s, order=order), "mix").items()
+                    if key[-1] and (key[0] != "as is") == other
+                    for r in some
+                ]
+                if several:
+                    first, last, before = (
+                        f"{harm.mean(several, f'ece_{name}'):.1f}"
+                        for name in ("first", "last", "not_adapting")
+                    )
+                    found.setdefault(name, {})[s] = f"{first} → {last} ({before})"
+    sets = [s for s in SETS if any(s in cells for cells in found.values())]
+    lines = [(s, *(cells.get(s, "–") for cells in found.values())) for s in sets]
+    return table(("set", *found), lines)

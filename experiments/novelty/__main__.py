@@ -26,6 +26,7 @@ from experiments.ablation import __main__ as ablation
 from experiments.tep import problems as tep
 
 RESULTS = Path(__file__).parent / "results" / "novelty.csv"
+PAGE = "docs/benchmarks/trust.md"
 SETS = ("make_domains", "cstr7", "gas_drift8", "digits4", "tep")
 KEY = ("set", "target", "class", "classifier")
 FIELDS = (
@@ -40,7 +41,7 @@ def main(arguments=None):
     parser = results.parser(__doc__, RESULTS, SETS, TARGETS)
     parser.add_argument("--classes", type=int, help="of each target, at most; all if not given")
     parser.add_argument("--classifier")
-    return results.make(parser.parse_args(arguments), run, table, RESULTS, "novelty")
+    return results.make(parser.parse_args(arguments), run, table, RESULTS, PAGE, "novelty")
 
 
 def run(options):

@@ -1,4 +1,4 @@
-"""Thousands of machines in one Kafka topic: memory, disk, and whether all go on after a kill.
+"""Thousands of targets in one Kafka topic: memory, disk, and whether all resume after a kill.
 
 ``python -m experiments.plantfloor.keys`` sends the rows of 2,000 machines in turn to a topic, follows
 them with ``baryflow run --key @key``, kills it in the middle (SIGKILL), calls it again, and writes
@@ -59,7 +59,7 @@ def n_lines(folder):
 
 
 def follow(command, folder, until):
-    """Run until so many predictions are there; return the process, its largest memory and the time."""
+    """Run until this many predictions are there; return the process, its largest memory and the time."""
     process, largest, start = subprocess.Popen(command), 0.0, time.perf_counter()
     while n_lines(folder) < until and process.poll() is None:
         largest = max(largest, resident(process.pid))

@@ -36,7 +36,7 @@ RESULTS = Path(__file__).parent / "results" / "mqtt.json"
 US = Credentials(USER, PASSWORD)
 ENVIRONMENT = {"BARYFLOW_USERNAME": USER, "BARYFLOW_PASSWORD": PASSWORD}
 TOPIC = "plant/pump1"
-#: What Debian's mosquitto does if it is told nothing but where to listen.
+#: Debian's mosquitto with its defaults, except where it listens.
 DEFAULTS = "listener 1883\nallow_anonymous true\npersistence_location /var/lib/mosquitto/\n"
 
 

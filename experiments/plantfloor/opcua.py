@@ -114,7 +114,7 @@ def disturbed(count, rate, disturb, url=None, plant=None):
 
 
 def restart(_):
-    """The server is stopped for ten seconds, and its plant goes on."""
+    """The server is stopped for ten seconds, and its plant continues."""
 
     def stop_and_start(plant):
         time.sleep(3)

@@ -22,6 +22,7 @@ from experiments.msda import problems
 from experiments.scores import calibration_error
 
 RESULTS = Path(__file__).parent / "results" / "reliability.csv"
+PAGE = "docs/benchmarks/trust.md"
 KEY = ("set", "target", "classifier", "mix", "order")
 FIELDS = (*KEY, "rows", "windows", "error", "estimated", "accuracy", "ece", "auc")
 TARGETS, BATCH, WINDOW = 2, 50, 200
@@ -31,7 +32,7 @@ STREAMS = (("as is", "shuffled"), ("as is", "class"), *((mix, "shuffled") for mi
 def main(arguments=None):
     parser = results.parser(__doc__, RESULTS, problems.SETS, TARGETS)
     parser.add_argument("--classifier")
-    return results.make(parser.parse_args(arguments), run, table, RESULTS, "reliability")
+    return results.make(parser.parse_args(arguments), run, table, RESULTS, PAGE, "reliability")
 
 
 def run(options):

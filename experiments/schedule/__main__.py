@@ -20,6 +20,7 @@ from experiments.ablation import __main__ as ablation
 from experiments.msda import problems
 
 RESULTS = Path(__file__).parent / "results" / "schedule.csv"
+PAGE = "docs/method/what-was-tried.md"
 KEY = ("set", "target", "classifier", "order")
 FIELDS = (*KEY, "rows", "batches", "adaptations", "flowing", "every_batch", "differing")
 SETS, TARGETS, BATCH = (*problems.SETS, "tennessee eastman"), 2, 32
@@ -29,7 +30,7 @@ ORDERS = ("shuffled", "runs", "class")
 def main(arguments=None):
     parser = results.parser(__doc__, RESULTS, SETS, TARGETS)
     parser.add_argument("--classifier")
-    return results.make(parser.parse_args(arguments), run, table, RESULTS, "schedule")
+    return results.make(parser.parse_args(arguments), run, table, RESULTS, PAGE, "schedule")
 
 
 def run(options):

@@ -87,7 +87,9 @@ def read_states(model, folder, n_workers):
         checkpoint.recover(lambda snapshot, store=store: store.resume(snapshot.targets))
         checkpoint.close()
         for name in store:
-            values, arrays = codec.encode(store.look(name).state())
+            session = store.look(name)
+            session.metadata.pop("life", None)  # drawn at random
+            values, arrays = codec.encode(session.state())
             bits = {key: array.tobytes() for key, array in arrays.items()}
             found[name] = json.dumps(values, sort_keys=True), bits
     return found

@@ -1,4 +1,4 @@
-"""Two thousand targets: memory, disk, and whether all of them go on after a restart."""
+"""Two thousand targets: memory, disk, and whether all of them resume after a restart."""
 
 from __future__ import annotations
 

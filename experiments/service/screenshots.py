@@ -34,7 +34,7 @@ def take(browser, url, name, size, scheme, act, whole=True):
 
 def wait_rows(page, n):
     page.wait_for_function(f"() => Number(document.body.dataset.rows) >= {n}", timeout=180_000)
-    page.wait_for_timeout(1500)  # until what flows has flown
+    page.wait_for_timeout(1500)  # until rows that were sent are shown
 
 
 def inject(page, fault):
@@ -70,10 +70,8 @@ def main():
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         with serve_replay(replay, speed=40.0) as (url, feeding):
             take(browser, url, "live", WIDE, "light", lambda page: wait_rows(page, 600), whole=False)
-            take(browser, url, "live-wide-light", WIDE, "light", lambda page: wait_rows(page, 700))
             take(browser, url, "live-wide-dark", WIDE, "dark", lambda page: wait_rows(page, 800))
             take(browser, url, "live-narrow-light", NARROW, "light", lambda page: wait_rows(page, 900))
-            take(browser, url, "live-narrow-dark", NARROW, "dark", lambda page: wait_rows(page, 1000))
             feeding.wait(0.0)
         with serve_plant(PlantController(load_plant_model(), 10.0)) as (url, feeding):
             take(browser, url, "live-plant", TALL, "light", with_fault, whole=False)

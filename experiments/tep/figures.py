@@ -20,14 +20,13 @@ def draw(out):
     curves = tables.read(Path(out) / "curves.csv")
     confusion = tables.read(Path(out) / "confusion.csv")
     with rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
-        for encoder in sorted({r["encoder"] for r in rows}):
+        for encoder in sorted({r["encoder"] for r in curves}):
             mine, of_curves, of_confusion = (
                 [r for r in table if r["encoder"] == encoder] for table in (rows, curves, confusion)
             )
-            for target in sorted({r["target"] for r in of_curves}):
-                along_the_stream(mine, of_curves, target).savefig(
-                    Path(out) / f"{encoder}-stream-mode{target}.png"
-                )
+            target = min(r["target"] for r in of_curves)  # one example: the others are alike
+            figure = along_the_stream(mine, of_curves, target)
+            figure.savefig(Path(out) / f"{encoder}-stream-mode{target}.png")
             six_targets(mine).savefig(Path(out) / f"{encoder}-targets.png")
             if of_confusion:
                 taken_for(of_confusion).savefig(Path(out) / f"{encoder}-confusion.png")
@@ -82,7 +81,7 @@ def along_the_stream(rows, curves, target):
             label="end of the stream",
             zorder=5,
         )
-        if offline.size:
+        if offline.shape[1] > 1:
             _band(left, offline_steps, offline, OFFLINE, "offline")
         left.set(xlabel="batch of 32", ylabel="MW₂² target, reconstruction")
         left.set_yscale("log")
@@ -105,10 +104,9 @@ def along_the_stream(rows, curves, target):
         right.set_title(f"(b) accuracy — {NAMES[name]}", fontsize=9, loc="left")
         for one in (left, right):
             one.axvline(steps[end - 1], color="0.8", lw=0.8, zorder=0)
-            one.legend(frameon=False, fontsize=7.5)
-    figure.suptitle(
-        f"Tennessee Eastman, target mode {target}: mean ± 2σ over {len(online) or 5} folds", fontsize=10
-    )
+            one.legend(frameon=False, fontsize=7.5, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    folds = "first fold" if len(online) == 1 else f"mean ± 2σ over {len(online)} folds"
+    figure.suptitle(f"Tennessee Eastman, target mode {target}: {folds}", fontsize=10)
     return figure
 
 
@@ -124,10 +122,14 @@ def six_targets(rows):
     figure, [[axes]] = _new(1, 1, 8.6, 3.6)
     width = 0.16
     lowest = 100.0
-    for number, (label, method, column, color) in enumerate(methods):
+    drawn = []
+    for label, method, column, color in methods:
         batch = "32" if method.endswith("online") else ""
         found = tables.values(rows, column, method=method, order="shuffled", batch=batch)
-        places = [int(t) + (number - 2) * width for t in found]
+        if found:
+            drawn.append((label, color, found))
+    for number, (label, color, found) in enumerate(drawn):
+        places = [int(t) + (number - (len(drawn) - 1) / 2) * width for t in found]
         means = [np.mean(v) for v in found.values()]
         axes.bar(
             places, means, width, yerr=[2 * np.std(v) for v in found.values()], color=color, label=label,

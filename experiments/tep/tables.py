@@ -94,17 +94,6 @@ def orders_table(rows, encoder=None):
     return "\n".join(lines)
 
 
-def short_table(rows):
-    """The lines of the README."""
-    wanted = (
-        "source-only LR", "per-domain standardisation + LR", "paper's configuration: end of stream",
-        "OnlineDaDiL: not adapting", "**OnlineDaDiL: while it flows**",
-        "**OnlineDaDiL: end of stream**", "target-trained LR",
-    )  # fmt: skip
-    lines = accuracy_table(rows, "shuffled", "fcn").splitlines()
-    return "\n".join(lines[:2] + [x for x in lines for name in wanted if x.startswith(f"| {name} |")])
-
-
 def encoders_table(found):
     """Accuracy of the encoders' heads on modes left out, by the mode left out."""
     lines = ["| encoder | " + " | ".join(f"mode {t}" for t in TARGETS) + " | mean |"]
@@ -123,7 +112,7 @@ def encoders_table(found):
 
 
 def write_pages(results):
-    """Fill the tables of the README and of docs/benchmarks/tennessee-eastman.md."""
+    """Fill the tables of docs/benchmarks/tennessee-eastman.md."""
     for page, name, table in pages_of(results):
         pages.fill(page, name, table)
 
@@ -131,7 +120,6 @@ def write_pages(results):
 def pages_of(results):
     """Yield (page, name, table) of every table that is made from the results."""
     rows = read(results / "tep.csv")
-    yield "README.md", "tep", short_table(rows)
     page = "docs/benchmarks/tennessee-eastman.md"
     for order in ("shuffled", "runs", "plant"):
         yield page, f"tep fcn {order}", accuracy_table(rows, order, "fcn")

@@ -3,7 +3,7 @@
 ``python -m experiments.wide --data FOLDER`` makes wide sets of the gas sensors (1,000 columns: the 128
 and rectified sums of them) and of the music (1,710: the 57 and all products of two), lets every
 domain flow in, shuffled, and writes the accuracy to ``results/wide.csv`` and its means into
-``docs/method/numerics.md``. It can be stopped and goes on where it was.
+``docs/method/numerics.md``. It can be stopped, and resumes where it was.
 """
 
 from __future__ import annotations

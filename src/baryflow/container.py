@@ -33,7 +33,7 @@ _LENGTH = struct.Struct("<Q")
 _BLANK = "0" * 64
 #: How the names of files end while they are written. They begin with a dot: readers pass over them.
 _UNFINISHED = ".unfinished"
-#: How often a file is begun that somebody sweeps away: each does so once, when it begins.
+#: Attempts to write a file that other processes delete as unfinished; each does so once, at its start.
 _TRIES = 4
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -121,7 +121,7 @@ def _replace(target: Path, content: bytes) -> None:
     for tries in range(_TRIES, 0, -1):
         try:
             _write_and_rename(target, content)
-        except FileNotFoundError:  # swept away by somebody who took this writer for dead
+        except FileNotFoundError:  # deleted as unfinished by another process
             if tries == 1:
                 raise
         else:

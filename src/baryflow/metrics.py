@@ -1,4 +1,4 @@
-"""Scores of models that go on learning while unlabelled rows flow past.
+"""Scores of models that keep learning while unlabelled rows flow past.
 
 :func:`sklearn.model_selection.cross_val_score` and ``GridSearchCV`` score a model as ``fit`` left it. A
 model that adapts to a stream has not seen any of it then, and predicts like a classifier that does not
@@ -164,7 +164,7 @@ def last_step(model: Any) -> Any:
 
 
 def learns_from_rows(model: Any) -> bool:
-    """Tell whether a model goes on learning from rows without labels.
+    """Return whether a model keeps learning from rows without labels.
 
     It does if it has a ``partial_fit`` that can be called with X alone, or is a pipeline whose last step
     has one. ``partial_fit(X, y)`` is something else: it needs labels, which a target does not have.

@@ -327,3 +327,22 @@ def test_the_state_does_not_grow(stream):
     state = alarms.state()
     assert len(state.alarms) <= len(FAULTS)
     assert len(state.raised) <= 3
+
+
+def test_a_shelf_that_is_over_was_not_ended_by_an_operator():
+    alarms = Alarms(config())
+    alarms.apply(AlarmCommand("shelve", "leak", duration=2, by="ada", comment="tests"), NAMES)
+    assert show(alarms, "leak", 0.9) == []
+    unshelved, raised = show(alarms, "leak", 0.9)
+    assert (unshelved.kind, raised.kind) == ("unshelved", "raised")
+    assert "ada" not in unshelved.message
+    assert {(one.details["by"], one.details["comment"]) for one in (unshelved, raised)} == {("", "")}
+
+
+def test_a_suppressed_alarm_whose_shelf_is_over_is_still_suppressed_by_an_operator():
+    alarms = Alarms(config())
+    alarms.apply(AlarmCommand("shelve", "leak", duration=1, by="ada"), NAMES)
+    alarms.apply(AlarmCommand("suppress", "leak", by="bob"), NAMES)
+    (unshelved,) = show(alarms, "leak", 0.1)
+    assert "bob" not in unshelved.message
+    assert alarms.entries()[0]["by"] == "bob"

@@ -37,17 +37,6 @@ def stream(model, X, size=32):
     return model
 
 
-def mixed_problem(seed):
-    """Return a problem, and the rows of its sources: 100 of each class, and 200 of the target."""
-    p = make_domains(n_per_class=200, random_state=seed)
-    rows = [
-        np.flatnonzero((p.domain == source) & (p.y == c))[:100]
-        for source in range(1, 5)
-        for c in range(8)
-    ]
-    return p, np.sort(np.concatenate(rows))
-
-
 def mixed_rows(y, mix, c, seed=0):
     """Return shuffled rows of a target: `mix` is "balanced", "80 %" (of class c) or "one class"."""
     rng = np.random.default_rng(seed)

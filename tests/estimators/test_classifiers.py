@@ -40,7 +40,8 @@ def rival(name, X, y):
 def test_probabilities_are_those_of_scikit_learn(name, n_classes):
     X, y, new = problem(n_classes)
     found = CLASSIFIERS[name](X, y, n_classes, None, 3).classifier.proba(new)
-    np.testing.assert_allclose(found, rival(name, X, y)(new), atol=1e-9)
+    tolerance = 1e-6 if name == "kernel" else 1e-9  # it computes with 32 bits
+    np.testing.assert_allclose(found, rival(name, X, y)(new), rtol=0.0, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)

@@ -44,10 +44,11 @@ def test_example_runs_and_draws(name, monkeypatch, capsys):
     for text, smaller in SMALLER[name].items():
         assert text in code, f"{text!r} is not in {path.name} any more"
         code = code.replace(text, smaller)
+    monkeypatch.chdir(FOLDER)
     monkeypatch.setattr(plt, "show", lambda: None)
     plt.close("all")
     with mpl.rc_context({"backend": "agg"}):
-        exec(compile(code, str(path), "exec"), {"__name__": "__main__", "__file__": str(path)})  # noqa: S102 - ours
+        exec(compile(code, str(path), "exec"), {"__name__": "__main__"})  # noqa: S102 - ours
         figures = [plt.figure(number) for number in plt.get_fignums()]
         for figure in figures:
             figure.canvas.draw()

@@ -3,7 +3,6 @@ import pytest
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from benchmarks import pages
 from experiments import results
 from experiments.ablation import __main__ as ablation
 
@@ -80,11 +79,3 @@ def test_the_table_shows_differences_from_the_default():
         "| default | 50.0 | 90.0 | 50.0 | 80.0 | 1 |",
         "| no steps | +0.0 | -5.0 | – | – | 1 |",
     ]
-
-
-def test_the_page_shows_the_committed_results():
-    rows = results.read(ablation.RESULTS)
-    if not rows:
-        pytest.skip("no results: run python -m experiments.ablation")
-    text = (pages.ROOT / "docs" / "method" / "adaptation.md").read_text()
-    assert pages.filled(text, "ablation", ablation.table(rows)) == text

@@ -1,6 +1,6 @@
 import numpy as np
 
-from baryflow.features.selection import most_telling, telling
+from baryflow.features.selection import discriminative, most_discriminative
 from tests.strategies import read_only
 
 
@@ -15,7 +15,7 @@ def made():
 
 
 def test_telling_columns_are_those_that_separate_alike_everywhere():
-    found = telling(*made())
+    found = discriminative(*made())
     assert {0, 2} <= set(found)
     assert 1 not in found
     assert len(found) < 3 * 8 + 1  # eight for each of three pairs
@@ -25,6 +25,6 @@ def test_the_most_telling_are_the_best_of_some_pair_and_missing_values_are_no_hi
     Z, y, domain = made()
     Z = Z.copy()
     Z[::7, 0] = np.nan
-    assert most_telling(Z, y, domain, 1).tolist() == [0]
-    assert most_telling(Z, y, domain, 2).tolist() == [0, 2]
-    assert len(most_telling(Z, y, domain, 500)) == 200
+    assert most_discriminative(Z, y, domain, 1).tolist() == [0]
+    assert most_discriminative(Z, y, domain, 2).tolist() == [0, 2]
+    assert len(most_discriminative(Z, y, domain, 500)) == 200

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from baryflow.datasets import make_domains
 from baryflow.features import SignalFeatures, SignalModel, windows
 from baryflow.runtime import Checkpoint, Label, Outputs, Rows, Runner, SessionConfig
 from baryflow.runtime import labels as expected_labels
-from baryflow.runtime.labels import ExpectedLabels
+from baryflow.runtime.labels import ExpectedLabels, from_plain, to_plain
 from baryflow.streams import Batch
 from baryflow.streams.labels import LabelledSource
 from tests.runtime.ends import Lines
@@ -292,3 +293,12 @@ def test_of_two_labels_that_wait_for_a_row_the_latest_counts():
     found = labels.take("", rows)
     assert {position: one.label for position, one in found.items()} == {3: "b"}
     assert len(labels) == 0
+
+
+def test_an_expected_label_with_a_missing_value_is_saved(tmp_path):
+    values = [math.nan, *P.X_target[79, 1:].tolist()]
+    labels = [Label("leak", position=80, values=values), Label("leak", position=500, values=values)]
+    run(tmp_path / "out", labels, checkpoint=Checkpoint(tmp_path / "state"))
+    again = from_plain(to_plain(labels[0]))
+    assert math.isnan(again.values[0])
+    assert again.values[1:] == values[1:]

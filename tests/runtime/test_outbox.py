@@ -1,5 +1,7 @@
 """Records for receivers that may be away: none lost, none twice, and nothing waits for them."""
 
+import contextlib
+import resource
 import threading
 
 import pytest
@@ -82,6 +84,39 @@ def test_the_oldest_are_dropped_if_too_many_wait_and_the_file_stays_small(tmp_pa
     wait_until(lambda: not len(box))
     box.close()
     assert sender.sent == records(195, 200)
+
+
+@contextlib.contextmanager
+def full_disk(size):
+    """Let no file grow beyond a size."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_is_reported_and_nothing_is_lost(tmp_path):
+    path, first, second = tmp_path / "box.ndjson", Away(), Away()
+    box = Outbox(first, path, pauses=FAST)
+    box.write(records(0, 1))
+    with full_disk(path.stat().st_size + 10):  # a part of the next line fits
+        with pytest.raises(OSError, match="large"):
+            box.write(records(1, 3))
+        with pytest.raises(OSError, match="large"):
+            box.write(records(1, 3))
+        first.open.set()
+        wait_until(lambda: not len(box))  # sent all the same
+    assert first.sent == records(0, 3)
+    first.open.clear()
+    box.write(records(1, 5))
+    box.close(finished=False)
+    second.open.set()
+    again = Outbox(second, path, pauses=FAST)
+    wait_until(lambda: not len(again))
+    again.close()
+    assert second.sent == records(3, 5)
 
 
 def test_a_webhook_is_signed_and_retried():

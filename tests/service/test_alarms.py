@@ -9,8 +9,11 @@ import pytest
 from baryflow.alarms import AlarmConfig
 from baryflow.client import Client
 from baryflow.exceptions import InvalidInputError
+from baryflow.runtime import Checkpoint, SessionConfig
 from baryflow.runtime.outbox import Outbox
 from baryflow.service import Limits, background, create_app
+from baryflow.service.parsing import Posted
+from baryflow.service.target_store import TargetStore, deletion, row_batch
 from baryflow.streams.webhook import Webhook
 from tests.runtime.receiver import SECRET, Receiver
 from tests.service.conftest import post
@@ -198,3 +201,104 @@ def test_several_workers_have_the_same_alarms(model, stream, tmp_path, later):
         received.setdefault(one["key"], []).append((one["sequence"], one["change"]))
     assert received["a"] == received["b"] == received["c"]
     assert [sequence for sequence, _ in received["a"]] == [*range(1, len(received["a"]) + 1)]
+
+
+class Output:
+    """A sink of alarms on a disk that is full for some attempts."""
+
+    def __init__(self, failures=0):
+        self.failures, self.records = failures, []
+
+    def write(self, records):
+        if self.failures:
+            self.failures -= 1
+            raise OSError("No space left on device")
+        self.records += records
+
+    def close(self):
+        pass
+
+
+def changes(output):
+    return [(one["key"], one["sequence"]) for one in output.records]
+
+
+def test_alarms_that_cannot_be_written_are_written_later(model, stream, tmp_path):
+    output = Output(failures=2)
+    app = create_app(
+        model, state_dir=tmp_path, limits=Limits(snapshot_every=1), alarms=CONFIG, alarm_output=output
+    )
+    worker = app.state.service.targets.channels[0].worker
+    with background(app) as url, Client(url) as client:
+        client.send("a", stream[:16])
+        client.send("a", stream[16:17])
+        assert (output.failures, output.records, worker.n_snapshots) == (0, [], 0)
+        client.send("a", stream[17:18])
+        assert changes(output) == [("a", 1), ("a", 2), ("a", 3)]
+        wait_until(lambda: worker.n_snapshots)
+
+
+@pytest.mark.parametrize("workers", [(1, 1, 1), (1, 2, 2), (2, 2, 1)])
+def test_alarms_of_replayed_batches_survive_further_kills(model, stream, tmp_path, workers):
+    for life, n in enumerate(workers):
+        output = Output(failures=10**9 if life < 2 else 0)
+        app = create_app(
+            model, state_dir=tmp_path, batch_size=8, alarms=CONFIG, alarm_output=output, workers=n
+        )
+        with background(app) as url, Client(url) as client:
+            if life == 0:
+                for name in ("a", "b", "c"):
+                    client.send(name, stream[:16])
+            assert len(client.targets()) == 3
+            # The second life has replayed the batches, and saved a snapshot that contains them.
+            n_replayed = app.state.service.targets.total("replayed")
+            assert n_replayed == (3 if life == 1 and workers[0] == n else 0)
+    assert sorted(changes(output)) == [("a", 1), ("b", 1), ("c", 1)]
+    # An outbox recognises those that were sent; a snapshot after that holds none.
+    for expected in (["a", "b", "c"], []):
+        output = Output()
+        app = create_app(model, state_dir=tmp_path, alarms=CONFIG, alarm_output=output, batch_size=8)
+        with background(app) as url, Client(url) as client:
+            client.send("b", stream[15:16])
+        assert sorted(name for name, _ in changes(output)) == expected
+
+
+@pytest.mark.parametrize("again", [0, 4, 16])
+def test_a_deleted_target_and_a_new_one_of_the_same_name_are_not_confused(
+    model, stream, tmp_path, again
+):
+    """A snapshot takes time: batches that came meanwhile are in the journal and in its files."""
+    config = SessionConfig(model, 8, "off", CONFIG)
+
+    def opened():
+        checkpoint = Checkpoint(tmp_path)
+        store = TargetStore(config, checkpoint, 10)
+        return checkpoint, store, store.recover()
+
+    def apply(batch):
+        batch.cursor["life"] = store.life_of("a")
+        checkpoint.append(batch)
+        return store.take(batch)
+
+    def send(rows):
+        posted = Posted(rows, [str(n) for n in range(len(rows))], None)
+        return apply(row_batch("a", posted, store.prepare("a", None)[0]))
+
+    checkpoint, store, _ = opened()
+    send(stream[:6])
+    checkpoint.rotate()
+    send(stream[6:14])
+    apply(deletion("a", 4))
+    if again:
+        send(stream[:again])
+    for name in store.sessions.changed:
+        store.sessions.write(name)
+    snapshot, _ = store.begin_snapshot()
+    checkpoint.save_rotated(snapshot)
+    checkpoint.close()
+    checkpoint, store, n_replayed = opened()
+    assert (n_replayed, store.replayed) == (0, [])
+    assert ("a" in store.summaries) == bool(again)
+    if again:
+        assert store.summaries["a"]["rows_seen"] == again
+    checkpoint.close()

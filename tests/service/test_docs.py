@@ -1,4 +1,4 @@
-"""The commands and figures in docs/howto/serve.md are correct."""
+"""Commands and limits in docs/howto/serve.md and figures in docs/method/service.md are correct."""
 
 import csv
 import json
@@ -20,6 +20,7 @@ from tests.service.conftest import serve
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "howto" / "serve.md").read_text(encoding="utf-8")
+FIGURES = (ROOT / "docs" / "method" / "service.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -83,16 +84,16 @@ def test_the_figures_are_the_committed_ones():
         if any(word in name for word in ("lost", "twice", "do not fit", "differs")):
             assert value == "0", name
     assert {"labels lost", "labels counted twice"} < found.keys()
-    assert all(f"{int(found[name]):,} {name}" in PAGE for name in ("rows", "labels"))
+    assert all(f"{int(found[name]):,} {name}" in FIGURES for name in ("rows", "labels"))
     n_kills = sum(row[0].isdecimal() for row in kills)
-    assert f"{n_kills} times" in PAGE
-    assert f"{int(found['targets'])} targets" in PAGE
+    assert f"{n_kills} times" in FIGURES
+    assert f"{int(found['targets'])} targets" in FIGURES
     for classes, what, name, value in read("load")[1:]:
         assert name != "errors" or value == "0"
         if name in ("rows_per_second", "p50_ms", "p99_ms"):
-            assert f"{float(value):,.0f}" in PAGE, (classes, what, name)
+            assert f"{float(value):,.0f}" in FIGURES, (classes, what, name)
     many = read("many")
     assert many[-1][:2] == ["all resume", "yes"]
     for _, _, memory, disk, *_ in many[1:-1]:
-        assert f"{int(memory):,}" in PAGE
-        assert f"{int(disk):,}" in PAGE
+        assert f"{int(memory):,}" in FIGURES
+        assert f"{int(disk):,}" in FIGURES

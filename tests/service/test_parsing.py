@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from baryflow.service.errors import RequestError
+from baryflow.service.parsing import Parser
 from tests.service.conftest import post, serve
 from tests.waiting import wait_until
 
@@ -228,3 +229,8 @@ def test_mutated_bodies_break_nothing(service, rows):
 def test_the_service_still_works_afterwards(service, rows):
     assert post(service, "a", rows[:5]).status_code == 200
     service.delete("/v1/targets/a")
+
+
+def test_a_truth_value_is_no_label():
+    with pytest.raises(RequestError, match="nothing was stored"):
+        Parser(2, None, 100).parse_labels(b'{"labels": [{"label": true, "position": 1}]}', None)

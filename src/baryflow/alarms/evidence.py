@@ -1,4 +1,4 @@
-"""What a row has in common with what is known: the nearest components, and its telling columns."""
+"""What a row has in common with what is known: nearest components, distinguishing columns."""
 
 from __future__ import annotations
 

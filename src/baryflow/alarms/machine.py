@@ -343,7 +343,10 @@ class Alarms:
         """Advance the alarm of one class by one row."""
         alarm, now = before, self._now
         if alarm.shelf is not None and alarm.shelf.since.until(now, alarm.shelf.span) <= 0:
-            alarm = self._unshelve(alarm, rule, changes)
+            # The time is over: the operator of the last command has not done this.
+            alarm = self._unshelve(replace(alarm, by="", comment=""), rule, changes)
+            if alarm.suppressed:
+                alarm = replace(alarm, by=before.by, comment=before.comment)
         if met != alarm.met:
             alarm = replace(alarm, met=met, changed=now)
         delay = rule.on_delay if met else rule.off_delay

@@ -19,8 +19,8 @@ def bures_squared(covariance_a: Any, covariance_b: Any) -> float:
     With the squared distance of the means added it is the squared 2-Wasserstein distance between two
     Gaussians:
 
-    .. math:: \mathcal B^2(A, B) = \operatorname{tr} A + \operatorname{tr} B
-        - 2 \operatorname{tr} (A^{1/2} B A^{1/2})^{1/2} = \min_U \|A^{1/2} - B^{1/2} U\|^2
+    .. math:: \mathcal B^2(A, B) = \operatorname{tr} \, A + \operatorname{tr} \, B
+        - 2 \operatorname{tr} \, (A^{1/2} B A^{1/2})^{1/2} = \min_U \|A^{1/2} - B^{1/2} U\|^2
 
     over the rotations U. The second form is the one that is computed, with the best U from a singular
     value decomposition: nothing cancels, so that near covariances keep their digits and the distance

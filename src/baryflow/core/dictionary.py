@@ -125,7 +125,7 @@ class Dictionary:
         return slice(2 * self.n_features, None)
 
     def copy(self, *, proximal: float | None = None) -> Dictionary:
-        """Return a dictionary that can be trained, as firmly as told, without changing this one."""
+        """Return a copy that can be trained with another proximal weight."""
         return replace(self, proximal=self.proximal if proximal is None else proximal)
 
     # -- barycenters and plans -----------------------------------------------------------------

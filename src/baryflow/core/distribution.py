@@ -73,20 +73,6 @@ class Distribution:
         """
         return self.weights @ (self.stds**2 + (self.means - self.mean()) ** 2)
 
-    def class_shares(self) -> Floats:
-        """Return the share of every class in a labelled mixture.
-
-        Returns
-        -------
-        array of shape (n_classes,)
-
-        Raises
-        ------
-        InvalidInputError
-            If the mixture has no labels.
-        """
-        return self.weights @ self._labels()
-
     # -- densities ---------------------------------------------------------------------------
 
     def component_log_density(self, X: Any) -> Floats:

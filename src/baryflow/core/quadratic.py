@@ -132,7 +132,7 @@ _ZERO = 1e-12
 def _turn(
     matrices: Floats, vectors: Floats, found: Floats, faces: Booleans, going: Integers
 ) -> Booleans:
-    """Go to the minimum on each present face, or as far as its border; tell whose search goes on."""
+    """Go to the minimum on each face, or as far as its border; return which searches continue."""
     face = faces[going]
     best, slope = _on_faces(matrices, vectors, face)
     outside = face & (best < -_ZERO)

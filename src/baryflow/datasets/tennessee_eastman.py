@@ -116,7 +116,7 @@ def load_tep(
     target : int
         The mode that plays the unlabelled stream; only mode 1 is embedded.
     runs : int, optional
-        At most so many runs of every mode and fault.
+        Runs of every mode and fault, at most.
     faults : sequence of int, optional
         Only these classes.
 

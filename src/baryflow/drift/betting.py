@@ -53,7 +53,7 @@ class BettingDetector:
     As long as nothing changes, the rank of a number among those before it is as likely here as there
     between 0 and 1. Gamblers who each believe in another kind of change bet on the next rank, fairly:
     on low ranks, on high ones, and on where ranks have lately fallen. A gambler who falls below the
-    stake begins anew. The mean of their wealths, a CUSUM of e-values, then reaches `threshold` by
+    stake starts again. The mean of their wealths, a CUSUM of e-values, then reaches `threshold` by
     chance not more often than once in `threshold` numbers on average, whatever their distribution:
     with ranks p and bets b(p) of mean 1, W ← max(W, 1)·b(p) is below R ← (R + 1)·b(p), and R − t is a
     martingale.
@@ -124,7 +124,7 @@ class BettingDetector:
         return int(self._n_rows - self._starts[self._wealth.argmax()])
 
     def update(self, x: float) -> None:
-        """Take one more rank; after an alarm it begins anew.
+        """Take one more rank; after an alarm the test restarts.
 
         Parameters
         ----------
@@ -171,7 +171,7 @@ class BettingDetector:
         self._detected = value >= self.threshold
 
     def state(self) -> BettingState:
-        """Return all there is to know, to go on bit for bit.
+        """Return the whole state, to resume bit for bit.
 
         Returns
         -------

@@ -16,7 +16,7 @@ from baryflow.validation import Floats, as_choice, as_count, as_real, count_of
 ACTIONS = ("report", "forget", "restart")
 #: Rows between false alarms at least, on average.
 FALSE_ALARM_EVERY = 100_000.0
-#: The model learns from so many rows of each class, and from so many at least, before it is watched.
+#: Rows of each class, and rows at least, from which the model learns before it is watched.
 _WARM_UP_PER_CLASS, _LEAST_WARM_UP = 10, 200
 
 _WORDS = {
@@ -329,7 +329,7 @@ class DriftMonitor:
     # -- keeping ---------------------------------------------------------------------------------
 
     def state(self) -> MonitorState:
-        """Return all there is to know but for the model, to go on bit for bit.
+        """Return the whole state without the model, to resume bit for bit.
 
         Returns
         -------
@@ -406,5 +406,5 @@ def _n_classes(model: Any) -> int:
 def _run_since(row: int) -> str:
     return (
         f"rows since row {row} are unlike those before, but most are of one class; a long run of a "
-        "class cannot be told from another target"
+        "class cannot be distinguished from another target"
     )

@@ -349,8 +349,8 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     def compare_columns(self) -> ColumnComparison:
         """Compare the columns of the target with those of the sources, in the units of rows.
 
-        Use it to see which sensors of the target are set otherwise, or show another operating point. A
-        mix of other classes moves means too.
+        Use it to see which sensors of the target are set differently, or show another operating point.
+        Other class proportions move means too.
 
         Returns
         -------

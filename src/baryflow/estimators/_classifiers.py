@@ -29,6 +29,8 @@ from baryflow.validation import Floats, Integers
 _NEVER = -50.0
 #: Values of the kernel, or of duels between classes, at a time: bounds the memory of a prediction.
 _CELLS = 2**22
+#: Standardised values beyond this count as this: their squares have to fit into 32 bits.
+_FAR = 1e15
 
 
 def softmax(logits: Floats) -> Floats:
@@ -55,6 +57,8 @@ class Linear:
 class KernelMachine:
     """A support vector machine with a Gaussian kernel; margins through a softmax.
 
+    It computes with 32 bits: standardised rows need no more, and it takes half the time and memory.
+
     The vectors of a class stand together, `counts` of each. Row c of `duals` holds the coefficients of
     the vectors of every class against the c-th of the other classes, and `intercepts` those of all
     pairs of classes, in lexicographic order.
@@ -63,10 +67,10 @@ class KernelMachine:
     n_classes: int
     classes: Integers  # those it was trained on
     gamma: float
-    vectors: Floats  # (n_vectors, d)
+    vectors: NDArray[np.float32]  # (n_vectors, d)
     counts: Integers  # (len(classes),)
-    duals: Floats  # (len(classes) − 1, n_vectors)
-    intercepts: Floats  # (pairs of classes,)
+    duals: NDArray[np.float32]  # (len(classes) − 1, n_vectors)
+    intercepts: NDArray[np.float32]  # (pairs of classes,)
 
     def margins(self, Z: Floats) -> Floats:
         """Return the one-against-rest margins, shape (n, len(classes)).
@@ -78,15 +82,15 @@ class KernelMachine:
         return np.concatenate([self._margins(Z[i : i + step]) for i in range(0, max(1, len(Z)), step)])
 
     @cached_property
-    def _squares(self) -> Floats:
+    def _squares(self) -> NDArray[np.float32]:
         """Squared norms of the vectors."""
         return np.asarray(np.vecdot(self.vectors, self.vectors))
 
     @cached_property
-    def _blocks(self) -> list[tuple[slice, Floats]]:
+    def _blocks(self) -> list[tuple[slice, NDArray[np.float32]]]:
         """The vectors of every class, and their coefficients against all classes.
 
-        Coefficients are positive where they speak for the class, and zero against itself.
+        Coefficients are positive where they favour the class, and zero against itself.
         """
         ends, blocks = np.cumsum(self.counts), []
         for a, (end, count) in enumerate(zip(ends, self.counts, strict=True)):
@@ -96,34 +100,35 @@ class KernelMachine:
         return blocks
 
     @cached_property
-    def _pairs(self) -> tuple[Floats, Floats]:
+    def _pairs(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Intercepts of all pairs of classes, and the value above which a duel is won.
 
         Of two classes that are equal, the one with the smaller number wins.
         """
         k = len(self.classes)
         first, second = np.triu_indices(k, 1)
-        intercepts, least = np.zeros((k, k)), np.zeros((k, k))
+        intercepts, least = np.zeros((2, k, k), dtype=np.float32)
         intercepts[first, second], intercepts[second, first] = self.intercepts, -self.intercepts
-        least[first, second] = -np.finfo(np.float64).smallest_subnormal
+        least[first, second] = -np.finfo(np.float32).smallest_subnormal
         return intercepts, least
 
     def _margins(self, Z: Floats) -> Floats:
-        kernel = (2.0 * Z) @ self.vectors.T
-        np.subtract(np.vecdot(Z, Z)[:, None] + self._squares, kernel, out=kernel)
+        rows = np.clip(Z, -_FAR, _FAR).astype(np.float32)
+        kernel = (np.float32(2.0) * rows) @ self.vectors.T
+        np.subtract(np.vecdot(rows, rows)[:, None] + self._squares, kernel, out=kernel)
         np.maximum(kernel, 0.0, out=kernel)
-        kernel *= -self.gamma
+        kernel *= np.float32(-self.gamma)
         np.exp(kernel, out=kernel)
         k = len(self.classes)
         intercepts, least = self._pairs
         # duels[:, a, b]: class a against class b, positive if class a wins.
-        halves = np.empty((len(Z), k, k))
+        halves = np.empty((len(Z), k, k), dtype=np.float32)
         for a, (own, duals) in enumerate(self._blocks):
             np.matmul(kernel[:, own], duals, out=halves[:, a])
         duels = halves - halves.transpose(0, 2, 1)
         duels += intercepts
         wins = (duels > least).astype(np.float32) @ np.ones(k, dtype=np.float32)  # sums of few ones
-        confidence = duels.sum(axis=2)
+        confidence = duels.sum(axis=2, dtype=np.float64)
         return np.asarray(wins + confidence / (3.0 * (np.abs(confidence) + 1.0)))
 
     def proba(self, Z: Floats) -> Floats:
@@ -327,10 +332,10 @@ def fit_kernel(Z: Floats, codes: Integers, n_classes: int, weights: Floats | Non
             n_classes=n_classes,
             classes=present.astype(np.intp),
             gamma=gamma,
-            vectors=np.ascontiguousarray(model.support_vectors_),
+            vectors=np.ascontiguousarray(model.support_vectors_, dtype=np.float32),
             counts=model.n_support_.astype(np.intp),
-            duals=sign * np.asarray(model.dual_coef_),
-            intercepts=sign * np.asarray(model.intercept_),
+            duals=np.asarray(sign * model.dual_coef_, dtype=np.float32),
+            intercepts=np.asarray(sign * model.intercept_, dtype=np.float32),
         )
     )
 

@@ -183,7 +183,7 @@ def _fits(label: Any, dtype: Any) -> bool:
 
 
 def check_classes(classes: Any) -> None:
-    """Refuse sources of one class: there is nothing to tell apart."""
+    """Refuse sources of a single class."""
     if len(classes) < 2:
         raise InvalidInputError(
             f"the labels have only one class ({classes.tolist()[0]!r}); at least two are needed"

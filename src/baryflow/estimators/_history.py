@@ -170,7 +170,7 @@ def _stride(n_updates: int) -> int:
 
 
 def _kept(n_updates: int) -> Integers:
-    """Return the numbers of the updates that are kept when there were so many."""
+    """Return the numbers of the updates that are kept after this many."""
     numbers = np.arange(0, n_updates, _stride(n_updates))
     if len(numbers) and numbers[-1] != n_updates - 1:
         numbers = np.append(numbers, n_updates - 1)

@@ -59,7 +59,7 @@ def plain(value: Any) -> Any:
 
 
 class Persistable:
-    """Can be saved and loaded; an estimator says what its state is and how to go on from it."""
+    """Can be saved and loaded; an estimator defines its state and how to resume from it."""
 
     #: What a file of it says that it holds.
     kind: ClassVar[str]
@@ -74,7 +74,7 @@ class Persistable:
         raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to a ``.bary`` file; :func:`baryflow.load` goes on from it, bit for bit.
+        """Write the model to a ``.bary`` file; :func:`baryflow.load` resumes from it, bit for bit.
 
         Parameters
         ----------

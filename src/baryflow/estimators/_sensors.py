@@ -17,11 +17,11 @@ import numpy as np
 from baryflow.estimators._source_table import SourceTable
 from baryflow.validation import Floats
 
-#: A value is a glitch if it is so many times farther from the sources' centre than any of theirs.
+#: A value is a glitch if it is this many times farther from the sources' centre than any of theirs.
 _TIMES = 3.0
-#: The sources' values are taken to reach at least so many stds.
+#: The sources' values are taken to reach at least this many stds.
 _LEAST_REACH = 4.0
-#: A column hardly varies if its std is below this part of that in the sources; so many rows can tell.
+#: A column hardly varies if its std is below this part of that in the sources, after this many rows.
 _STUCK, _ROWS = 1e-2, 100.0
 #: A column that repeats the value of the row before in more than this part of the rows of a class may
 #: keep a value for ever; others are stuck after this many times the repetitions in a class of a source.

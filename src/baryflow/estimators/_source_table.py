@@ -15,7 +15,7 @@ _ROUNDING = 1e-10
 _STILL = 1e-6
 #: Standardised, a column with this variance does not vary; raw, one with this part of the usual std.
 _NO_VARIANCE, _FLAT = 1e-6, 1e-6
-#: A column's variance for one mix is at least this part of its variance for the sources' mix.
+#: A column's variance for given class proportions, as a part of that for the sources', is at least:
 _LEAST_VARIANCE = 1e-3
 
 
@@ -171,13 +171,13 @@ class ClassMoments:
         )  # fmt: skip
 
     def at(self, mean: Floats, variance: Floats, shares: Floats, mass: float) -> tuple[Floats, Floats]:
-        """Return centre and scale of a target with this mean and variance, if its mix is `shares`.
+        """Return centre and scale of a target with this mean, variance and class proportions.
 
-        For a mix q, with M and S² the means and mean squares of the classes, the target's mean is
+        For proportions q, with M and S² the means and mean squares of the classes, the target's mean is
         centre + scale · m(q) and its variance scale² · v(q), where m(q) = Σ q_c M_c and
         v(q) = Σ q_c S_c² − m(q)². Both are solved for, and each is drawn towards what is usual among
         the sources as far as it is uncertain: by how differently the sources answer for m(q) and v(q),
-        and by how few rows were seen. For the sources' own mix they all answer alike.
+        and by how few rows were seen. For the sources' own proportions they all answer alike.
         """
         centre, scale, centre_doubt, scale_doubt = self._solve(mean, variance, shares)
         # A column that did not vary says nothing of its scale, and neither does a single row.
@@ -212,7 +212,7 @@ class ClassMoments:
         )
 
     def _mix(self, shares: Floats, floor: Floats | float) -> tuple[Floats, Floats]:
-        """Return mean and variance of the columns of every source, had it this mix."""
+        """Return mean and variance of the columns of every source, had it these proportions."""
         means = np.einsum("c,lcd->ld", shares, self.means)
         variances = np.einsum("c,lcd->ld", shares, self.squares) - np.square(means)
         return means, np.maximum(variances, floor)

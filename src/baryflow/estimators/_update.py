@@ -7,7 +7,9 @@ The experts of both are combined as far as the evidence for a label shift goes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 
@@ -191,12 +193,18 @@ def update(
     rows, stacked = target.summary(), target.stacked_summary()
     prior = knowledge.model.expected_prior
     raw_logs = None if knowledge.plain is None else knowledge.plain.raw_logs(rows.means)
+
+    @cache
+    def ask(hypothesis: Hypothesis) -> Floats:
+        """Return what the experts say of the target's components."""
+        return expert_logs(Question(knowledge, hypothesis, rows.means, raw_logs))
+
     expected = fit_dictionary(knowledge, rows, stacked, prior, config, start)
     adaptation = Adaptation(knowledge, rows.mass, expected, None, LabelShift(prior))
     if knowledge.plain is not None and rows.votes is not None and config.label_shift:
         candidates = [
             _shift_by_votes(knowledge, rows, stacked, config),
-            _shift_by_experts(knowledge, rows, stacked, expected, config, raw_logs),
+            _shift_by_experts(knowledge, rows, stacked, expected, config, ask),
         ]
         shifted = max(candidates, key=lambda one: measure_improvement(expected.losses, one.losses))
         shift = _weigh(knowledge, rows.mass, expected, shifted, evidence)
@@ -207,16 +215,17 @@ def update(
     return replace(
         adaptation,
         typical=_typical_distance(adaptation.believed.view, rows),
-        agreements=_measure_agreements(adaptation, rows, raw_logs),
+        agreements=_measure_agreements(adaptation, rows, ask),
     )
 
 
-def _measure_agreements(adaptation: Adaptation, rows: TargetSummary, raw_logs: Floats | None) -> Floats:
+def _measure_agreements(
+    adaptation: Adaptation, rows: TargetSummary, ask: Callable[[Hypothesis], Floats]
+) -> Floats:
     """Return how often each two experts predict the same class for the target's components."""
     if len(adaptation.knowledge.committee.experts) == 1:
         return np.ones((1, 1))
-    question = Question(adaptation.knowledge, adaptation.believed, rows.means, raw_logs)
-    found = expert_logs(question).argmax(axis=2)
+    found = ask(adaptation.believed).argmax(axis=2)
     return np.asarray((found[:, None] == found[None]) @ (rows.masses / rows.masses.sum()))
 
 
@@ -243,7 +252,7 @@ def _shift_by_experts(
     stacked: TargetSummary | None,
     expected: Hypothesis,
     config: AdaptConfig,
-    raw_logs: Floats | None,
+    ask: Callable[[Hypothesis], Floats],
 ) -> Hypothesis:
     """Adapt with the class proportions that the other experts find, as long as the target fits better.
 
@@ -253,8 +262,7 @@ def _shift_by_experts(
     best, n_raw = expected, len(knowledge.committee.raw)
     weights = knowledge.committee.usual[n_raw:]
     for _ in range(_ROUNDS):
-        logs = expert_logs(Question(knowledge, best, rows.means, raw_logs))[n_raw:]
-        votes = combine(np.tensordot(weights / weights.sum(), logs, 1))
+        votes = combine(np.tensordot(weights / weights.sum(), ask(best)[n_raw:], 1))
         proportions = normalise_proportions(rows.masses @ votes)
         found = fit_dictionary(knowledge, rows, stacked, proportions, config)
         if measure_improvement(best.losses, found.losses) <= 0.0:

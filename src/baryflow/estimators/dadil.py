@@ -43,64 +43,17 @@ class DaDiL(Adapter):
 
     Parameters
     ----------
-    n_atoms : int, optional
-        Mixtures in the dictionary; without it one fewer than there are sources, between 2 and 4.
-    classifier : None, str, scikit-learn classifier, or list of these, optional
-        The plain classifiers. None is logistic regression (``"linear"``), a support vector machine with
-        an RBF kernel (``"kernel"``) and extremely randomised trees (``"trees"``); ``"linear"`` alone is
-        the cheapest. A classifier of your own needs ``predict_proba`` or ``decision_function``, and
-        skops to be saved.
-    class_prior : mapping of class → share, or array of shape (n_classes,), optional
-        What you know of the target: ``{"normal": 0.5}`` says that half of its rows are normal, and the
-        other classes share the rest equally. Without it classes are expected as in the sources. Rows can
-        overrule it where they tell classes apart.
-    label_shift : bool, default=True
-        Estimate the target's class proportions, and believe them as far as the evidence goes.
-    validate : bool, default=True
-        Learn the weights of the experts by leave-one-source-out. Without it all count the same.
-    n_jobs : int, optional
-        Leave-one-source-out folds at the same time, as in joblib. By default one per core, if they take
-        long and this is the main thread of a program. The outcome is the same.
-    verbose : bool or callable, default=False
-        Print the progress of ``fit`` to standard error, or call this with how much is done, of how
-        much, and a description. It is an estimate by the time that steps take.
-    random_state : int, RandomState, Generator or None
-        Starts of the sources' mixtures.
+    n_atoms, classifier, class_prior, label_shift, validate
+        As in :class:`~baryflow.OnlineDaDiL`.
+    n_jobs, verbose, random_state
+        As in :class:`~baryflow.OnlineDaDiL`.
 
     Attributes
     ----------
-    classes_ : array of shape (n_classes,)
-    sources_ : list
-        Names of the sources.
-    coordinates_ : dict of domain name → array of shape (n_atoms,)
-        The target's are under ``"target"``.
-    resemblance_ : dict of source name → float
-        Shares of the sources in the target, on the simplex: which histories it resembles, in the
-        coordinates of the view, where shift and scale of a domain no longer count.
-    atoms_ : list of Mixture
-        Labelled, in the coordinates of the view.
-    target_mixture_ : Mixture
-        The labelled reconstruction of the target.
-    proportions_ : array of shape (n_classes,)
-        Class proportions of the target.
-    label_shift_ : LabelShift
-        The most likely class proportions, and how far a label shift is believed.
-    committee_ : Committee
-        Whether it adapts, why, and the weights of the experts.
-    reliability_ : float
-        Estimated accuracy of the predictions for the last rows, without labels: the mean probability
-        of the predicted classes, in which novel rows count as wrong.
-    coverage_ : float
-        Share of the classes that were seen; one of fewer than ten rows counts in part.
-    novelty_ : float
-        Share of the last rows whose novelty is above 0.99.
-    columns_ : dict of column → str
-        Columns of the target that are not as they should be, and what is wrong with them.
-    history_ : History
-        How resemblance, proportions, reliability, coverage, novelty and loss went, in constant memory;
-        :meth:`plot` draws it.
-    class_means_ : array of shape (n_classes, n_features)
-        Of the target, in the columns and units of rows.
+    classes_, sources_, atoms_, coordinates_, resemblance_, committee_, columns_, history_
+        As in :class:`~baryflow.OnlineDaDiL`.
+    reliability_, coverage_, novelty_, target_mixture_, label_shift_, proportions_, class_means_
+        As in :class:`~baryflow.OnlineDaDiL`.
     loss_curve_ : array of shape (n_steps, n_domains)
         Loss of every domain before each step, the target last.
 

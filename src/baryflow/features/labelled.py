@@ -47,7 +47,7 @@ def find_normal(cut: Windows, sample_domain: Any, name: Any) -> Any:
     domains = np.unique(sample_domain).tolist()
     if TARGET in domains:
         raise InvalidInputError(
-            f"a domain is called {TARGET!r}, as what is normal on the new machine will be: rename it"
+            f"a domain is called {TARGET!r}, which is reserved for the new target: rename it"
         )
     without = [domain for domain in domains if not found[sample_domain == domain].any()]
     if without:
@@ -116,16 +116,16 @@ def evaluate_signals(
 ) -> Evaluation:
     """Do what :func:`baryflow.model_selection.evaluate` does, from raw signals.
 
-    The features are learned anew each time, from the other domains only: which statistics are kept
-    must not be known from the labels of the one that is left out.
+    The features are learned again for each fold, from the other domains only: labels of the one that is
+    left out must not decide which statistics are kept.
 
     Parameters
     ----------
     cut, sample_domain, features, model, normal
         As in :func:`fit_signals`.
     n_normal : int, default=0
-        Of the domain left out, so many of its first normal windows are known to be normal, as if it had
-        been commissioned; none means that nothing is known of it.
+        Number of the first normal windows of the left-out domain that are known to be normal, as if it
+        had been commissioned; 0: nothing is known of it.
     n_jobs, verbose
         As in :func:`~baryflow.model_selection.evaluate`.
     **options

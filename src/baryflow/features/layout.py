@@ -15,7 +15,7 @@ QUANTILES = (0.0, 0.05, 0.25, 0.75, 0.95, 1.0)
 #: Channels up to which every two of them are compared: 64 have 2,016 pairs, at every scale.
 MOST_PAIRED = 64
 _SEGMENTS, _HALVES = 8, 4
-#: A scale is used if the window has so many blocks of it, a lag if it fits so often.
+#: A scale is used if the window has this many blocks of it, a lag if it fits this often.
 _BLOCKS = 8
 
 Spans = tuple[tuple[int, int], ...]
@@ -38,7 +38,7 @@ class Layout:
     bands : tuple of (first, end)
         Of the spectrum, in periods a window.
     scales : tuple of int
-        Widths of blocks, the second half of which is compared with the first.
+        Widths of blocks; the second half of a block is compared with its first.
     pairs : bool
         Whether channels are correlated with each other.
     """

@@ -93,7 +93,7 @@ class Normal:
         return np.asarray(np.arcsinh(away), dtype=np.float32)
 
     def extended(self, windows: Any, name: Any, layout: Layout) -> Normal:
-        """Return it with a further domain, or with a known one learned anew."""
+        """Return it with a further domain, or with a known one learned again."""
         largest = self.scales.max(axis=0)
         scale = floored(measure(windows)[0], largest, still=False)
         values = describe(windows, scale, layout).astype(np.float64)

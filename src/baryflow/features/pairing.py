@@ -37,7 +37,7 @@ class SignalModel(Persistable):
     """A model of features together with what makes them, so that raw rows can be followed.
 
     Both travel in one ``.bary`` file: ``baryflow fit --window`` writes it, and ``baryflow run`` takes
-    raw rows with it. The pair stays the same; the model in it goes on learning.
+    raw rows with it. The pair stays the same; the model in it keeps learning.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ class SignalModel(Persistable):
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write both to one ``.bary`` file; :func:`baryflow.load` goes on from it, bit for bit.
+        """Write both to one ``.bary`` file; :func:`baryflow.load` resumes from it, bit for bit.
 
         Parameters
         ----------
@@ -197,8 +197,6 @@ class SignalModel(Persistable):
             The same pair is the same bytes.
         """
         return container.to_bytes(self.kind, *codec.encode(self._state()))
-
-    # A part says what it knows to whoever saves it; here that is the whole.
 
     def _state(self) -> SignalModelState:
         parts = (self.features._state(), self.model._state())  # noqa: SLF001 - as above

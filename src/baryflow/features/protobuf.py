@@ -31,7 +31,7 @@ def has_external_data(network: bytes) -> bool:
     Raises
     ------
     ValueError
-        If it cannot be told, because the bytes are not a network.
+        If the bytes are not a network.
     """
     waiting = [("model", memoryview(network))]
     while waiting:

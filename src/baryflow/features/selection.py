@@ -13,14 +13,14 @@ from baryflow.validation import Integers
 PER_PAIR = 8
 
 
-def telling(Z: NDArray[Any], y: Any, domain: Any, per_pair: int = PER_PAIR) -> Integers:
-    """Return the columns among the best at telling some two classes apart, alike in all domains."""
+def discriminative(Z: NDArray[Any], y: Any, domain: Any, per_pair: int = PER_PAIR) -> Integers:
+    """Return the columns that separate some two classes best, in the same way in all domains."""
     ranks, _ = rank(Z, y, domain)
     return np.flatnonzero(ranks < per_pair)
 
 
-def most_telling(Z: NDArray[Any], y: Any, domain: Any, n: int) -> Integers:
-    """Return the `n` most telling columns: the best ones of every pair first, in their order."""
+def most_discriminative(Z: NDArray[Any], y: Any, domain: Any, n: int) -> Integers:
+    """Return the `n` most discriminative columns: the best ones of every pair first, in their order."""
     ranks, worth = rank(Z, y, domain)
     return np.sort(np.lexsort((-worth, ranks))[:n])
 

@@ -18,7 +18,7 @@ from baryflow.features.layout import QUANTILES, Layout
 from baryflow.features.scale import Scale
 
 _TINY = np.float32(1e-3)
-_LARGEST = 1e4  # in units of normal operation; a machine that far off is no machine
+_LARGEST = 1e4  # in units of normal operation
 _VALUES = 1_310_720  # of signals at a time: what is computed for them stays in the cache
 
 Array = NDArray[np.float32]

@@ -13,7 +13,7 @@ from baryflow.validation import Floats, as_count, check_values
 
 @dataclass(frozen=True, eq=False)
 class Position:
-    """Where a stream is: what a later process needs to go on from it.
+    """Where a stream is: what a later process needs to resume.
 
     Attributes
     ----------

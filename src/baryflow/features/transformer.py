@@ -17,7 +17,7 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.features.domains import a_few, as_domains, is_source, learn_normal
 from baryflow.features.layout import MOST_PAIRED, Layout
 from baryflow.features.normal import Normal
-from baryflow.features.selection import PER_PAIR, most_telling
+from baryflow.features.selection import PER_PAIR, most_discriminative
 from baryflow.features.shapes import TakesWindows, some
 from baryflow.features.statistics import describe, in_chunks
 from baryflow.features.streaming import FeatureStream
@@ -47,8 +47,8 @@ class SignalFeatures(Persistable, TakesWindows, TransformerMixin, BaseEstimator)
 
     Levels, spreads, slopes, quantiles, autocorrelations, power in bands, and correlations between
     channels, at several scales; as deviations from normal operation of their domain if it is known which
-    windows are normal; the most telling ones of them by the labels of the sources. A row depends on its
-    window alone, so that features on a stream (:meth:`stream`) are the same bits as offline.
+    windows are normal; the most discriminative of them, by the labels of the sources. A row depends on
+    its window alone, so that features on a stream (:meth:`stream`) are the same bits as offline.
 
     Parameters
     ----------
@@ -108,8 +108,8 @@ class SignalFeatures(Persistable, TakesWindows, TransformerMixin, BaseEstimator)
         y : array of shape (n,), optional
             Classes. Of windows of a target (negative `sample_domain`) they are not looked at.
         sample_domain : array of shape (n,), optional
-            The domain of every window. Negative numbers mark a target, of which normal windows are used
-            and nothing else.
+            The domain of every window. Negative numbers mark a target; only its normal windows are
+            used.
         normal : array of bool of shape (n,), optional
             Which windows show normal operation; every domain needs some. Without it statistics are
             centred on all windows of all sources.
@@ -141,8 +141,8 @@ class SignalFeatures(Persistable, TakesWindows, TransformerMixin, BaseEstimator)
         chosen = varies if len(varies) else every
         most = None if labels is None else self._most(labels[rows])
         if labels is not None and most is not None and len(chosen) > most:
-            told = np.clip((Z[:, chosen] - mean[chosen]) / std[chosen], -_CLIP, _CLIP)
-            chosen = chosen[most_telling(told, labels[rows], domain[rows], most)]
+            scaled = np.clip((Z[:, chosen] - mean[chosen]) / std[chosen], -_CLIP, _CLIP)
+            chosen = chosen[most_discriminative(scaled, labels[rows], domain[rows], most)]
         self.columns_, self._mean = chosen, mean[chosen]
         self._std = np.where(std[chosen] > 1e-6, std[chosen], 1.0)
         return self
@@ -178,7 +178,7 @@ class SignalFeatures(Persistable, TakesWindows, TransformerMixin, BaseEstimator)
             NaN marks a missing value.
         sample_domain : array of shape (n,), or one name, optional
             Whose normal operation they are compared with. Without it that of the target if
-            :meth:`learn_normal` was told of it, and what the sources have in common otherwise.
+            :meth:`learn_normal` was called for it, and what the sources have in common otherwise.
 
         Returns
         -------

@@ -52,6 +52,8 @@ class Snapshot:
         Length of each output in bytes.
     metadata : dict
         What else the owner needs; plain values, as in JSON.
+    alarms : list of [str, list of dict]
+        Targets, and events of their alarms that may not have been sent.
     """
 
     owner: str
@@ -60,6 +62,7 @@ class Snapshot:
     counts: dict[str, int] = field(default_factory=dict)
     outputs: dict[str, int] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
+    alarms: list[Any] = field(default_factory=list)
 
 
 def is_checkpoint_file(path: Path) -> bool:

@@ -111,9 +111,10 @@ class Outbox:
         self._closing = False
         self._path = None if path is None else Path(path)
         self._n_lines = 0
+        self._unwritten = b""  # lines, or the rest of one: the disk may be full
         if self._path is not None and self._path.exists():
             self._read(self._path)
-        self._file = None if self._path is None else self._path.open("ab")
+        self._file = None if self._path is None else self._path.open("ab", buffering=0)
         self._thread = threading.Thread(target=self._run, name="baryflow-outbox", daemon=True)
         self._thread.start()
 
@@ -126,19 +127,25 @@ class Outbox:
         Parameters
         ----------
         records : list of dict
+
+        Raises
+        ------
+        OSError
+            If they cannot be written to disk. They are sent all the same, but do not survive the
+            process; write them again to try again.
         """
         with self._changed:
             for record in records:
-                line = encode_record(record)
-                name = hashlib.sha256(line.encode()).hexdigest()[:32]
+                plain = json.loads(encode_record(record))
+                content = json.dumps(plain, sort_keys=True).encode()  # whatever the order of its fields
+                name = hashlib.sha256(content).hexdigest()[:32]
                 if name in self._known:
                     continue
-                self._add(name, json.loads(line))
-                self._append({"id": name, "record": self._waiting[name]})
+                self._add(name, plain)
+                self._append({"id": name, "record": plain})
             self.position += len(records)
-            if self._file is not None:
-                self._file.flush()
             self._changed.notify_all()
+            self._write_lines()
 
     def _add(self, name: str, record: dict[str, Any]) -> None:
         self._waiting[name] = record
@@ -169,7 +176,7 @@ class Outbox:
         with self._changed:
             if self._file is None or not sync:
                 return
-            self._file.flush()
+            self._write_lines()
             copy = os.dup(self._file.fileno())
         try:
             os.fsync(copy)  # without the lock: others may write
@@ -196,6 +203,7 @@ class Outbox:
             _log.warning("%s: %d messages are not sent; %s", self._sender.name, len(self._waiting), rest)
         with self._changed:
             if self._file is not None:
+                self._try_to_write()
                 self._file.close()
                 self._file = None
 
@@ -219,15 +227,29 @@ class Outbox:
             file.write(b"\n")
 
     def _append(self, content: dict[str, Any]) -> None:
-        """Write a line; the lock is held."""
+        """Add a line that is to be written; the lock is held."""
+        if self._file is None:
+            return
+        self._unwritten += encode_record(content).encode()
+        self._n_lines += 1
+
+    def _write_lines(self) -> None:
+        """Write all lines, or raise OSError; the lock is held."""
         if self._file is None or self._path is None:
             return
-        self._file.write(encode_record(content).encode())
-        self._n_lines += 1
         if self._n_lines > 8 * self._most:  # half of them at most are needed
-            self._file.close()
             self._compact(self._path)
-            self._file = self._path.open("ab")
+            self._unwritten = b""
+            self._file.close()
+            self._file = self._path.open("ab", buffering=0)
+        while self._unwritten:
+            self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
+
+    def _try_to_write(self) -> None:
+        try:
+            self._write_lines()
+        except OSError as error:
+            _log.error("cannot write %s: %s; messages may be sent again", self._path, error)
 
     def _compact(self, path: Path) -> None:
         """Write the file again, without records that were sent; their ids are kept."""
@@ -248,7 +270,10 @@ class Outbox:
                 if self._closing:
                     break
                 name, record = next(iter(self._waiting.items()))
-            self.flush(sync=True)  # before anything is sent that might be forgotten
+            try:
+                self.flush(sync=True)  # before anything is sent that might be forgotten
+            except OSError as error:  # better sent twice than not at all
+                _log.error("cannot write %s: %s; messages may be sent again", self._path, error)
             try:
                 self._sender.send(name, record)
             except RefusedError as error:
@@ -264,8 +289,7 @@ class Outbox:
             with self._changed:
                 if self._waiting.pop(name, None) is not None:
                     self._append({"done": name})
-                if self._file is not None:
-                    self._file.flush()
+                self._try_to_write()
                 self._changed.notify_all()
         self._sender.close()
 
@@ -287,9 +311,15 @@ class Outboxes:
         return max((sink.position for sink in self._sinks), default=0)
 
     def write(self, records: list[dict[str, Any]]) -> None:
-        """Write records to all."""
+        """Write records to all; raise OSError if one of them cannot write."""
+        errors = []
         for sink in self._sinks:
-            sink.write(records)
+            try:
+                sink.write(records)
+            except OSError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def truncate(self, position: int) -> None:
         """Reset the counts."""

@@ -157,7 +157,6 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
 async def _start(app: Starlette) -> None:
     try:
         await app.state.service.targets.start()
-        app.state.service.send_replayed()
     except Exception as error:
         if app.state.on_failure is None:
             raise

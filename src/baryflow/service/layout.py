@@ -38,7 +38,7 @@ def folders(folder: Path, n: int) -> list[Path]:
 
 def redistribute(
     checkpoint: Checkpoint, config: SessionConfig, n: int, in_memory: int, patience: float
-) -> list[tuple[str, list[dict[str, Any]]]]:
+) -> None:
     """Share the targets of a state folder out among `n` workers, unless they are already.
 
     Parameters
@@ -52,11 +52,6 @@ def redistribute(
     patience : float
         Seconds to wait for workers of a service that was killed to end.
 
-    Returns
-    -------
-    list of (str, list of dict)
-        Events of alarms in replayed batches, and their targets: they may not have been sent.
-
     Raises
     ------
     BaryflowError
@@ -66,15 +61,15 @@ def redistribute(
     before = _read_number(folder)
     _delete_others(folder, before)
     if before == n:
-        return []
+        return
     found: dict[str, tuple[Path, Any]] = {}
-    alarms: list[tuple[str, list[dict[str, Any]]]] = []
+    alarms: list[Any] = []
     for one in folders(folder, before):
         with _opened(checkpoint, one, patience) as opened:
             store = TargetStore(config, opened, in_memory, folder / "quarantine.ndjson")
             store.recover()
-            alarms += store.replayed
             snapshot = store.snapshot()
+            alarms += snapshot.alarms
             for name, file in snapshot.targets.items():
                 found[name] = opened.targets / file, snapshot.metadata[name]
     if found:
@@ -82,13 +77,12 @@ def redistribute(
     for number, one in enumerate(folders(folder, n)):
         mine = {name: entry for name, entry in found.items() if assign(name, n) == number}
         with _opened(checkpoint, one) as opened:
-            _fill(opened, mine)
+            _fill(opened, mine, [one for one in alarms if assign(one[0], n) == number])
     if n > 1:
         container.sync(folder / f"workers-{n}")
         container.sync(folder)
     container.write_bytes(folder / "workers", str(n).encode())
     _delete_others(folder, n)
-    return alarms
 
 
 @contextlib.contextmanager
@@ -101,8 +95,8 @@ def _opened(checkpoint: Checkpoint, folder: Path, patience: float = 0.0) -> Iter
         yield opened
 
 
-def _fill(checkpoint: Checkpoint, targets: dict[str, tuple[Path, Any]]) -> None:
-    """Save a first snapshot of targets whose files are elsewhere."""
+def _fill(checkpoint: Checkpoint, targets: dict[str, tuple[Path, Any]], alarms: list[Any]) -> None:
+    """Save a first snapshot of targets whose files are elsewhere, and of alarms that may not be sent."""
     checkpoint.targets.mkdir(exist_ok=True)
     files = {}
     for serial, (name, (path, _)) in enumerate(sorted(targets.items()), 1):
@@ -110,7 +104,7 @@ def _fill(checkpoint: Checkpoint, targets: dict[str, tuple[Path, Any]]) -> None:
         _link(path, checkpoint.targets / files[name])
     container.sync(checkpoint.targets)
     summaries = {name: summary for name, (_, summary) in targets.items()}
-    checkpoint.save(Snapshot(TargetStore.owner, files, metadata=summaries))
+    checkpoint.save(Snapshot(TargetStore.owner, files, metadata=summaries, alarms=alarms))
 
 
 def _link(path: Path, new: Path) -> None:

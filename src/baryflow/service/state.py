@@ -51,7 +51,9 @@ class ServiceState:
         n_features = int(config.model.n_features_in_)
         self.inbox = Inbox(limits)
         self.parser = Parser(int(n_columns), columns, limits.rows, n_features)
-        self.targets = Targets(config, checkpoint, limits, self.parser, self._publish, n_workers)
+        self.targets = Targets(
+            config, checkpoint, limits, self.parser, self._publish, self._keep_alarms, n_workers
+        )
         self._speeds: dict[str, tuple[float, float]] = {}
         self._intervals: dict[str, float] = {}  # longest lately between requests with rows, in seconds
         self._pictures: OrderedDict[str, tuple[tuple[int, int, int], bytes]] = OrderedDict()
@@ -68,23 +70,13 @@ class ServiceState:
             self._speeds.pop(name, None)
             self._intervals.pop(name, None)
             self._pictures.pop(name, None)
-        self._send_alarms(name, msgspec.json.decode(reply.alarms))
         self.hub.publish(name, reply.body)
 
-    def send_replayed(self) -> None:
-        """Send alarms of replayed batches; those that were sent before are recognised."""
-        for name, events in self.targets.replayed:
-            self._send_alarms(name, events)
-        self.targets.replayed.clear()
-
-    def _send_alarms(self, name: str, events: list[dict[str, Any]]) -> None:
-        self.metrics.alarms.inc(sum(event["change"] == "raised" for event in events))
-        if self.alarm_output is None or not events:
-            return
-        try:
+    def _keep_alarms(self, name: str, events: list[dict[str, Any]]) -> None:
+        """Write events of alarms; those that were written before are recognised."""
+        if self.alarm_output is not None:
             self.alarm_output.write([{"key": name, **event} for event in events])
-        except OSError as error:  # the rows are accepted all the same
-            _log.error("alarms of %s cannot be kept: %s", name, error)
+        self.metrics.alarms.inc(sum(event["change"] == "raised" for event in events))
 
     def _speed(self, name: str) -> float:
         speed, at = self._speeds.get(name, (0.0, 0.0))

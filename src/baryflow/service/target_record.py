@@ -3,6 +3,7 @@
 The record is kept with the session (:attr:`~baryflow.runtime.Session.metadata`), in memory and on disk:
 
 ==============  ==================================================================================
+``life``        an id, so that a target is not confused with a deleted one of the same name
 ``rows``        rows acknowledged
 ``batches``     the last batches with an id: ``[id, first row, last row, rows quarantined]``
 ``last``        the answer to the last of them as JSON, if it is not too long

@@ -65,7 +65,8 @@ class TargetStore:
     summaries : dict of str → dict
         The entry of each target in the list of targets, also of those on disk.
     replayed : list of (str, list of dict)
-        Events of alarms in replayed batches, and their targets: they may not have been sent.
+        Events of alarms in replayed batches, and their targets: they may not have been sent. Snapshots
+        hold them, so that another kill loses none, until the list is cleared.
     """
 
     owner = "serve"
@@ -118,6 +119,13 @@ class TargetStore:
         session = self.look(name)
         return 0 if session is None else commands_of(session)
 
+    def life_of(self, name: str) -> str | None:
+        """Return the id that a target has until it is deleted; a new one if there is no such target."""
+        if name not in self.summaries:
+            return uuid.uuid4().hex
+        # Kept in memory even if there is no room: a deletion must be possible when the disk is full.
+        return self.sessions.hold(name).metadata.get("life")
+
     def look(self, name: str) -> Session | None:
         """Return the session of a target in order to read it; None if there is none."""
         return self.sessions.look(name) if name in self.summaries else None
@@ -153,6 +161,7 @@ class TargetStore:
             self.summaries.pop(name, None)
             return {"target": name, "deleted": True}
         session = self.sessions.hold(name)
+        session.metadata.setdefault("life", batch.cursor.get("life"))
         if result.rejected:
             self._quarantine.add(batch, result.rejected)
         batch_id = batch.cursor.get("batch_id")
@@ -169,20 +178,25 @@ class TargetStore:
         return {"target": name, **answer}
 
     def _is_applied(self, batch: Batch) -> bool:
-        """Return whether the file of a target is newer than a batch of the journal."""
-        if batch.cursor.get("delete"):
+        """Return whether the snapshot already contains what a batch of the journal has changed."""
+        cursor, session = batch.cursor, self.look(batch.cursor["target"])
+        if session is None:  # only first rows create a target: others belong to one deleted since
+            return not (len(batch.positions) and batch.positions[0] == 1)
+        if cursor.get("life") != session.metadata.get("life"):  # of a deleted target with this name
+            return True
+        if cursor.get("delete"):
             return False
-        name = batch.cursor["target"]
         if batch.labels:
-            return bool(batch.cursor["labelling"] <= self.prepare_labels(name, None)[0])
+            return bool(cursor["labelling"] <= labellings_of(session))
         if batch.commands:
-            return bool(batch.cursor["command"] <= self.prepare_command(name))
-        return bool(batch.positions[-1] <= self.prepare(name, None)[0])
+            return bool(cursor["command"] <= commands_of(session))
+        return bool(batch.positions[-1] <= rows_of(session))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Return to the state of a snapshot."""
         self.sessions.resume(snapshot.targets)
         self.summaries = {name: snapshot.metadata[name] for name in snapshot.targets}
+        self.replayed = [(name, events) for name, events in snapshot.alarms]
 
     def snapshot(self) -> Snapshot:
         """Return the present state; all sessions are on disk."""
@@ -195,7 +209,8 @@ class TargetStore:
 
     def _snapshot_of(self, files: dict[str, str]) -> Snapshot:
         known = {name: dict(self.summaries[name]) for name in files if name in self.summaries}
-        return Snapshot(self.owner, {name: files[name] for name in known}, metadata=known)
+        targets = {name: files[name] for name in known}
+        return Snapshot(self.owner, targets, metadata=known, alarms=list(self.replayed))
 
     def discard(self, kept: list[Snapshot]) -> None:
         """Delete files of sessions that are not needed any more."""

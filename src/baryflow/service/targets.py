@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -41,6 +41,9 @@ _log = logging.getLogger("baryflow.service")
 #: Called on the event loop with the name of a target and the answer to its rows or labels; the answer
 #: to a deletion has no body.
 Listener = Callable[[str, Reply], None]
+#: Called on the event loop with the name of a target and events of its alarms; keeps them, or raises
+#: OSError, and is called again then. After a kill it may be called with events that it has kept before.
+Keeper = Callable[[str, list[dict[str, Any]]], None]
 #: Seconds to wait for workers of a service that was killed to end.
 _PATIENCE = 60.0
 
@@ -55,6 +58,15 @@ class _Call:
     answer: asyncio.Future[Reply]
 
 
+@dataclass(frozen=True, eq=False)
+class _Alarms:
+    """Events of alarms that are not kept yet, by target, in the reply to a request."""
+
+    worker: int
+    id: int
+    events: list[tuple[str, list[dict[str, Any]]]]
+
+
 class Targets:
     """The targets of a service.
 
@@ -67,6 +79,8 @@ class Targets:
     parser : Parser
     listen : callable
         See :data:`Listener`.
+    keep : callable
+        See :data:`Keeper`.
     n_workers : int
         One worker is a thread of this process; more than one are processes.
 
@@ -77,8 +91,6 @@ class Targets:
     state : {"starting", "ready", "stopping", "stopped", "failed"}
     summaries : dict of str → dict
         The entry of each target in the list of targets, also of those on disk.
-    replayed : list of (str, list of dict)
-        Events of alarms in replayed batches, and their targets: they may not have been sent.
     on_failure : callable or None
         Called with the error if the service cannot continue.
     """
@@ -90,12 +102,14 @@ class Targets:
         limits: Limits,
         parser: Parser,
         listen: Listener,
+        keep: Keeper,
         n_workers: int = 1,
     ) -> None:
         self.limits, self.state = limits, "starting"
         self.summaries: dict[str, dict[str, Any]] = {}
         self.on_failure: Callable[[Exception], None] | None = None
-        self._checkpoint, self._listen = checkpoint, listen
+        self._checkpoint, self._listen, self._keep = checkpoint, listen, keep
+        self._unkept: deque[_Alarms] = deque()
         self._pending: dict[int, _Call] = {}
         self._serial = 0
         self._queued: Counter[str] = Counter()  # requests that change a target
@@ -106,9 +120,8 @@ class Targets:
         self._failure: Exception | None = None
         self._totals: list[dict[str, int]] = [{} for _ in range(n_workers)]
         self._in_memory: list[set[str]] = [set() for _ in range(n_workers)]
-        self.replayed: list[tuple[str, list[dict[str, Any]]]] = []
         if checkpoint is not None:
-            self.replayed += redistribute(checkpoint, config, n_workers, limits.in_memory, _PATIENCE)
+            redistribute(checkpoint, config, n_workers, limits.in_memory, _PATIENCE)
         self.channels = _start_workers(config, checkpoint, limits, parser, n_workers)
 
     # -- start and end ---------------------------------------------------------------------------
@@ -132,6 +145,7 @@ class Targets:
         while self._pending:
             self._idle.clear()
             await self._idle.wait()
+        self._keep_alarms()
         self._closing = True
         for channel, has_ended in zip(self.channels, self._ended, strict=True):
             if not has_ended:
@@ -270,7 +284,8 @@ class Targets:
             self._started[worker].set()
         elif reply.body:  # the worker has resumed from its checkpoint
             self.summaries |= msgspec.json.decode(reply.body)
-            self.replayed += msgspec.json.decode(reply.alarms)
+            self._unkept.append(_Alarms(worker, 0, msgspec.json.decode(reply.alarms)))
+            self._keep_alarms()
             self._started[worker].set()
 
     def _finish(self, reply: Reply) -> None:
@@ -289,11 +304,27 @@ class Targets:
             self.summaries[name] = msgspec.json.decode(reply.summary)
             self._listen(name, reply)
             if reply.alarms != NO_ALARMS:
-                self.channels[call.worker].send(Request(reply.id, "noted"))
+                events = msgspec.json.decode(reply.alarms)
+                self._unkept.append(_Alarms(call.worker, reply.id, [(name, events)]))
+            self._keep_alarms()
         if not call.answer.done():
             call.answer.set_result(reply)
         if not self._pending:
             self._idle.set()
+
+    def _keep_alarms(self) -> None:
+        """Keep alarms, and those that could not be kept before; tell their workers."""
+        while self._unkept:
+            first = self._unkept[0]
+            try:
+                for name, events in first.events:
+                    self._keep(name, events)
+            except OSError as error:  # the rows are accepted all the same
+                _log.error("alarms cannot be kept: %s; trying again with the next rows", error)
+                return
+            self._unkept.popleft()
+            if not self._ended[first.worker]:
+                self.channels[first.worker].send(Request(first.id, "noted"))
 
     def _on_end(self, worker: int) -> None:
         """Fail, unless the worker was to end."""

@@ -92,7 +92,8 @@ class Request(msgspec.Struct, array_like=True, frozen=True):
     id : int
         Repeated in the reply.
     what : {"rows", "labels", "command", "delete", "view", "noted", "close"}
-        "noted": the alarms in the reply to the request of this id are kept.
+        "noted": the alarms in the reply to the request of this id are kept; 0: those of replayed
+        batches.
     name : str
         The target.
     kind : str
@@ -193,6 +194,7 @@ class Worker:
         self._snapshot: Iterator[bool] | None = None  # whether the next step has to wait for the disk
         self._waits = False
         self._pace = 1  # steps of a snapshot for each batch
+        self._ending = False  # there will be no more requests
         self._failed = False  # a batch of the journal is not in its session, or only half of it
         self._in_memory: set[str] = set()
         self._viewing: set[int] = set()  # requests for views that are not answered yet
@@ -218,6 +220,7 @@ class Worker:
             for _ in range(max(1, self._pace * (self.n_applied - before))):
                 self._continue_snapshot()
         self._every = 1  # save what no snapshot has
+        self._ending = True
         self._continue_snapshot()
         while self._snapshot is not None:
             self._continue_snapshot()
@@ -258,6 +261,8 @@ class Worker:
                 is_open = False
             elif request.what == "noted":
                 self._unnoted.discard(request.id)
+                if not request.id:
+                    self.store.replayed.clear()
             elif request.what == "view":
                 self._look(request)
             elif request.name in group:  # after the first one is applied
@@ -331,6 +336,7 @@ class Worker:
             self._require(name)
             batch, answer = deletion(name, n_columns), None
         if answer is None:
+            batch.cursor["life"] = store.life_of(name)
             return batch
         self._reply(Reply(request.id, body=to_json({"target": name, **answer}), counts={"repeated": 1}))
         return None
@@ -474,6 +480,8 @@ class Worker:
         sessions.end_sync(paths)
         # Without the batches in the journal, their alarms could not be found again.
         while waiting & self._unnoted:
+            if self._ending:
+                raise OSError("alarms could not be written")
             yield True
         checkpoint.save_rotated(snapshot)
         self.store.discard(checkpoint.snapshots())

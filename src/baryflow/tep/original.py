@@ -61,7 +61,7 @@ def read_original(
     faults : sequence of int, optional
         Classes to read; all 29 without it.
     runs : int
-        At most so many of each class.
+        Runs of each class, at most.
     n_times : int
         Rows of a signal; 600 are 30 h.
 
@@ -103,6 +103,23 @@ def read_arrays(path: str | os.PathLike[str], mode: int) -> tuple[Signals, dict[
     """Read ``Signals``, ``Labels`` and, where they are, ``Folds`` of one mode from ``.npz`` or HDF5.
 
     Folds are a group (HDF5) or arrays named ``Folds/<name>`` (``.npz``); each lists rows of the signals.
+
+    Parameters
+    ----------
+    path : path
+    mode : int
+        The mode of all signals in the file.
+
+    Returns
+    -------
+    Signals
+    dict of str → array
+        Rows of each fold; empty if the file has none.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is a pickle, or lacks an array.
     """
     path = Path(path)
     if path.suffix.lower() in _PICKLES:

@@ -51,7 +51,28 @@ class Signals:
 def read_signals(
     folder: str | os.PathLike[str], modes: Sequence[int] | None = None, runs: int | None = None
 ) -> Signals:
-    """Read simulated signals; those of all modes and runs in the folder, or fewer."""
+    """Read simulated signals.
+
+    Parameters
+    ----------
+    folder : path
+        Folder that ``baryflow tep simulate`` has filled.
+    modes : sequence of int, optional
+        Modes to read; all by default.
+    runs : int, optional
+        Runs of each mode to read; all by default.
+
+    Returns
+    -------
+    Signals
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder has no signals.
+    InvalidInputError
+        If a mode has fewer runs.
+    """
     parts = list(iterate_signals(folder, modes, runs))
     return Signals(
         *(
@@ -64,7 +85,28 @@ def read_signals(
 def iterate_signals(
     folder: str | os.PathLike[str], modes: Sequence[int] | None = None, runs: int | None = None
 ) -> Iterator[Signals]:
-    """Read simulated signals file by file: all faults of one run of one mode at a time."""
+    """Read simulated signals file by file: all faults of one run of one mode at a time.
+
+    Parameters
+    ----------
+    folder : path
+        Folder that ``baryflow tep simulate`` has filled.
+    modes : sequence of int, optional
+        Modes to read; all by default.
+    runs : int, optional
+        Runs of each mode to read; all by default.
+
+    Yields
+    ------
+    Signals
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder has no signals.
+    InvalidInputError
+        If a mode has fewer runs.
+    """
     folder = Path(folder)
     held = sorted(int(path.name[4:]) for path in folder.glob("mode[1-6]"))
     if not held:
@@ -85,12 +127,41 @@ def iterate_signals(
 
 
 def read_commissioning(folder: str | os.PathLike[str], mode: int) -> NDArray[np.float32]:
-    """Read the fault-free runs with which a mode was commissioned, shape (n_runs, n_times, 34)."""
+    """Read the fault-free runs with which a mode was commissioned.
+
+    Parameters
+    ----------
+    folder : path
+        Folder that ``baryflow tep simulate`` has filled.
+    mode : int
+
+    Returns
+    -------
+    float32 array of shape (n_runs, n_times, 34)
+    """
     return read_shard(Path(folder) / f"mode{mode}" / "commissioning.bary")[0]
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the manifest of a simulation."""
+    """Return the manifest of a simulation.
+
+    Parameters
+    ----------
+    folder : path
+        Folder that ``baryflow tep simulate`` has filled.
+
+    Returns
+    -------
+    dict
+        Every parameter, versions, and the runs that were drawn again, as in the JSON file.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder has no manifest.
+    FileFormatError
+        If the file is not a manifest.
+    """
     path = Path(folder) / MANIFEST
     if not path.is_file():
         raise FileNotFoundError(f"no simulation in {Path(folder)}: there is no {MANIFEST}")

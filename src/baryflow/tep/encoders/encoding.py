@@ -37,7 +37,7 @@ ENCODERS = ("fcn", "light")
 DEFAULT = "fcn"
 
 Array = NDArray[np.float32]
-Told = Callable[[int, int], None] | None
+Progress = Callable[[int, int], None] | None
 
 
 class Runs(NamedTuple):
@@ -59,7 +59,7 @@ class Kind(Protocol):
     def prepare(self, X: Array, mode: int) -> Array:
         """Return the signals of a mode in the form that is trained on."""
 
-    def train(self, runs: Runs, random_state: int, told: Told) -> Any:
+    def train(self, runs: Runs, random_state: int, progress: Progress) -> Any:
         """Train on labelled runs of the sources."""
 
     def predict(self, model: Any, X: Array) -> Integers:
@@ -79,9 +79,9 @@ class Convolutional:
         """Return scaled signals."""
         return fcn.scaled(X, self._scales[mode])
 
-    def train(self, runs: Runs, random_state: int, told: Told) -> Any:
+    def train(self, runs: Runs, random_state: int, progress: Progress) -> Any:
         """Train the network."""
-        return fcn.train(runs.X, runs.y, random_state=random_state, progress=told)
+        return fcn.train(runs.X, runs.y, random_state=random_state, progress=progress)
 
     def predict(self, model: Any, X: Array) -> Integers:
         """Return what the head says."""
@@ -104,9 +104,9 @@ class Light:
         """Return statistics as deviations from normal."""
         return self._normal.deviations(describe(X, self._normal.scale(mode)), mode)
 
-    def train(self, runs: Runs, random_state: int, told: Told) -> light.Trained:
+    def train(self, runs: Runs, random_state: int, progress: Progress) -> light.Trained:
         """Choose statistics and train the network."""
-        return light.train(runs.X, runs.y, runs.domain, random_state=random_state, progress=told)
+        return light.train(runs.X, runs.y, runs.domain, random_state=random_state, progress=progress)
 
     def predict(self, model: light.Trained, X: Array) -> Integers:
         """Return what the head says."""
@@ -136,7 +136,22 @@ class Encoder:
         as_choice(self.about.get("encoder"), "the encoder's kind", ENCODERS)
 
     def encode(self, X: Array, mode: int) -> tuple[Array, Array]:
-        """Return features and the head's logits of signals (n, n_times, 34) of a mode."""
+        """Return features and the head's logits of signals of a mode.
+
+        Parameters
+        ----------
+        X : float32 array of shape (n, n_times, 34)
+        mode : int
+
+        Returns
+        -------
+        features, logits : float32 arrays of n rows
+
+        Raises
+        ------
+        InvalidInputError
+            If the encoder does not know the mode.
+        """
         normal = self.about["normal"].get(str(mode))
         if normal is None:
             raise InvalidInputError(
@@ -159,10 +174,37 @@ def encode(
     jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Path]:
-    """Train an encoder for every target and write encoder and features to `out`; return the files.
+    """Train an encoder for every target, and write encoders and features.
 
-    What is there already is kept. Targets are trained in parallel, each on one thread, so that the
+    Files that exist are kept. Targets are trained in parallel, each on one thread, so that the
     result does not depend on the number of cores.
+
+    Parameters
+    ----------
+    folder : path
+        Folder that ``baryflow tep simulate`` has filled.
+    out : path
+        Folder for the files; created if it does not exist.
+    encoder : {"fcn", "light"}, default="fcn"
+    targets : sequence of int, default=(1, 2, 3, 4, 5, 6)
+        Modes that are targets; the encoder of each is trained on the other modes.
+    runs : int, optional
+        Runs of each mode to use; all by default.
+    random_state : int, default=0
+    jobs : int, optional
+        Number of processes.
+    progress : callable, optional
+        Called with the number of finished files and their total.
+
+    Returns
+    -------
+    list of Path
+        The files of features, one for each target.
+
+    Raises
+    ------
+    InvalidInputError
+        If the encoder or a target is unknown.
     """
     as_choice(encoder, "encoder", ENCODERS)
     if not set(targets) <= set(MODES):

@@ -1,4 +1,4 @@
-"""The light encoder: statistics of a run, the telling ones of them, a small network, 128 features.
+"""The light encoder: statistics of a run, the discriminative ones, a small network, 128 features.
 
 It trains in half a minute on one core. What a network would have to find in the raw signals is computed
 by :mod:`baryflow.features`, and every statistic is centred on what is normal in its mode.
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from baryflow.features.selection import telling
+from baryflow.features.selection import discriminative
 from baryflow.tep.encoders.graph import Graph
 from baryflow.tep.encoders.pytorch import import_torch
 from baryflow.tep.tables import FAULTS
@@ -55,7 +55,7 @@ def train(
     mean, std = deviations.mean(axis=0, dtype=np.float64), deviations.std(axis=0, dtype=np.float64)
     std = np.where(std > 1e-6, std, 1.0)
     whole = Trained(np.arange(deviations.shape[1]), mean, std, None)
-    columns = telling(whole.prepared(deviations), y, domain)
+    columns = discriminative(whole.prepared(deviations), y, domain)
     parts = Trained(columns, mean[columns], std[columns], None)
     X, labels = torch.from_numpy(parts.prepared(deviations)), torch.from_numpy(y.astype(np.int64))
     with torch.random.fork_rng():

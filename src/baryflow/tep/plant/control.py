@@ -72,7 +72,7 @@ E_RATIO = (-1.1377e-3, -8.0893e-1, 9.1060e1)
 #: Molar masses of D and E, kg/kmol: a correction takes as many moles of one as it adds of the other.
 D_MOLAR_MASS, E_MOLAR_MASS = 32.0, 46.0
 #: Above this opening of the condenser's cooling water valve (%) the recycle valve is closed,
-#: by so many % for each %.
+#: by OVERRIDE_GAIN % for each % above it.
 OVERRIDE_FROM, OVERRIDE_GAIN = 90.0, -2.0
 
 N_LOOPS = len(LOOPS)

@@ -194,7 +194,7 @@ def _run(handle, start, end, ramp, fault, onset, steps, recorded, state, memory,
 
 
 class Snapshot(NamedTuple):
-    """Everything needed to go on from here: the plant's states and the controller's."""
+    """Everything needed to continue from here: the states of the plant and of the controller."""
 
     state: Floats  # (50,)
     memory: Floats  # (17,), the loops' outputs
@@ -272,9 +272,9 @@ class Plant:
         magnitude: float = 1.0,
         every: int = 100,
     ) -> Course:
-        """Go on from where the run is, until so many more rows are recorded, one `every` so many steps.
+        """Continue the run until this many more rows are recorded, one every `every` steps.
 
-        Setpoints and fault may be others each time: what is random about a fault goes on all the same.
+        Setpoints and fault may change with each call; the random course of a fault continues.
         """
         record, end = np.empty((rows, len(VARIABLES))), _as_array(setpoints)
         steps = (self._step, self._step + rows * every)

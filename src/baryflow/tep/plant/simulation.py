@@ -8,7 +8,7 @@ A folder holds one simulation::
     mode1/run000.bary        one run of every fault: signals (n_faults, 600, 34), float32
     ...
 
-A file appears only when it is complete. A simulation that was interrupted goes on where it stopped; one
+A file appears only when it is complete. A simulation that was interrupted resumes where it stopped; one
 that is finished can be extended by further runs and modes.
 """
 
@@ -102,7 +102,7 @@ def simulate(
     Returns
     -------
     Progress
-        As it was told last.
+        As last reported.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Labels: odd rows, names and numbers of classes."""
+"""Labels of target rows: odd rows and names, what they prove, and evidence that is weighed again."""
 
 import numpy as np
 import pytest
@@ -64,3 +64,33 @@ def test_a_new_class_must_fit_the_type_of_the_others(y, label):
     model = fit(y).partial_fit(X[:60])
     with pytest.raises(InvalidInputError, match="cannot be a class"):
         model.feedback(X[:1], [label])
+
+
+def test_a_row_counts_once_for_the_certificate_even_if_its_label_is_not_kept_any_more():
+    noise = 1e-3 * np.random.default_rng(0).standard_normal((120, X.shape[1]))
+    rows, labels = X[:1] + noise, [int(Y[0])] * 120
+    model = fit().partial_fit(X).feedback(rows, labels, certify=True)
+    again = OnlineDaDiL.from_bytes(model.to_bytes())
+    for one in (model, model.spawn(), again):
+        one.feedback(rows, labels, certify=True)
+        assert one.certificate_.n == 120
+        assert len(one.tracker.labelled) == 50
+
+
+def test_the_certificate_is_about_what_predict_returns():
+    model = fit(validate=True, unknown=0.3).partial_fit(X[:60])
+    said = model.predict(X[60:])
+    model.feedback(X[60:], Y[60:], certify=True)
+    assert (said == -1).any()
+    assert model.certificate_.right == (said == Y[60:]).sum()
+
+
+def test_labels_that_speak_for_a_label_shift_count_after_others_spoke_against_it():
+    few, others = Y < 3, Y >= 3
+    model = fit(validate=True).partial_fit(X[few])
+    model.feedback(X[others][:60], Y[others][:60], certify=True)
+    assert model.tracker.adaptation.shifted is None
+    before = model.target_state().shift_evidence
+    model.feedback(X[others][60:80], Y[others][60:80], certify=True)
+    assert model.target_state().shift_evidence != before
+    assert np.array_equal(model.predict_proba(X), model.spawn().predict_proba(X))
