@@ -10,6 +10,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from baryflow.cli import main
 
 ROOT = Path(__file__).parent.parent
 DOCKERFILE = ROOT / "Dockerfile"
@@ -19,8 +22,7 @@ DOCS = ROOT / "docs" / "howto" / "deployment.md"
 
 @cache
 def help_of(command):
-    call = [sys.executable, "-m", "baryflow", command, "--help"]
-    return subprocess.run(call, capture_output=True, text=True, check=True).stdout
+    return CliRunner().invoke(main, [command, "--help"]).stdout
 
 
 def exec_start(unit):

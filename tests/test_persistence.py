@@ -10,6 +10,7 @@ import baryflow
 from baryflow import DaDiL, Mixture, MixtureClassifier, OnlineDaDiL, OnlineGaussianMixture, container
 from baryflow.datasets import make_domains
 from baryflow.exceptions import FileFormatError
+from baryflow.persistence import open_content
 from tests.files import reseal
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=30, random_state=0)
@@ -213,6 +214,13 @@ def test_damaged_files_are_one_clear_error_each():
             assert data == raw  # bytes were exchanged for the same
             assert model.to_bytes() == raw
     assert refused > 950
+
+
+def test_a_file_of_another_release_names_both_releases():
+    content = container.from_bytes(small(classifier="linear", validate=False))
+    old = container.Content("old.bary", content.kind, {"layout": "another"}, {}, version="0.1.9")
+    with pytest.raises(FileFormatError, match=r"old\.bary was saved by baryflow 0\.1\.9.*fit and save"):
+        open_content(old)
 
 
 def test_damage_under_a_checksum_that_fits_is_an_error_or_a_model():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.metadata import version
 from typing import Any
 
 from baryflow import container
@@ -87,11 +88,19 @@ def open_content(content: container.Content) -> Any:
     Raises
     ------
     FileFormatError
-        If it is of a kind that this release does not know, or damaged.
+        If it is of a kind that this release does not know, of another release, or damaged.
     """
     if content.kind not in KINDS:
         raise FileFormatError(
             f"{content.name} holds a {content.kind!r}, which this release does not know; it reads "
             f"{', '.join(sorted(KINDS))}"
         )
-    return KINDS[content.kind].from_content(content)
+    try:
+        return KINDS[content.kind].from_content(content)
+    except FileFormatError as error:
+        if content.version == (here := version("baryflow")):
+            raise
+        raise FileFormatError(
+            f"{content.name} was saved by baryflow {content.version}; baryflow {here} cannot read it: "
+            "fit and save the model again, or use that release"
+        ) from error

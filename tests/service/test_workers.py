@@ -65,8 +65,8 @@ def test_targets_are_limited_over_all_workers(model, rows):
 
 
 def test_the_number_of_workers_may_change(model, rows, tmp_path):
-    expected, got = session(model, rows[:90]), {name: [] for name in NAMES}
-    for start, workers in ((0, 1), (20, 3), (40, 2), (60, 2), (70, 1)):
+    expected, got = session(model, rows[:10]), {name: [] for name in NAMES}
+    for start, workers in ((0, 1), (20, 3), (40, 2)):
         with (
             service(model, tmp_path, workers, snapshot_every=4) as url,
             httpx.Client(base_url=url, timeout=300) as client,
@@ -79,8 +79,8 @@ def test_the_number_of_workers_may_change(model, rows, tmp_path):
     for name in NAMES:
         assert got[name][:10] == expected[:10]
     assert sorted(path.name for path in tmp_path.glob("workers*")) == ["workers"]
-    with service(model, tmp_path, 2) as url, httpx.Client(base_url=url, timeout=300) as client:
-        assert {one["rows_seen"] for one in client.get("/v1/targets").json()["targets"]} == {100}
+    with service(model, tmp_path, 1) as url, httpx.Client(base_url=url, timeout=300) as client:
+        assert {one["rows_seen"] for one in client.get("/v1/targets").json()["targets"]} == {60}
 
 
 @pytest.mark.parametrize("before", [1, 2])

@@ -134,15 +134,12 @@ def test_what_a_kill_leaves_behind_is_complete_and_goes_on(tmp_path, settled, fo
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize("settles", [True, False], ids=["settling", "making files"])
-def test_ctrl_c_ends_with_a_sentence_and_what_was_finished_is_kept(
-    tmp_path, monkeypatch, settled, settles
-):
+def test_ctrl_c_ends_with_a_sentence_and_what_was_finished_is_kept(tmp_path, settled, settles):
     folder = tmp_path / "plant"
     folder.mkdir()
-    if settles:
-        monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
-    else:
+    if not settles:
         _put_settled(folder, settled)
     options = ("--faults", "0,6", "--modes", "1,4", "--runs", "1000", "--hours", "1", "--jobs", "1")
     process = subprocess.Popen(
@@ -255,18 +252,6 @@ def test_what_is_missing_or_foreign_is_told(folder, tmp_path):
     container.write(tmp_path / "mode1" / "run000.bary", "mixture", {}, {"signals": np.zeros((1, 2, 34))})
     with pytest.raises(FileFormatError, match="does not hold simulated signals"):
         read_signals(tmp_path)
-
-
-def test_without_the_extra_the_message_says_what_to_install(tmp_path):
-    program = (
-        "import sys; sys.modules['tep_studio'] = None\n"
-        "from baryflow.cli import main\n"
-        f"main(['tep', 'simulate', {os.fspath(tmp_path / 'x')!r}])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "pip install 'baryflow[tep]'" in done.stderr
-    assert not (tmp_path / "x").exists()
 
 
 def test_the_command_says_what_it_did(tmp_path, settled):
