@@ -254,6 +254,18 @@ def test_what_is_missing_or_foreign_is_told(folder, tmp_path):
         read_signals(tmp_path)
 
 
+def test_without_the_extra_the_message_says_what_to_install(tmp_path):
+    program = (
+        "import sys; sys.modules['tep_studio'] = None\n"
+        "from baryflow.cli import main\n"
+        f"main(['tep', 'simulate', {os.fspath(tmp_path / 'x')!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "pip install 'baryflow[tep]'" in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
 def test_the_command_says_what_it_did(tmp_path, settled):
     def run(*arguments):
         return CliRunner().invoke(main, [str(argument) for argument in arguments])
