@@ -189,7 +189,7 @@ def test_numbers_that_are_classes_are_taken(tmp_path, monkeypatch, n_classes, ea
     monkeypatch.setattr(OnlineDaDiL, "fit", stop)
     result = call("fit", path, *HOW, "-o", tmp_path / "m.bary", code=1)
     assert "far enough" in result.stderr
-    assert ("warning" in result.stderr) == doubt
+    assert ("measurement" in result.stderr) == doubt
     assert len(np.unique(seen["y"])) == n_classes
 
 
@@ -417,3 +417,79 @@ def test_evaluate_calls_back_for_each_domain():
     model = OnlineDaDiL(classifier="linear", random_state=0, validate=False)
     evaluate(model, P.X, P.y, P.domain, verbose=lambda *words: heard.append(words))
     assert heard == [(1, 3, "1"), (2, 3, "2"), (3, 3, "3")]
+
+
+# -- files of a plant ----------------------------------------------------------------------------------
+
+
+def test_a_measurement_with_decimal_commas_is_refused_as_a_label(tmp_path):
+    lines = [f"{i % 7},5;{i // 2},5" for i in range(120)] + ["1,5;Bad"]
+    (tmp_path / "pump.csv").write_text("\n".join(["a;y", *lines, *lines]) + "\n")
+    result = call("fit", tmp_path / "pump.csv", *HOW, "-o", tmp_path / "m.bary", code=1)
+    assert "looks like a measurement" in result.stderr
+
+
+def test_a_file_without_a_header_is_recognised(sources, model, tmp_path):
+    lines = sources[0].read_text().splitlines(keepends=True)
+    sources[0].write_text("".join(lines[1:]))
+    result = call("fit", *sources, *HOW, "-o", tmp_path / "m.bary", code=1)
+    assert "pump1.csv has no header" in result.stderr
+    assert "has no header" in call("run", model, sources[0], code=1).stderr
+
+
+def test_numbered_columns_are_a_header(tmp_path):
+    path = tmp_path / "pump.csv"
+    frame(1, columns=("0", "1", "2")).to_csv(path, index=False)
+    result = call("fit", path, "--label", "Y", *HOW[2:], "-o", tmp_path / "m.bary", code=1)
+    assert "did you mean 'y'?" in result.stderr
+
+
+def test_only_columns_that_are_not_used_are_suggested(sources, tmp_path):
+    names = ("vib_de_mm", "vib_nde_mm", "c")
+    frame(1, columns=names).to_csv(sources[0], index=False)
+    fitted = OnlineDaDiL(classifier="linear", validate=False)
+    fitted.fit(pd.DataFrame(P.X, columns=list(names)), CLASSES[P.y], P.domain)
+    fitted.save(tmp_path / "m.bary")
+    frame(1, columns=("c", "vib_nde_mm", "other")).to_csv(tmp_path / "rows.csv", index=False)
+    result = call("run", tmp_path / "m.bary", tmp_path / "rows.csv", code=1)
+    assert "did you mean" not in result.stderr
+
+
+def test_a_model_of_other_columns_is_refused_with_advice(model, tmp_path):
+    frame(1, columns=("u", "v", "w")).to_csv(tmp_path / "rows.csv", index=False)
+    result = call("run", model, tmp_path / "rows.csv", code=1)
+    assert "use a model that was fitted on these columns" in result.stderr
+
+
+def test_a_folder_is_not_a_file(model, sources, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert "folder is a folder" in call("run", model, folder, code=1).stderr
+    assert "folder is a folder" in call("run", model, sources[0], "-o", folder, code=1).stderr
+
+
+def test_a_spreadsheet_must_be_saved_as_csv(model, tmp_path):
+    (tmp_path / "rows.xlsx").write_bytes(b"PK")
+    assert "as CSV" in call("run", model, tmp_path / "rows.xlsx", code=1).stderr
+
+
+@pytest.mark.parametrize("command", ["run", "predict"])
+def test_the_first_quarantined_row_is_reported(model, tmp_path, command):
+    rows = frame(1).astype(object)
+    rows.loc[[3, 5], "b"] = "fast"
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    out = ["-o", tmp_path / "out.csv"]
+    result = call(command, model, tmp_path / "rows.csv", *out)
+    assert result.stderr.count("quarantined row") == 1
+    assert re.search("quarantined row 4: .*'fast'.*--quarantine FILE", result.stderr)
+    result = call(command, model, tmp_path / "rows.csv", *out, "--quarantine", tmp_path / "q.ndjson")
+    assert "quarantined row 4: " in result.stderr
+    assert "--quarantine" not in result.stderr
+
+
+def test_fit_names_constant_columns_and_a_single_domain(sources, tmp_path):
+    frame(1).assign(standby=0, b=1.5).to_csv(sources[0], index=False)
+    result = call("fit", sources[0], *HOW, "--classifier", "linear", "-o", tmp_path / "m.bary")
+    assert "constant: b, standby:" in result.stderr
+    assert "only one domain" in result.stderr
+    assert "--domain COLUMN" in result.stderr

@@ -138,7 +138,7 @@ def test_parquet(tmp_path):
         (
             ["state,a\nk,1\n", "state,a\nk,1\n"],
             {"label": "State"},
-            r"0\.csv has no column 'State' \(did you mean 'state'\?\); .* The other files cannot",
+            r"0\.csv has no column 'State' \(did you mean 'state'\?\); .* None of the other",
         ),
         (["y,speed\nk,1\n"], {"ignore": ["speeed"]}, r"cannot ignore .* \(did you mean 'speed'\?\)"),
         (["a\n1\n"], {}, "no column 'y'"),

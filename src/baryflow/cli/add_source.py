@@ -10,7 +10,7 @@ import click
 import numpy as np
 
 from baryflow.cli import options
-from baryflow.cli.console import FitProgress, Line, echo, report_errors
+from baryflow.cli.console import FitProgress, Line, echo, file_size, report_errors
 from baryflow.cli.labelled_files import describe, refuse_empty_columns
 from baryflow.cli.options import Command, OutputFile, protect_inputs
 from baryflow.estimators._input import InOrder
@@ -77,7 +77,7 @@ def add_source(
         fitted.set_params(verbose=False)
         fitted.save(output)
         echo(fitted.report())
-        echo(f"model: {output} ({output.stat().st_size / 1e6:.1f} MB)", err=True)
+        echo(f"model: {output} ({file_size(output)})", err=True)
 
 
 def _match(table: Table, columns: list[str] | None, fitted: Any) -> tuple[Any, Any]:

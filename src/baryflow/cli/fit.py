@@ -9,7 +9,15 @@ import click
 import numpy as np
 
 from baryflow.cli import options
-from baryflow.cli.console import FitProgress, Line, ProgressBar, echo, report_errors, stop_on_signals
+from baryflow.cli.console import (
+    FitProgress,
+    Line,
+    ProgressBar,
+    echo,
+    file_size,
+    report_errors,
+    stop_on_signals,
+)
 from baryflow.cli.labelled_files import (
     LabelledFiles,
     check_and_describe,
@@ -150,7 +158,7 @@ def _fit_here(
 
 def _finish(model: OnlineDaDiL, output: Path) -> None:
     echo(model.report())
-    echo(f"model: {output} ({output.stat().st_size / 1e6:.1f} MB)", err=True)
+    echo(f"model: {output} ({file_size(output)})", err=True)
 
 
 def _fit_on_dask(

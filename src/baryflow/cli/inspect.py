@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from baryflow import container
-from baryflow.cli.console import echo, report_errors
+from baryflow.cli.console import echo, file_size, report_errors
 from baryflow.cli.options import Command, expect_bary
 from baryflow.datasets import tennessee_eastman
 from baryflow.features import OnnxEncoder
@@ -58,7 +58,7 @@ def describe(path: Path) -> str:
         ("release", f"baryflow {content.version}"),
         ("date", content.date.replace("T", " ") or "unknown"),
         *lines,
-        ("size", _bytes(path.stat().st_size)),
+        ("size", file_size(path)),
     ]
     width = max(len(name) for name, _ in lines) + 2
     return "\n".join(f"{name:<{width}}{value}" for name, value in lines)
@@ -180,10 +180,3 @@ def _listed(names: Sequence[Any] | None, n: int = 0) -> str:
 
 def _is_short(value: Any) -> bool:
     return isinstance(value, (str, int, float)) and len(str(value)) < 40
-
-
-def _bytes(n: int) -> str:
-    for unit, size in (("MB", 1e6), ("kB", 1e3)):
-        if n >= size:
-            return f"{n / size:.1f} {unit}"
-    return f"{n} bytes"

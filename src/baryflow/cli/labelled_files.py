@@ -17,6 +17,7 @@ from baryflow.features import OnnxEncoder, SignalFeatures, Windows, windows
 from baryflow.features.encoder import import_runtime
 from baryflow.features.labelled import find_normal, read_encoder
 from baryflow.streams import Table, read_table
+from baryflow.streams.numbers import parse_number
 from baryflow.validation import count_of
 
 #: Names that a list shows at most.
@@ -251,6 +252,11 @@ def check_labels(table: Table, label: str) -> list[str]:
             "occur once; name the column of the classes with --label"
         )
     warnings = []
+    if len(np.unique(table.domain)) == 1:
+        warnings.append(
+            "there is only one domain, and adapting needs two or more: add files, or name the column "
+            "that says which machine a row is of (--domain COLUMN)"
+        )
     if whole and n_classes > _MANY_NUMBERS:
         warnings.append(
             f"column {label!r} has {found} ({examples}, ...): if it is a measurement, name the column "
@@ -281,10 +287,9 @@ def refuse_empty_columns(table: Table) -> None:
 
 
 def _are_numbers(names: list[Any]) -> bool:
-    try:
-        return all(np.isfinite(float(name)) for name in names)
-    except ValueError:
-        return False
+    numbers = [parse_number(str(name), decimal_comma=True) for name in names]
+    found = [number for number in numbers if number is not None]
+    return len(found) == len(names) and not np.isinf(found).any()  # words such as Bad are NaN
 
 
 def describe(table: Table, signals: Signals | None = None) -> str:
@@ -293,6 +298,9 @@ def describe(table: Table, signals: Signals | None = None) -> str:
         count_of(len(table.X), "row"), table.columns, _counted(table.domain), _counted(table.y)
     )
     lines += [f"left out: {name}: {why}" for name, why in list(table.left_out.items())[:_LISTED]]
+    ranges = np.nanmax(table.X, axis=0) - np.nanmin(table.X, axis=0)
+    if constant := [table.columns[j] for j in np.flatnonzero(ranges == 0.0)]:
+        lines.append(f"constant: {_list_some(constant)}: the same value in all rows")
     if table.counts.get("rejected"):
         file, first = table.rejected[0]
         lines.append(

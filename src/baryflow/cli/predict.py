@@ -14,7 +14,7 @@ import click
 from baryflow.cli import options
 from baryflow.cli.console import report_errors
 from baryflow.cli.options import Command, protect_inputs
-from baryflow.cli.run import balance, open_sinks
+from baryflow.cli.run import balance, describe_quarantined, open_sinks
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
 from baryflow.runtime import SessionConfig, Totals
@@ -84,6 +84,12 @@ def label_rows(fitted: Any, rows: Any, predictions: Any, quarantine: Any, batch_
             totals.predicted += len(result.records)
             if result.records:
                 predictions.write(result.records)
+        if rejected and not totals.quarantined:
+            first = min(rejected, key=lambda row: row.position)
+            text = describe_quarantined(
+                f"row {first.position}: {first.reason}", kept=quarantine is not None
+            )
+            log.warning("%s", text)
         totals.batches += 1
         totals.read += len(batch.rows) + len(batch.rejected)
         totals.quarantined += len(rejected)

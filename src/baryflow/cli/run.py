@@ -186,7 +186,7 @@ def run(
             read_size=batch_size if stream.key is None else max(batch_size, KEYED_READ_SIZE),
             timeout=stream.timeout,
             in_memory=in_memory,
-            report=ConsoleReporter(line),
+            report=ConsoleReporter(line, keeps_quarantine=quarantine is not None),
             stop=stop,
             metrics=metrics,
             keyed=stream.key is not None,
@@ -387,8 +387,9 @@ class StreamRun:
 class ConsoleReporter:
     """Log events that people should see, and show batches on the status line."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, *, keeps_quarantine: bool) -> None:
         self.line, self.began = line, clock.monotonic()
+        self.keeps_quarantine, self.has_quarantined = keeps_quarantine, False
 
     def __call__(self, event: Event) -> None:
         """Report an event."""
@@ -398,11 +399,22 @@ class ConsoleReporter:
                 "" if event.kind in ("drift", "watch") else f"row {event.position}: "
             )  # these name their own rows
             log.log(_LOGGED[event.kind], "%s%s", where, event.message, extra={"fields": fields})
+        elif event.kind == "quarantine" and not self.has_quarantined:
+            self.has_quarantined = True
+            text = describe_quarantined(event.message, kept=self.keeps_quarantine)
+            log.warning("%s", text, extra={"fields": fields})
         elif event.kind == "batch":
             rate = event.position / max(clock.monotonic() - self.began, 1e-9)
             self.line.show(
                 f"{count_of(event.position, 'row')}  {rate:,.0f}/s  {event.message}", **fields
             )
+
+
+def describe_quarantined(first: str, *, kept: bool) -> str:
+    """Return why the first row was quarantined, and how to see the others unless they are kept."""
+    return f"quarantined {first.rstrip('.')}" + (
+        "" if kept else "; --quarantine FILE keeps all such rows"
+    )
 
 
 def pass_stop(stop: Stop, *ends: Any) -> None:

@@ -341,8 +341,8 @@ def _warming_up(n_rows: int, warm_up: int) -> str:
 
 def _few_classes(came: float, expected: float) -> str:
     return (
-        f"rows are of few classes so far (in effect of {came:.1f}, where {expected:.1f} are expected); "
-        "a class that comes for the first time can look like a change"
+        f"few classes have come so far (effective number {came:.1f}, expected {expected:.1f}); a class "
+        "that comes for the first time can look like a change"
     )
 
 

@@ -128,10 +128,11 @@ class Tally:
             if total == 0.0:
                 continue
             if self.values[j] + self.glitches[j] == 0.0:
-                found[name] = "no value at all; the usual one is taken"
+                found[name] = "no value at all; a typical value is used instead"
             elif self.glitches[j] > self.values[j]:
                 found[name] = (
-                    "most values are far outside of the sources (another unit?); the usual one is taken"
+                    "most values are far outside of the sources (another unit?); "
+                    "a typical value is used instead"
                 )
             elif self.values[j] >= _ROWS and stds[j] < _STUCK * usual[j]:
                 found[name] = "hardly varies, unlike in the sources (stuck?)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -16,6 +17,7 @@ from baryflow.validation import Floats, Integers, as_count
 
 #: Most columns that a message lists.
 _LISTED = 20
+_NUMBER = re.compile(r"\s*[+-]?\d+([.,]\d+)?([eE][+-]?\d+)?\s*")
 
 
 def suggest(names: Iterable[str], columns: Iterable[str]) -> str:
@@ -30,6 +32,12 @@ def list_names(names: Sequence[str]) -> str:
     """Return quoted names for a message, the first twenty of them."""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return ", ".join(map(repr, names[:_LISTED])) + more
+
+
+def _are_values(columns: Sequence[str]) -> bool:
+    """Return whether names of columns look like a row of values: mostly numbers, some with decimals."""
+    numbers = [column for column in columns if _NUMBER.fullmatch(column)]
+    return 2 * len(numbers) > len(columns) and any(not column.isdecimal() for column in numbers)
 
 
 @dataclass(frozen=True)
@@ -48,11 +56,24 @@ class Selection:
             chosen = [column for column in columns if column and column not in out]
         missing = [column for column in (*chosen, *self.texts) if column not in columns]
         if missing:
-            raise InvalidInputError(
-                f"{name} has no column {list_names(missing)}{suggest(missing, columns)}; it has "
-                f"{list_names(columns)}: rename the columns, or select others"
-            )
+            raise InvalidInputError(f"{name} {self._describe_missing(missing, columns)}")
         return list(chosen)
+
+    def _describe_missing(self, missing: Sequence[str], columns: Sequence[str]) -> str:
+        """Return that columns are missing, and what to do."""
+        if _are_values(columns):
+            return (
+                f"has no header: it begins with {list_names(columns)}; add a line with the column names"
+            )
+        numbers = self.numbers or ()
+        others = [column for column in columns if column not in (*numbers, *self.texts)]
+        advice = "rename the columns of the file"
+        if set(missing) <= set(self.texts):
+            advice = "correct the name" + ("" if numbers else ", or leave out the file")
+        elif len(numbers) > 1 and not set(numbers) & set(columns):
+            advice = "use a model that was fitted on these columns, or another file"
+        found = f"{suggest(missing, others)}; it has {list_names(columns)}"
+        return f"has no column {list_names(missing)}{found}: {advice}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,6 +29,7 @@ from baryflow.streams.urls import Address, Credentials, is_url, parse_address
 _TEXT = {".csv": "csv", ".tsv": "csv", ".txt": None, ".ndjson": "ndjson", ".jsonl": "ndjson"}
 #: Suffix → reader of a columnar format.
 _COLUMNAR = {".parquet": ParquetReader, ".npz": NpzReader}
+_SPREADSHEETS = (".xlsx", ".xls", ".ods")
 #: Suffix → sink that appends text.
 _TEXT_SINKS = {".ndjson": NdjsonSink, ".jsonl": NdjsonSink, ".csv": CsvSink}
 
@@ -271,10 +272,13 @@ def open_reader(
         suffix = path.with_suffix("").suffix.lower()
     if suffix in _COLUMNAR and not compressed and not tail:
         return _COLUMNAR[suffix](path, selection)
+    if path.is_dir():
+        raise InvalidInputError(f"{path} is a folder; name a file in it")
     if suffix not in _TEXT and (compressed or suffix not in _COLUMNAR):
+        hint = "; save the sheet as CSV" if suffix in _SPREADSHEETS else ""
         raise InvalidInputError(
             f"expected a file that ends with {', '.join((*_TEXT, *_COLUMNAR))}, or text with .gz, got "
-            f"{path.name}"
+            f"{path.name}{hint}"
         )
     if tail and (compressed or suffix not in _TEXT):
         raise InvalidInputError(f"can only follow uncompressed text, got {path.name}")
@@ -344,6 +348,8 @@ def open_sink(
         return _find_transport(address.scheme).open_sink(address, credentials or Credentials())
     if suffix == ".parquet":
         return ParquetSink(path, resume)
+    if path.is_dir():
+        raise InvalidInputError(f"{path} is a folder; name a file in it")
     raise InvalidInputError(
         f"expected a file that ends with {', '.join(_TEXT_SINKS)} or .parquet, got {path.name}"
     )

@@ -151,7 +151,7 @@ def _open_all(files: Sequence[str | Path], selection: Selection, opened: ExitSta
         opened.callback(reader.close)
         readers.append(reader)
     if len(errors) == len(files) > 1:
-        raise InvalidInputError(f"{errors[0]}. The other files cannot be read either") from errors[0]
+        raise InvalidInputError(f"{errors[0]}. None of the other files can be used") from errors[0]
     if errors:
         raise errors[0]
     return readers
