@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -152,29 +151,11 @@ def seconds(value: float) -> str:
 def environment() -> dict[str, Any]:
     """Return what results depend on: the code, the libraries and the number of CPUs."""
     return {
-        "commit": _commit(),
         "sources": _digest(),
         "python": platform.python_version(),
-        **{name: version(name) for name in ("numpy", "scipy", "scikit-learn")},
+        **{name: version(name) for name in ("baryflow", "numpy", "scipy", "scikit-learn")},
         "cpus": os.cpu_count(),
     }
-
-
-def _commit() -> str:
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", *arguments],  # noqa: S607
-            cwd=pages.ROOT,
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.strip()
-
-    try:
-        changed = git("status", "--porcelain", "--", "src", "benchmarks/*.py")
-        return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
-    except (OSError, subprocess.CalledProcessError):  # not a checkout
-        return version("baryflow")
 
 
 def _digest() -> str:

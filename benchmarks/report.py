@@ -40,7 +40,7 @@ def _rows(results: list[Result]) -> str:
 
 def _environments(outcomes: Mapping[str, Outcome]) -> str:
     """Return with which code and libraries the cases were run."""
-    keys = ("commit", "python", "numpy", "scipy", "scikit-learn", "cpus")
+    keys = ("baryflow", "sources", "python", "numpy", "scipy", "scikit-learn", "cpus")
     cases: dict[tuple[str, ...], list[str]] = {}
     for case, found in outcomes.items():
         cases.setdefault(tuple(str(found.environment[key]) for key in keys), []).append(case)

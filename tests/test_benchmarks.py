@@ -62,7 +62,7 @@ def test_outcomes_survive_the_file(tmp_path, monkeypatch):
     outcome = Outcome([Result("a", 1.0, "b", 2.0, 2.0, None, ok=True)], [curve], harness.environment())
     harness.write({"case": outcome})
     assert harness.read() == {"case": outcome}
-    assert {"commit", "numpy", "cpus"} <= json.loads(harness.RESULTS.read_text())["case"][
+    assert {"baryflow", "numpy", "cpus"} <= json.loads(harness.RESULTS.read_text())["case"][
         "environment"
     ].keys()
 
