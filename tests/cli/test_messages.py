@@ -232,6 +232,13 @@ def test_a_class_prior_that_does_not_sum_to_one_is_refused_by_the_name_of_its_op
     assert "class_prior" not in result.stderr
 
 
+def test_class_proportions_need_not_be_estimated(sources, tmp_path):
+    path = tmp_path / "m.bary"
+    result = call("fit", *sources, *HOW, "--classifier", "linear", "--no-label-shift", "-o", path)
+    assert "other class proportions" not in result.stdout
+    assert not baryflow.load(path).label_shift
+
+
 def test_evaluate_of_one_domain_names_options(sources):
     result = call("evaluate", sources[0], *HOW, code=1)
     assert "two or more" in result.stderr

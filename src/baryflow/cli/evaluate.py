@@ -11,7 +11,7 @@ import numpy as np
 
 from baryflow.cli import options
 from baryflow.cli.console import Line, bar, duration, echo, report_errors
-from baryflow.cli.fit import classifier_option
+from baryflow.cli.fit import classifier_option, label_shift_option
 from baryflow.cli.labelled_files import LabelledFiles, check_and_describe, labelled_files
 from baryflow.cli.options import FIGURES, Command, OutputFile, protect_inputs
 from baryflow.estimators._plots import new_figure
@@ -33,6 +33,7 @@ _NOTICEABLE = 0.01
 )
 @labelled_files
 @classifier_option
+@label_shift_option
 @click.option(
     "--order",
     type=click.Choice(["as_is", "shuffled", "runs", "by_class"]),
@@ -65,6 +66,7 @@ def evaluate(
     labelled: LabelledFiles,
     *,
     classifier: tuple[str, ...],
+    no_label_shift: bool,
     order: str,
     batch_size: int,
     normal_rows: int | None,
@@ -84,7 +86,12 @@ def evaluate(
         if figure is not None:
             protect_inputs([*labelled.files, labelled.encoder], [figure])
             new_figure(1.0, 1.0)  # raises if matplotlib is missing, before the work
-        model = OnlineDaDiL(classifier=list(classifier) or None, keep_sources=False, random_state=seed)
+        model = OnlineDaDiL(
+            classifier=list(classifier) or None,
+            label_shift=not no_label_shift,
+            keep_sources=False,
+            random_state=seed,
+        )
         table, signals = labelled.read()
         domains = np.unique(table.domain).tolist()
         if len(domains) < 2:

@@ -52,6 +52,12 @@ classifier_option = click.option(
     help="Source classifier to use; repeatable. 'linear' alone is the fastest.  [default: all]",
 )
 
+label_shift_option = click.option(
+    "--no-label-shift",
+    is_flag=True,
+    help="Take classes to be as frequent as expected; do not estimate that from the target's rows.",
+)
+
 
 @click.command(
     cls=Command,
@@ -66,6 +72,7 @@ classifier_option = click.option(
     metavar="CLASS=SHARE",
     help="Expected share of a class in the target, 0 to 1; repeatable.  [default: learned]",
 )
+@label_shift_option
 @click.option(
     "-o", "--output", required=True, type=OutputFile(".bary"), help="Write the model here (.bary)."
 )
@@ -89,6 +96,7 @@ def fit(
     *,
     classifier: tuple[str, ...],
     class_prior: tuple[str, ...],
+    no_label_shift: bool,
     output: Path,
     keep_rows: bool,
     seed: int,
@@ -102,7 +110,13 @@ def fit(
     'baryflow run' follows a new target with it. Each domain in the files is a source. With --window,
     rows are raw signals, and features are made of them here and in 'run'.
     """
-    chosen = list(classifier) or None
+    model = OnlineDaDiL(
+        classifier=list(classifier) or None,
+        label_shift=not no_label_shift,
+        keep_sources=keep_rows and dask is None,
+        n_jobs=jobs,
+        random_state=seed,
+    )
     if dask is not None:
         stopped = "interrupted"
         if checkpoint is not None:
@@ -110,7 +124,6 @@ def fit(
         with report_errors(stopped):
             refuse_options(_LOCAL_ONLY, "with --dask")
             labelled.check()
-            model = OnlineDaDiL(classifier=chosen, keep_sources=False, random_state=seed)
             _fit_on_dask(model, labelled, class_prior, output, dask, workers, checkpoint, stopped)
         return
     with report_errors():
@@ -118,7 +131,6 @@ def fit(
             raise InvalidInputError("--workers and --checkpoint need --dask")
         protect_inputs([*labelled.files, labelled.encoder], [output])
         labelled.check()
-        model = OnlineDaDiL(classifier=chosen, keep_sources=keep_rows, n_jobs=jobs, random_state=seed)
         _fit_here(model, labelled, class_prior, output)
 
 
