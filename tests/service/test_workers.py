@@ -78,9 +78,10 @@ def test_the_number_of_workers_may_change(model, rows, tmp_path):
                 post(client, name, rows[start + 10 : start + 20], time="then")
     for name in NAMES:
         assert got[name][:10] == expected[:10]
-    assert sorted(path.name for path in tmp_path.glob("workers*")) == ["workers"]
+    assert sorted(path.name for path in tmp_path.glob("workers*")) == ["workers", "workers-2"]
     with service(model, tmp_path, 1) as url, httpx.Client(base_url=url, timeout=300) as client:
         assert {one["rows_seen"] for one in client.get("/v1/targets").json()["targets"]} == {60}
+    assert sorted(path.name for path in tmp_path.glob("workers*")) == ["workers"]
 
 
 @pytest.mark.parametrize("before", [1, 2])
