@@ -102,6 +102,8 @@ class _Plain(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _PLAIN = msgspec.json.Decoder(_Plain)
+#: Errors of older versions of msgspec are no ValueErrors.
+_MALFORMED = (ValueError, msgspec.MsgspecError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +227,7 @@ class Parser:
         if kind in NDJSON:
             items, batch_id = _decode_lines(body), None
         else:
-            with contextlib.suppress(ValueError):  # then something else than plain rows, or invalid
+            with contextlib.suppress(*_MALFORMED):  # then something else than plain rows, or invalid
                 plain = _PLAIN.decode(body)
                 self._check_number(len(plain.rows))
                 if set(map(len, plain.rows)) == {self.n_columns}:
@@ -433,7 +435,7 @@ def _decode(text: bytes, what: str) -> Any:
         raise RequestError(400, f"{what} is nested too deeply") from None
     except msgspec.ValidationError as error:  # JSON, but no double can hold a number in it
         raise RequestError(422, f"{what}: {error}; nothing was stored") from error
-    except ValueError as error:  # malformed JSON or UTF-8
+    except _MALFORMED as error:  # JSON or UTF-8
         hint = "; send null for a missing value" if b"NaN" in text else ""
         raise RequestError(400, f"{what} is not JSON: {str(error)[:120]}{hint}") from error
 
