@@ -36,8 +36,9 @@ def test_at_the_end_it_is_above_the_picked_classifier_on_average(order):
 @pytest.mark.parametrize("order", RUN)
 def test_while_it_flows_no_set_is_harmed(order):
     ours, before = (by_set(figure, order=order) for figure in ("flowing", "not_adapting"))
-    harmed = {s: f"{ours[s] - before[s]:+.1f}" for s in ours if ours[s] < before[s] - 1.0}
-    if harmed.keys() == {"gas_drift8"}:
+    harmed = {s: round(ours[s] - before[s], 1) for s in ours if ours[s] < before[s] - 1.0}
+    known = {"shuffled": -1.1, "class": -2.4}.get(order, 0.0)
+    if harmed.keys() == {"gas_drift8"} and harmed["gas_drift8"] >= known:
         pytest.xfail(f"{harmed}: the bar is 1 point; docs/benchmarks/accuracy.md")
     assert not harmed
 
