@@ -9,7 +9,6 @@ same command resumes, and ``--tables`` only makes the tables of ``docs/method/ce
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import pages
+from experiments import results
 from experiments.certificate import simulation, streams
 from experiments.harm import HARMED
 from experiments.mixes import ORDERS
@@ -46,35 +46,23 @@ def main(arguments=None):
         streams.run(options, options.out / "streams.csv")
         simulate(options.out / "streams.csv", path)
     for name, make in TABLES.items():
-        table = make(read(path))
+        table = make(results.read(path))
         if options.out == RESULTS:
             pages.fill(PAGE, name, table)
         print(table, end="\n\n")
     return 0
 
 
-def read(path=RESULTS / "certificate.csv"):
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def simulate(recorded, path):
     """Label the streams that are not in the file yet."""
-    done = {tuple(r[name] for name in KEY) for r in read(path)}
+    done = {tuple(r[name] for name in KEY) for r in results.read(path)}
     for key, outcomes in streams.read(recorded).items():
         for rate in simulation.RATES:
             if (*key, str(rate)) in done:
                 continue
             row = dict(zip(KEY, (*key, rate), strict=True))
             row |= rounded(simulation.simulate(outcomes, rate))
-            new = not path.exists()
-            with path.open("a", newline="") as file:
-                writer = csv.DictWriter(file, row, lineterminator="\n")
-                if new:
-                    writer.writeheader()
-                writer.writerow(row)
+            results.append(path, row, [row])
 
 
 # -- tables ----------------------------------------------------------------------------------------

@@ -2,13 +2,14 @@ import numpy as np
 import pytest
 
 from benchmarks import pages
+from experiments import results
 from experiments.certificate import __main__ as certificate
 from experiments.certificate import simulation, streams
 
 
 @pytest.fixture(scope="module")
 def committed():
-    return certificate.read()
+    return results.read(certificate.RESULTS / "certificate.csv")
 
 
 def test_it_runs_at_reduced_size_and_resumes(tmp_path, monkeypatch, capsys):
@@ -21,7 +22,7 @@ def test_it_runs_at_reduced_size_and_resumes(tmp_path, monkeypatch, capsys):
     certificate.main(given)
     files = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert sorted(files) == ["certificate.csv", "streams.csv"]
-    rows = certificate.read(tmp_path / "certificate.csv")
+    rows = results.read(tmp_path / "certificate.csv")
     assert [r["rate"] for r in rows] == ["0.05", "0.2", "1.0"]
     assert "| shuffled | 100% | 1 | 1 |" in capsys.readouterr().out
     certificate.main(given)
