@@ -163,8 +163,6 @@ def test_there_is_something_to_adapt_to():
 def test_committed_results_reach_their_bars(order):
     ours = mean("held_out", method="ours: online", order=order, batch="32")
     trained = mean("held_out", method="target-trained LR", order=order)
-    if order == "shuffled" and ours < trained - 2.5:
-        pytest.xfail(f"{ours:.1f}, trained on the target {trained:.1f}: the bar is 2.5 below it")
     assert ours >= trained - 2.5
     assert ours >= mean("held_out", method="per-domain standardisation + LR", order=order) + 2
     source = held("source-only LR", order)
