@@ -87,7 +87,7 @@ def check(root: Path) -> list[str]:
     -------
     list of str
     """
-    files = [path for path in sorted(root.rglob("*.html")) if "_static" not in path.parts]  # templates
+    files = [path for path in sorted(root.rglob("*.html")) if path.relative_to(root).parts[0] != "_static"]
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in files}
     if not pages:
         return [f"{root} has no pages: build the site first"]

@@ -11,7 +11,7 @@ from baryflow.cli import COMMANDS
 from scripts import check_site
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = [page for page in sorted(DOCS.rglob("*.md")) if "api" not in page.parent.parts]
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if "api" not in page.relative_to(DOCS).parts]
 #: Pages that the build makes.
 GENERATED = {"gallery/index"}
 TOCTREE = re.compile(r"```\{toctree\}\n(.*?)```", re.DOTALL)
