@@ -87,7 +87,8 @@ def check(root: Path) -> list[str]:
     -------
     list of str
     """
-    files = [path for path in sorted(root.rglob("*.html")) if path.relative_to(root).parts[0] != "_static"]
+    templates = root / "_static"
+    files = [path for path in sorted(root.rglob("*.html")) if templates not in path.parents]
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in files}
     if not pages:
         return [f"{root} has no pages: build the site first"]

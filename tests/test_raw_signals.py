@@ -240,6 +240,12 @@ def test_a_verdict_is_fair(figures, words):
     assert f"Verdict: while rows flow, {words}" in give_verdict(evaluation(*figures))
 
 
+def test_a_verdict_states_its_tolerance():
+    words = give_verdict(evaluation((0.5, 0.8, 0.798), (0.5, 0.8, 0.785)))
+    assert words.count("equally good on average; on 1 of 2 domains") == 2
+    assert "up to 1 point count" in words
+
+
 def test_a_verdict_says_how_often():
     words = give_verdict(evaluation((0.5, 0.6, 0.8), (0.5, 0.9, 0.8)))
     assert words.count("on 1 of 2 domains adapting is at least as good") == 2

@@ -36,6 +36,12 @@ def test_every_committed_result_says_whether_it_reached_its_bar():
             assert result.ok == (reached and result.quality.get("ok", True))
 
 
+def test_the_first_screen_names_both_commands_of_a_fresh_clone():
+    screen = README.read_text().partition("\n## ")[0]
+    lines = re.findall(r"^make (\w+) +# .* minutes", screen, flags=re.MULTILINE)
+    assert lines == ["demo", "test"]
+
+
 @pytest.mark.parametrize(("page", "code"), EXAMPLES)
 def test_python_examples_run(page, code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -47,6 +47,19 @@ def test_an_unknown_command_is_refused():
     assert "follow" in call("follow", code=2).stderr
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["fits"], "fit"),
+        (["addsource"], "add-source"),
+        (["tep", "simulte"], "simulate"),
+        (["run", "--batchsize", "8"], "--batch-size"),
+    ],
+)
+def test_what_was_probably_meant_is_suggested(typed, meant):
+    assert f"mean '{meant}'" in call(*typed, code=2).stderr
+
+
 @pytest.mark.parametrize("path", [path for path, _ in commands()], ids=" ".join)
 def test_help_ends_with_an_example_and_a_page_that_exists(path):
     text = call(*path, "--help").stdout

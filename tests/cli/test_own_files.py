@@ -183,6 +183,7 @@ def test_evaluate_compares_the_domains(tmp_path):
         assert name in accuracy
         assert name in labels
     assert "18 labels" in result.stdout
+    assert result.stdout.count("up to 1 point count") == 2
     assert figure.stat().st_size > 10_000
 
 

@@ -22,8 +22,9 @@ from baryflow.model_selection import Evaluation
 from baryflow.model_selection import evaluate as leave_out
 from baryflow.validation import count_of
 
-#: Difference in accuracy below which two methods count as equal.
+#: Difference in accuracy up to which two methods count as equal; verdicts state it.
 _NOTICEABLE = 0.01
+_TOLERANCE = "Differences of up to 1 point count as equal."
 
 
 @click.command(
@@ -157,9 +158,9 @@ def give_verdict(found: Evaluation) -> str:
     First while rows flow, which is what ``run`` delivers, then after the stream.
     """
     if np.isnan(found.summary().flowing):
-        return f"Verdict: {_compare(found, 'end')}."
+        return f"Verdict: {_compare(found, 'end')}. {_TOLERANCE}"
     flowing, end = _compare(found, "flowing"), _compare(found, "end")
-    return f"Verdict: while rows flow, {flowing}. After the stream, {end}."
+    return f"Verdict: while rows flow, {flowing}. After the stream, {end}. {_TOLERANCE}"
 
 
 def _compare(found: Evaluation, figure: str) -> str:
@@ -197,4 +198,4 @@ def judge_labels(found: Evaluation) -> str:
         )
     if beaten > _NOTICEABLE:
         text += f", and a plain classifier with labels is {100 * beaten:.1f} points better"
-    return f"Verdict: {text}."
+    return f"Verdict: {text}. {_TOLERANCE}"
