@@ -13,17 +13,20 @@ import pytest
 
 from baryflow.alarms import AlarmCommand, AlarmConfig, Alarms
 from baryflow.exceptions import InvalidInputError, UnreachableError
+from baryflow.runtime.outbox import Outbox, SinkSender
 from baryflow.streams import Credentials, open_sink, open_source
 from tests.streams.files import require
 
 require("asyncua")
 
 from asyncua import Client, ua  # noqa: E402
+from asyncua.client.ua_session import UaSession  # noqa: E402
 from asyncua.crypto.permission_rules import User, UserRole  # noqa: E402
 from asyncua.server.user_managers import UserManager  # noqa: E402
 
 from tests.streams.opcua_plant import Plant, free_port  # noqa: E402
-from tests.waiting import PATIENCE  # noqa: E402
+from tests.streams.proxy import Proxy  # noqa: E402
+from tests.waiting import PATIENCE, wait_until  # noqa: E402
 
 BEGIN = 1_800_000_000
 NODE = "?node=ns=2;s=Plant"
@@ -497,6 +500,7 @@ def test_records_are_written_to_existing_variables():
             sink.write(
                 [{name: value for name, value in one.items() if name != "key"} for one in RECORDS]
             )
+            sink.flush(sync=True)
             (chance,) = read_values(plant.url, "ns=2;s=probability")
         finally:
             sink.close()
@@ -505,6 +509,107 @@ def test_records_are_written_to_existing_variables():
     finally:
         plant.close()
     assert chance.Value.Value == 0.5
+
+
+ALARM = {"event": "alarm", "position": 7, "time": "2026-01-31T12:00:00Z", "level": 2.0}
+
+
+def writable_plant(names=("level", "probability"), **options):
+    """A plant whose variables clients may write; also after a restart."""
+
+    class Writable(Plant):
+        async def _fill(self, folder, prefix):
+            await super()._fill(folder, prefix)
+            for node in self.nodes.values():
+                await node.set_writable()
+
+    return Writable(names, history=False, **options)
+
+
+def level_of(plant):
+    return plant.loop.call(plant.nodes["level"].read_value())
+
+
+def test_what_is_flushed_is_on_the_server_or_an_error(monkeypatch):
+    plant = writable_plant()
+    try:
+        sink = open_sink(plant.url + NODE)
+        plant.stop()
+        plant.start()  # the connection is lost, but the server is there
+        sink.write([ALARM])
+        sink.flush(sync=True)
+        assert level_of(plant) == 2.0
+        plant.stop()
+        sink.write([ALARM | {"level": 3.0}])
+        sink.flush()  # kept: the server may come back
+        for _ in range(2):
+            with pytest.raises(UnreachableError, match="1 record"):
+                sink.flush(sync=True)
+        monkeypatch.setattr("baryflow.streams.opcua.sink._WAITING", 1)
+        sink.write([ALARM | {"level": 4.0}])
+        with pytest.raises(UnreachableError, match="2 records"):  # more than may wait
+            sink.flush()
+        plant.start()
+        sink.close()
+        assert level_of(plant) == 4.0
+    finally:
+        plant.close()
+
+
+def test_a_silent_server_costs_one_timeout_for_all_records(monkeypatch):
+    monkeypatch.setattr("baryflow.streams.opcua.connection.TIMEOUT", 0.5)
+    asked, ask = [], UaSession.write_attributes
+
+    async def count(*arguments):
+        asked.append(arguments)
+        return await ask(*arguments)
+
+    monkeypatch.setattr(UaSession, "write_attributes", count)
+    plant = writable_plant()
+    try:
+        with Proxy(plant.port) as proxy:
+            sink = open_sink(plant.url.replace(str(plant.port), str(proxy.port)) + NODE)
+            proxy.cut()  # accepts connections and never answers
+            sink.write([ALARM] * 20)
+            for _ in range(2):  # a connection that falls silent, and one that does not open
+                with pytest.raises(UnreachableError, match="20 records"):
+                    sink.flush(sync=True)
+                assert len(asked) == 1
+            proxy.heal()
+            sink.close()
+            assert level_of(plant) == 2.0
+    finally:
+        plant.close()
+
+
+def test_a_refused_write_names_the_node_and_the_code():
+    plant = Plant(["level", "probability"], history=False)  # nobody may write its variables
+    try:
+        sink = open_sink(plant.url + NODE)
+        sink.write([ALARM])
+        with pytest.raises(UnreachableError, match=r"s=level \(BadUserAccessDenied"):
+            sink.flush(sync=True)
+        sink.close(finished=False)
+    finally:
+        plant.close()
+
+
+def test_alarms_wait_in_the_outbox_until_the_server_has_them(tmp_path):
+    plant = writable_plant()
+    try:
+        sender = SinkSender("plant", lambda: open_sink(plant.url + NODE))
+        outbox = Outbox(sender, tmp_path / "outbox.ndjson", pauses=(0.05, 0.1))
+        plant.stop()
+        outbox.write([ALARM])
+        # An attempt has failed once the sender has closed its sink.
+        wait_until(lambda: sender._sink is None)
+        assert len(outbox) == 1
+        plant.start()
+        wait_until(lambda: not len(outbox))
+        assert level_of(plant) == 2.0
+        outbox.close()
+    finally:
+        plant.close()
 
 
 def test_a_sink_needs_a_node_or_serve():

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import math
 import time
+from collections import deque
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -21,10 +25,12 @@ from baryflow.streams.opcua.connection import (
 from baryflow.streams.opcua.nodes import find_node, to_datetime, to_seconds
 from baryflow.streams.opcua.server import Host, to_variant
 from baryflow.streams.urls import Address, Credentials
+from baryflow.validation import count_of
 
-#: Records that are kept while the server is away; the oldest are dropped, because they are outdated.
+_log = logging.getLogger("baryflow.streams")
+#: Records that may wait while the server is away; with more, `flush` raises.
 _WAITING = 1000
-#: Seconds between attempts to reconnect.
+#: Seconds between attempts to reconnect that nobody waits for.
 _PAUSE = 5.0
 
 
@@ -34,6 +40,8 @@ class _Writer(Protocol):
     def write(self, key: str, fields: dict[str, Any], moment: float) -> None: ...
 
     def signal(self, key: str, alarm: dict[str, Any], moment: float) -> None: ...
+
+    def flush(self, sync: bool) -> None: ...
 
     def close(self) -> None: ...
 
@@ -60,11 +68,16 @@ class OpcUaSink:
         self.position = position
 
     def flush(self, sync: bool = False) -> None:
-        """Do nothing: records are written at once."""
+        """With `sync`, return once the server has all records, or raise UnreachableError."""
+        self._writer.flush(sync)
 
-    def close(self, finished: bool = True) -> None:  # noqa: ARG002 - nothing is left to finish
-        """Disconnect, or stop the server."""
-        self._writer.close()
+    def close(self, finished: bool = True) -> None:
+        """Disconnect, or stop the server; if `finished`, once it has all records."""
+        try:
+            if finished:
+                self._writer.flush(sync=True)
+        finally:
+            self._writer.close()
 
 
 class _ServerWriter:
@@ -89,6 +102,9 @@ class _ServerWriter:
         """Send the state of an alarm to clients."""
         self._host.signal(self._target(key), alarm, moment)
 
+    def flush(self, sync: bool) -> None:
+        """Do nothing: our own server has all records."""
+
     def _target(self, key: str) -> str:
         target = key.replace("/", "_").replace(".", "_")
         return f"{self._folder}/{target}" if key else self._folder
@@ -108,8 +124,9 @@ class _ClientWriter:
         self._node = address.options["node"]
         self._client: Any = None
         self._folders: dict[str, dict[str, Any]] = {}
-        self._waiting: list[tuple[str, dict[str, Any], float]] = []
-        self._tried = 0.0
+        self._waiting: deque[tuple[str, dict[str, Any], float]] = deque()
+        self._tried = -math.inf
+        self._unknown: set[str] = set()  # targets without variables
         self._loop = EventLoopThread("baryflow-opcua-sink")
         try:
             self._loop.call(self._connect(), PATIENCE)
@@ -148,41 +165,86 @@ class _ClientWriter:
         return self._folders[key]
 
     def write(self, key: str, fields: dict[str, Any], moment: float) -> None:
-        """Write the fields of a record, or keep the record until the server is back."""
-        self._waiting = [*self._waiting, (key, fields, moment)][-_WAITING:]
-        if self._client is None and time.monotonic() - self._tried < _PAUSE:
-            return
-        try:
-            if self._client is None:
-                self._tried = time.monotonic()
-                self._loop.call(self._connect(), PATIENCE)
-            while self._waiting:
-                self._loop.call(self._write(*self._waiting[0]), PATIENCE)
-                self._waiting.pop(0)
-        except (OSError, TimeoutError, ua.UaError):
-            if self._client is not None:
-                self._loop.call(disconnect(self._client))
-            self._client = None
+        """Queue a record."""
+        self._waiting.append((key, fields, moment))
 
     def signal(self, key: str, alarm: dict[str, Any], moment: float) -> None:
         """Do nothing: an existing server has its own conditions; the variables hold the alarm."""
 
+    def flush(self, sync: bool) -> None:
+        """Write all records; without `sync`, keep them if the server is away.
+
+        A record that is not written stays the first of the queue. A server that does not answer costs
+        one timeout, however many records wait.
+        """
+        may_wait = not sync and len(self._waiting) <= _WAITING
+        if may_wait and self._client is None and time.monotonic() - self._tried < _PAUSE:
+            return
+        was_connected = self._client is not None
+        try:
+            try:
+                self._loop.call(self._write_all())
+            except (UnreachableError, TimeoutError):
+                raise
+            except (OSError, ua.UaError):
+                if not was_connected:
+                    raise
+                self._loop.call(self._write_all())  # the server may have been restarted meanwhile
+        except UnreachableError:
+            raise
+        except (OSError, ua.UaError) as error:
+            if may_wait:
+                return
+            reason = "does not answer" if isinstance(error, OSError) else f"fails: {error}"
+            raise UnreachableError(
+                f"{self._address} {reason}; not written: {count_of(len(self._waiting), 'record')}"
+            ) from None
+
+    async def _write_all(self) -> None:
+        try:
+            if self._client is None and self._waiting:
+                self._tried = time.monotonic()
+                await asyncio.wait_for(self._connect(), PATIENCE)
+            while self._waiting:
+                await self._write(*self._waiting[0])
+                self._waiting.popleft()
+        except (OSError, ua.UaError):
+            client, self._client = self._client, None
+            if client is not None:
+                with suppress(Exception):
+                    client.disconnect_socket()  # a server that is silent does not answer a goodbye
+            raise
+
     async def _write(self, key: str, fields: dict[str, Any], moment: float) -> None:
         nodes = await self._find(key)
         chosen = [name for name in fields if name in nodes and fields[name] is not None]
+        if not nodes and key not in self._unknown:
+            self._unknown.add(key)
+            _log.warning("%s has no variables for %r: its records are not written", self._address, key)
+        if not chosen:
+            return
+        ids = [nodes[name][0] for name in chosen]
         values = [
             ua.DataValue(_cast(fields[name], nodes[name][1]), SourceTimestamp=to_datetime(moment))
             for name in chosen
         ]
-        if not chosen:
-            return
         session = self._client.uaclient.session
-        results = await session.write_attributes([nodes[name][0] for name in chosen], values)
+        results = await session.write_attributes(ids, values)
         if any(
             one.name == "BadWriteNotSupported" for one in results
         ):  # the server sets timestamps itself
             values = [ua.DataValue(value.Value) for value in values]
-            await session.write_attributes([nodes[name][0] for name in chosen], values)
+            results = await session.write_attributes(ids, values)
+        refused = [
+            f"{node.to_string()} ({one.name})"
+            for node, one in zip(ids, results, strict=True)
+            if not one.is_good()
+        ]
+        if refused:
+            raise UnreachableError(
+                f"{self._address} refuses to write {', '.join(refused)}: check the type of the variable "
+                "and the permissions of this user"
+            )
 
     def close(self) -> None:
         """Disconnect."""
