@@ -90,6 +90,7 @@ html_theme_options = {
     "show_nav_level": 1,
     "show_toc_level": 2,
     "header_links_before_dropdown": 8,
+    "navbar_align": "left",  # one line: the logo does not take a quarter of it
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": [],
     "footer_center": [],
