@@ -45,7 +45,7 @@ def follow(folder, url):
 
 
 def subscribe(url, **options):
-    return contextlib.closing(open_source(url, columns=COLUMNS, credentials=US, **options))
+    return contextlib.closing(open_source(url, columns=COLUMNS, credentials=US, durable=True, **options))
 
 
 def count(folder, sent):

@@ -130,7 +130,7 @@ class Publisher:
         self.client.disconnect()
         self.client.loop_stop()
 
-    def send(self, topic, what, name=None, qos=1):
+    def send(self, topic, what, name=None, qos=1, correlation=None):
         """Send a message; anything but bytes is sent as JSON."""
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
@@ -138,6 +138,8 @@ class Publisher:
         properties = Properties(PacketTypes.PUBLISH)
         if name is not None:
             properties.UserProperty = ("id", name)
+        if correlation is not None:
+            properties.CorrelationData = correlation
         payload = what if isinstance(what, bytes) else json.dumps(what).encode()
         self.client.publish(topic, payload, qos=qos, properties=properties)
         self.sent += 1

@@ -41,7 +41,7 @@ def publisher(broker):
 
 
 def subscribe(broker, path, **options):
-    options = {"columns": ["n"], "idle": 0.2, "credentials": US} | options
+    options = {"columns": ["n"], "idle": 0.2, "credentials": US, "durable": True} | options
     return contextlib.closing(open_source(broker.url(path), **options))
 
 
@@ -152,6 +152,53 @@ def test_a_message_sent_twice_with_one_id_is_taken_once(broker, publisher):
         batches = take(source, 4)
         assert not source.read(8)
     assert [one for batch in batches for one in batch.offsets] == ["a", "b", "c", "d"]
+
+
+def test_messages_that_share_correlation_data_or_reuse_an_id_are_all_taken(broker, publisher):
+    with subscribe(broker, "request") as source:
+        for i in range(3):
+            publisher.send_all("request", [{"n": i}], correlation=b"request 7")
+            publisher.send_all("request", [{"n": 10 + i}], name="request 7")
+        assert rows_of(take(source, 6)) == [0, 10, 1, 11, 2, 12]
+
+
+def test_only_a_durable_session_is_kept_and_it_expires(broker, publisher):
+    with subscribe(broker, "kept?client=brief", durable=False):
+        pass
+    publisher.send_all("kept", [{"n": 1}])
+    with subscribe(broker, "kept?client=brief&expiry=1") as source:
+        publisher.send_all("kept", [{"n": 2}])
+        batches = take(source, 1)
+        assert rows_of(batches) == [2]
+    publisher.send_all("kept", [{"n": 3}])
+    wait_until(lambda: "Expiring client brief" in broker.output())
+    with subscribe(broker, "kept?client=brief") as source:
+        source.seek(batches[-1].cursor)
+        publisher.send_all("kept", [{"n": 4}])
+        batches = take(source, 1)
+    assert rows_of(batches) == [4]
+    assert "has lost the session" in notices_of(batches)
+
+
+def test_without_a_session_an_outage_is_reported_as_a_loss(tmp_path):
+    with Broker(tmp_path) as broker, subscribe(broker, "lost", durable=False) as source:
+        broker.restart()
+        notices, until = "", time.monotonic() + PATIENCE
+        while "meanwhile are lost" not in notices:
+            assert time.monotonic() < until
+            notices += notices_of([source.read(8, 0.1)])
+
+
+@pytest.mark.parametrize("opening", [open_sink, lambda *a, **k: open_source(*a, columns=["n"], **k)])
+def test_a_password_is_not_sent_unencrypted_unless_permitted(opening, monkeypatch):
+    monkeypatch.setattr(connection, "PATIENCE", 0.1)
+    with pytest.raises(InvalidInputError, match="unencrypted") as caught:
+        opening("mqtt://nowhere.invalid/a", credentials=US)
+    assert PASSWORD not in str(caught.value)
+    with pytest.raises(InvalidInputError, match="yes or no"):
+        opening("mqtt://nowhere.invalid/a?plaintext=1", credentials=US)
+    with pytest.raises(UnreachableError):
+        opening("mqtt://nowhere.invalid/a?plaintext=yes", credentials=US)
 
 
 def test_a_lost_session_is_reported(tmp_path):

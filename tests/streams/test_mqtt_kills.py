@@ -45,7 +45,7 @@ def follow(folder, url):
 
 def subscribe(url):
     """Create the session on the broker, which keeps nothing before that."""
-    open_source(url, columns=COLUMNS, credentials=Credentials(USER, PASSWORD)).close()
+    open_source(url, columns=COLUMNS, credentials=Credentials(USER, PASSWORD), durable=True).close()
 
 
 def numbers(folder):
@@ -84,7 +84,7 @@ def test_each_label_is_learned_once_despite_a_kill(model, tmp_path):
             return RunProcess(out, url, ENVIRONMENT, "--time", "n", "--batch-size", "8", *how)
 
         subscribe(url)
-        open_labels(labels, LabelFormat(), credentials=Credentials(USER, PASSWORD)).close()
+        open_labels(labels, LabelFormat(), credentials=Credentials(USER, PASSWORD), durable=True).close()
         publisher.send_all("plant/labels", [{"time": n, "label": n % 3} for n in labelled[::2]])
         with Sending(broker.port, TOPIC, rows, range(count), 150, named=False):
             kill_again_and_again(follow_labelled, 1)

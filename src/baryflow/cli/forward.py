@@ -90,7 +90,7 @@ def forward(
             )
         else:
             _try_first_rows(stream)
-        rows = stream.open(columns)
+        rows = stream.open(columns, durable=checkpoint is not None)
         stack.callback(rows.close)
         stop = stack.enter_context(stop_on_signals())  # not before: Ctrl-C interrupts a slow connection
         if getattr(rows, "shared", False):

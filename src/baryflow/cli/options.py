@@ -266,8 +266,8 @@ class StreamOptions:
             "max-age": self.max_age,
         }
 
-    def open(self, columns: list[str] | None) -> Source:
-        """Open the input for some of its columns; None reads all of them."""
+    def open(self, columns: list[str] | None, *, durable: bool = False) -> Source:
+        """Open the input for some of its columns, None for all; `durable` if there is a checkpoint."""
         if not is_url(self.source):
             for option in ("sample_interval", "tags", "max_age"):
                 if getattr(self, option) is not None:
@@ -288,6 +288,7 @@ class StreamOptions:
             sample_interval=self.sample_interval,
             tags=self.tags,
             max_age=self.max_age,
+            durable=durable,
         )
 
 

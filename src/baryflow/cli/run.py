@@ -157,9 +157,10 @@ def run(
         alarms = alarm.config(fitted)
         _check_alarms(alarms, alarm_commands, stream)
         metrics = stack.enter_context(RunMetrics(metrics_port))
-        rows = metrics.observe(stream.open(columns))
+        durable = checkpoint is not None
+        rows = metrics.observe(stream.open(columns, durable=durable))
         if alarm_commands is not None:
-            rows = _add_labels(rows, alarm_commands, CommandFormat(stream.key), stream)
+            rows = _add_labels(rows, alarm_commands, CommandFormat(stream.key), stream, durable)
         if labels is not None:
             how = LabelFormat(
                 # Labels may bring their row, unless windows of rows are what is predicted.
@@ -169,7 +170,7 @@ def run(
                 certify=labels_certify,
                 normal=labels_normal,
             )
-            rows = _add_labels(rows, labels, how, stream)
+            rows = _add_labels(rows, labels, how, stream, durable)
         stack.callback(rows.close)
         stop = stack.enter_context(stop_on_signals())  # not before: Ctrl-C interrupts a slow connection
         line = stack.enter_context(Line(_LOG_EVERY, _LOGGER))
@@ -212,7 +213,7 @@ def _check_alarms(alarms: AlarmConfig | None, commands: str | None, stream: Stre
 
 
 def _add_labels(
-    rows: Any, labels: str, how: LabelFormat | CommandFormat, stream: StreamOptions
+    rows: Any, labels: str, how: LabelFormat | CommandFormat, stream: StreamOptions, durable: bool
 ) -> LabelledSource:
     """Return rows together with their labels, or with commands."""
     try:
@@ -223,7 +224,7 @@ def _add_labels(
                 f"and {how.what} to a service ('baryflow serve')"
             )
         credentials = read_credentials(stream.credentials)
-        found = open_labels(labels, how, tail=stream.live, credentials=credentials)
+        found = open_labels(labels, how, tail=stream.live, credentials=credentials, durable=durable)
         return LabelledSource(rows, found, _LAST_LABELS if is_url(labels) else 0.0, how.what)
     except BaseException:
         rows.close()

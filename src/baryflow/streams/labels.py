@@ -42,6 +42,7 @@ def open_labels(
     *,
     tail: bool = False,
     credentials: Credentials | None = None,
+    durable: bool = False,
 ) -> Source:
     """Open a stream of labels, or of commands.
 
@@ -56,6 +57,8 @@ def open_labels(
         Follow a growing CSV or NDJSON file; the stream never ends.
     credentials : Credentials, optional
         For a URL.
+    durable : bool, default=False
+        As in :func:`open_source`.
 
     Returns
     -------
@@ -70,7 +73,8 @@ def open_labels(
         If the file does not exist. With `tail`, the source waits for it instead.
     """
     if is_url(what):
-        return open_transport(str(what), credentials, SourceOptions((), idle=_IDLE, labels=how))
+        options = SourceOptions((), idle=_IDLE, labels=how, durable=durable)
+        return open_transport(str(what), credentials, options)
     if Path(what).suffix.lower() == ".json":
         return LabelList(Path(what), how)
     return LabelFile(Path(what), how, tail=tail)

@@ -55,6 +55,8 @@ class SourceOptions:
         Treat tag values older than this many seconds as missing.
     labels : LabelFormat, CommandFormat or None
         Messages are labels or commands in this format, and no rows.
+    durable : bool
+        Whether the broker keeps messages while no process reads, because a checkpoint resumes.
     """
 
     columns: Sequence[str] | None = None
@@ -65,6 +67,7 @@ class SourceOptions:
     tags: str | None = None
     max_age: float | None = None
     labels: LabelFormat | CommandFormat | None = None
+    durable: bool = False
 
 
 class Transport(Protocol):
@@ -178,6 +181,7 @@ def open_source(
     sample_interval: float | None = None,
     tags: str | None = None,
     max_age: float | None = None,
+    durable: bool = False,
 ) -> Source:
     r"""Open a stream of rows.
 
@@ -206,6 +210,9 @@ def open_source(
         For a URL.
     sample_interval, tags, max_age : optional
         For a URL whose values arrive one at a time; see :class:`SourceOptions`.
+    durable : bool, default=False
+        For ``mqtt://``: let the broker keep messages while no process reads, for one that resumes with
+        :meth:`Source.seek`. Other inputs can always be resumed.
 
     Returns
     -------
@@ -235,7 +242,9 @@ def open_source(
     if columns is not None and not columns:
         raise InvalidInputError("columns must name at least one column, or be None for all, got none")
     if is_url(what):
-        options = SourceOptions(columns, time, key, idle, sample_interval, tags, max_age)
+        options = SourceOptions(
+            columns, time, key, idle, sample_interval, tags, max_age, durable=durable
+        )
         return open_transport(str(what), credentials, options)
     if key is not None and key.startswith("@"):
         raise InvalidInputError(f"key {key} is a property of messages; for a file, name a column")

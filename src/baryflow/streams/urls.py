@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -137,6 +139,13 @@ def parse_address(url: str) -> Address:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     path = unquote(parts.path.removeprefix("/"))
     return Address(parts.scheme, parts.hostname, port, path, options, tuple(more))
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this computer."""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
 
 
 def is_url(location: str | Path) -> bool:

@@ -13,10 +13,12 @@ from baryflow.streams.mqtt.sink import MqttSink
 from baryflow.streams.mqtt.source import MessageRows, MqttSource, RowBuilder, SampledRows, find_tags
 from baryflow.streams.registry import SourceOptions
 from baryflow.streams.sampling.sampler import Sampler
-from baryflow.streams.urls import Address, Credentials
+from baryflow.streams.urls import Address, Credentials, is_loopback
 
 __all__ = ["open_sink", "open_source"]
 
+#: Seconds for which the broker keeps a durable session while no process reads: a week.
+_EXPIRY = 7 * 24 * 3600
 #: Inbox size as a multiple of ``inflight``; only messages with QoS 0 can exceed ``inflight`` itself.
 _ROOM = 4
 
@@ -28,11 +30,16 @@ def open_source(address: Address, credentials: Credentials, options: SourceOptio
     message is the value of one tag instead: a number, or an object with ``value`` and, optionally,
     ``time`` and ``quality``.
 
-    URL options: ``client``, the client id under which the broker keeps the session while we are away;
+    If `options` ask for a durable source, the broker keeps the session while we are away; otherwise the
+    session ends with the connection.
+
+    URL options: ``client``, the client id; ``expiry``, the seconds for which a durable session is kept;
     ``qos``, 1 or 0; ``inflight``, the number of unacknowledged messages, which also limits a batch;
-    ``keepalive``, the seconds of silence after which the connection is checked.
+    ``keepalive``, the seconds of silence after which the connection is checked; ``plaintext=yes``, which
+    permits a password without TLS.
     """
-    address.check_options("client", "qos", "inflight", "keepalive")
+    address.check_options("client", "expiry", "qos", "inflight", "keepalive", "plaintext")
+    _check_password(address, credentials)
     topic = address.path
     levels = topic.split("/")
     if not topic or any("#" in level and level != "#" for level in levels) or "#" in levels[:-1]:
@@ -46,8 +53,8 @@ def open_source(address: Address, credentials: Credentials, options: SourceOptio
     if options.key is not None and options.key.startswith("@") and options.key != "@topic":
         raise InvalidInputError(f"the key of a message is @topic or a column, got {options.key!r}")
     config = ClientConfig(
-        client_id=address.option("client", _default_client_id(address)),
-        persistent=True,
+        client_id=address.option("client", _default_client_id(address, options.durable)),
+        expiry=address.int_option("expiry", _EXPIRY, 1, 2**32 - 2) if options.durable else 0,
         inflight=address.int_option("inflight", 256, 1, 65535),
         keepalive=address.int_option("keepalive", 30, 1, 65535),
     )
@@ -81,9 +88,10 @@ def open_sink(address: Address, credentials: Credentials) -> MqttSink:
     """Open a topic for records.
 
     URL options: ``wait``, the seconds that a broker may be away before that is an error; ``keepalive``
-    as in :func:`open_source`.
+    and ``plaintext`` as in :func:`open_source`.
     """
-    address.check_options("wait", "keepalive")
+    address.check_options("wait", "keepalive", "plaintext")
+    _check_password(address, credentials)
     if not address.path or "+" in address.path or "#" in address.path:
         raise InvalidInputError(f"{address} must name one topic to write to, without + and #")
     config = ClientConfig(
@@ -93,7 +101,22 @@ def open_sink(address: Address, credentials: Credentials) -> MqttSink:
     return MqttSink(address, credentials, config, float(address.int_option("wait", 120, 1, 86400)))
 
 
-def _default_client_id(address: Address) -> str:
-    """Return the same id for the same topics of the same broker."""
+def _check_password(address: Address, credentials: Credentials) -> None:
+    """Refuse to send a password unencrypted over a network, unless the URL permits it."""
+    permission = address.option("plaintext", "no")
+    if permission not in ("yes", "no"):
+        raise InvalidInputError(f"{address}: plaintext must be yes or no, got {permission!r}")
+    encrypted = address.scheme == "mqtts" or is_loopback(address.host)
+    if credentials.password is not None and not encrypted and permission == "no":
+        raise InvalidInputError(
+            f"the password would be sent to {address.host} unencrypted: use mqtts://, or ?plaintext=yes "
+            "in a trusted network"
+        )
+
+
+def _default_client_id(address: Address, durable: bool) -> str:
+    """Return a random id, or for a durable session the same for the same topics of the same broker."""
+    if not durable:
+        return f"baryflow-{uuid.uuid4().hex[:12]}"
     location = f"{address.host}:{address.port}/{address.path}"
     return f"baryflow-{hashlib.blake2b(location.encode(), digest_size=6).hexdigest()}"

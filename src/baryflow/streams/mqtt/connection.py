@@ -37,7 +37,6 @@ _BACKOFF = (0.25, 15.0)
 _TAKEOVERS, _SHORT = 20, 1.0
 #: Seconds to send what is left when the connection is closed.
 _FAREWELL = 2.0
-_NEVER_EXPIRES = 0xFFFFFFFF
 _UNSPECIFIED = 0x80
 _NO_TLS = "it closed the connection at once: if the port uses TLS, use mqtts://"
 _NO_MQTT = "the answer is not MQTT: check the port, or use mqtts:// if it uses TLS"
@@ -51,7 +50,7 @@ class ClientConfig:
     """How to register with the broker."""
 
     client_id: str = ""
-    persistent: bool = False  # whether the broker keeps messages while we are away
+    expiry: int = 0  # seconds for which the broker keeps the session while we are away
     inflight: int = 256  # messages that it may send before the first is acknowledged
     keepalive: int = 30  # seconds of silence after which each end checks the connection
 
@@ -236,7 +235,7 @@ class Connection:
                 delay = _BACKOFF[0]
                 self._listener.closed(str(self._trouble))
                 short = short + 1 if time.monotonic() - self._since < _SHORT else 0
-                if short >= _TAKEOVERS and self._config.persistent:
+                if short >= _TAKEOVERS and self._config.expiry:
                     self._fail(_explain_takeover(self._address, self._config.client_id))
                     return
             else:
@@ -258,14 +257,13 @@ class Connection:
         self._set_callbacks(client, fatal)
         properties = self._paho.properties.Properties(self._paho.packettypes.PacketTypes.CONNECT)
         properties.ReceiveMaximum = self._config.inflight
-        if self._config.persistent:
-            properties.SessionExpiryInterval = _NEVER_EXPIRES
+        properties.SessionExpiryInterval = self._config.expiry
         address = self._address
         client.connect(
             address.host,
             address.port or (1883 if self._tls is None else 8883),
             keepalive=self._config.keepalive,
-            clean_start=not self._config.persistent,
+            clean_start=not self._config.expiry,
             properties=properties,
         )
         wire: Any = client.socket()

@@ -3,7 +3,8 @@
 A broker delivers a message again if the connection ended before it received our acknowledgement: with
 the same packet identifier, and marked as a duplicate. A publisher, too, sends a message again if it did
 not receive the broker's acknowledgement. For the broker that is a new message, and only an id that the
-publisher has given to the message shows that it is not.
+publisher has given to the message shows that it is not. Correlation data is no such id: all messages of
+one request share it.
 """
 
 from __future__ import annotations
@@ -50,9 +51,11 @@ class Delivery:
 
     @cached_property
     def digest(self) -> str:
-        """A short digest of the topic and the id, or else the content."""
-        content = self.message_id.encode() if self.message_id else self.payload
-        data = self.topic.encode() + b"\0" + content
+        """A short digest of the topic, the id and the content.
+
+        A message that reuses an id with other content is not the same message.
+        """
+        data = b"\0".join((self.topic.encode(), self.message_id.encode(), self.payload))
         return hashlib.blake2b(data, digest_size=_DIGEST_DIGITS // 2).hexdigest()
 
     @property
@@ -173,12 +176,9 @@ class Inbox(Listener):
 
 
 def _find_id(properties: Any) -> str:
-    """Return the publisher's id for a message: its user property ``id``, or its correlation data."""
-    for name, value in getattr(properties, "UserProperty", ()):
-        if name == _ID_PROPERTY:
-            return str(value)
-    data = getattr(properties, "CorrelationData", b"")
-    return data.hex() if isinstance(data, bytes) else ""
+    """Return the publisher's id for a message: its user property ``id``, or nothing."""
+    found = getattr(properties, "UserProperty", ())
+    return next((str(value) for name, value in found if name == _ID_PROPERTY), "")
 
 
 # -- duplicates ----------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class Taken:
 
     mid: int  # packet identifier; 0 if it has none, or none that is still valid
     digest: str
-    has_id: bool  # whether the digest is of an id that the publisher gave it
+    has_id: bool  # whether the publisher gave it an id, which is part of the digest
     number: int  # messages taken so far, this one included
 
 

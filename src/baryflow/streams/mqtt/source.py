@@ -283,7 +283,7 @@ class MqttSource:
         self._acks.send(self._connection)
 
     def close(self) -> None:
-        """Disconnect; the broker keeps what arrives from now on."""
+        """Disconnect; for a durable source the broker keeps what arrives from now on."""
         self._connection.close()
 
     # -- messages --------------------------------------------------------------------------------------
@@ -386,9 +386,14 @@ class MqttSource:
         self._lost, self._resumed = None, False
         if not item.session:
             self._dedup.forget_mids()
-            if expected:
+            if expected and self._config.expiry:
                 notices.append(
                     f"{self._address}: the broker has lost the session {self._config.client_id!r}: "
                     "earlier messages that were not read are lost; see docs/howto/mosquitto.conf"
+                )
+            elif expected:
+                notices.append(
+                    f"{self._address}: messages that were sent meanwhile are lost: the broker keeps them "
+                    "only for a run with a checkpoint"
                 )
         return notices

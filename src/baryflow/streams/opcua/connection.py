@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import threading
 from collections.abc import Coroutine
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.urls import Address, Credentials
+from baryflow.streams.urls import Address, Credentials, is_loopback
 
 try:  # as Any, because its annotations do not declare what it exports
     asyncua: Any = import_module("asyncua")
@@ -106,13 +105,6 @@ def silence_logging() -> None:
 def endpoint(address: Address) -> str:
     """Return the endpoint URL, without our options."""
     return f"opc.tcp://{address.bracketed_host}:{address.port or PORT}/{address.path}"
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host is this computer."""
-    with suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
 
 
 def check_security(address: Address, credentials: Credentials) -> None:

@@ -16,12 +16,11 @@ from baryflow.streams.opcua.connection import (
     EventLoopThread,
     asyncua,
     endpoint,
-    is_loopback,
     silence_logging,
     ua,
 )
 from baryflow.streams.opcua.nodes import to_datetime
-from baryflow.streams.urls import Address, Credentials
+from baryflow.streams.urls import Address, Credentials, is_loopback
 
 _NAMESPACE = "urn:baryflow"
 #: Severity of each priority of an alarm, from 1 to 1000.
