@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -116,14 +117,16 @@ def parse_address(url: str) -> Address:
     Raises InvalidInputError if there is no host, a port is not a number, or the URL holds a user or
     password, which other users could see in the list of processes.
     """
+    text = url.replace("#", "%23")
+    hosts = re.split("[/?]", text.partition("://")[2], maxsplit=1)[0]
     try:
-        parts = urlsplit(url.replace("#", "%23"))
-        first, *more = parts.netloc.split(",")
+        first, *more = hosts.split(",")
         for host in more:
             if not urlsplit(f"//{host}").hostname:
                 raise ValueError("a host between commas is empty")
             _ = urlsplit(f"//{host}").port  # raises if it is not a number
-        parts = parts._replace(netloc=first) if more else parts
+        # Without the other hosts: newer releases of Python refuse an IPv6 address among them.
+        parts = urlsplit(text.replace(hosts, first, 1))
         port = parts.port
     except ValueError:  # the message of the original error may hold part of a password
         raise InvalidInputError(
