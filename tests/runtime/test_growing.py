@@ -1,5 +1,6 @@
 """Files that grow, files that cannot: the real command."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from baryflow import OnlineDaDiL
+from baryflow import OnlineDaDiL, load
 from baryflow.cli import main
 from baryflow.datasets import make_domains
+from baryflow.runtime import Checkpoint, Outputs, Runner, SessionConfig
+from baryflow.streams import open_sink, open_source
 from tests.waiting import ask_to_end, wait_until
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
@@ -105,6 +108,33 @@ def test_labels_that_are_written_while_rows_come_are_learned(folder):
     _, words = process.communicate(timeout=300)
     assert process.returncode == 0, words
     assert "60 rows = 60 predicted + 0 quarantined; 5 labels used" in words
+
+
+def test_what_happened_to_the_file_is_an_event_also_after_a_restart(folder):
+    rows, state, events = folder / "rows.csv", folder / "state", folder / "events.ndjson"
+
+    def follow(until):
+        with contextlib.ExitStack() as stack:
+            source = open_source(rows, columns=COLUMNS, tail=True, idle=0.01)
+            stack.callback(source.close)
+            checkpoint = stack.enter_context(contextlib.closing(Checkpoint(state)))
+            sink = open_sink(events, resume=not checkpoint.is_new)
+            stack.callback(sink.close)
+            config = SessionConfig(load(folder / "model.bary"), 16)
+            runner = Runner(config, source, Outputs(events=sink), timeout=0.0, checkpoint=checkpoint)
+            runner.run(lambda: runner.totals.read >= until)
+        found = [json.loads(line) for line in events.read_text().splitlines()]
+        return [event["message"] for event in found if event["event"] == "warning"]
+
+    rows.write_text("\n".join([",".join(COLUMNS), *LINES[:40], ""]))
+    assert follow(40) == []
+    rows.rename(folder / "rows.csv.2")  # rows.csv.1 is lost
+    rows.write_text("\n".join([",".join(COLUMNS), *LINES[50:60], ""]))
+    (missing,) = follow(50)
+    assert "rows.csv.1" in missing
+    rows.write_text("\n".join([",".join(COLUMNS), *LINES[60:65], ""]))
+    assert follow(55)[0] == missing
+    assert "cut" in follow(55)[1]
 
 
 @pytest.mark.skipif(os.geteuid() != 0 if hasattr(os, "geteuid") else True, reason="needs to mount")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Protocol
 
@@ -87,6 +87,7 @@ class Block:
     rejected: list[Rejected]  # rows that could not be split into cells
     excerpt: Callable[[int], str]  # row → its beginning as text
     cursor: dict[str, Any]
+    notices: list[str] = field(default_factory=list)
 
 
 class Reader(Protocol):
@@ -164,7 +165,7 @@ class RowSource:
             keys=texts[-1] if self._has_key else empty,
             rejected=rejected,
             cursor=block.cursor,
-            notices=notices,
+            notices=[*block.notices, *notices],
         )
 
     def _find_absent(self, block: Block) -> list[str]:

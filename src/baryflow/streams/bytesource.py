@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import math
 import os
 import queue
+import re
 import stat
 import sys
 import threading
 import warnings
 import zlib
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -30,6 +33,8 @@ KEPT = 1024
 _HEAD = 4096
 #: Seconds between checks of a file that does not grow.
 _INTERVAL = 0.1
+#: What is added to the name of a rotated file: a number, or a date and perhaps a time; and compressed.
+_NUMBER, _DATE, _PACKED = r"\d{1,3}", r"\d[\dTZ:._+-]{5,}", r"gz|bz2|xz|zst"
 
 
 class FileChange(Enum):
@@ -41,10 +46,23 @@ class FileChange(Enum):
     TRUNCATED = "truncated"
 
 
-class ByteSource(Protocol):
-    """An input of bytes."""
+@dataclass(frozen=True)
+class Cut:
+    """The end of a followed file was removed, and it continues at this offset."""
 
-    def read_chunk(self, wait: float | None) -> bytes | FileChange | None:
+    offset: int
+
+
+class ByteSource(Protocol):
+    """An input of bytes.
+
+    ``notices`` are messages for the operator, for example that rows may be missing; whoever passes them
+    on clears them.
+    """
+
+    notices: list[str]
+
+    def read_chunk(self, wait: float | None) -> bytes | FileChange | Cut | None:
         """Return at most CHUNK bytes, ``b""`` at the end, or None if none came for `wait` seconds."""
 
     def locate(self, cursor: dict[str, Any]) -> int | None:
@@ -106,7 +124,11 @@ class Lines:
             chunk = self._source.read_chunk(wait)
             if chunk is None:
                 return []
-            if isinstance(chunk, FileChange):
+            if isinstance(chunk, Cut):
+                self._partial.clear()
+                self._overlong = None
+                self.offset = chunk.offset
+            elif isinstance(chunk, FileChange):
                 if chunk is FileChange.TRUNCATED:
                     self._partial.clear()
                     self._overlong = None
@@ -215,6 +237,7 @@ class FileBytes:
 
     def __init__(self, file: IO[bytes], name: str) -> None:
         self._name = name
+        self.notices: list[str] = []
         self._marker = _Marker()
         compressed = name.endswith(".gz")
         self._file: IO[bytes] = gzip.GzipFile(fileobj=file, mode="rb") if compressed else file  # type: ignore[assignment]
@@ -274,6 +297,7 @@ class PipeBytes:
     """
 
     def __init__(self, descriptor: int) -> None:
+        self.notices: list[str] = []
         self._chunks: queue.Queue[bytes] = queue.Queue(maxsize=8)
         self._closed = False
         threading.Thread(target=self._pump, args=(descriptor,), daemon=True).start()
@@ -332,34 +356,39 @@ def open_standard_input() -> FileBytes | PipeBytes:
 class TailBytes:
     """Follows a growing file by name, like ``tail -F``.
 
-    After a rotation, the old file is read to its end, then the new one from its beginning. A file that
-    has shrunk, or whose beginning has changed, is read from its beginning with a warning. A file that
-    does not exist yet is waited for. Of several rotations between two checks, only the last is seen.
+    After a rotation, the old file is read to its end, then those that were rotated away since, then the
+    new one. They are recognised by their names (``log.csv.1``, ``log.csv-20260131``,
+    ``log-20260131.csv``) and ordered by when they were last written. Files that cannot be read, and
+    files that were cut or rewritten, are reported in ``notices``. A file that does not exist yet is
+    waited for.
     """
 
     def __init__(self, path: Path) -> None:
+        self.notices: list[str] = []
         self._path = path
         self._file: IO[bytes] | None = None
         self._marker = _Marker()
-        self._idle = False  # whether the last check found nothing new
-        self._last: dict[str, Any] = {}  # cursor at that check
+        self._last: dict[str, Any] | None = None  # cursor after the last bytes that were read
         self._open()
 
-    def _open(self, path: Path | None = None) -> bool:
+    def _open(self, path: Path | None = None, offset: int = 0) -> bool:
         try:
             file = (path or self._path).open("rb", buffering=0)
         except FileNotFoundError:
             return False
+        file.seek(offset)
         if self._file is not None:
             self._file.close()
-        self._file, self._marker, self._idle = file, _Marker(), False
+        self._file, self._marker, self._last = file, _Marker(), None
         return True
 
-    def read_chunk(self, wait: float | None) -> bytes | FileChange | None:
+    def read_chunk(self, wait: float | None) -> bytes | FileChange | Cut | None:
         """Return more bytes, or what happened to the file; None if nothing came in time."""
         deadline = None if wait is None else monotonic() + wait
         while True:
-            found = self._check() if self._file is not None or self._open() else None
+            if self._file is None:
+                self._open()
+            found = None if self._file is None else self._check(self._file)
             if found is not None:
                 return found
             pause = _INTERVAL if deadline is None else min(_INTERVAL, deadline - monotonic())
@@ -367,60 +396,117 @@ class TailBytes:
                 return None
             sleep(pause)
 
-    def _check(self) -> bytes | FileChange | None:
-        file = self._file
-        if file is None:
-            return None
+    def _check(self, file: IO[bytes]) -> bytes | FileChange | Cut | None:
         position = file.tell()
-        if os.fstat(file.fileno()).st_size < position:
-            return self._start_over("has shrunk")
-        chunk = file.read(CHUNK)
+        has_shrunk = os.fstat(file.fileno()).st_size < position
+        chunk = b"" if has_shrunk else file.read(CHUNK)
+        # A file that was rewritten between two checks may be longer than it was.
+        if self._last is not None and (has_shrunk or (chunk and not _is_same(file, self._last))):
+            offset = self.locate(self._last)
+            if offset == position:  # in a copy that was made before
+                return None
+            return Cut(offset) if offset else FileChange.TRUNCATED
         if chunk:
-            # A file that was rewritten between two checks may be longer than it was.
-            if self._idle and not _is_same(file, self._last):
-                return self._start_over("begins differently than before")
-            self._idle = False
+            self._last = self.mark(file.tell())
             return chunk
-        if not self._idle:
-            self._idle, self._last = True, _Marker().mark(file, position)
-        if not self._is_replaced(file):
+        following = self._find_following(file)
+        if following is None:
             return None
         # The old file may have grown since the read above.
-        return file.read(CHUNK) or (FileChange.ROTATED if self._open() else None)
+        more = file.read(CHUNK)
+        if more or not self._open(following):
+            return more or None
+        return FileChange.ROTATED
 
-    def _is_replaced(self, file: IO[bytes]) -> bool:
-        try:
-            return not os.path.samestat(self._path.stat(), os.fstat(file.fileno()))
-        except FileNotFoundError:
-            return False
+    # -- rotated files ---------------------------------------------------------------------------------
 
-    def _start_over(self, reason: str) -> FileChange:
-        warnings.warn(f"{self._path} {reason}; reading it from the beginning", stacklevel=2)
-        if self._file is not None:
-            self._file.seek(0)
-        self._marker, self._idle = _Marker(), False
-        return FileChange.TRUNCATED
+    def _rotated(self) -> list[_RotatedFile]:
+        """Return files with the name of a rotated one, but not the present file; the oldest first."""
+        name, stem, suffix = map(re.escape, (self._path.name, self._path.stem, self._path.suffix))
+        pattern = re.compile(
+            rf"(?:{name}[._-]({_NUMBER}|{_DATE})|{stem}[._-]({_DATE}){suffix})(?:\.({_PACKED}))?"
+        )
+        found, current = [], _inode(self._path)
+        for path in self._path.parent.iterdir():
+            match = pattern.fullmatch(path.name)
+            with suppress(OSError):  # it was just rotated, or deleted
+                if match and path.is_file() and _inode(path) != current:
+                    number = int(match[1]) if re.fullmatch(_NUMBER, match[1] or "") else 0
+                    found.append(_RotatedFile(path.stat().st_mtime_ns, -number, path, bool(match[3])))
+        return sorted(found)
+
+    def _find_following(self, file: IO[bytes]) -> Path | None:
+        """Return the next file after one that is rotated away; None if there is none yet.
+
+        Add a notice if a file between them cannot be read.
+        """
+        status, current = os.fstat(file.fileno()), _inode(self._path)
+        if status.st_ino == current:
+            return None
+        rotated = self._rotated()
+        own = next((one for one in rotated if _inode(one.path) == status.st_ino), None)
+        earlier = [one for one in rotated if own is not None and one < own]
+        # Without a name it was deleted, and came before all those that were written as late.
+        later = [
+            one
+            for one in rotated
+            if (one > own if own is not None else one.written >= status.st_mtime_ns)
+        ]
+        readable = next((one for one in later if not one.is_packed), None)
+        if readable is None and current is None:
+            return None  # the next file will come
+        following = self._path if readable is None else readable.path
+        skipped = [one.path.name for one in later if one.is_packed and (not readable or one < readable)]
+        if own is not None and own.number and not any(0 < one.number < own.number for one in earlier):
+            # As logrotate numbers them, the latest is 1.
+            known = {one.number for one in rotated}
+            least = 0 if readable is None else readable.number
+            missing = [n for n in range(least + 1, own.number) if n not in known]
+            skipped += [f"{self._path.name}.{number}" for number in reversed(missing)]
+        if skipped:
+            self.notices.append(
+                f"rows may be missing: {', '.join(skipped)} came between {Path(file.name).name} and "
+                f"{following.name} and cannot be read; reading {following.name} from the beginning"
+            )
+        return following
 
     def locate(self, cursor: dict[str, Any]) -> int:
-        """Find the file of `cursor`, which may have been renamed, and return the offset in it."""
-        for path in self._candidates(cursor):
-            with path.open("rb", buffering=0) as file:
-                same = os.fstat(file.fileno()).st_size >= cursor["offset"] and _is_same(file, cursor)
-            if same and self._open(path):
-                return int(cursor["offset"])
-        warnings.warn(
-            f"the part of {self._path} that was read before no longer exists; reading it from the "
-            "beginning",
-            stacklevel=2,
-        )
-        self._open()
-        return 0
+        """Find the file of `cursor`, which may be renamed, copied or cut; return the offset in it.
 
-    def _candidates(self, cursor: dict[str, Any]) -> list[Path]:
-        """Return files that may be the one of `cursor`, those with its inode first."""
-        beside = sorted(path for path in self._path.parent.glob("*") if path.is_file())
-        same = [path for path in beside if path.stat().st_ino == cursor.get("inode")]
-        return same + ([self._path] if self._path.is_file() and self._path not in same else [])
+        If it is gone, continue with the first file that was written later, and add a notice.
+        """
+        inode, offset, length = cursor.get("inode", 0), int(cursor["offset"]), cursor["head_length"]
+        rotated = [one for one in self._rotated() if not one.is_packed]
+        beside = sorted(path for path in self._path.parent.iterdir() if path.is_file())
+        candidates = [path for path in beside if _inode(path) == inode]
+        if length:  # its beginning is known
+            candidates += [self._path, *(one.path for one in reversed(rotated))]
+        for path in candidates:
+            if _size(path) >= offset and _begins_as(path, cursor) and self._open(path, offset):
+                self._last = cursor if length else None
+                return offset
+        name, size = self._path.name, _size(self._path)
+        if length and size >= length and _begins_as(self._path, cursor):
+            self.notices.append(
+                f"{name} was cut in place, from at least {offset:,} to {size:,} bytes; what is left was "
+                "read before, so reading continues at its end"
+            )
+            self._open(None, size)
+            self._last = self.mark(size)
+            return size
+        # Older files, which were read before, were not written since.
+        later = [one.path for one in rotated if one.written > cursor.get("written", math.inf)]
+        first = [*later, self._path][0]
+        if inode:
+            reason = "was cut or rewritten in place"
+            if _inode(self._path) != inode:
+                reason = "was replaced, and the part that was read before no longer exists"
+            self.notices.append(
+                f"{name} {reason}: rows after byte {offset:,} of the old content may be missing; "
+                f"reading {first.name} from the beginning"
+            )
+        self._open(first)
+        return 0
 
     def seek(self, offset: int) -> None:
         """Continue at an offset."""
@@ -431,10 +517,48 @@ class TailBytes:
         """Return a cursor for the file that is being read."""
         if self._file is None:
             return {"offset": 0, "head": "", "head_length": 0, "inode": 0}
-        inode = os.fstat(self._file.fileno()).st_ino
-        return {**self._marker.mark(self._file, offset), "inode": inode}
+        status = os.fstat(self._file.fileno())
+        known = {"inode": status.st_ino, "written": status.st_mtime_ns}
+        return {**self._marker.mark(self._file, offset), **known}
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
             self._file.close()
+
+
+@dataclass(frozen=True, order=True)
+class _RotatedFile:
+    """A file that was rotated away; they are ordered by age, the oldest first."""
+
+    written: int  # time of the last write, in nanoseconds
+    minus_number: int  # of files that were written at the same time, those with low numbers are newer
+    path: Path
+    is_packed: bool
+
+    @property
+    def number(self) -> int:
+        """The number in its name, 0 if it has a date."""
+        return -self.minus_number
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
+
+
+def _begins_as(path: Path, cursor: dict[str, Any]) -> bool:
+    try:
+        with path.open("rb", buffering=0) as file:
+            return _is_same(file, cursor)
+    except OSError:
+        return False

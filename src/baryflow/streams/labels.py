@@ -112,7 +112,9 @@ class LabelFile:
                 records += self._read_line(taken[0])
         if not records and self._lines.ended:
             return None
-        return self._decoder.decode(records, self._cursor())
+        batch = self._decoder.decode(records, self._cursor())
+        notices, self._source.notices = self._source.notices, []
+        return replace(batch, notices=[*notices, *batch.notices])
 
     def _read_line(self, line: Line) -> list[dict[str, Any] | str]:
         """Return the record in a line, or what is wrong with it; none for a blank line or a header."""

@@ -141,6 +141,7 @@ class TextReader:
             decoded = self._decoder.decode(lines)
         first = self._position + 1
         self._position += count
+        notices, self._source.notices = self._source.notices, []
         return Block(
             numbers=decoded.numbers,
             invalid=decoded.invalid,
@@ -152,6 +153,7 @@ class TextReader:
             ],
             excerpt=lambda row: excerpt(lines[decoded.good[row]]),
             cursor=self._cursor(),
+            notices=notices,
         )
 
     # -- header and units -----------------------------------------------------------------------------
