@@ -181,6 +181,7 @@ def test_task_names_say_what_they_do():
 def command(source, output, address, *more):
     return [
         "fit", source, "--label", "fault", "--domain", "plant", "--dask", address, "-o", str(output),
+        "--classifier", "linear",
         *more,
     ]  # fmt: skip
 

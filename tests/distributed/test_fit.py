@@ -22,10 +22,10 @@ def frame(names, last):
 
 
 def test_small_data_give_the_model_of_a_fit_in_memory():
-    few = slice(0, 600)
+    few = slice(0, 300)
     default = {"classifier": None, "validate": True}
     expected = new(**default).fit(X[few], Y[few], sample_domain=DOMAIN[few])
-    found = distributed.fit(new(**default), arrays(170, X[few], Y[few], DOMAIN[few]))
+    found = distributed.fit(new(**default), arrays(90, X[few], Y[few], DOMAIN[few]))
     np.testing.assert_allclose(after(found), after(expected), atol=1e-9)
     assert found.committee_.experts == expected.committee_.experts
     assert found.committee_.adapts == expected.committee_.adapts

@@ -26,7 +26,7 @@ SMALLER = {
     "plot_08_class_proportions": {"(1 / 6, 0.5, 0.8, 0.95)": "(0.8,)", "[:1000]": "[:300]"},
     "plot_09_reliability": {"N_SEEDS = 4": "N_SEEDS = 1", "n_per_class=60": "n_per_class=20"},
     "plot_10_evaluate": {"evaluate(model, table.X, table.y, table.domain)": "evaluate("
-        "model, table.X[::6], table.y[::6], table.domain[::6])"},
+        "model, table.X[::15], table.y[::15], table.domain[::15])"},
     "plot_11_raw_signals": {"60, 10, by": "60, 40, by"},
     "plot_12_alarms": {"model.fit(table.X, table.y, sample_domain=table.domain)": "model.fit("
         "table.X[::6], table.y[::6], sample_domain=table.domain[::6])"},
