@@ -398,7 +398,7 @@ def test_evaluate_shows_each_domain_and_prints_a_warning_once(sources, monkeypat
     labelled = importlib.import_module("baryflow.cli.evaluate")
 
     monkeypatch.setattr(labelled, "OnlineDaDiL", Warns)
-    result = call("evaluate", *sources, *HOW)
+    result = call("evaluate", *sources, *HOW, "--classifier", "linear")
     told = [line for line in result.stderr.splitlines() if line.startswith("evaluate ")]
     assert [re.search(r"(\d) of 3 domains", line)[1] for line in told] == ["1", "2", "3"]
     assert all("left" in line for line in told[:2])
@@ -413,7 +413,7 @@ def test_evaluate_names_column_and_domain(sources):
     column = next(name for name in other.columns if other[name].dtype == float)
     other[column] += 1e6  # another unit
     other.to_csv(sources[1], index=False)
-    result = call("evaluate", *sources, *HOW)
+    result = call("evaluate", *sources, *HOW, "--classifier", "linear")
     warned = [line for line in result.stderr.splitlines() if line.startswith("warning: ")]
     assert any(line.startswith(f"warning: pump2: column {column!r}: most values") for line in warned)
     assert ".py" not in result.stderr

@@ -176,8 +176,11 @@ def test_rows_from_standard_input(fitted):
 
 
 def test_evaluate_compares_the_domains(tmp_path):
-    figure = tmp_path / "figure.png"
-    result = call("evaluate", *LABELLED[:3], *HOW, *CHEAP, "--figure", figure, "--labels-per-class", 3)
+    figure, files = tmp_path / "figure.png", [tmp_path / Path(name).name for name in LABELLED[:3]]
+    for whole, thinned in zip(LABELLED, files, strict=False):
+        lines = Path(whole).read_text(encoding="utf-8").splitlines()
+        thinned.write_text("\n".join([lines[0], *lines[1::3]]), encoding="utf-8")
+    result = call("evaluate", *files, *HOW, *CHEAP, "--figure", figure, "--labels-per-class", 3)
     accuracy, labels = result.stdout.split("Verdict: ")[:2]
     for name in ("pump_a", "pump_c", "mean"):
         assert name in accuracy

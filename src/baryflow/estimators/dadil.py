@@ -62,7 +62,7 @@ class DaDiL(Adapter):
     >>> import numpy as np
     >>> from baryflow import DaDiL
     >>> from baryflow.datasets import make_domains
-    >>> problem = make_domains(n_per_class=40, random_state=0)
+    >>> problem = make_domains(n_per_class=20, random_state=0)
     >>> X = np.concatenate([problem.X, problem.X_target])
     >>> y = np.concatenate([problem.y, np.zeros_like(problem.y_target)])  # the last are ignored
     >>> domain = np.concatenate([problem.domain, np.full(len(problem.y_target), -1)])

@@ -126,9 +126,9 @@ class OnlineDaDiL(Adapter):
     --------
     >>> from baryflow import OnlineDaDiL
     >>> from baryflow.datasets import make_domains
-    >>> problem = make_domains(n_per_class=40, random_state=0)
+    >>> problem = make_domains(n_per_class=20, random_state=0)
     >>> model = OnlineDaDiL(random_state=0).fit(problem.X, problem.y, sample_domain=problem.domain)
-    >>> for batch in problem.X_target.reshape(10, 32, -1):
+    >>> for batch in problem.X_target.reshape(5, 32, -1):
     ...     labels = model.predict(batch)     # test ...
     ...     model = model.partial_fit(batch)  # ... then train
     >>> bool(model.score(problem.X_target, problem.y_target) > 0.9)

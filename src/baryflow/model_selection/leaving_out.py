@@ -123,7 +123,8 @@ def evaluate(
     >>> from baryflow.datasets import make_domains
     >>> from baryflow.model_selection import evaluate
     >>> p = make_domains(n_sources=3, n_classes=3, n_per_class=30, shift=1.0, random_state=0)
-    >>> found = evaluate(OnlineDaDiL(random_state=0), p.X, p.y, p.domain, order="shuffled")
+    >>> model = OnlineDaDiL(classifier="linear", random_state=0)
+    >>> found = evaluate(model, p.X, p.y, p.domain, order="shuffled")
     >>> [score.domain for score in found.scores]
     [1, 2, 3]
     >>> found.summary().n_rows
