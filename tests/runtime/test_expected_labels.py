@@ -278,18 +278,92 @@ def test_killed_after_any_batch_it_resumes_with_the_same_result(tmp_path, after)
     assert killed.totals == undisturbed.totals
 
 
-def test_labels_that_wait_are_bounded(tmp_path, monkeypatch):
+@pytest.fixture
+def only_five(monkeypatch):
+    """At most five labels wait."""
     for module in (expected_labels, __import__("baryflow.runtime.runner", fromlist=["MOST"])):
         monkeypatch.setattr(module, "MOST", 5)
+
+
+@pytest.mark.usefixtures("only_five")
+def test_labels_that_wait_are_bounded(tmp_path):
     # The first are of a time before all rows: they make room when the first rows come.
     early = [Label("leak", time=f"2023-01-{day:02d}") for day in range(1, 21)]
-    runner = run(tmp_path, [*early, *(label(i) for i in range(12, 24))], read_size=2)
+    runner = run(tmp_path, [*early, *(label(i) for i in range(4, 16))], read_size=2)
     assert runner.totals.labels == 12
     messages = [event["message"] for event in events(tmp_path, "warning")]
     # Those that come later are known to be of the past.
     assert sum("no row has the time" in message for message in messages) == 5
     assert sum("is not among the last" in message for message in messages) == 15
     assert any("wait for rows" in message for message in messages)
+
+
+NEVER = {
+    "offset": lambda i: {"offset": f"9:{i}"},
+    "time as text": lambda i: {"time": f"never {i}"},
+    "position": lambda i: {"position": 10**9 + i},
+    "time": lambda i: {"time": f"2099-01-01T00:{i:02d}:00"},
+    "another target": lambda i: {"key": "nobody", "offset": f"0:{i}"},
+}
+
+
+@pytest.mark.usefixtures("only_five")
+@pytest.mark.parametrize("kind", NEVER)
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_labels_of_rows_that_never_come_do_not_block_others(tmp_path, kind, is_ordered):
+    never = [Label("leak", **NEVER[kind](i)) for i in range(8)]
+    if not is_ordered:
+        never.reverse()
+    keys = ["me"] * N if kind == "another target" else None
+    by_time = {"position": None} if kind == "time" else {}
+    good = [label(i, key="me" if keys else "", time=when(i), **by_time) for i in (20, 40, 41, 60)]
+    runner = run(tmp_path, [*never, *good], read_size=4, keys=keys)
+    assert runner.totals.labels == 4
+    refused = sum(event["labels"] for event in events(tmp_path, "warning") if "labels" in event)
+    assert refused + len(list(runner._expected)) == 8
+    assert refused >= 3
+
+
+@pytest.mark.usefixtures("only_five")
+def test_more_labels_than_may_wait_are_all_learned_in_the_order_of_rows(tmp_path):
+    labels = [label(i) for i in range(60)]
+    runner = run(tmp_path, labels, read_size=4)
+    assert runner.totals.labels == 60
+    assert not any("not used" in event["message"] for event in events(tmp_path, "warning"))
+
+
+@pytest.mark.usefixtures("only_five")
+def test_at_the_end_no_more_labels_are_kept_than_may_wait(tmp_path):
+    labels = [Label("leak", offset=f"9:{i}") for i in range(20)]
+    labels += [Label("leak", position=1000 + i) for i in range(20)]
+    runner = run(tmp_path, labels, checkpoint=Checkpoint(tmp_path / "state"))
+    left = [one.position for one in runner._expected]
+    assert left == [1000, 1001, 1002, 1003, 1004][: len(left)]
+    assert len(left) >= 4
+
+
+@pytest.mark.usefixtures("only_five")
+def test_which_labels_are_dropped_survives_a_kill(tmp_path):
+    labels = [Label("leak", offset=f"9:{i}", key="ab"[i % 2]) for i in range(12)]
+    labels += [Label("leak", position=10**9 + i, key="a") for i in range(12)]
+    keys, how = ["ab"[i % 2] for i in range(N)], {"read_size": 2, "every": 3}
+    run(tmp_path / "one", labels, keys=keys, checkpoint=Checkpoint(tmp_path / "a"), **how)
+    calls = iter(range(1000))
+    for _ in range(4):
+        stop_at = next(calls) + 9
+        with contextlib.suppress(Killed):
+            run(
+                tmp_path / "other", labels, keys=keys, checkpoint=Checkpoint(tmp_path / "b"),
+                stop=lambda limit=stop_at: kill_at(next(calls), limit), **how,
+            )  # fmt: skip
+    run(tmp_path / "other", labels, keys=keys, checkpoint=Checkpoint(tmp_path / "b"), **how)
+    assert (tmp_path / "one" / "events").read_text() == (tmp_path / "other" / "events").read_text()
+
+
+def kill_at(call, limit):
+    if call >= limit:
+        raise Killed
+    return False
 
 
 def test_of_two_labels_that_wait_for_a_row_the_latest_counts():

@@ -133,7 +133,7 @@ class Runner:
         self.store = SessionStore(self.config, most=self.in_memory)
         self._loop = DurableLoop(self, self.checkpoint)
         if isinstance(self.source, LabelledSource):
-            self.source.room = lambda: MOST - len(self._expected)
+            self.source.room = lambda: self._expected.room
 
     @property
     def session(self) -> Session:
@@ -198,18 +198,23 @@ class Runner:
 
     def apply(self, batch: Batch) -> Result:
         """Predict the rows of a batch, learn from them, then learn its labels."""
-        result = Result()
+        result, waiting = Result(), len(self._expected)
         for key, rows in by_key(batch):
             # Each target by itself: models of others have learned from their rows already.
             session, labels = self.store[key], self._expected.take(key, rows)
             found = attempt(partial(session.take, rows, labels), partial(_reject, rows))
             result.add(self._of_target(key, found))
         result.records.sort(key=lambda record: record["position"])  # rows of targets may alternate
+        were_expected = len(self._expected) < waiting
         for key, late in labels_by_key(batch.labels).items():
             result.add(self._of_target(key, self._learn_labels(key, late)))
         for command in batch.commands:
             result.add(self._of_target(command.key, self._command(command)))
-        return result.add(self._refuse_passed(batch))
+        passed = self._refuse_passed(batch)
+        excess = self._expected.remove_excess()
+        moved_on = were_expected or bool(passed.refused)
+        excess += self._expected.pass_rows(len(batch.rows), found=moved_on)
+        return result.add(passed).add(self._refuse_excess(excess))
 
     def _learn_labels(self, key: str, labels: list[Label]) -> Result:
         """Learn labels of rows that have come, and expect those of others."""
@@ -263,6 +268,17 @@ class Runner:
             for key, rows in by_key(batch):
                 for label in self._expected.remove_earlier(key, rows.times[-1]):
                     result.refuse(label, f"no row has the time {label.time!r}", last)
+        return result
+
+    def _refuse_excess(self, labels: list[Label]) -> Result:
+        """Refuse labels that would wait for their rows, with one event for all of them."""
+        result = Result()
+        if labels:
+            reason = f"more than {MOST:,} labels wait for rows that have not come"
+            result.refused = [(label, reason) for label in labels]
+            message = f"{count_of(len(labels), 'label')} not used: {reason}"
+            details = {"labels": len(labels), "reason": reason}
+            result.events.append(Event("warning", self.totals.position, message, details))
         return result
 
     def quarantine(self, batch: Batch, reason: str) -> Result:
@@ -372,7 +388,8 @@ class Runner:
         """Return to the state of a snapshot."""
         self.store.resume(snapshot.targets)
         self.totals = Totals(**snapshot.counts)
-        self._expected = ExpectedLabels(map(from_plain, snapshot.metadata.get("labels", [])))
+        labels = map(from_plain, snapshot.metadata.get("labels", []))
+        self._expected = ExpectedLabels(labels, snapshot.metadata.get("labels_idle", 0))
         self._cursor, self._lengths = snapshot.cursor, snapshot.outputs
         for name, sink in self.outputs.named().items():
             sink.truncate(snapshot.outputs.get(name, 0))
@@ -384,7 +401,8 @@ class Runner:
             sink.flush(sync=True)
         # An output that is not given this time may be given again.
         lengths = self._lengths | {name: sink.position for name, sink in sinks.items()}
-        metadata = {"labels": [to_plain(label) for label in self._expected]}
+        labels = [to_plain(label) for label in self._expected]
+        metadata = {"labels": labels, "labels_idle": self._expected.idle}
         counts = asdict(self.totals)
         return Snapshot(self.owner, self.store.save(), self._cursor, counts, lengths, metadata)
 
