@@ -21,11 +21,14 @@ class InvalidInputError(BaryflowError, ValueError):
 
 
 class RefusedError(InvalidInputError):
-    """A service refuses a request, and would refuse it again; `status` is that of HTTP."""
+    """A service refuses a request, and would refuse it again.
 
-    def __init__(self, message: str, status: int) -> None:
+    `status` is that of HTTP; `reused_id` is the id of the request if it was that of another one before.
+    """
+
+    def __init__(self, message: str, status: int, reused_id: str | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.reused_id = status, reused_id
 
 
 class FileFormatError(BaryflowError, ValueError):

@@ -200,6 +200,7 @@ def test_required_and_repeated_options_can_come_from_a_file(given, config):
         ("[run]\nbatch-size = [1, 2]\n", "'batch-size'"),
         ("[run]\nbatch-size = 'many'\n", "--batch-size"),
         ("[run\n", "TOML"),
+        ("[run]\nbatch-size = " + "[" * 100_000, "baryflow.toml"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(config, text, word):

@@ -282,7 +282,7 @@ def test_a_deleted_target_and_a_new_one_of_the_same_name_are_not_confused(
 
     def send(rows):
         posted = Posted(rows, [str(n) for n in range(len(rows))], None)
-        return apply(row_batch("a", posted, store.prepare("a", None)[0]))
+        return apply(row_batch("a", posted, store.prepare("a", posted)[0]))
 
     checkpoint, store, _ = opened()
     send(stream[:6])

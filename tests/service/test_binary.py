@@ -1,6 +1,7 @@
 """Rows as NPY and as Arrow streams: the same answers as for JSON, and every damaged body is refused."""
 
 import io
+import tracemalloc
 
 import httpx
 import numpy as np
@@ -101,7 +102,8 @@ NESTED = b"\x93NUMPY\x01\x00" + (900).to_bytes(2, "little") + b"(" * 900
         (HUGE, NPY, 400, "header"),
         (NESTED, NPY, 400, "header"),
         (npy(TABLE).replace(b"(5, 4)", b"(-5,4)"), NPY, 400, "shape"),
-        (npy(TABLE).replace(b"(5, 4)", b"(5, 9)"), NPY, 400, "shape"),
+        (npy(TABLE).replace(b"(5, 4)", b"(9, 4)"), NPY, 400, "shape"),
+        (npy(TABLE).replace(b"(5, 4)", b"(5, 9)"), NPY, 422, "4 columns"),
         (npy(OBJECTS, allow_pickle=True), NPY, 422, "dtype"),
         (npy(np.zeros((2, 4), dtype="U3")), NPY, 422, "dtype"),
         (npy(np.zeros((2, 4), dtype=bool)), NPY, 422, "dtype"),
@@ -124,7 +126,7 @@ NESTED = b"\x93NUMPY\x01\x00" + (900).to_bytes(2, "little") + b"(" * 900
         (arrow(named(TABLE) | {"time": [1.0] * 5}), ARROW, 200, ""),
         (arrow(named(TABLE) | {"time": [b"\xff"] * 5}), ARROW, 422, "time is binary"),
         (arrow(named(TABLE) | {"time": ["x" * 65] * 5}), ARROW, 422, "row 1: time"),
-        (arrow({f"c{n}": [1.0] for n in range(200)}), ARROW, 409, "200 columns"),
+        (arrow({f"c{n}": [1.0] for n in range(200)}), ARROW, 409, "missing"),
         (
             arrow(named(TABLE) | {"flow": pa.array([1.0] * 5).dictionary_encode()}),
             ARROW,
@@ -141,6 +143,61 @@ def test_bodies_that_are_no_rows_are_refused_with_a_reason(body, kind, status, w
         PARSER.parse(body, kind, None)
     assert refused.value.status == status
     assert word in refused.value.message
+
+
+def claim(*shape):
+    """Return an NPY body of a few bytes that claims a large shape."""
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}}}".encode()
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+def nulls(n_columns, n_rows, empty=0):
+    """Return an Arrow stream of nulls, which need no bytes, and of batches without rows."""
+    names = [f"c{j}" for j in range(n_columns)]
+    schema, file = pa.schema([(name, pa.null()) for name in names]), io.BytesIO()
+    with pa.ipc.new_stream(file, schema) as writer:
+        for n in [n_rows] + [0] * empty:
+            writer.write_batch(pa.record_batch([pa.nulls(n)] * n_columns, schema=schema))
+    return file.getvalue()
+
+
+def views(n, length):
+    """Return an Arrow stream of rows whose times are views of one long text."""
+    long = pa.array(["x" * length], pa.string_view()).buffers()
+    view = pa.py_buffer(long[1].to_pybytes() * n)
+    times = pa.Array.from_buffers(pa.string_view(), n, [None, view, long[2]])
+    return arrow({"time": times, **named(np.zeros((n, 4)))})
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (claim(2_500_000, 0), NPY, 413),
+        (claim(10**12, 0), NPY, 413),
+        (claim(2**62, 0), NPY, 413),
+        (claim(0, 2**63 - 1), NPY, 422),
+        (claim(0, 4), NPY, 422),
+        (claim(10**12, 4), NPY, 413),
+        (claim(10**400, 4), NPY, 413),
+        (nulls(1000, 100), ARROW, 409),
+        (nulls(4, 10**9), ARROW, 413),
+        (nulls(4, 0, 3000), ARROW, 422),
+        (views(100, 10**5), ARROW, 422),
+    ],
+)
+def test_a_claimed_shape_is_refused_before_memory_is_used(body, kind, status):
+    parser = Parser(4, None, 100)
+    parser.parse(npy(TABLE), NPY, None)
+    tracemalloc.start()
+    try:
+        before = pa.total_allocated_bytes()
+        with pytest.raises(RequestError) as refused:
+            parser.parse(body, kind, None)
+        used = tracemalloc.get_traced_memory()[1] + pa.total_allocated_bytes() - before
+    finally:
+        tracemalloc.stop()
+    assert refused.value.status == status
+    assert used < 500_000  # of the values; the bytes of the body are there already
 
 
 def test_a_service_without_arrow_says_what_to_install(monkeypatch):

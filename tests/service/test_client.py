@@ -1,6 +1,8 @@
 """The client retries until it is answered, and a feed resumes after a crash."""
 
+import contextlib
 import io
+import shutil
 
 import httpx
 import numpy as np
@@ -9,7 +11,7 @@ import polars as pl
 import pytest
 
 from baryflow.client import Client, forward, open_target
-from baryflow.exceptions import InvalidInputError, UnreachableError
+from baryflow.exceptions import InvalidInputError, RefusedError, UnreachableError
 from baryflow.runtime import Checkpoint
 from tests.runtime.ends import Rows
 from tests.service.conftest import COLUMNS, post
@@ -163,6 +165,29 @@ def test_a_feed_that_was_killed_counts_nothing_twice(serving, rows, tmp_path):
     assert lives[:4] == [None] * 4
     assert (lives[4].rows, lives[4].rejected) == (199, 1)
     assert lives[4].repeated > 0
+
+
+def test_an_old_copy_of_a_checkpoint_ends_a_feed_and_loses_no_row(serving, rows, tmp_path):
+    with serving() as http, Client(url(http)) as client:
+        old = tmp_path / "old"
+        with contextlib.closing(Checkpoint(tmp_path / "new")) as checkpoint:
+            forward(Rows(rows[:8]), client, "a", checkpoint=checkpoint, read_size=4)
+        shutil.copytree(tmp_path / "new", old)
+        with contextlib.closing(Checkpoint(tmp_path / "new")) as checkpoint:
+            forward(Rows(rows[:12]), client, "a", checkpoint=checkpoint, read_size=4)
+        with (
+            contextlib.closing(Checkpoint(old)) as checkpoint,
+            pytest.raises(InvalidInputError, match="checkpoint"),
+        ):
+            forward(Rows(rows[20:40]), client, "a", checkpoint=checkpoint, read_size=4)
+        assert client.target("a")["rows_seen"] == 12
+        client.send("a", rows[:2], batch_id="mine")
+        with pytest.raises(RefusedError) as refused:
+            client.send("a", rows[2:4], batch_id="mine")
+        assert refused.value.reused_id == "mine"
+        with pytest.raises(RefusedError, match="column") as refused:
+            client.send("a", rows[2:4, :3], batch_id="other")
+        assert refused.value.reused_id is None
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,33 @@ def test_without_a_last_snapshot_the_log_is_replayed(serving, model, rows, tmp_p
     assert got == session(model, rows[:60])[50:]
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_an_id_that_is_used_for_other_rows_or_labels_is_refused(serving, rows, tmp_path, is_killed):
+    def label(client, name):
+        content = {"labels": [{"position": 1, "label": name}], "id": "two"}
+        return client.post("/v1/targets/a/labels", json=content)
+
+    def check(client):
+        for some, time in ((rows[10:20], None), (rows[:9], None), (rows[:10], "noon")):
+            refused = post(client, "a", some, "one", time)
+            assert refused.status_code == 422
+            assert "'one'" in refused.json()["error"]
+        assert post(client, "a", rows[:10], "one").json()["repeated"]
+        assert label(client, "2").status_code == 422
+        assert label(client, "1").json()["repeated"]
+        assert client.get("/v1/targets/a").json()["rows_seen"] == 10
+
+    with serving(tmp_path) as client:
+        post(client, "a", rows[:10], "one")
+        label(client, "1")
+        check(client)
+        post(client, "b", rows[10:20], "one")  # ids are those of a target
+        if is_killed:
+            worker(client)._since = 0
+    with serving(tmp_path) as client:
+        check(client)
+
+
 def test_snapshots_while_rows_come_lose_nothing_and_count_nothing_twice(serving, model, rows, tmp_path):
     with serving(tmp_path, in_memory=2, snapshot_every=5) as client:
 

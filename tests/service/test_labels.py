@@ -114,6 +114,8 @@ def test_labels_that_are_sent_again_count_once_also_after_a_restart(serving, pro
         ({"labels": [{"label": 1}]}, 422),
         ({"labels": [{"position": 1}]}, 422),
         ({"labels": [{"position": 1, "label": None}]}, 422),
+        ({"labels": [{"position": 1, "label": ""}]}, 422),
+        ({"labels": [{"position": 1, "label": " "}]}, 422),
         ({"labels": [{"position": 1, "label": [1]}]}, 422),
         ({"labels": [{"position": 1, "label": 1, "offset": "1"}]}, 422),
         ({"labels": [{"position": 0, "label": 1}]}, 422),

@@ -1,6 +1,8 @@
 import contextlib
 import datetime as dt
 import sys
+import tracemalloc
+import zipfile
 
 import numpy as np
 import pytest
@@ -86,6 +88,24 @@ def test_numpy_archives(tmp_path):
         assert source.read(2).rows.tolist() == [[3, 5, 1]]
         assert source.read(2) is None
     assert [one.position for one in rejected_of(read_all(tmp_path / "a.npz", ["p"]))] == [2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [("<f8", (0, 10**7)), ("<f8", (10**7, 0)), ("<f8", (10**12,)), ("|S0", (10**12,))],
+)
+def test_an_archive_that_claims_much_and_holds_nothing_is_refused(tmp_path, kind, shape):
+    text = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}}}".encode().ljust(117) + b"\n"
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("X.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidInputError, match="npz"):
+            open_source(tmp_path / "a.npz", columns=None)
+        used = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 0 not in shape or used < 2**20  # others are not even touched
 
 
 def test_invalid_archives_are_refused(tmp_path):

@@ -109,6 +109,8 @@ def _read_config(config: Path | None, name: str, ctx: click.Context) -> tuple[di
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{path} is not valid TOML: {error}", ctx) from error
+    except RecursionError as error:
+        raise click.UsageError(f"{path} is nested too deeply to be read", ctx) from error
     for section, values in content.items():
         if section not in (*COMMANDS, ALARMS) or not isinstance(values, dict):
             raise click.UsageError(

@@ -136,7 +136,8 @@ class Client:
         times : list of str, optional
             Time of each row.
         batch_id : str, optional
-            A batch that is sent again under the same id counts once; by default a random id.
+            A batch that is sent again under the same id counts once; by default a random id. Other rows
+            under an id that was used before are refused.
 
         Returns
         -------
@@ -204,7 +205,8 @@ class Client:
             The rows were chosen at random, whatever was predicted of them: let the labels count for the
             certificate.
         request_id : str, optional
-            Labels that are sent again under the same id count once; by default a random id.
+            Labels that are sent again under the same id count once; by default a random id. Other labels
+            under an id that was used before are refused.
 
         Returns
         -------
@@ -475,7 +477,8 @@ def _trusted(ca: str | os.PathLike[str] | None) -> ssl.SSLContext | bool:
 def _refusal(response: httpx.Response, url: str) -> BaryflowError:
     if response.status_code in (401, 403, 421):
         return UnreachableError(f"{url} denies access: {_error(response)}")
-    return RefusedError(f"{url} refuses the request: {_error(response)}", response.status_code)
+    message = f"{url} refuses the request: {_error(response)}"
+    return RefusedError(message, response.status_code, response.headers.get("Idempotency-Key"))
 
 
 def _json_object(response: httpx.Response) -> dict[str, Any]:

@@ -242,6 +242,12 @@ class _Forwarder:
                 self._client.send(name, rows.values, times=times, batch_id=batch_id, **self._options)
             )
         except RefusedError as error:
+            if error.reused_id is not None:
+                raise InvalidInputError(
+                    f"{name} has other rows under the id of this batch, {error.reused_id}: the "
+                    "checkpoint is an old copy, or another process uses a copy of it; nothing was sent. "
+                    "To send the rows all the same, begin with a new checkpoint"
+                ) from error
             if error.status not in _BAD_ROWS:
                 raise
             if len(rows) == 1:

@@ -1,6 +1,7 @@
 """Rows in binary: NPY, the format of :func:`numpy.save`, and Arrow IPC streams.
 
-Nothing in a body is trusted. The header of an NPY body is a literal of bounded length; types other than
+Nothing in a body is trusted. The shape that it claims is checked before anything of that size is made.
+The header of an NPY body is a literal of bounded length; types other than
 numbers are refused, so nothing is ever unpickled. An Arrow stream must be uncompressed, since a few
 bytes could otherwise become gigabytes, and is validated in full before its values are used.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ast
 import re
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,13 @@ _LONGEST_HEADER = 1000
 _TYPES = re.compile(r"[<>|=]?(f[248]|[iu][1248])")
 
 
-def read_npy(body: bytes) -> Floats:
+#: Raises RequestError if a table may not have this many rows and columns.
+CheckShape = Callable[[int, int], None]
+#: Returns the position of each column among columns of these names, None if they are in order.
+Order = Callable[[list[str]], list[int] | None]
+
+
+def read_npy(body: bytes, check_shape: CheckShape) -> Floats:
     """Return the table of numbers in an NPY body."""
     if not body.startswith(_MAGIC) or len(body) < 12 or body[6:8] not in (b"\1\0", b"\2\0"):
         raise _malformed("NPY", "it does not begin like a file of numpy.save")
@@ -43,22 +51,28 @@ def read_npy(body: bytes) -> Floats:
     if not isinstance(shape, tuple) or len(shape) != 2 or not all(type(n) is int for n in shape):
         raise RequestError(422, f"expected an array of shape (rows, columns), got {ascii(shape)[:40]}")
     dtype = np.dtype(text)
+    if min(shape) >= 0:
+        check_shape(*shape)
     if min(shape) < 0 or len(body) - end != shape[0] * shape[1] * dtype.itemsize:
         raise _malformed("NPY", f"{len(body) - end:,} bytes are not an array of shape {shape}")
     values = np.frombuffer(body, dtype, offset=end).reshape(shape, order="F" if is_fortran else "C")
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
-def read_arrow(body: bytes, with_time: bool, most: int) -> tuple[list[str], Floats, list[str]]:
-    """Return column names, rows and times of an Arrow stream.
+def read_arrow(
+    body: bytes, with_time: bool, order: Order, check_shape: CheckShape
+) -> tuple[Floats, list[str]]:
+    """Return rows and times of an Arrow stream.
 
     Parameters
     ----------
     body : bytes
     with_time : bool
         A column named ``time`` holds the times of the rows; without one they are empty.
-    most : int
-        Columns and rows, at most.
+    order : callable
+        See :data:`Order`.
+    check_shape : callable
+        See :data:`CheckShape`.
     """
     try:
         import pyarrow as pa
@@ -67,45 +81,53 @@ def read_arrow(body: bytes, with_time: bool, most: int) -> tuple[list[str], Floa
             415, "the service cannot read Arrow: install baryflow[parquet] there, or send JSON or NPY"
         ) from error
     try:
-        names, batches = _read_batches(pa, body, most)
-        times, columns = [""] * sum(map(len, batches)), list(range(len(names)))
-        if with_time and names.count("time") == 1:
-            columns.remove(names.index("time"))
-            times = [time for one in batches for time in _read_times(pa, one[names.index("time")])]
-        values = np.empty((len(times), len(columns)))
+        buffer = pa.py_buffer(body)
+        _check_messages(pa, buffer)
+        with pa.ipc.open_stream(buffer) as reader:
+            names = [str(name) for name in reader.schema.names]
+            numbers, time = list(range(len(names))), None
+            if with_time and names.count("time") == 1:
+                time = names.index("time")
+                numbers.remove(time)
+            ordered = order([names[i] for i in numbers])
+            numbers = numbers if ordered is None else [numbers[i] for i in ordered]
+            batches = _read_batches(reader, len(numbers), check_shape)
+        times = [""] * sum(map(len, batches))
+        if time is not None:
+            times = [text for batch in batches for text in _read_times(pa, batch[time])]
+        values = np.empty((len(times), len(numbers)))
         start = 0
         for batch in batches:
-            for j, i in enumerate(columns):
+            for j, i in enumerate(numbers):
                 values[start : start + len(batch), j] = _read_numbers(pa, batch[i], names[i])
             start += len(batch)
     except RequestError:
         raise
     except Exception as error:  # which errors damaged bytes cause is not documented
         raise _malformed("an Arrow stream", ascii(str(error))[:120]) from error
-    return [names[i] for i in columns], values, times
+    return values, times
 
 
-def _read_batches(pa: Any, body: bytes, most: int) -> tuple[list[str], list[Any]]:
-    """Return the column names and the record batches of a stream; compressed ones are refused."""
-    buffer = pa.py_buffer(body)
+def _check_messages(pa: Any, buffer: Any) -> None:
+    """Refuse dictionaries and compressed record batches."""
     for message in pa.ipc.MessageReader.open_stream(buffer):
         if message.type == "dictionary":
             raise RequestError(422, "dictionary-encoded columns are not supported: send plain numbers")
         if message.type == "record batch" and _is_compressed(message.metadata.to_pybytes()):
             raise RequestError(422, "the Arrow stream is compressed: send it uncompressed")
-    with pa.ipc.open_stream(buffer) as reader:
-        if len(reader.schema) > most:
-            raise RequestError(409, f"the Arrow stream has {len(reader.schema):,} columns")
-        names, batches, rows = [str(name) for name in reader.schema.names], [], 0
-        for batch in reader:
-            rows += batch.num_rows
-            if rows > most:
-                raise RequestError(
-                    413, f"expected at most {most:,} rows: split them into several requests"
-                )
+
+
+def _read_batches(reader: Any, n_columns: int, check_shape: CheckShape) -> list[Any]:
+    """Return the record batches of a stream that have rows."""
+    batches, n_rows = [], 0
+    for batch in reader:
+        if batch.num_rows:
+            n_rows += batch.num_rows
+            check_shape(n_rows, n_columns)
             batch.validate(full=True)
             batches.append(batch)
-    return names, batches
+    check_shape(n_rows, n_columns)
+    return batches
 
 
 def _read_numbers(pa: Any, column: Any, name: str) -> Any:
@@ -118,11 +140,11 @@ def _read_numbers(pa: Any, column: Any, name: str) -> Any:
 
 
 def _read_times(pa: Any, column: Any) -> list[str]:
-    try:
-        texts = column.cast(pa.string()).to_pylist()
-    except Exception as error:
-        raise RequestError(422, f"time is {column.type}: expected text or timestamps") from error
-    return ["" if text is None else text for text in texts]
+    # Not views of strings: many may share one text of megabytes, and each would become a copy of it.
+    kinds = ("string", "large_string", "temporal", "integer", "floating", "null")
+    if not any(getattr(pa.types, f"is_{kind}")(column.type) for kind in kinds):
+        raise RequestError(422, f"time is {column.type}: expected strings or timestamps")
+    return ["" if text is None else text for text in column.cast(pa.string()).to_pylist()]
 
 
 def _is_compressed(metadata: bytes) -> bool:

@@ -203,7 +203,12 @@ def _rows(n_columns: int, columns: list[str] | None, limits: Limits) -> Schema:
 def _labels(n_features: int, limits: Limits) -> Schema:
     label = object_schema(
         {
-            "label": {"type": ["string", "number"], "minimum": -LARGEST, "maximum": LARGEST},
+            "label": {
+                "type": ["string", "number"],
+                "pattern": r"\S",
+                "minimum": -LARGEST,
+                "maximum": LARGEST,
+            },
             "position": _POSITION | {"type": ["integer", "null"], "maximum": 10**15 - 1},
             "time": _TIME | {"type": ["string", "null"], "minLength": 1},
             "values": {

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import io
 import json
 import math
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -101,26 +104,43 @@ class _Plain(msgspec.Struct, forbid_unknown_fields=True):
     batch_id: str | None = None
 
 
+class _Command(msgspec.Struct, forbid_unknown_fields=True):
+    """A body with a command about an alarm; other types than these are refused while it is parsed."""
+
+    alarm: str
+    number: int | float | None = None
+    duration: str | int | float | None = msgspec.field(default=None, name="for")
+    by: str | None = None
+    comment: str | None = None
+
+
 _PLAIN = msgspec.json.Decoder(_Plain)
+_ANY = msgspec.json.Decoder()
+_COMMAND = msgspec.json.Decoder(_Command)
 #: Errors of older versions of msgspec are no ValueErrors.
 _MALFORMED = (ValueError, msgspec.MsgspecError)
 
 
 @dataclass(frozen=True, eq=False)
 class Posted:
-    """The rows of a request, the time of each (that of arrival if it has none) and the batch id."""
+    """The rows of a request, the time of each (that of arrival if it has none) and the batch id.
+
+    ``digest`` identifies rows and times as they were sent, in whatever format.
+    """
 
     rows: Floats
     times: list[str]
     batch_id: str | None
+    digest: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class PostedLabels:
-    """The labels of a request, and its id."""
+    """The labels of a request, its id, and a digest of the labels."""
 
     labels: list[Label]
     id: str | None
+    digest: str = ""
 
 
 class Inbox:
@@ -198,10 +218,11 @@ class Parser:
         self.n_columns, self.columns, self.max_rows = n_columns, columns, max_rows
         self.n_features = n_columns if n_features is None else n_features
         self._index = {name: j for j, name in enumerate(columns or ())}
-        # A bracket of one byte becomes an object of many. Bodies with more brackets than the allowed
-        # rows can have are refused before they are parsed.
-        in_names = sum(map(_count_brackets, map(str.encode, columns or ())))
-        self.max_brackets = 200 + max_rows * (2 + TIME_LENGTH + in_names)
+        # A value of two bytes becomes an object of many. Bodies with more values than the allowed rows
+        # or labels can have are refused before they are parsed.
+        in_names = sum(map(_count_values, map(str.encode, columns or ())))
+        width = max(n_columns, self.n_features)
+        self.max_values = 200 + (max_rows + 1) * (8 + TIME_LENGTH + width + in_names)
 
     def parse(self, body: bytes, kind: str, header_id: str | None) -> Posted:
         """Return the rows of a body. A batch id in the body takes precedence over that of the header."""
@@ -210,22 +231,20 @@ class Parser:
             batch_id = _check_id("batch_id", None, header_id)
         else:
             rows, times, batch_id = self._read_json(body, kind, header_id)
+        digest = _digest(np.where(np.isnan(rows), np.nan, rows).tobytes(), times)  # one kind of NaN
         for i, j in np.argwhere(np.abs(rows) > LARGEST)[:1].tolist():
             raise _invalid(i, f"{self._name(j)} is {rows[i, j]:g}, beyond ±{LARGEST:g}")
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        return Posted(rows, [time or now for time in times], batch_id)
+        return Posted(rows, [time or now for time in times], batch_id, digest)
 
     def _read_json(
         self, body: bytes, kind: str, header_id: str | None
     ) -> tuple[Floats, list[str], str | None]:
         """Return the rows of a JSON or NDJSON body, their times, and the batch id."""
-        if _count_brackets(body) > self.max_brackets:
-            raise RequestError(
-                413, f"more than {self.max_rows:,} rows: split them into several requests"
-            )
+        self._check_size(body, "rows")
         columns = None
         if kind in NDJSON:
-            items, batch_id = _decode_lines(body), None
+            items, batch_id = self._decode_lines(body), None
         else:
             with contextlib.suppress(*_MALFORMED):  # then something else than plain rows, or invalid
                 plain = _PLAIN.decode(body)
@@ -241,19 +260,33 @@ class Parser:
     def _read_binary(self, body: bytes, kind: str) -> tuple[Floats, list[str]]:
         """Return the rows of an NPY body or an Arrow stream, and their times."""
         if kind == NPY:
-            rows = read_npy(body)
-            times = [""] * len(rows)
-        else:
-            most = max(self.max_rows, self.n_columns + 1)
-            names, rows, times = read_arrow(body, "time" not in self._index, most)
-            order = self._order(names)
-            rows = rows if order is None else rows[:, order]
-            for i, time in enumerate(times):
-                _check_time(time, i)
-        self._check_number(len(rows))
-        if rows.shape[1] != self.n_columns:
-            raise RequestError(422, f"expected {self.n_columns} columns, got {rows.shape[1]}")
+            rows = read_npy(body, self._check_shape)
+            return rows, [""] * len(rows)
+        rows, times = read_arrow(body, "time" not in self._index, self._order, self._check_shape)
+        for i, time in enumerate(times):
+            _check_time(time, i)
         return rows, times
+
+    def _decode_lines(self, body: bytes) -> list[Any]:
+        """Return the values of NDJSON lines, or one more than the allowed rows."""
+        lines = ((number, line) for number, line in enumerate(io.BytesIO(body), 1) if line.strip())
+        some = islice(lines, self.max_rows + 1)
+        return [_decode(line, f"line {number}") for number, line in some]
+
+    def _check_size(self, body: bytes, what: str) -> None:
+        """Refuse a body with more values than the allowed rows or labels can have."""
+        if _count_values(body) > self.max_values:
+            raise RequestError(
+                413,
+                f"more than {self.max_rows:,} {what}, or far too long ones: split them into "
+                "several requests",
+            )
+
+    def _check_shape(self, n: int, n_columns: int) -> None:
+        """Refuse a table of another shape than the rows may have."""
+        self._check_number(n)
+        if n_columns != self.n_columns:
+            raise RequestError(422, f"expected {self.n_columns} columns, got {n_columns:,}")
 
     def _check_number(self, n: int) -> None:
         """Refuse a batch without rows, or with too many."""
@@ -267,10 +300,7 @@ class Parser:
 
     def parse_labels(self, body: bytes, header_id: str | None) -> PostedLabels:
         """Return the labels of a body. An id in the body takes precedence over that of the header."""
-        if _count_brackets(body) > self.max_brackets:
-            raise RequestError(
-                413, f"more than {self.max_rows:,} labels: split them into several requests"
-            )
+        self._check_size(body, "labels")
         content = _decode(body, "the body")
         if not isinstance(content, dict) or not isinstance(content.get("labels"), list):
             raise RequestError(422, f'expected an object {{"labels": […]}}, got {_shown(content)}')
@@ -286,17 +316,15 @@ class Parser:
                 413 if items else 422, f"expected 1 to {self.max_rows:,} labels, got {len(items):,}"
             )
         labels = [self._label(item, i, certify) for i, item in enumerate(items)]
-        return PostedLabels(labels, _check_id("id", content.get("id"), header_id))
+        given = [(one.label, one.position, one.time, one.values) for one in labels]
+        digest = _digest(b"", [certify, given])
+        return PostedLabels(labels, _check_id("id", content.get("id"), header_id), digest)
 
     def parse_command(self, body: bytes, action: str) -> AlarmCommand:
         """Return the command about an alarm in a body."""
-        content = _decode(body, "the body")
-        if not isinstance(content, dict) or not isinstance(content.get("alarm"), str):
-            raise RequestError(422, f'expected an object {{"alarm": "class"}}, got {_shown(content)}')
-        if unknown := content.keys() - {"alarm", "number", "for", "by", "comment"}:
-            names = "alarm, number, for, by and comment"
-            raise RequestError(422, f"unknown field {_shown(min(unknown))}: the fields are {names}")
-        number, duration = _whole(content.get("number")), _whole(content.get("for"))
+        hint = '; expected {"alarm": "class"}, and number, for, by and comment if needed'
+        content = _decode(body, "the body", _COMMAND, hint)
+        number, duration = _whole(content.number), _whole(content.duration)
         if number is not None and (type(number) is not int or not 0 <= number < 10**_DIGITS):
             raise RequestError(422, f"number must be a whole number, got {_shown(number)}")
         if duration is not None:
@@ -304,11 +332,11 @@ class Parser:
                 Span.read(duration)
             except InvalidInputError as error:
                 raise RequestError(422, f"for: {error}") from None
-        texts = [content[name] if content.get(name) is not None else "" for name in _COMMENTS]
+        texts = [content.by or "", content.comment or ""]
         for name, text in zip(_COMMENTS, texts, strict=True):
-            if not isinstance(text, str) or len(text) > _LONGEST or valid_text(text) != text:
+            if len(text) > _LONGEST or valid_text(text) != text:
                 raise RequestError(422, f"{name} must be text of at most {_LONGEST} characters")
-        return AlarmCommand(action, content["alarm"], number, duration, *texts)
+        return AlarmCommand(action, content.alarm, number, duration, *texts)
 
     def _label(self, item: Any, i: int, certify: bool) -> Label:
         if not isinstance(item, dict) or "label" not in item:
@@ -320,6 +348,8 @@ class Parser:
         if isinstance(label, str):
             if valid_text(label) != label:
                 raise _invalid(i, f"{_shown(label)} is not valid text", "label")
+            if not label.strip():
+                raise _invalid(i, "it is empty: name a class", "label")
         elif isinstance(label, bool) or not isinstance(label, int | float) or abs(label) > LARGEST:
             raise _invalid(i, f"the label must be text or a number, got {_shown(label)}", "label")
         position = _whole(position)
@@ -419,22 +449,22 @@ def content_type(request: Request, *, rows: bool = True) -> str:
     return kind
 
 
-def _count_brackets(text: bytes) -> int:
-    return text.count(b"[") + text.count(b"{")
+def _count_values(text: bytes) -> int:
+    """Return how many values a JSON text has, at most; those in strings are counted, too."""
+    return sum(map(text.count, (b"[", b"{", b",")))
 
 
-def _decode_lines(body: bytes) -> list[Any]:
-    lines = body.splitlines() if b"\r" in body else body.split(b"\n")
-    return [_decode(line, f"line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+def _digest(content: bytes, rest: Any) -> str:
+    return hashlib.blake2b(content + msgspec.json.encode(rest), digest_size=16).hexdigest()
 
 
-def _decode(text: bytes, what: str) -> Any:
+def _decode(text: bytes, what: str, decoder: msgspec.json.Decoder[Any] = _ANY, hint: str = "") -> Any:
     try:
-        return msgspec.json.decode(text)
+        return decoder.decode(text)
     except RecursionError:
         raise RequestError(400, f"{what} is nested too deeply") from None
-    except msgspec.ValidationError as error:  # JSON, but no double can hold a number in it
-        raise RequestError(422, f"{what}: {error}; nothing was stored") from error
+    except msgspec.ValidationError as error:  # JSON, but of another type, or with too large a number
+        raise RequestError(422, f"{what}: {error}{hint}; nothing was stored") from error
     except _MALFORMED as error:  # JSON or UTF-8
         hint = "; send null for a missing value" if b"NaN" in text else ""
         raise RequestError(400, f"{what} is not JSON: {str(error)[:120]}{hint}") from error

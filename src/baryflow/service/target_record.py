@@ -5,7 +5,7 @@ The record is kept with the session (:attr:`~baryflow.runtime.Session.metadata`)
 ==============  ==================================================================================
 ``life``        an id, so that a target is not confused with a deleted one of the same name
 ``rows``        rows acknowledged
-``batches``     the last batches with an id: ``[id, first row, last row, rows quarantined]``
+``batches``     the last batches with an id: ``[id, first row, last row, rows quarantined, digest]``
 ``last``        the answer to the last of them as JSON, if it is not too long
 ``recent``      the last rows: position, time, label, probability, novelty and values; features of
                 raw signals
@@ -17,12 +17,13 @@ The record is kept with the session (:attr:`~baryflow.runtime.Session.metadata`)
 ``changes``     the last changes of alarms: row, time, change, alarm, number and message
 ``labels``      labels accepted
 ``labellings``  requests with labels that were applied
-``labelled``    the last of them with an id: ``[id, labels learned, pending]``
+``labelled``    the last of them with an id: ``[id, labels learned, pending, digest]``
 ``last_labels`` the answer to the last of these as JSON, if it is not too long
 ``commands``    commands about alarms that were carried out or refused
 ==============  ==================================================================================
 
-A recent row that was labelled has its label as ``given``.
+A recent row that was labelled has its label as ``given``. A digest is that of the rows or labels under
+an id; records of version 0.2.0 have none.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ import numpy as np
 from baryflow.estimators._input import InOrder
 from baryflow.runtime import Result, Session
 from baryflow.runtime.session import describe_error
-from baryflow.service.errors import to_json
+from baryflow.service.errors import RequestError, to_json
+from baryflow.service.parsing import ID_HEADER
 
 _log = logging.getLogger("baryflow.service")
 #: Batches whose ids are remembered: a client may not have more than this in flight to one target.
@@ -54,12 +56,16 @@ def rows_of(session: Session) -> int:
     return int(session.metadata.get("rows", 0))
 
 
-def find_answer(session: Session, batch_id: str) -> dict[str, Any] | None:
-    """Return what is still known of the answer to a batch that was applied before, or None."""
+def find_answer(session: Session, batch_id: str, digest: str) -> dict[str, Any] | None:
+    """Return what is still known of the answer to a batch that was applied before, or None.
+
+    Raise RequestError if the id was that of other rows.
+    """
     batches = {known: batch for known, *batch in session.metadata.get("batches", [])}
     if batch_id not in batches:
         return None
-    first, last, quarantined = batches[batch_id]
+    first, last, quarantined, *digests = batches[batch_id]
+    _check_digest("batch_id", batch_id, digest, digests, "rows")
     text = session.metadata.get("last", "")
     answer: dict[str, Any] = json.loads(text) if text else {}
     if answer.get("batch_id") != batch_id:
@@ -69,8 +75,17 @@ def find_answer(session: Session, batch_id: str) -> dict[str, Any] | None:
     return answer | {"repeated": True}
 
 
+def _check_digest(name: str, given: str, digest: str, digests: list[str], what: str) -> None:
+    """Refuse an id that was used before for something else; the header tells it from invalid rows."""
+    if any(digests) and digests != [digest]:
+        message = (
+            f"{name} {given!r} was used before for other {what}: send these under an id of their own"
+        )
+        raise RequestError(422, f"{message}; nothing was stored", {ID_HEADER: given})
+
+
 def record(
-    session: Session, batch_id: str | None, first: int, last: int, result: Result
+    session: Session, batch_id: str | None, digest: str, first: int, last: int, result: Result
 ) -> dict[str, Any]:
     """Record the result for the rows `first` to `last`, and return the answer to the client."""
     metadata = session.metadata
@@ -78,7 +93,7 @@ def record(
     answer = _answer(batch_id, first, last, len(result.rejected), result.records, events)
     metadata["rows"] = last
     if batch_id is not None:
-        batch = [batch_id, first, last, answer["quarantined"]]
+        batch = [batch_id, first, last, answer["quarantined"], digest]
         metadata["batches"] = [*metadata.get("batches", []), batch][-BATCHES:]
         text = to_json(answer).decode()
         metadata["last"] = text if len(text) <= _LONGEST_ANSWER else ""
@@ -152,20 +167,26 @@ def labellings_of(session: Session) -> int:
     return int(session.metadata.get("labellings", 0))
 
 
-def find_label_answer(session: Session, request_id: str) -> dict[str, Any] | None:
-    """Return what is still known of the answer to labels that were applied before, or None."""
+def find_label_answer(session: Session, request_id: str, digest: str) -> dict[str, Any] | None:
+    """Return what is still known of the answer to labels that were applied before, or None.
+
+    Raise RequestError if the id was that of other labels.
+    """
     known = {one: counts for one, *counts in session.metadata.get("labelled", [])}
     if request_id not in known:
         return None
+    learned, pending, *digests = known[request_id]
+    _check_digest("id", request_id, digest, digests, "labels")
     text = session.metadata.get("last_labels", "")
     answer: dict[str, Any] = json.loads(text) if text else {}
     if answer.get("id") != request_id:
-        learned, pending = known[request_id]
         answer = _label_answer(session, request_id, learned, pending, [], [])
     return answer | {"repeated": True}
 
 
-def record_labels(session: Session, request_id: str | None, result: Result) -> dict[str, Any]:
+def record_labels(
+    session: Session, request_id: str | None, digest: str, result: Result
+) -> dict[str, Any]:
     """Record the result for labels, and return the answer to the client."""
     metadata = session.metadata
     given = {label.position: label.label for label in result.used}
@@ -182,7 +203,7 @@ def record_labels(session: Session, request_id: str | None, result: Result) -> d
     events = [event.record() for event in result.events if event.kind == "label"]
     answer = _label_answer(session, request_id, result.learned, result.pending, rejected, events)
     if request_id is not None:
-        one = [request_id, result.learned, result.pending]
+        one = [request_id, result.learned, result.pending, digest]
         metadata["labelled"] = [*metadata.get("labelled", []), one][-BATCHES:]
         text = to_json(answer).decode()
         metadata["last_labels"] = text if len(text) <= _LONGEST_ANSWER else ""

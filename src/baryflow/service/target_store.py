@@ -93,7 +93,7 @@ class TargetStore:
         """Apply a batch of the journal, and return the answer to the client."""
         return self._loop.apply(batch)  # type: ignore[no-any-return]
 
-    def prepare(self, name: str, batch_id: str | None) -> tuple[int, dict[str, Any] | None]:
+    def prepare(self, name: str, posted: Posted) -> tuple[int, dict[str, Any] | None]:
         """Return how many rows a target has, and the answer to a batch that was applied already.
 
         Also make room in memory for the target, while the batch can still be refused.
@@ -102,16 +102,19 @@ class TargetStore:
         session = self.look(name)
         if session is None:
             return 0, None
-        return rows_of(session), None if batch_id is None else find_answer(session, batch_id)
+        if posted.batch_id is None:
+            return rows_of(session), None
+        return rows_of(session), find_answer(session, posted.batch_id, posted.digest)
 
-    def prepare_labels(self, name: str, request_id: str | None) -> tuple[int, dict[str, Any] | None]:
+    def prepare_labels(self, name: str, posted: PostedLabels) -> tuple[int, dict[str, Any] | None]:
         """Return how many requests with labels a target has had, and the answer to a repeated one."""
         self.sessions.make_room(name)
         session = self.look(name)
         if session is None:
             return 0, None
-        answer = None if request_id is None else find_label_answer(session, request_id)
-        return labellings_of(session), answer
+        if posted.id is None:
+            return labellings_of(session), None
+        return labellings_of(session), find_label_answer(session, posted.id, posted.digest)
 
     def prepare_command(self, name: str) -> int:
         """Return how many commands a target has had, and make room in memory for the target."""
@@ -164,14 +167,14 @@ class TargetStore:
         session.metadata.setdefault("life", batch.cursor.get("life"))
         if result.rejected:
             self._quarantine.add(batch, result.rejected)
-        batch_id = batch.cursor.get("batch_id")
+        batch_id, digest = batch.cursor.get("batch_id"), batch.cursor.get("digest", "")
         if batch.labels:
-            answer = record_labels(session, batch_id, result)
+            answer = record_labels(session, batch_id, digest, result)
         elif batch.commands:
             answer = record_commands(session, result)
         else:
             first, last = int(batch.positions[0]), int(batch.positions[-1])
-            answer = record(session, batch_id, first, last, result)
+            answer = record(session, batch_id, digest, first, last, result)
         self.summaries[name] = summarize(session)
         if self._loop.replaying and (alarms := alarm_events(answer)):
             self.replayed.append((name, alarms))
@@ -272,7 +275,7 @@ def row_batch(name: str, posted: Posted, n_before: int) -> Batch:
     positions = np.arange(n_before + 1, n_before + 1 + n, dtype=np.intp)
     cursor = {"target": name, "id": uuid.uuid4().hex}
     if posted.batch_id is not None:
-        cursor["batch_id"] = posted.batch_id
+        cursor |= {"batch_id": posted.batch_id, "digest": posted.digest}
     return Batch(posted.rows, positions, posted.times, [name] * n, [], cursor)
 
 
@@ -280,7 +283,7 @@ def label_batch(name: str, posted: PostedLabels, n_before: int, n_columns: int) 
     """Return labels of a target as the journal holds them."""
     batch = _without_rows(n_columns, {"target": name, "labelling": n_before + 1})
     if posted.id is not None:
-        batch.cursor["batch_id"] = posted.id
+        batch.cursor.update(batch_id=posted.id, digest=posted.digest)
     batch.labels.extend(posted.labels)
     return batch
 

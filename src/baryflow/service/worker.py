@@ -320,12 +320,12 @@ class Worker:
         name, store, n_columns = request.name, self.store, self.store.config.model.n_features_in_
         if request.what == "rows":
             rows = self._parser.parse(request.body, request.kind, request.batch_id)
-            n_before, answer = store.prepare(name, rows.batch_id)
+            n_before, answer = store.prepare(name, rows)
             batch = row_batch(name, rows, n_before)
         elif request.what == "labels":
             labels = self._parser.parse_labels(request.body, request.batch_id)
             self._require(name)
-            n_before, answer = store.prepare_labels(name, labels.id)
+            n_before, answer = store.prepare_labels(name, labels)
             batch = label_batch(name, labels, n_before, n_columns)
         elif request.what == "command":
             command = self._parser.parse_command(request.body, request.kind)

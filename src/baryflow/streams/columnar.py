@@ -234,10 +234,14 @@ def _load_columns(path: Path) -> dict[str, Any]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+    except (ValueError, EOFError, zipfile.BadZipFile, AttributeError, MemoryError) as error:
         raise InvalidInputError(
             f"{path} cannot be read as an archive of plain arrays (numpy.savez): {error}"
         ) from error
+    for name, array in arrays.items():
+        # Without values, a few bytes can claim any number of rows or columns.
+        if not array.nbytes and max(array.shape) > path.stat().st_size:
+            raise InvalidInputError(f"{path}: {name} has shape {array.shape}, but no values")
     names = next(([str(name) for name in arrays.pop(key)] for key in _NAMES if key in arrays), None)
     columns: dict[str, Any] = {}
     for own, array in arrays.items():
