@@ -33,7 +33,7 @@ TABLE = Path(__file__).parent / "versions.csv"
 FIELDS = ("file", "content", "date", "version", "code", "command")
 PAGE = "docs/benchmarks/index.md"
 #: Folders whose code decides what is predicted.
-CODE = ("src/baryflow/core", "src/baryflow/estimators", "src/baryflow/features")
+CODE = ("src/baryflow/core", "src/baryflow/estimators", "src/baryflow/features", "src/baryflow/paper")
 #: What makes a file, by its path or by the folder that it is in; figures are made with their tables.
 COMMANDS = {
     "benchmarks/results.json": "make bench",
@@ -57,6 +57,10 @@ COMMANDS = {
     "experiments/msda/results": "python -m experiments.msda --data FOLDER",
     "experiments/novelty/results": "python -m experiments.novelty --data FOLDER --classifier linear "
     "--classes 3",
+    "experiments/paper/results": "python -m experiments.paper {stem}",
+    "experiments/paper/results/plant.csv": "python -m experiments.paper modes",
+    "experiments/paper/results/plant-curves.csv": "python -m experiments.paper figure3",
+    "experiments/paper/results/toy-nll.png": "python -m experiments.paper toy",
     "experiments/plantfloor/results": "python -m experiments.plantfloor.{stem}",
     "experiments/reliability/results": "python -m experiments.reliability --data FOLDER "
     "--classifier linear",
@@ -66,7 +70,6 @@ COMMANDS = {
     "experiments/tep/results": "python -m experiments.tep",
     "experiments/tep/results/encoders.csv": "baryflow tep encode tep-data none --validate --runs 15",
     "experiments/tep/results/general.csv": "python -m experiments.tep.general SIGNALS --runs 50",
-    "experiments/toy/results": "python -m experiments.toy",
     "experiments/wide/results": "python -m experiments.wide --data FOLDER",
 }
 _NUMBER = re.compile(rb"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")

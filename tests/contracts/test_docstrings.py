@@ -9,10 +9,10 @@ import sklearn.exceptions
 
 import baryflow
 import baryflow.exceptions
-from baryflow import datasets, distributed, drift, features, metrics, model_selection, page
+from baryflow import datasets, distributed, drift, features, metrics, model_selection, page, paper
 
 #: Where users find names.
-DOORS = (baryflow, datasets, distributed, drift, features, metrics, model_selection, page)
+DOORS = (baryflow, datasets, distributed, drift, features, metrics, model_selection, page, paper)
 #: Where the callables live that are held to it: all that is ours.
 HELD = (
     "baryflow.core",
@@ -25,6 +25,7 @@ HELD = (
     "baryflow.page",
     "baryflow.drift",
     "baryflow.features",
+    "baryflow.paper",
 )
 #: Those that take what comes: parameters are checked by fit, and not every model can learn.
 UNCHECKED = {

@@ -1,4 +1,4 @@
-"""Every method on every order and seed: one row of the CSV each."""
+"""The paper's toy: three curved clusters as a stream, every method on every order and seed."""
 
 from __future__ import annotations
 
@@ -6,20 +6,57 @@ import time
 
 import numpy as np
 
-from baryflow import OnlineGaussianMixture, fit_mixture, mw2_squared
+from baryflow import Mixture, OnlineGaussianMixture, fit_mixture, mw2_squared
 from baryflow.datasets import make_crescents
-from experiments.toy.rivals import KLRival, StepwiseEM
+from baryflow.paper import OnlineGMM
 
 BATCH = 32
+PAGE = "docs/method/online-mixture.md"
 SIZES = {"max_components": 15, "min_components": 5, "batch_components": 3}
 ORDERS = ("ordered", "interleaved", "shuffled")
 FIELDS = ("order", "seed", "method", "nll", "mw2_squared_to_offline", "n_components", "seconds")
 
+
+class StepwiseEM:
+    """Mini-batch EM: sufficient statistics move towards each batch's own by a step (t + 2)^-power."""
+
+    def __init__(self, n_components, power=0.6, random_state=0):
+        self.n_components, self.power = n_components, power
+        self.rng = np.random.default_rng(random_state)
+        self.mixture_ = None
+        self.t = 0
+
+    def partial_fit(self, X):
+        if self.mixture_ is None:
+            self.mixture_ = fit_mixture(X, self.n_components, random_state=self.rng)
+            self.floor = 1e-2 * X.std(axis=0)
+            self.statistics = self._statistics(X)
+            return self
+        self.t += 1
+        step = (self.t + 2) ** -self.power
+        batch = self._statistics(X)
+        self.statistics = [
+            (1 - step) * old + step * new for old, new in zip(self.statistics, batch, strict=True)
+        ]
+        counts, sums, squares = self.statistics
+        counts = np.maximum(counts, 1e-12)
+        means = sums / counts[:, None]
+        variances = squares / counts[:, None] - means**2
+        stds = np.sqrt(np.maximum(variances, self.floor**2))
+        mass = self.mixture_.mass + len(X)
+        self.mixture_ = Mixture(counts / counts.sum(), means, stds, mass=mass)
+        return self
+
+    def _statistics(self, X):
+        shares = self.mixture_.posterior(X) / len(X)
+        return [shares.sum(axis=0), shares.T @ X, shares.T @ X**2]
+
+
 METHODS = {
     "default": lambda seed: OnlineGaussianMixture(SIZES["max_components"], random_state=seed),
     "rows": lambda seed: OnlineGaussianMixture(SIZES["max_components"], resolution=1, random_state=seed),
-    "paper": lambda seed: OnlineGaussianMixture.paper(**SIZES, random_state=seed),
-    "kl": lambda seed: KLRival(**SIZES, random_state=seed),
+    "paper": lambda seed: OnlineGMM(**SIZES, random_state=seed),
+    "kl": lambda seed: OnlineGMM(**SIZES, compression="kullback-leibler", random_state=seed),
     "stepwise": lambda seed: StepwiseEM(SIZES["max_components"], random_state=seed),
 }
 
@@ -75,10 +112,9 @@ def table(rows):
     for method in methods:
         cells = []
         for order in ORDERS:
-            mine = [r for r in rows if (r["order"], r["method"]) == (order, method)]
-            base = np.mean([r["nll"] for r in rows if (r["order"], r["method"]) == (order, "offline")])
-            nll = np.array([r["nll"] for r in mine])
-            distance = np.mean([r["mw2_squared_to_offline"] for r in mine])
+            base = np.mean(_values(rows, order, "offline", "nll"))
+            nll = np.array(_values(rows, order, method, "nll"))
+            distance = np.mean(_values(rows, order, method, "mw2_squared_to_offline"))
             cells += [
                 f"{nll.mean():.3f} ± {nll.std():.3f}",
                 f"{100 * (nll.mean() / base - 1):+.1f} %",
@@ -86,3 +122,7 @@ def table(rows):
             ]
         lines.append(f"| {method} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _values(rows, order, method, figure):
+    return [float(r[figure]) for r in rows if (r["order"], r["method"]) == (order, method)]

@@ -1,4 +1,4 @@
-"""The paper's Figs. 1 and 2, and the comparison over seeds."""
+"""The paper's three figures, and the comparison of the toy over seeds."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 
-from baryflow import Mixture, fit_mixture, w2_squared
-from baryflow.core.reduction import compress
+from baryflow import fit_mixture
 from baryflow.datasets import make_crescents
-from experiments.toy.run import BATCH, METHODS, SIZES
+from baryflow.paper import compress_gmm, concat_components, em, gaussian_w2
+from experiments.paper.toy import BATCH, METHODS, SIZES
 
 BLUE, RED, GREY = "#0b6e99", "#c0392b", "0.6"
 NAMES = {
@@ -54,12 +54,11 @@ def figure_1(path, seed=0):
         model.partial_fit(batch)
         if before is not None and before.n_components == SIZES["max_components"]:
             break
-    new = fit_mixture(batches[n], 1, random_state=seed)
-    both = Mixture.concatenate([before, new])
-    table = np.sqrt(w2_squared(both))
+    both = concat_components(before, em(batches[n], 1, random_state=seed))
+    table = gaussian_w2(both, both)
     np.fill_diagonal(table, np.inf)
     i, j = np.unravel_index(table.argmin(), table.shape)
-    after = compress(both, both.n_components - 1, distance="w2", merging="wasserstein")
+    after = compress_gmm(both, both.n_components - 1)
 
     figure = Figure(figsize=(9.6, 3.5), layout="constrained", dpi=160)
     left, middle, right = figure.subplots(1, 3)
@@ -107,7 +106,7 @@ def figure_2(path, seed=0):
     figure.savefig(path)
 
 
-def figure_nll(path, rows):
+def toy_nll(path, rows):
     """Held-out NLL of every method in every order, a dot a seed."""
     figure = Figure(figsize=(8.4, 3.2), layout="constrained", dpi=160)
     panels = figure.subplots(1, 3, sharey=True)
@@ -115,7 +114,9 @@ def figure_nll(path, rows):
     bottom, top = 2.3, 4.7
     for panel, order in zip(panels, ("ordered", "interleaved", "shuffled"), strict=True):
         for x, name in enumerate(names):
-            values = np.array([r["nll"] for r in rows if (r["order"], r["method"]) == (order, name)])
+            values = np.array(
+                [float(r["nll"]) for r in rows if (r["order"], r["method"]) == (order, name)]
+            )
             jitter = np.linspace(-0.18, 0.18, len(values))
             color = RED if name in ("kl", "stepwise") else BLUE
             panel.scatter(x + jitter, values, s=7, color=color, alpha=0.5, lw=0)
@@ -129,3 +130,54 @@ def figure_nll(path, rows):
         panel.set_ylim(bottom, top)
     panels[0].set_ylabel("held-out NLL")
     figure.savefig(path)
+
+
+ONLINE, OFFLINE = BLUE, "#b3541e"
+
+
+def figure_3(path, rows, curves, setting="default", mode="1"):
+    """Reconstruction loss (a) and accuracy (b) along the stream and after it: mean ± 2σ over folds."""
+    figure = Figure(figsize=(9.2, 3.6), layout="constrained", dpi=160)
+    left, right = figure.subplots(1, 2)
+    mine = [r for r in rows if (r["setting"], r["mode"]) == (setting, mode)]
+    of = [r for r in curves if (r["setting"], r["mode"]) == (setting, mode)]
+    end = max(int(r["step"]) for r in of if r["phase"] == "stream") + 1
+    for axes, column, factor in ((left, "loss", 1.0), (right, "accuracy", 100.0)):
+        for method, color in (("offline", OFFLINE), ("online", ONLINE)):
+            steps, folds = _folds(of, method, column)
+            mean, spread = factor * folds.mean(axis=0), 2.0 * factor * folds.std(axis=0)
+            axes.plot(steps, mean, color=color, lw=1.4, label=method)
+            axes.fill_between(steps, mean - spread, mean + spread, color=color, alpha=0.15, lw=0)
+            if method == "online":
+                star = steps.tolist().index(end)
+                axes.plot(
+                    end, mean[star], "*", color=color, ms=14, mec="white", zorder=5,
+                    label="end of the stream",
+                )  # fmt: skip
+        axes.axvline(end, color="0.8", lw=0.8, zorder=0)
+        axes.set_xlabel("step")
+        axes.spines[["top", "right"]].set_visible(False)
+    source = 100.0 * np.array([float(r["source_only"]) for r in mine])
+    right.axhline(source.mean(), color="0.45", ls="--", lw=1.2, label="source only")
+    right.axhspan(
+        source.mean() - 2 * source.std(), source.mean() + 2 * source.std(), color="0.45", alpha=0.1, lw=0
+    )
+    left.set_yscale("log")
+    left.set_ylabel("MW₂² of target and reconstruction")
+    left.set_title("(a) reconstruction loss", fontsize=9, loc="left")
+    left.legend(frameon=False, fontsize=8)
+    right.set_ylabel("accuracy, rows kept back, %")
+    right.set_ylim(80, 94)
+    right.set_title("(b) classification accuracy", fontsize=9, loc="left")
+    right.legend(frameon=False, fontsize=8, loc="lower right")
+    figure.savefig(path)
+
+
+def _folds(curves, method, column):
+    """Return the steps at which a figure is known, counted from 1, and its values in each fold."""
+    found = {}
+    for r in curves:
+        if r["method"] == method and r[column] != "":
+            found.setdefault(r["fold"], {})[int(r["step"]) + 1] = float(r[column])
+    steps = sorted(set.intersection(*(set(one) for one in found.values())))
+    return np.array(steps), np.array([[one[step] for step in steps] for one in found.values()])
