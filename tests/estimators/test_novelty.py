@@ -53,7 +53,7 @@ def test_novelty_is_a_share_of_what_is_usual(problem, streamed):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_class_that_no_source_has_stands_out_while_the_stream_flows(seed):
-    p = make_domains(n_per_class=60, n_features=8, random_state=seed)
+    p = make_domains(n_per_class=40, n_features=8, random_state=seed)
     known = p.y < 7
     model = validated().fit(p.X[known], p.y[known], p.domain[known])
     found = []
