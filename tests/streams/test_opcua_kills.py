@@ -19,7 +19,7 @@ from tests.streams.run_process import (
 require("asyncua")
 
 from tests.streams.opcua_plant import Plant  # noqa: E402
-from tests.waiting import PATIENCE  # noqa: E402
+from tests.waiting import PATIENCE, wait_until  # noqa: E402
 
 BEGIN = 1_800_000_000
 NODE = "?node=ns=2;s=Plant"
@@ -187,7 +187,8 @@ def count_changes(names, rate, seconds):
 
     source._sampler.update = note
     try:
-        source.read(1, 0.1)
+        # A first value that is sent late would be the first change, and come twice.
+        wait_until(lambda: all(received.values()), step=lambda: source.read(1, 0.1))
         for values in received.values():
             values.clear()
 
