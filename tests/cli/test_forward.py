@@ -203,6 +203,14 @@ def test_quarantined_rows_in_parquet_are_resumed_after_a_stop(model, files):
     assert pd.read_parquet(files / "bad.parquet").position.tolist() == [7]
 
 
+def test_forwarding_fails_if_all_rows_are_quarantined(model, files):
+    (files / "rows.csv").write_text("a,b,c,d\n" + "1,2,three,4\n" * 3)
+    with background(create_app(model)) as url:
+        found = send(files, f"{url}/x")
+    assert found.exit_code == 1
+    assert "all 3 rows were quarantined" in found.stderr
+
+
 def test_rows_that_the_service_refuses_are_found_and_quarantined(model, tmp_path):
     """A batch is refused as a whole: the rows that cause it are found by halving it."""
     rows = P.X_target[:50].copy()

@@ -494,6 +494,19 @@ def test_the_first_quarantined_row_is_reported(model, tmp_path, command):
     assert "--quarantine" not in result.stderr
 
 
+@pytest.mark.parametrize("command", ["run", "predict"])
+def test_a_command_fails_if_all_rows_are_quarantined(model, tmp_path, command):
+    frame(1)[:5].assign(b="fast").to_csv(tmp_path / "rows.csv", index=False)
+    out = ["-o", tmp_path / "out.csv", "--quarantine", tmp_path / "q.parquet"]
+    result = call(command, model, tmp_path / "rows.csv", *out, code=1)
+    assert "all 5 rows were quarantined" in result.stderr
+    assert len(pd.read_parquet(tmp_path / "q.parquet")) == 5  # outputs are complete all the same
+    rows = frame(1)[:5].astype(object)
+    rows.loc[1:, "b"] = "fast"
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    call(command, model, tmp_path / "rows.csv", *out)  # one row was used
+
+
 def test_fit_names_constant_columns_and_a_single_domain(sources, tmp_path):
     frame(1).assign(standby=0, b=1.5).to_csv(sources[0], index=False)
     result = call("fit", sources[0], *HOW, "--classifier", "linear", "-o", tmp_path / "m.bary")

@@ -14,7 +14,7 @@ import click
 from baryflow.cli import options
 from baryflow.cli.console import Interrupted, report_errors, stop_on_signals
 from baryflow.cli.options import Command, StreamOptions, protect_inputs
-from baryflow.cli.run import KEYED_READ_SIZE, open_sinks, pass_stop
+from baryflow.cli.run import KEYED_READ_SIZE, fail_without_result, open_sinks, pass_stop
 from baryflow.exceptions import InvalidInputError
 from baryflow.runtime import Checkpoint
 from baryflow.streams import Batch, read_credentials
@@ -76,7 +76,11 @@ def forward(
     their keys name, and NAME can be left out. The service counts a row once, however often it is sent.
     A token comes from BARYFLOW_TOKEN.
     """
-    with report_errors(log_format=log_format), contextlib.ExitStack() as stack:
+    with (
+        report_errors(log_format=log_format),
+        fail_without_result(kept=quarantine is not None) as count,
+        contextlib.ExitStack() as stack,
+    ):
         from baryflow.client import forward as send
         from baryflow.client import open_target
 
@@ -131,6 +135,8 @@ def forward(
             text += "; stopped before the service had answered for all rows that were read"
             text += ": the rest is in the checkpoint" if kept is not None else ""
         log.info("%s", text)
+        if not stop():
+            count(sent.rows + sent.rejected, sent.rejected)
         if stop.signal == signal.SIGINT:
             hint = "; run the same command again to resume" if checkpoint else ""
             raise Interrupted(f"interrupted{hint}")

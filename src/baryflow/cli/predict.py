@@ -14,7 +14,7 @@ import click
 from baryflow.cli import options
 from baryflow.cli.console import report_errors
 from baryflow.cli.options import Command, protect_inputs
-from baryflow.cli.run import balance, describe_quarantined, open_sinks
+from baryflow.cli.run import balance, describe_quarantined, fail_without_result, open_sinks
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
 from baryflow.runtime import SessionConfig, Totals
@@ -55,7 +55,11 @@ def predict(
 
     The model does not change. Use 'baryflow run' to adapt it to the rows.
     """
-    with report_errors(), contextlib.ExitStack() as stack:
+    with (
+        report_errors(),
+        fail_without_result(kept=quarantine is not None) as count,
+        contextlib.ExitStack() as stack,
+    ):
         if is_url(source) or is_url(output):
             raise InvalidInputError("predict reads and writes files: use 'baryflow run' for URLs")
         partial = [f"{output}.partial.ndjson"] if output.endswith(".parquet") else []
@@ -68,6 +72,7 @@ def predict(
             stack.push(lambda error, *_, sink=sink: sink.close(finished=error is None))
         totals = label_rows(fitted, rows, sinks[0], sinks[2], batch_size)
         log.info("%s", balance(totals, isinstance(fitted, SignalModel)))
+        count(totals.read, totals.quarantined)
 
 
 def label_rows(fitted: Any, rows: Any, predictions: Any, quarantine: Any, batch_size: int) -> Totals:

@@ -7,7 +7,7 @@ import errno
 import logging
 import signal
 import time as clock
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -140,7 +140,11 @@ def run(
     INPUT is a file (CSV, NDJSON, Parquet, NPZ), - for standard input, or a URL that begins with
     mqtt://, mqtts://, kafka:// or opc.tcp://. Outputs can be URLs, too.
     """
-    with report_errors(log_format=log_format), contextlib.ExitStack() as stack:
+    with (
+        report_errors(log_format=log_format),
+        fail_without_result(kept=quarantine is not None) as count,
+        contextlib.ExitStack() as stack,
+    ):
         outputs = [output, events, quarantine, save_to]
         _check_outputs(outputs, save_to, stream.key)
         inputs = [model, baseline, labels, alarm_commands, alarm.alarm_secret_file, *stream.files]
@@ -196,6 +200,8 @@ def run(
             shaping={"batch-size": batch_size, "drift": drift, "rotate": rotate, **stream.shaping()},
         )
         log.info("%s", job.follow(stack, save_to, resumes_pipe=stream.source == "-"))
+        if not stop():
+            count(job.totals.read, job.totals.quarantined)
         if stop.signal == signal.SIGINT:
             hint = "; run the same command again to resume" if checkpoint else ""
             raise Interrupted(f"interrupted{hint}")
@@ -301,6 +307,8 @@ class StreamRun:
     alarm: AlarmOptions | None = None
     #: Options that shape results; a checkpoint is resumed only with the same ones.
     shaping: dict[str, Any] = field(default_factory=dict)
+    #: Of all rows, once the run has ended.
+    totals: Totals = field(default_factory=Totals, init=False)
 
     def follow(
         self, stack: contextlib.ExitStack, save_to: str | None, *, resumes_pipe: bool = False
@@ -315,11 +323,12 @@ class StreamRun:
                 partitions = PartitionRunner(
                     self.rows, self.open_runner, self.read_size, self.timeout, self.report
                 )
-                return balance(partitions.run(self.stop), windows)
+                self.totals = partitions.run(self.stop)
+                return balance(self.totals, windows)
             runner = self.open_runner("", stack)
             if resumes_pipe and runner.checkpoint is not None and not runner.checkpoint.is_new:
                 log.info("resuming: standard input must begin after the last row that was read")
-            totals = runner.run(self.stop)
+            self.totals = runner.run(self.stop)
         except StoppedError as error:  # no snapshot: the last batch is in the journal
             if self.checkpoint:
                 return f"{error}: nothing is lost, run the same command again to resume"
@@ -333,7 +342,7 @@ class StreamRun:
             raise
         if save_to is not None:
             _save(runner, save_to)
-        return balance(totals, windows)
+        return balance(self.totals, windows)
 
     def open_runner(self, partition: str, stack: contextlib.ExitStack) -> Runner:
         """Open a runner, closed by `stack`; a partition of a shared input has its own files."""
@@ -416,6 +425,17 @@ def describe_quarantined(first: str, *, kept: bool) -> str:
     return f"quarantined {first.rstrip('.')}" + (
         "" if kept else "; --quarantine FILE keeps all such rows"
     )
+
+
+@contextlib.contextmanager
+def fail_without_result(*, kept: bool) -> Iterator[Callable[[int, int], None]]:
+    """Raise at the end if all rows were quarantined; call what it yields with both numbers."""
+    counts: list[int] = []
+    yield lambda n_rows, n_quarantined: counts.extend((n_rows, n_quarantined))
+    if counts and 0 < counts[0] == counts[1]:
+        where = "the quarantine file has the reasons" if kept else "--quarantine FILE keeps the reasons"
+        rows = "the only row was" if counts[0] == 1 else f"all {counts[0]:,} rows were"
+        raise InvalidInputError(f"{rows} quarantined, so there is no result: {where}")
 
 
 def pass_stop(stop: Stop, *ends: Any) -> None:
