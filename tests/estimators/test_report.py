@@ -5,8 +5,6 @@ import pytest
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.estimators._history import History
-from baryflow.estimators._report import look_back
 
 P = make_domains(n_sources=3, n_classes=12, n_per_class=20, random_state=0)
 CLASSES = np.array([f"fault {number}" for number in range(12)])
@@ -55,34 +53,22 @@ def test_before_the_first_row_nothing_is_said_of_a_batch(model):
     assert model.report().endswith("0 target rows seen; the plain classifiers on raw rows predict.")
 
 
-def test_a_short_last_batch_does_not_speak_for_the_stream(model):
-    rows = P.X_target[:68]
-    model = OnlineDaDiL.from_bytes(model.to_bytes()).partial_fit(rows[:40]).partial_fit(rows[40:64])
-    assert "Reliability of the last 64 rows: " in model.report()
-    model.partial_fit(rows[64:])
-    history = model.history_
-    expected = float(np.average(history.reliability, weights=[40, 24, 4]))
-    assert f"Reliability of the last 68 rows: {expected:.0%} (" in model.report()
-    assert "Novelty of the last 68 rows: " in model.report()
-    assert "% of them are novel" in model.report()
+def test_reliability_is_one_figure(model):
+    model = OnlineDaDiL.from_bytes(model.to_bytes())
+    for rows in (P.X_target[:40], P.X_target[40:64], P.X_target[64:69]):
+        model.partial_fit(rows)
+        assert f"Reliability of the last batch: {model.reliability_:.0%} (" in model.report()
+        assert model.history_.reliability[-1] == model.reliability_ == model.tracker.reliability
+        assert model.history_.novelty[-1] == model.novelty_ == model.tracker.novel
 
 
-def test_looking_back_along_a_history_that_left_batches_out():
-    history = History.empty(n_sources=1, n_classes=2)
-    for batch in range(1101):  # of 32 rows each, but the last
-        history = history.record(
-            n_rows=32 * (batch + 1) - 28 * (batch == 1100), resemblance=[1.0], proportions=[0.5, 0.5],
-            reliability=0.0 if batch == 1100 else 0.8, coverage=1.0, novelty=0.0,
-            losses=(1.0, 1.0),
-        )  # fmt: skip
-    assert history.stride > 1
-    found = look_back(history)
-    assert not found.alone
-    assert 0.3 < found.reliability < 0.8  # not that of four rows alone
-
-
-def test_few_rows_are_called_few(model):
-    assert "Reliability of the last 5 rows: " in report_of(model, P.X_target[:5])
+def test_reliability_follows_labels_in_every_place(model):
+    model = OnlineDaDiL.from_bytes(model.to_bytes()).partial_fit(P.X_target[:64])
+    before = model.reliability_
+    model.feedback(P.X_target[:20], CLASSES[P.y_target[:20]], certify=True)
+    assert model.reliability_ != before
+    assert model.history_.reliability[-1] == model.reliability_ == model.tracker.reliability
+    assert len(model.history_) == 1
 
 
 def test_novel_rows_are_counted(model):
@@ -91,7 +77,7 @@ def test_novel_rows_are_counted(model):
     model = OnlineDaDiL.from_bytes(model.to_bytes())
     with pytest.warns(UserWarning, match="far outside"):
         model.partial_fit(rows)
-    assert f"Novelty of the last batch: {model.history_.novelty[-1]:.0%} of its rows" in model.report()
+    assert f"Novelty of the last batch: {model.novelty_:.0%} of its rows" in model.report()
     assert model.history_.novelty[-1] >= 0.5
 
 

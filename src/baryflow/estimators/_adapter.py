@@ -267,7 +267,6 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         probabilities = self.predict_proba(X)
         return self.classes_[probabilities.argmax(axis=1)]
 
-    @one_thread
     def novelty(self, X: Any) -> Floats:
         """Return how unlike everything known the rows are, 0 to 1.
 
@@ -288,8 +287,28 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         InvalidInputError
             If the model was made from mixtures: nothing is known of rows then.
         """
+        return self.assess(X)[1]
+
+    @one_thread
+    def assess(self, X: Any) -> tuple[Floats, Floats]:
+        """Return what :meth:`predict_proba` and :meth:`novelty` return, in nearly half the time.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+
+        Returns
+        -------
+        probabilities : array of shape (n_samples, n_classes)
+        novelty : array of shape (n_samples,)
+
+        Raises
+        ------
+        InvalidInputError
+            If the model was made from mixtures: nothing is known of rows then.
+        """
         rows = self._rows(X)
-        return self._tracker.current(len(rows)).novelty(rows)
+        return self._tracker.current(len(rows)).assess(rows)
 
     # -- looking ---------------------------------------------------------------------------------
 

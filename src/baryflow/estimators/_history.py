@@ -144,6 +144,13 @@ class History:
             }
         )
 
+    def amend(self, *, reliability: float, novelty: float) -> History:
+        """Return it with other figures of the last rows, after their labels were learned."""
+        tables = self._tables()
+        for name, value in (("reliability", reliability), ("novelty", novelty)):
+            tables[name] = np.append(tables[name][:-1], value)
+        return History(**tables)
+
     def rearrange(self, sources: Sequence[int], classes: Sequence[int]) -> History:
         """Return the history with other columns, after a source was added.
 

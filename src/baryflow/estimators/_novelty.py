@@ -8,7 +8,7 @@ nearly all classes; before that, the new place may be that of a class that had n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -28,8 +28,6 @@ _QUANTILES = 1001
 _PAST, _RECENT = 450, 225
 #: Rows that are looked at together, and rows of one batch that are looked at at most.
 _PIECE, _LONGEST = 100, 2000
-#: Latest rows that are compared with the past together: what was computed for a block is used again.
-_BLOCK = 32
 #: Neighbours of a row.
 _NEIGHBOURS = 6
 #: Rows of the past from which on there is evidence in the target: in all, and for each class in it.
@@ -89,9 +87,20 @@ class Familiar:
         """Rows that are known to be usual, or while there are few of them the latest."""
         return self.past if len(self.past) >= _FEWEST else self.recent
 
+    @cached_property
+    def table(self) -> PastTable:
+        """Distances between the rows of the past."""
+        return PastTable(self.past, self.scale)
+
+    def _with_recent(self, recent: Singles, n_rows: int) -> Familiar:
+        """Return the same past with other latest rows; its distances are not computed again."""
+        found = replace(self, recent=recent, n_rows=n_rows)
+        vars(found)["table"] = self.table
+        return found
+
     def before(self, n: int) -> Familiar:
         """Return what was familiar before the latest n rows, as far as they are remembered."""
-        return replace(self, recent=self.recent[: max(0, len(self.recent) - n)])
+        return self._with_recent(self.recent[: max(0, len(self.recent) - n)], self.n_rows)
 
     def see(self, rows: Floats, classify: Classify) -> Familiar:
         """Return what is familiar after some more complete rows; `classify` names rows."""
@@ -105,7 +114,7 @@ class Familiar:
     def _see(self, rows: Floats, classify: Classify) -> Familiar:
         n_rows = self.n_rows + len(rows)
         recent = np.concatenate([self.recent, rows])
-        joined = replace(self, recent=recent, n_rows=n_rows)
+        joined = self._with_recent(recent, n_rows)
         kept = min(_RECENT, (n_rows + 1) // 2)
         # Several leave together: comparing them takes time.
         if len(recent) <= (2 * kept if kept == _RECENT else kept + kept // 2):
@@ -123,6 +132,38 @@ class Familiar:
         return Neighbours(self, classify)
 
 
+class PastTable:
+    """Rows of the past, standardised, and the distances between them; computed when needed first."""
+
+    def __init__(self, past: Singles, scale: Floats) -> None:
+        self.past, self._scale = past, scale
+
+    @cached_property
+    def _moments(self) -> tuple[Floats, Floats]:
+        n = len(self.past)  # some more rows of the usual spread: a column may hardly have varied yet
+        variances = (n * self.past.var(axis=0) + _NEIGHBOURS * np.square(self._scale)) / (
+            n + _NEIGHBOURS
+        )
+        return self.past.mean(axis=0), np.sqrt(variances)
+
+    def standardise(self, rows: Any) -> Any:
+        """Return rows in units of the past."""
+        centre, scale = self._moments
+        return ((rows - centre) / scale).astype(np.float32)  # enough for distances between neighbours
+
+    @cached_property
+    def rows(self) -> Any:
+        """The past in these units."""
+        return self.standardise(self.past)
+
+    @cached_property
+    def apart(self) -> tuple[Floats, Integers]:
+        """Log-distance of each row from its neighbours, and these."""
+        distances = fast_squared_distances(self.rows, self.rows)
+        np.fill_diagonal(distances, np.inf)
+        return _nearest(distances)
+
+
 class Neighbours:
     """Familiar rows with their predicted classes, and how isolated other rows are among them.
 
@@ -131,23 +172,7 @@ class Neighbours:
 
     def __init__(self, familiar: Familiar, classify: Classify) -> None:
         self.past, self.recent, self.prior = familiar.past, familiar.recent, familiar.prior
-        self._scale, self._classify = familiar.scale, classify
-        #: Of the latest rows, block by block, and always the same blocks: bits depend on how many rows
-        #: are multiplied together. Classes; standardised rows and their distances from the past.
-        self._classes: list[Integers] = []
-        self._compared: list[tuple[Floats, Floats]] = []
-
-    def follow(self, familiar: Familiar) -> Neighbours | None:
-        """Return the same after more rows were seen; None if the past has changed, or is short."""
-        if familiar.past is not self.past or len(self.past) < _FEWEST:
-            return None
-        found = Neighbours(familiar, self._classify)
-        for name in ("past_classes", "_moments", "_standard_past", "_apart"):
-            if name in vars(self):
-                vars(found)[name] = vars(self)[name]
-        found._classes = [block for block in self._classes if len(block) == _BLOCK]
-        found._compared = [block for block in self._compared if len(block[0]) == _BLOCK]
-        return found
+        self._table, self._classify = familiar.table, classify
 
     @cached_property
     def past_classes(self) -> Integers:
@@ -157,23 +182,13 @@ class Neighbours:
     @cached_property
     def recent_classes(self) -> Integers:
         """Predicted class of each of the latest rows."""
-        found = [self._classify(rows) for rows in self._blocks(len(self._classes))]
-        self._classes = [*self._classes, *found]  # at once: other threads may look
-        return np.concatenate([np.zeros(0, dtype=np.intp), *self._classes])
-
-    def _blocks(self, first: int) -> Iterator[Singles]:
-        """Yield the blocks of the latest rows from that number on."""
-        for start in range(first * _BLOCK, len(self.recent), _BLOCK):
-            yield self.recent[start : start + _BLOCK]
+        return self._classify(self.recent) if len(self.recent) else np.zeros(0, dtype=np.intp)
 
     @cached_property
     def _recent(self) -> tuple[Floats, Floats]:
         """The latest rows, standardised, and their distances from those of the past."""
-        found = [self._standardise(rows) for rows in self._blocks(len(self._compared))]
-        new = [(Z, fast_squared_distances(self._standard_past, Z)) for Z in found]
-        self._compared = [*self._compared, *new]
-        rows, squared = zip(*self._compared, strict=True)
-        return np.concatenate(rows), np.concatenate(squared, axis=1)
+        rows = self._table.standardise(self.recent)
+        return rows, fast_squared_distances(self._table.rows, rows)
 
     def chances(self, rows: Floats, classes: Integers | None = None, *, leaving: bool = False) -> Floats:
         """Return how probable rows as isolated as these are if nothing is new, 0 to 1.
@@ -207,33 +222,9 @@ class Neighbours:
     # -- what the past is like ---------------------------------------------------------------------
 
     @cached_property
-    def _moments(self) -> tuple[Floats, Floats]:
-        n = len(self.past)  # some more rows of the usual spread: a column may hardly have varied yet
-        variances = (n * self.past.var(axis=0) + _NEIGHBOURS * np.square(self._scale)) / (
-            n + _NEIGHBOURS
-        )
-        return self.past.mean(axis=0), np.sqrt(variances)
-
-    def _standardise(self, rows: Any) -> Any:
-        centre, scale = self._moments
-        return ((rows - centre) / scale).astype(np.float32)  # enough for distances between neighbours
-
-    @cached_property
-    def _standard_past(self) -> Any:
-        return self._standardise(self.past)
-
-    @cached_property
-    def _apart(self) -> tuple[Floats, Integers]:
-        """Log-distance of each row of the past from its neighbours there, and these."""
-        past = self._standard_past
-        distances = fast_squared_distances(past, past)
-        np.fill_diagonal(distances, np.inf)
-        return _nearest(distances)
-
-    @cached_property
     def _past(self) -> Neighbourhood:
         """How isolated rows of the past are: what is to be expected if nothing is new."""
-        apart, neighbours = self._apart
+        apart, neighbours = self._table.apart
         here = self._measure_recent(self._recent[1], self.past_classes)
         return Neighbourhood(apart - apart[neighbours].mean(axis=1), apart - here)
 
@@ -256,13 +247,13 @@ class Neighbours:
         )
 
     def _look(self, rows: Floats, classes: Integers, *, leaving: bool) -> Neighbourhood:
-        Z = self._standardise(rows)
-        apart, neighbours = _nearest(fast_squared_distances(Z, self._standard_past))
+        Z = self._table.standardise(rows)
+        apart, neighbours = _nearest(fast_squared_distances(Z, self._table.rows))
         distances = fast_squared_distances(Z, self._recent[0])
         if leaving:
             np.fill_diagonal(distances, np.inf)
         here = self._measure_recent(distances, classes)
-        return Neighbourhood(apart - self._apart[0][neighbours].mean(axis=1), apart - here)
+        return Neighbourhood(apart - self._table.apart[0][neighbours].mean(axis=1), apart - here)
 
     def _measure_recent(self, squared: Floats, classes: Integers) -> Floats:
         """Return the log-distance of rows of some classes from their neighbours among the latest rows.

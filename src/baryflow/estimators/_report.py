@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from baryflow.estimators._committee import Committee
 from baryflow.estimators._experts import describe_experts
-from baryflow.estimators._history import History
 from baryflow.estimators._label_shift import LabelShift
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD
 from baryflow.estimators._tracker import Tracker
 
-#: Rows over which reliability and novelty are averaged at least: the last batch of a file may have four.
-_ENOUGH = 32
 #: A class with a smaller share is listed as absent.
 _ABSENT = 0.0005
 
@@ -138,46 +134,15 @@ def _count_rows(tracker: Tracker) -> str:
 def _describe_recent(tracker: Tracker) -> list[str]:
     if not len(tracker.history):
         return []
-    last = look_back(tracker.history)
-    rows = "its rows" if last.alone else "them"
     reliability = (
-        f"Reliability of {last.words}: {last.reliability:.0%} (estimated share of right predictions; "
-        "those for novel rows count as wrong)."
+        f"Reliability of the last batch: {tracker.reliability:.0%} (estimated share of right "
+        "predictions; those for novel rows count as wrong)."
     )
     novelty = (
-        f"Novelty of {last.words}: {last.novelty:.0%} of {rows} are novel (less like "
+        f"Novelty of the last batch: {tracker.novel:.0%} of its rows are novel (less like "
         f"everything known than {NOVELTY_THRESHOLD:.0%} of the rows that are known)."
     )
     return [reliability, novelty]
-
-
-@dataclass(frozen=True)
-class Recent:
-    """Reliability and novelty over the last batch, or over more if that is small."""
-
-    words: str
-    reliability: float
-    novelty: float
-    alone: bool
-
-
-def look_back(history: History) -> Recent:
-    """Return reliability and novelty of the last batches that have some rows together.
-
-    The history of a long stream does not have every batch: those it has stand for the ones around them.
-    """
-    sizes = np.diff(history.n_rows, prepend=0) / np.diff(history.update, prepend=-1)
-    enough = np.flatnonzero(np.cumsum(sizes[::-1]) >= _ENOUGH)
-    n = 1 + int(enough[0]) if len(enough) else len(history)
-    before = int(history.n_rows[-n - 1]) if n < len(history) else 0
-    n_rows, alone = int(history.n_rows[-1]) - before, n == 1 and len(enough) > 0
-    weights = np.maximum(sizes[-n:], 1e-9)
-    return Recent(
-        words="the last batch" if alone else f"the last {n_rows:,} rows",
-        reliability=float(np.average(history.reliability[-n:], weights=weights)),
-        novelty=float(np.average(history.novelty[-n:], weights=weights)),
-        alone=alone,
-    )
 
 
 def _count_sources(sources: list[Any]) -> str:

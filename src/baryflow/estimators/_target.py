@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -172,15 +171,7 @@ class Target:
             usual = self.rows.moments()[0] if self.mass > 0.0 else model.centre
         return np.where(gone, usual, rows), np.asarray(lost)
 
-    def absorb(
-        self,
-        X: Floats,
-        weights: Floats,
-        *,
-        whole: bool = False,
-        raw_logs: Floats | None = None,
-        own_logs: Callable[[], Floats] | None = None,
-    ) -> bool:
+    def absorb(self, X: Floats, weights: Floats, *, whole: bool = False) -> bool:
         """Absorb complete rows; return whether there is something to learn from the new ones.
 
         Parameters
@@ -189,10 +180,6 @@ class Target:
         weights : array of shape (n,)
         whole : bool
             The rows are all there is of the target.
-        raw_logs : array, optional
-            Log-probabilities of the plain classifiers on raw rows, if they are known.
-        own_logs : callable, optional
-            Returns those of the classifiers per domain, by the standard of the last renewal.
         """
         if whole:
             self.see_stds(X.std(axis=0))
@@ -200,14 +187,12 @@ class Target:
         if isinstance(self.rows, PaperSummary) or plain is None:
             self.rows.update(X, weights)
             return self._grow(weights, None)
-        raw = plain.raw_logs(X) if raw_logs is None else raw_logs
+        raw = plain.raw_logs(X)
         votes = combine(not_adapting(self.knowledge.committee.raw, raw))
         self.rows.update(X, weights, votes)
         grown = self._grow(weights, votes)
         if self.stacked is not None and self.standard is not None:
-            ask = partial(plain.per_domain_logs, X, *self.standard)
-            own = (ask if own_logs is None or grown else own_logs)()
-            self._stack(plain.stack(raw, own), weights, votes)
+            self._stack(plain.stack(raw, plain.per_domain_logs(X, *self.standard)), weights, votes)
         if grown and not whole:
             self.look_again()
         return grown

@@ -24,7 +24,7 @@ from baryflow.estimators._feedback import (
 )
 from baryflow.estimators._fit_dictionary import AdaptConfig, AdaptedDictionary
 from baryflow.estimators._history import History
-from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Familiar, Neighbours
+from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Familiar
 from baryflow.estimators._query import RecentRows, choose_rows
 from baryflow.estimators._resemblance import compare_sources
 from baryflow.estimators._sources import SourceKnowledge
@@ -42,8 +42,6 @@ _JUDGED = 10_000
 _ANCHORS = 100
 #: A prediction for this many rows, as a part of those seen, is worth an adaptation.
 _WORTH_IT = 0.25
-#: Rows that were predicted are remembered until they are absorbed, unless they are more than this.
-_MOST_ASKED = 256
 #: The correction is fitted again when there are this many times as many rows, or labels: after each of
 #: the first 50 labels.
 _ROW_GROWTH, _LABEL_GROWTH = 1.25, 1.02
@@ -101,7 +99,7 @@ class Tracker:
         self.adaptation: Adaptation | None = None
         self._adapted: Target | None = None  # the target at the last adaptation, if it has changed since
         self._adapted_with = config
-        self._n_last = 0  # rows of the last batch that were not judged yet
+        self._n_last = 0  # rows of the last batch
         self.resemblance = np.zeros(0)
         self.reliability = self.novel = 0.0
         self.familiar = Familiar.none(knowledge.model.expected_prior, knowledge.model.scale)
@@ -122,9 +120,6 @@ class Tracker:
         self.summaries: tuple[ClassSummary, ...] = ()  # of classes that were named elsewhere
         self._start: AdaptedDictionary | None = None
         self._current: Tracker | None = None
-        self._asked: Question | None = None  # the last rows that were predicted
-        self._said: tuple[tuple[Any, ...], Floats] | None = None  # by which correction, and what
-        self._near: tuple[Neighbours, float] | None = None  # of the familiar rows
 
     @property
     def n_classes(self) -> int:
@@ -163,16 +158,14 @@ class Tracker:
         """Return a tracker that has adapted to all rows; this one stays as it is.
 
         Adapting must be worth it: if only a few rows are asked about, it is this tracker itself.
+        Reliability stays that of the predictions this tracker makes.
         """
-        if not self._n_last or n_asked < _WORTH_IT * self.n_rows:
+        if self._adapted is None or n_asked < _WORTH_IT * self.n_rows:
             return self
         if self._current is None:
-            current = self.copy()
-            if self._adapted is not None:
-                current.update()
-            raw = self.recent.rows[-self._n_last :]
-            current.judge(raw, self.familiar.before(len(raw)))
-            self._current = current
+            self._current = self.copy()
+            self._current.update()
+            self._current.record()
         return self._current
 
     # -- learning --------------------------------------------------------------------------------
@@ -207,34 +200,22 @@ class Tracker:
         rows, lost = self.target.clean(raw, whole=whole, count=True)
         rows = rows[~lost]
         if not len(rows):  # an empty row teaches nothing
+            self._judge(raw, self.familiar)
             return
-        grown = self.target.absorb(rows, weights[~lost], whole=whole, **self._known_logs(rows))
+        grown = self.target.absorb(rows, weights[~lost], whole=whole)
         if grown or self.config.warm_start or self._adapted_with != self.config:
             self.update()
         elif self._adapted is None:
             self._adapted = before
+        self._judge(raw, self.familiar)
         if self._adapted is None:
-            self.judge(raw, self.familiar)
+            self.record()
         self._see(rows)
 
     def _see(self, rows: Floats) -> None:
         """Let complete rows become familiar."""
         if self.adaptation is not None:
             self.familiar = self.familiar.see(rows, self.adaptation.name_rows)
-            near = None if self._near is None else self._near[0].follow(self.familiar)
-            # What is typical is that of the past, if there is one.
-            self._near = None if near is None or self._near is None else (near, self._near[1])
-
-    def _known_logs(self, rows: Floats) -> dict[str, Any]:
-        """Return what is known of rows that were predicted a moment ago."""
-        asked = self._asked
-        if asked is None or not np.array_equal(asked.X, rows):
-            return {}
-        known: dict[str, Any] = {"raw_logs": asked.raw_logs}
-        view, standard = asked.hypothesis.view, self.target.standard
-        if standard is not None and np.array_equal([view.centre, view.scale], standard):
-            known["own_logs"] = lambda: asked.per_domain_logs
-        return known
 
     def certify(self, raw: Floats, codes: Integers, unknown: float | None = None) -> None:
         """Hold labels of rows chosen at random against what is predicted of the rows now.
@@ -260,12 +241,13 @@ class Tracker:
         ours = other if adapting is None else adapting
         found = [one.argmax(axis=1) == codes for one in (self.predict_proba(rows), other, ours)]
         harmed = self.certificate.harm
-        named = np.ones(len(raw), dtype=bool) if unknown is None else self.novelty(raw) <= unknown
+        named = np.ones(len(raw), dtype=bool) if unknown is None else self.assess(raw)[1] <= unknown
         self.certificate = self.certificate.plus(found[0] & named, found[1], found[2])
         self._remember(hashes[fresh])
         self.verdicts = np.append(self.verdicts, found[0])[-_VERDICTS:]
         if self.certificate.harm != harmed:
             self._correct()
+        self._judge_again()
 
     def feedback(
         self, raw: Floats, codes: Integers, new_classes: tuple[Any, ...], *, random: bool
@@ -290,6 +272,7 @@ class Tracker:
         self.n_labels += len(raw)
         if self.new_classes != known or self.n_labels >= _LABEL_GROWTH * self._corrected_labels:
             self._correct()
+        self._judge_again()
 
     def _remember(self, hashes: Integers) -> None:
         """Remember that rows have labels."""
@@ -304,6 +287,7 @@ class Tracker:
         others = [one for one in self.summaries if one.name != summary.name]
         self.summaries = (*others, summary)
         self._correct()
+        self._judge_again()
 
     def _name(self, new_classes: tuple[Any, ...]) -> None:
         """Make these the classes that no source has: those there are, and perhaps more."""
@@ -367,24 +351,14 @@ class Tracker:
         probabilities, logs = adaptation.answer(question, adapt=not self.certificate.harm)
         return Answers.of(probabilities, logs, adaptation.standardise(question.X))
 
-    def _ask(self, adaptation: Adaptation, rows: Floats) -> Question:
-        """Return rows as a question, the same one if they are asked about again."""
-        asked = self._asked
-        if (
-            asked is None
-            or asked.hypothesis is not adaptation.expected
-            or not np.array_equal(asked.X, rows)
-        ):
-            asked = adaptation.ask(rows)
-            self._asked = asked if len(rows) <= _MOST_ASKED else None
-        return asked
-
     def join(self, seen: TargetState, rows: Floats) -> None:
         """Absorb what was seen of the target elsewhere, and adapt; judge by some of its rows."""
         self.target = self.target.copy()
         self.target.join(seen)
         self.update()
-        self.judge(rows, self.familiar)
+        self._n_last = 0  # the rows are not remembered
+        self._judge(rows, self.familiar)
+        self.record()
         known, lost = self.target.clean(rows)
         self._see(known[~lost])
 
@@ -456,7 +430,7 @@ class Tracker:
             self._correct()
 
     def _adapt(self, config: AdaptConfig, start: AdaptedDictionary | None) -> Adaptation:
-        self._adapted = self._current = self._near = None
+        self._adapted = self._current = None
         self._adapted_with = self.config
         self.adaptation = update(self.knowledge, self.target, config, start, self._shift_evidence)
         self.resemblance = compare_sources(self.adaptation.believed.view.adapted)
@@ -469,25 +443,28 @@ class Tracker:
         if self.adaptation is None:
             found = predict_not_adapting(self.knowledge, rows)
             return np.hstack([found, np.zeros((len(rows), len(self.new_classes)))])
-        question = self._ask(self.adaptation, rows)
-        how = question, self.correction, self.certificate.harm
-        said = self._said  # another thread may replace it
-        if said is not None and all(a is b for a, b in zip(how, said[0], strict=True)):
-            return said[1].copy()
+        question = self.adaptation.ask(rows)
         if self.correction is None:
-            found = self.adaptation.answer(question, adapt=not self.certificate.harm)[0]
-        else:
-            found = self.correction.apply(self._answers(self.adaptation, question))
-        self._said = (how, found) if question is self._asked else None
-        return found.copy()
+            return self.adaptation.answer(question, adapt=not self.certificate.harm)[0]
+        return self.correction.apply(self._answers(self.adaptation, question))
 
-    def novelty(self, raw: Floats) -> Floats:
-        """Return how unlike everything known rows are, 0 to 1, as they come."""
+    def assess(self, raw: Floats, familiar: Familiar | None = None) -> tuple[Floats, Floats]:
+        """Return class probabilities of rows as they come, and how unlike everything known they are.
+
+        `familiar` is what is familiar, if not all that was seen.
+        """
         rows, lost = self.target.clean(raw)
-        found = np.where(lost, 1.0, self._novelty(rows))
-        if self.new_classes and self.adaptation is not None:  # a class that was named is known
-            found *= self.predict_proba(rows)[:, : -len(self.new_classes)].sum(axis=1)
-        return found
+        probabilities, model = self.predict_proba(rows), self.knowledge.model
+        if self.adaptation is None:
+            distance = model.novelty_distance(rows, model.centre, model.scale)
+            return probabilities, np.where(lost, 1.0, self.knowledge.novelty.rank_first(distance))
+        familiar = self.familiar if familiar is None else familiar
+        shares = probabilities[:, : model.n_classes]
+        far = self.adaptation.novelty_distance(rows, self.adaptation.typical_in_columns(familiar.rows))
+        chances = familiar.name(self.adaptation.name_rows).chances(rows, shares.argmax(axis=1))
+        novelty = np.where(lost, 1.0, self.knowledge.novelty.rank(far, chances))
+        # A class that was named is known.
+        return probabilities, novelty * shares.sum(axis=1) if self.new_classes else novelty
 
     def query(self, n: int) -> tuple[Integers, Floats, Floats]:
         """Return n of the recent rows that are most worth a label, their probabilities and novelty.
@@ -503,58 +480,34 @@ class Tracker:
         free, rows = free[~lost], rows[~lost]
         if not len(free):
             return free, np.zeros((0, self.n_classes)), np.zeros(0)
-        probabilities, novelty = self.predict_proba(rows), self.novelty(raw[free])
+        probabilities, novelty = self.assess(raw[free])
         rng = np.random.default_rng([self.n_given, len(self.labelled)])
         columns = self.adaptation.standardise(rows)
         chosen = choose_rows(probabilities, columns, novelty > NOVELTY_THRESHOLD, n, rng)
         return free[chosen], probabilities[chosen], novelty[chosen]
 
-    def _novelty(self, rows: Floats, probabilities: Floats | None = None) -> Floats:
-        novelty, model = self.knowledge.novelty, self.knowledge.model
-        if self.adaptation is None:
-            return novelty.rank_first(model.novelty_distance(rows, model.centre, model.scale))
-        near = self._near
-        if near is None:
-            near = self._near = self._look_near(self.familiar, self.adaptation)
-        if probabilities is None:
-            probabilities = self.predict_proba(rows)
-        return self._rank(self.adaptation, rows, probabilities, near)
-
-    def _look_near(self, familiar: Familiar, adaptation: Adaptation) -> tuple[Neighbours, float]:
-        """Return familiar rows by class, and how far they lie from the sources."""
-        return familiar.name(adaptation.name_rows), adaptation.typical_in_columns(familiar.rows)
-
-    def _rank(
-        self,
-        adaptation: Adaptation,
-        rows: Floats,
-        probabilities: Floats,
-        near: tuple[Neighbours, float],
-    ) -> Floats:
-        """Return the novelty of complete rows with these class probabilities."""
-        neighbours, typical = near
-        classes = np.asarray(probabilities[:, : self.knowledge.model.n_classes].argmax(axis=1))
-        far, chances = adaptation.novelty_distance(rows, typical), neighbours.chances(rows, classes)
-        return self.knowledge.novelty.rank(far, chances)
-
-    def judge(self, raw: Floats, familiar: Familiar) -> None:
-        """Estimate how far predictions for rows can be relied on, and record the state.
-
-        `familiar` is what was familiar before them.
-        """
-        self.reliability = self.novel = 0.0
-        self._n_last = 0
+    def _judge(self, raw: Floats, familiar: Familiar) -> None:
+        """Estimate how far predictions for rows can be relied on; `familiar` is what was before them."""
         if not len(raw) or self.adaptation is None:
             return
-        rows, lost = self.target.clean(raw)
-        probabilities = self.predict_proba(rows)
-        near = self._look_near(familiar, self.adaptation)
-        novel = lost | (self._rank(self.adaptation, rows, probabilities, near) > NOVELTY_THRESHOLD)
+        probabilities, novelty = self.assess(raw, familiar)
+        novel = novelty > NOVELTY_THRESHOLD
         self.novel = float(novel.mean())
-        calibration = self.knowledge.calibration
-        self.reliability = calibration.estimate(
+        self.reliability = self.knowledge.calibration.estimate(
             probabilities, novel, 1.0 - NOVELTY_THRESHOLD, self.verdicts
         )
+
+    def _judge_again(self) -> None:
+        """Estimate it again for the last rows, after labels have changed the predictions."""
+        if not self._n_last:
+            return
+        raw = self.recent.rows[-self._n_last :]
+        self._judge(raw, self.familiar.before(len(raw)))
+        if len(self.history) and self.history.n_rows[-1] == self.n_rows:
+            self.history = self.history.amend(reliability=self.reliability, novelty=self.novel)
+
+    def record(self) -> None:
+        """Add the present figures to the history."""
         self.history = self.history.record(
             n_rows=self.n_rows,
             resemblance=self.resemblance,

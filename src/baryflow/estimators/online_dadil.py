@@ -723,11 +723,12 @@ class OnlineDaDiL(Adapter):
             If the columns are not those that it was fitted on or do not hold numbers, if `unknown` is
             not between 0 and 1, or if `unknown_label` is a class.
         """
-        labels = super().predict(X)
         if self.unknown is None:
-            return labels
+            return super().predict(X)
         check_unknown(self.unknown)
-        return mark_unknown(labels, self.novelty(X) > self.unknown, self.unknown_label, self.classes_)
+        probabilities, novelty = self.assess(X)
+        labels = self.classes_[probabilities.argmax(axis=1)]
+        return mark_unknown(labels, novelty > self.unknown, self.unknown_label, self.classes_)
 
     @property
     def target_mass(self) -> float:
@@ -776,7 +777,7 @@ class OnlineDaDiL(Adapter):
         rows, lost = self._tracker.target.clean(raw)
         found = hold_against(known, knowledge.model, knowledge.novelty, rows)
         found.lost[:] = lost
-        return replace(found, novelty=self._tracker.novelty(raw)) if now else found
+        return replace(found, novelty=self._tracker.assess(raw)[1]) if now else found
 
     @one_thread
     def place(self, X: Any) -> tuple[Integers, Floats]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from baryflow.estimators._adapter import Adapter
 from baryflow.estimators._plots import AREA, by_size, loss_limits
-from baryflow.estimators._report import expert_table, look_back
+from baryflow.estimators._report import expert_table
 from baryflow.exceptions import InvalidInputError
 from baryflow.page.charts import (
     SHARES,
@@ -179,12 +179,12 @@ def _cards(model: Adapter, events: Sequence[Event]) -> str:
     if len(model.history_):
         nearest, share = max(model.resemblance_.items(), key=lambda item: item[1])
         common = int(np.nanargmax(model.proportions_))  # those of new classes are not estimated
-        recent, largest = look_back(model.history_), float(model.proportions_[common])
+        largest = float(model.proportions_[common])
         source = short_name(nearest, "source", _MAX_CARD)
         label = short_name(model.classes_.tolist()[common], "class", _MAX_CARD)
         cards += [
-            ("Reliability", format_percent(recent.reliability), f"of {recent.words}"),
-            ("Novelty", format_percent(recent.novelty), f"of {recent.words} are novel"),
+            ("Reliability", format_percent(model.reliability_), "of the last batch"),
+            ("Novelty", format_percent(model.novelty_), "of the last batch is novel"),
             ("Resembles most", source, f"{format_percent(share)} of the target"),
             ("Most common class", label, f"{format_percent(largest)} of the target"),
         ]

@@ -630,8 +630,8 @@ class Session:
 
     def _predict(self, rows: Rows) -> tuple[list[dict[str, Any]], Floats, Booleans]:
         """Return records, the probabilities of all classes, and which rows are unknown."""
-        model, values = self.model, InOrder(rows.values)
-        probabilities, novelty = model.predict_proba(values), model.novelty(values)
+        model = self.model
+        probabilities, novelty = model.assess(InOrder(rows.values))
         best = probabilities.argmax(axis=1)
         labels: Any = model.classes_[best]
         novel = np.zeros(len(best), dtype=np.bool_)

@@ -61,19 +61,20 @@ let labelsShown = 0;
 export const showNow = (summary, picture) => {
   if (summary.n_labels !== labelsShown) explanations.clear(); // labels change them
   labelsShown = summary.n_labels;
-  const last = picture?.recent.at(-1), band = picture?.bands.at(-1), label = String(last?.label ?? summary.last_label ?? "none yet");
+  const last = picture?.recent.at(-1), found = last && diagnosisOf(last), label = found?.label ?? String(summary.last_label ?? "none yet");
+  const band = last && label === String(last.label) ? picture.bands.at(-1) : undefined;
   $("now-label").textContent = label;
   $("now-label").classList.toggle("long", label.length > 26);
-  $("now-label-more").textContent = last ? `${band && band.rows > 1 ? `for ${plural(band.rows, "row")}, since ${formatMoment(band.since, band.first)}; ` : ""}probability ${formatProbability(last.probability)}` : "";
+  $("now-label-more").textContent = found ? `${band && band.rows > 1 ? `for ${plural(band.rows, "row")}, since ${formatMoment(band.since, band.first)}; ` : ""}${found.given ? "labelled by an operator" : `probability ${formatProbability(found.probability)}`}` : "";
   const shares = Object.entries(picture?.history.resemblance ?? {}).map(([name, values]) => [name, values.at(-1) ?? 0]);
   const alike = shares.sort((a, b) => b[1] - a[1]).filter(([, share]) => share > 0);
   const learned = Boolean(summary.nearest);
-  $("now-nearest").textContent = summary.nearest ?? "–";
+  $("now-nearest").textContent = alike[0]?.[0] ?? summary.nearest ?? "–"; // as in the chart
   $("now-nearest-more").textContent = alike.slice(0, 2).map(([name, share], i) => (i ? `${name} ${formatPercent(share)}` : formatPercent(share))).join("; ");
   for (const id of ["nearest", "reliability", "coverage"]) $(`now-${id}`).parentElement.hidden = !learned;
   $("now-reliability").textContent = formatPercent(summary.reliability);
   $("now-meter").value = summary.reliability ?? 0;
-  $("now-coverage").textContent = formatPercent(summary.coverage);
+  $("now-coverage").textContent = formatPercent(picture?.history.coverage.at(-1) ?? summary.coverage);
   showNovelty(picture?.recent ?? []);
   const fresh = summary.new_classes?.length ?? 0, drifts = Number(summary.drifts ?? 0);
   $("now-labels").textContent = formatCount(summary.n_labels);
@@ -83,6 +84,13 @@ export const showNow = (summary, picture) => {
   $("now-rate").textContent = summary.rows_per_second > 0.05 ? `${formatNumber(summary.rows_per_second)} per second` : "";
   $("now-drifts").textContent = formatCount(drifts);
   $("now-drifts").parentElement.hidden = !drifts;
+};
+
+// What a row is taken for now, as the list shows it: its label, or what is predicted since labels were learned.
+const diagnosisOf = (one) => {
+  if (one.given !== undefined) return { label: String(one.given), given: true };
+  if (labelsShown && one.now !== undefined) return { label: String(one.now), probability: one.now_probability };
+  return { label: String(one.label), probability: one.probability };
 };
 
 const showNovelty = (recent) => {
@@ -161,7 +169,8 @@ const showPrediction = (target, one, classes, part) => {
   if (more.length) button.append(element("span", { className: "more" }, ...more));
   const changes = [];
   if (one.given !== undefined) changes.push(String(one.given) === name ? "confirmed" : `labelled ${one.given}`);
-  if (labelsShown && String(one.now) !== name) changes.push(`now predicted ${one.now} (${formatProbability(one.now_probability)})`);
+  const now = diagnosisOf(one);
+  if (!now.given && now.label !== name) changes.push(`now predicted ${now.label} (${formatProbability(now.probability)})`);
   if (changes.length) button.append(element("span", { className: "given", textContent: changes.join(", ") }));
   button.dataset.act = "explain";
   button.addEventListener("click", () => explain(target, one.position));
