@@ -1,12 +1,16 @@
 """A classifier of the user's own: an expert and a voter like the others, saved without pickle."""
 
 import builtins
+import io
+import struct
+import zipfile
 
 import numpy as np
 import pytest
+import skops.io
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -15,7 +19,7 @@ from sklearn.svm import LinearSVC
 import baryflow
 from baryflow import DaDiL, OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.exceptions import InvalidInputError
+from baryflow.exceptions import FileFormatError, InvalidInputError
 from tests.estimators.streams import stream
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=20, random_state=0)
@@ -24,6 +28,7 @@ OWN = {
     "margins": LinearSVC(),
     "pipeline": make_pipeline(StandardScaler(), LogisticRegression()),
     "discriminant": LinearDiscriminantAnalysis(),
+    "boosted trees": HistGradientBoostingClassifier(max_iter=8, random_state=0),
     "several": ["linear", LogisticRegression(C=0.5), LogisticRegression(C=50.0)],
 }
 
@@ -182,6 +187,100 @@ def test_without_skops_loading_says_what_to_install(monkeypatch, request):
     request.getfixturevalue("without_skops")
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'baryflow\[skops\]'"):
         OnlineDaDiL.from_bytes(content)
+
+
+# -- archives that nobody should open ---------------------------------------------------------------
+
+
+def repack(archive, compression=zipfile.ZIP_STORED, *, extra=b""):
+    """Return the archive of skops with other compression, and one more member."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(content, "w", compression) as new:
+        for member in old.infolist():
+            new.writestr(member.filename, old.read(member))
+        if extra:
+            new.writestr("extra", extra)
+    return content.getvalue()
+
+
+def twice(archive):
+    """Return an archive in which all names stand for the same bytes many times over."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as old:
+        start, end = old.start_dir, len(archive) - 22
+        n = len(old.infolist())
+    directory = archive[start:end] * 50
+    closing = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 50 * n, 50 * n, len(directory), start, 0)
+    return archive[:start] + directory + closing
+
+
+def encrypt(archive):
+    """Return an archive whose members claim to be encrypted."""
+    found = bytearray(archive)
+    with zipfile.ZipFile(io.BytesIO(archive)) as old:
+        place, members = old.start_dir, old.infolist()
+    for member in members:
+        found[place + 8] |= 1
+        place += 46 + len(member.filename.encode()) + len(member.extra) + len(member.comment)
+        found[member.header_offset + 6] |= 1
+    return bytes(found)
+
+
+DAMAGES = {
+    "compressed": lambda one: repack(one, zipfile.ZIP_DEFLATED, extra=bytes(10**6)),
+    "larger than itself": twice,
+    "no archive": lambda _: b"no archive at all",
+    "cut off": lambda one: one[: len(one) // 2],
+    "encrypted": encrypt,
+    "an unknown method": lambda one: repack(one).replace(b"\x14\0\0\0\0\0", b"\x14\0\0\0\x63\0"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_an_archive_that_is_compressed_damaged_or_too_large_is_refused(damage):
+    model = fit(LogisticRegression())
+    model.to_bytes()  # packs the classifier
+    for one in model.tracker.knowledge.plain.raw:
+        found = np.frombuffer(damage(one.archive.tobytes()), dtype=np.uint8)
+        object.__setattr__(one, "archive", found)
+    with pytest.raises(FileFormatError, match="classifier"):
+        OnlineDaDiL.from_bytes(model.to_bytes())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("left", 10**6), ("right", 0), ("feature_idx", 99), ("is_categorical", 1)]
+)
+def test_boosted_trees_that_point_outside_are_refused(field, value):
+    model = fit(HistGradientBoostingClassifier(max_iter=2, random_state=0))
+    with pytest.raises(InvalidInputError, match="cannot be saved"):
+        break_tree(model, field, value).to_bytes()
+    model = fit(HistGradientBoostingClassifier(max_iter=2, random_state=0))
+    data = skops.io.dumps(first_classifier(break_tree(model, field, value)).estimator)
+    object.__setattr__(first_classifier(model), "archive", np.frombuffer(data, dtype=np.uint8))
+    with pytest.raises(FileFormatError, match="damaged"):
+        OnlineDaDiL.from_bytes(model.to_bytes())
+
+
+def test_boosted_trees_inside_of_something_else_are_not_trusted():
+    inside = make_pipeline(StandardScaler(), HistGradientBoostingClassifier(max_iter=2))
+    model = fit(inside)
+    with pytest.raises(InvalidInputError, match="cannot be saved"):
+        model.to_bytes()
+    for one in (*model.tracker.knowledge.plain.raw, *model.tracker.knowledge.plain.per_domain):
+        data = np.frombuffer(skops.io.dumps(one.estimator), dtype=np.uint8)
+        object.__setattr__(one, "archive", data)
+    with pytest.raises(FileFormatError, match="TreePredictor"):
+        OnlineDaDiL.from_bytes(model.to_bytes())
+
+
+def first_classifier(model):
+    return model.tracker.knowledge.plain.raw[0]
+
+
+def break_tree(model, field, value):
+    tree = first_classifier(model).estimator._predictors[0][0]
+    tree.nodes = tree.nodes.copy()
+    tree.nodes[field][0] = value
+    return model
 
 
 # -- something else ---------------------------------------------------------------------------------

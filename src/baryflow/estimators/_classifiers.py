@@ -12,17 +12,20 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from io import BytesIO
 from typing import Any, Self
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
-from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
+from sklearn.ensemble._hist_gradient_boosting.common import PREDICTOR_RECORD_DTYPE
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
-from baryflow.exceptions import InvalidInputError
+from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.validation import Floats, Integers
 
 #: Logit of a class that a classifier has never seen.
@@ -240,7 +243,7 @@ class ScikitClassifier:
 
     def __post_init__(self) -> None:
         if len(self.archive):
-            object.__setattr__(self, "estimator", _skops().loads(self.archive.tobytes()))
+            object.__setattr__(self, "estimator", _unpack(self.archive.tobytes()))
 
     @classmethod
     def of(cls, estimator: Any, classes: Integers, n_classes: int) -> Self:
@@ -253,12 +256,17 @@ class ScikitClassifier:
         """Return it with its archive, as it can be saved."""
         if len(self.archive):
             return self
-        data = _skops().dumps(self.estimator)
-        if unknown := _skops().get_untrusted_types(data=data):
+        data, name = _skops().dumps(self.estimator), type(self.estimator).__name__
+        instead = f"use another classifier, or one of {', '.join(map(repr, CLASSIFIERS))}"
+        unknown = set(_skops().get_untrusted_types(data=data)) - {*_trusted(self.estimator)}
+        if unknown:
             raise InvalidInputError(
-                f"a model with the classifier {type(self.estimator).__name__} cannot be saved: skops "
-                f"does not trust {', '.join(unknown)}; use another classifier, or one of "
-                f"{', '.join(map(repr, CLASSIFIERS))}"
+                f"a model with the classifier {name} cannot be saved: skops does not trust "
+                f"{', '.join(sorted(unknown))}; {instead}"
+            )
+        if fault := _find_fault(self.estimator):
+            raise InvalidInputError(
+                f"a model with the classifier {name} cannot be saved: {fault}; {instead}"
             )
         # Kept: skops writes other bytes every time, and the same model is the same bytes.
         object.__setattr__(self, "archive", np.frombuffer(data, dtype=np.uint8))
@@ -275,6 +283,60 @@ class ScikitClassifier:
             margins = np.stack([np.zeros(len(Z)), margins], axis=1)
         table[:, self.classes] = softmax(margins)
         return table
+
+
+#: Trees of histogram gradient boosting. Reading one executes nothing: skops sets its attributes, three
+#: arrays. Predicting follows numbers of nodes and columns without a check: _find_fault checks them.
+_BOOSTED_TREE = "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor"
+
+
+def _trusted(estimator: Any) -> list[str]:
+    """Return the types that are trusted for this estimator beside those that skops trusts."""
+    return [_BOOSTED_TREE] if type(estimator) is HistGradientBoostingClassifier else []
+
+
+def _unpack(data: bytes) -> Any:
+    """Return the estimator in an archive of skops.
+
+    Members must be stored, and be no larger together than the archive: a few compressed bytes may unpack
+    to gigabytes.
+    """
+    skops = _skops()
+    try:
+        with ZipFile(BytesIO(data)) as archive:
+            members = archive.infolist()
+        if any(one.compress_type != ZIP_STORED for one in members):
+            raise FileFormatError("the classifier in it is compressed, which save never does")
+        if sum(one.file_size for one in members) > len(data):
+            raise FileFormatError("the classifier in it is larger than its archive")
+        unknown = set(skops.get_untrusted_types(data=data))
+        estimator = skops.loads(data, trusted=[_BOOSTED_TREE])
+        if unknown - {*_trusted(estimator)}:
+            raise FileFormatError(f"the classifier in it has {', '.join(sorted(unknown))}")
+        if fault := _find_fault(estimator):
+            raise FileFormatError(f"the classifier in it is damaged: {fault}")
+    except (BadZipFile, NotImplementedError, RuntimeError, EOFError, ImportError) as error:
+        raise FileFormatError(f"the classifier in it is damaged: {error}") from error
+    return estimator
+
+
+def _find_fault(estimator: Any) -> str:
+    """Return what is wrong with boosted trees; an empty string if nothing is."""
+    if type(estimator) is not HistGradientBoostingClassifier:
+        return ""
+    parts, width = vars(estimator), estimator.n_features_in_
+    if parts["_preprocessor"] is not None or parts.get("_in_fit") or type(width) is not int:
+        return "it has categorical columns"
+    for nodes in (tree.nodes for trees in parts["_predictors"] for tree in trees):
+        if nodes.dtype != PREDICTOR_RECORD_DTYPE or nodes.ndim != 1 or not len(nodes):
+            return "a tree has no nodes"
+        inner = np.flatnonzero(nodes["is_leaf"] == 0)
+        below = np.stack([nodes["left"][inner], nodes["right"][inner]])
+        columns = nodes["feature_idx"][inner]
+        outside = (below <= inner).any() or (below >= len(nodes)).any()
+        if outside or (columns < 0).any() or (columns >= width).any() or nodes["is_categorical"].any():
+            return "a tree refers to nodes, columns or categories that it does not have"
+    return ""
 
 
 def _skops() -> Any:
