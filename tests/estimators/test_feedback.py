@@ -117,10 +117,11 @@ def test_the_latest_label_of_a_row_counts():
 def test_partial_labels_come_with_the_rows():
     batch, labels = P.X_target[:64], TRUE[:64].astype(object)
     labels[10:] = None
-    together = FITTED.spawn().partial_fit(batch, labels)
-    apart = FITTED.spawn().partial_fit(batch).feedback(batch[:10], labels[:10], certify=True)
-    assert together.n_labels_ == apart.n_labels_ == 10
-    assert np.array_equal(together.predict_proba(batch), apart.predict_proba(batch))
+    for certify in (False, True):
+        together = FITTED.spawn().partial_fit(batch, labels, certify=certify)
+        apart = FITTED.spawn().partial_fit(batch).feedback(batch[:10], labels[:10], certify=certify)
+        assert together.n_labels_ == apart.n_labels_ == 10
+        assert np.array_equal(together.predict_proba(batch), apart.predict_proba(batch))
 
 
 def test_numbers_have_marks_of_no_label():
@@ -312,10 +313,20 @@ def test_rows_are_known_by_their_positions():
 # -- what labels prove -----------------------------------------------------------------------------
 
 
-def test_labels_that_come_with_rows_prove_accuracy():
+def test_labels_that_come_with_rows_prove_nothing_unless_they_were_drawn_at_random():
     model = FITTED.spawn()
     for rows in np.array_split(np.arange(len(TRUE)), 10):
-        model.partial_fit(P.X_target[rows], TRUE[rows])
+        sure = model.predict_proba(P.X_target[rows]).max(axis=1) > 0.9
+        model.partial_fit(P.X_target[rows], np.where(sure, TRUE[rows], None))
+    assert model.n_labels_ > 20
+    assert model.certificate_.n == 0
+    assert "Right for at least" not in model.report()
+
+
+def test_labels_that_come_with_rows_prove_accuracy_on_request():
+    model = FITTED.spawn()
+    for rows in np.array_split(np.arange(len(TRUE)), 10):
+        model.partial_fit(P.X_target[rows], TRUE[rows], certify=True)
     assert model.certificate_.n == len(TRUE)
     assert 0.6 < model.certificate_.accuracy < 1.0
     assert "Right for at least" in model.report()
@@ -344,7 +355,7 @@ def test_it_falls_back_where_adapting_is_shown_to_harm():
     plain, late = (model.predict(X) == "pump").mean(), []
     for some in np.array_split(np.random.default_rng(0).permutation(len(rows)), 12):
         late.append((model.predict(X[some]) == "pump").mean())
-        model.partial_fit(X[some], ["pump"] * len(some))
+        model.partial_fit(X[some], ["pump"] * len(some), certify=True)
     other = FITTED.spawn().set_params(label_shift=False).partial_fit(X)
     assert (other.predict(X) == "pump").mean() < plain - 0.2  # without labels
     assert model.certificate_.harm

@@ -40,7 +40,7 @@ def test_the_label_of_an_empty_row_teaches_nothing():
 
 def test_the_label_of_a_row_without_weight_is_none():
     model = fit().partial_fit(X[:60])
-    model.partial_fit(X[60:62], [Y[60], 99], sample_weight=[1.0, 0.0])
+    model.partial_fit(X[60:62], [Y[60], 99], sample_weight=[1.0, 0.0], certify=True)
     assert (model.n_labels_, model.certificate_.n, len(model.classes_)) == (1, 1, 8)
 
 

@@ -356,7 +356,13 @@ class OnlineDaDiL(Adapter):
 
     @one_thread
     def partial_fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        classes: Any = None,
+        certify: bool = False,
     ) -> Self:
         """Absorb target rows and adapt; learn from their labels, if some have any.
 
@@ -368,10 +374,11 @@ class OnlineDaDiL(Adapter):
             A missing value (NaN) counts as the mean of what was seen of its column.
         y : array of shape (n_samples,), optional
             Labels, as in :meth:`feedback`. None, NaN, and -1 if it is no class, mark rows without one.
-            They count for the certificate, as those of rows chosen at random.
         sample_weight : array of shape (n_samples,), optional
             Counts: 2 is a row seen twice, 0 a row not seen.
         classes : ignored
+        certify : bool, default=False
+            The labelled rows were chosen at random, as in :meth:`feedback`.
 
         Returns
         -------
@@ -388,13 +395,21 @@ class OnlineDaDiL(Adapter):
                 raise InvalidInputError("sample_weight is for target rows: sources take none")
             return self.fit(X, y)
         with self._unless_it_fails():  # a warning may be made an error
-            found = self.absorb(X, sample_weight, y=y)
+            found = self.absorb(X, sample_weight, y=y, certify=certify)
             if found:
                 warnings.warn(found, UserWarning, stacklevel=3)
         return self
 
     @one_thread
-    def absorb(self, X: Any, sample_weight: Any = None, *, y: Any = None, positions: Any = None) -> str:
+    def absorb(
+        self,
+        X: Any,
+        sample_weight: Any = None,
+        *,
+        y: Any = None,
+        positions: Any = None,
+        certify: bool = False,
+    ) -> str:
         """Absorb target rows and adapt, and return what is wrong with columns.
 
         :meth:`partial_fit` for a program that follows many targets: what it warns about is returned
@@ -409,6 +424,8 @@ class OnlineDaDiL(Adapter):
         positions : array of shape (n_samples,), optional
             Whole numbers by which :meth:`query` and :meth:`recent_rows` know the rows. Without them rows
             are numbered from 0 as they come.
+        certify : bool, default=False
+            The labelled rows were chosen at random, as in :meth:`feedback`.
 
         Returns
         -------
@@ -431,10 +448,10 @@ class OnlineDaDiL(Adapter):
             raise InvalidInputError(f"positions must be {len(rows)} numbers, one for each row")
         with self._unless_it_fails():
             tracker = self._next_tracker()
-            if labels:
+            if labels and certify:
                 tracker.certify(rows[labelled], self._number(tracker, labels)[0], self.unknown)
             tracker.absorb(rows, weights, positions=places)
-            self._teach(tracker, rows[labelled], labels, random=True)
+            self._teach(tracker, rows[labelled], labels, random=certify)
             self._tracker = tracker
             before, self.columns_ = self.columns_, self._find_faults()
             self._expose()
