@@ -27,6 +27,11 @@ from baryflow.exceptions import FileFormatError, InvalidInputError
 
 #: Version of the container. A reader refuses every other: version 1 had no checksum.
 SCHEMA = 2
+#: Files of rows, which users take for models.
+_TABLES = {
+    ".csv": "a CSV file", ".tsv": "a CSV file", ".ndjson": "an NDJSON file", ".jsonl": "an NDJSON file",
+    ".parquet": "a Parquet file", ".npz": "a NumPy archive", ".npy": "a NumPy array",
+}  # fmt: skip
 _KEY = "baryflow"
 _LENGTH = struct.Struct("<Q")
 #: Stands for the checksum while it is computed.
@@ -234,6 +239,11 @@ def from_bytes(data: bytes, *, name: str = "the data") -> Content:
         SafetensorError, struct.error, ValueError, TypeError, KeyError, AttributeError, OverflowError,
         RecursionError,
     ) as error:  # fmt: skip
+        if (kind := _TABLES.get(Path(name).suffix.lower())) is not None:
+            raise FileFormatError(
+                f"{name} is {kind}, not a saved model: to learn from its rows, read them and call "
+                "fit, or use 'baryflow fit'"
+            ) from error
         raise FileFormatError(
             f"{name} is not a readable .bary file: it is truncated, damaged or foreign; take another "
             "copy of it, or save the model again"

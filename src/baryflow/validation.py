@@ -91,10 +91,10 @@ def as_matrix(
     return array
 
 
-def check_values(array: Floats, name: str, *, allow_nan: bool) -> None:
+def check_values(array: Floats, name: str, *, allow_nan: bool, columns: Any = None) -> None:
     """Refuse infinities, numbers too large to be squared, and NaN unless `allow_nan`.
 
-    The message gives the first bad position.
+    The message gives the first bad position, and its column if `columns` are the names of all.
     """
     # One pass in the common case: a finite sum of squares proves that all is well.
     if math.isfinite(np.vdot(array, array)):
@@ -103,21 +103,28 @@ def check_values(array: Floats, name: str, *, allow_nan: bool) -> None:
     with np.errstate(invalid="ignore"):
         huge = np.abs(array) > LARGEST
     if not bad.any() and huge.any():
-        where = tuple(int(i) for i in np.argwhere(huge)[0])
+        where, place = _find_first(huge, columns)
         raise InvalidInputError(
-            f"{name} holds {array[where]:g} at position {where}; numbers beyond ±{LARGEST:g} cannot be "
+            f"{name} holds {array[where]:g} at {place}; numbers beyond ±{LARGEST:g} cannot be "
             f"squared: rescale the column, or mark the value as missing (NaN)"
         )
     if bad.any():
-        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        where, place = _find_first(bad, columns)
         advice = (
             "NaN marks a missing value; infinity has no meaning here"
             if allow_nan
             else f"remove or repair such entries of {name}"
         )
         raise InvalidInputError(
-            f"{name} holds {array[where]} at position {where} ({int(bad.sum())} such entries); {advice}"
+            f"{name} holds {array[where]} at {place} ({int(bad.sum())} such entries); {advice}"
         )
+
+
+def _find_first(bad: Booleans, columns: Any) -> tuple[tuple[int, ...], str]:
+    """Return the first position that is marked, and a description of it."""
+    where = tuple(int(i) for i in np.argwhere(bad)[0])
+    column = "" if columns is None else f" in column {str(columns[where[-1]])!r}"
+    return where, f"position {where}{column}"
 
 
 def as_vector(value: Any, name: str, *, length: int | None = None, dim: str = "n") -> Floats:

@@ -245,3 +245,17 @@ def test_model_and_input_in_the_wrong_order(fitted):
     result = CliRunner().invoke(main, ["run", TARGET, str(fitted[0])])
     assert result.exit_code == 1
     assert ".bary" in result.stderr
+
+
+def test_fit_and_evaluate_point_out_a_counter_by_name_once(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in "ab":
+        flow = rng.normal(size=40) + 4 * (np.arange(40) % 2)
+        lines = [f"{100 + i},{flow[i]:.3f},{'ok' if i % 2 else 'worn'}" for i in range(40)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["record_id,flow,condition", *lines]) + "\n")
+    files = [tmp_path / "a.csv", tmp_path / "b.csv", "--label", "condition", "--domain-from-file"]
+    for command in (["fit", *files, *CHEAP, "-o", tmp_path / "m.bary"], ["evaluate", *files, *CHEAP]):
+        found = call(*command).stderr
+        assert found.count("rises") == 1
+        assert "--ignore record_id" in found
+        assert "rises" not in call(*command, "--ignore", "record_id").stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -101,7 +102,9 @@ def evaluate(
                 f"{domains[0]!r} (see --domain and --domain-from-file)"
             )
         check_and_describe(table, signals, labelled.label)
-        with Line() as line:
+        with Line() as line, warnings.catch_warnings():
+            # check_and_describe has named them.
+            warnings.filterwarnings("ignore", "column .* rises from row to row")
             how: dict[str, Any] = {
                 "order": order,
                 "batch_size": batch_size,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,9 @@ def _fit_here(
     table, signals = labelled.read()
     prior = parse_class_prior(class_prior, table.y)
     check_and_describe(table, signals, labelled.label)
-    with Line(_LOG_EVERY) as line:
+    with Line(_LOG_EVERY) as line, warnings.catch_warnings():
+        # check_and_describe has named them.
+        warnings.filterwarnings("ignore", "column .* rises from row to row")
         model.set_params(
             class_prior=prior,
             verbose=FitProgress(line),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from baryflow.cli.console import echo
 from baryflow.cli.options import collect, existing_file
+from baryflow.estimators._sensors import find_counters
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import OnnxEncoder, SignalFeatures, Windows, windows
 from baryflow.features.encoder import import_runtime
@@ -220,7 +221,7 @@ def _find_class(name: str, y: Any, option: str) -> Any:
 
 def check_and_describe(table: Table, signals: Signals | None, label: str) -> None:
     """Refuse labels that cannot be classes; print what was read, and warnings."""
-    warnings = check_labels(table, label)
+    warnings = [*check_labels(table, label), *_describe_counters(table)]
     refuse_empty_columns(table)
     echo(describe(table, signals), err=True)
     for text in warnings:
@@ -272,6 +273,16 @@ def check_labels(table: Table, label: str) -> list[str]:
         if len(names) > 1
     ]
     return warnings
+
+
+def _describe_counters(table: Table) -> list[str]:
+    """Return a warning for each column that looks like a counter or a clock."""
+    sources = [table.X[table.domain == domain] for domain in np.unique(table.domain)]
+    return [
+        f"column {name!r} rises from row to row in every domain: leave it out (--ignore {name}) if it "
+        "counts rows or time, which go on in a target"
+        for name in (table.columns[j] for j in find_counters(sources).tolist())
+    ]
 
 
 def refuse_empty_columns(table: Table) -> None:

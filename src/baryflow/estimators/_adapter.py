@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -24,6 +25,7 @@ from baryflow.estimators._leave_one_out import learn
 from baryflow.estimators._parameters import progress_of, restore_classifier, source_options
 from baryflow.estimators._persistence import Persistable, Shell, plain
 from baryflow.estimators._report import describe, describe_label_shift
+from baryflow.estimators._sensors import find_counters
 from baryflow.estimators._sources import LabelledRows, SourceKnowledge, SourceModel, atoms_as_mixtures
 from baryflow.estimators._threads import one_thread
 from baryflow.estimators._tracker import Tracker, TrackerState
@@ -106,6 +108,17 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             progress=progress_of(self),
         )
         return knowledge, classes, sources
+
+    def _warn_of_counters(self, X: Floats, names: Any) -> None:
+        """Point out columns of the sources that look like a counter or a clock."""
+        columns = getattr(self, "feature_names_in_", range(X.shape[1]))
+        for column in find_counters([X[names == name] for name in np.unique(names)]).tolist():
+            warnings.warn(
+                f"column {columns[column]!r} rises from row to row in every source: leave it out if it "
+                "counts rows or time, which go on in a target",
+                UserWarning,
+                stacklevel=4,  # the caller of fit, past the limit on threads
+            )
 
     def _find_faults(self) -> dict[Any, str]:
         return self._tracker.target.find_faults(getattr(self, "feature_names_in_", None))

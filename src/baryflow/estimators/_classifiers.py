@@ -472,7 +472,15 @@ def fit_scikit(
 ) -> Fitted:
     """Fit a copy of a user's classifier."""
     model = clone(estimator)
-    model.fit(Z, codes) if weights is None else model.fit(Z, codes, sample_weight=weights)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(Z, codes) if weights is None else model.fit(Z, codes, sample_weight=weights)
+    for one in caught:
+        text: Any = one.message
+        if issubclass(one.category, ConvergenceWarning):  # the solver's advice is about its own input
+            name = type(estimator).__name__
+            text = f"the classifier {name} did not converge: allow it more iterations"
+        warnings.warn_explicit(text, one.category, one.filename, one.lineno)
     return Fitted(ScikitClassifier.of(model, np.asarray(model.classes_, dtype=np.intp), n_classes))
 
 

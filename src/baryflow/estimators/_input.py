@@ -49,10 +49,10 @@ class InputMixin:
         width = self.n_features_in_  # type: ignore[attr-defined]  # the estimator beside it has it
         rows: Floats = values
         if not _is_ready(values, width):
-            rows = check_array(values, dtype=np.float64, ensure_all_finite="allow-nan")
+            rows = check_array(values, dtype=np.float64, ensure_all_finite=False)
         if rows.shape[1] != width:
             raise InvalidInputError(f"expected rows of {width} columns, got {rows.shape[1]}")
-        check_values(rows, "X", allow_nan=True)
+        self._check_values(rows)
         return rows
 
     def _first_rows(self, X: Any) -> Floats:
@@ -72,14 +72,15 @@ class InputMixin:
             return np.asarray(X)
         refuse_dates(X)
         try:
-            rows: Floats = validate_data(
-                self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan"
-            )
+            rows: Floats = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite=False)
         except (TypeError, ValueError):
             refuse_other_than_numbers(X)  # tells where, which scikit-learn does not
             raise
-        check_values(rows, "X", allow_nan=True)
+        self._check_values(rows)
         return rows
+
+    def _check_values(self, rows: Floats) -> None:
+        check_values(rows, "X", allow_nan=True, columns=getattr(self, "feature_names_in_", None))
 
     @contextmanager
     def _unless_it_fails(self) -> Iterator[None]:

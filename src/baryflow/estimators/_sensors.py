@@ -8,14 +8,16 @@ sources, is stuck. Nothing stops a stream; everything is counted and reported.
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from baryflow.estimators._source_table import SourceTable
-from baryflow.validation import Floats
+from baryflow.validation import Floats, Integers
 
 #: A value is a glitch if it is this many times farther from the sources' centre than any of theirs.
 _TIMES = 3.0
@@ -27,6 +29,8 @@ _STUCK, _ROWS = 1e-2, 100.0
 #: keep a value for ever; others are stuck after this many times the repetitions in a class of a source.
 _REPEATING, _TIMES_LONGER = 1e-2, 2.0
 _NAMED = 5
+#: A column is taken for a counter if its rows would rise by chance less often than this.
+_CHANCE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,3 +160,16 @@ def warn(before: dict[Any, str], now: dict[Any, str]) -> None:
     """Warn of columns that were in order until now."""
     if words := describe_new_faults(before, now):
         warnings.warn(words, UserWarning, stacklevel=4)  # the caller of partial_fit or fit
+
+
+def find_counters(sources: Sequence[Floats]) -> Integers:
+    """Return the columns that rise from each row to the next in every source, as counters and clocks do.
+
+    Rows in any other order rise like this by chance with probability Π 1/n!, n the rows of a source.
+    None are returned if that is not small.
+    """
+    chance = math.exp(-sum(math.lgamma(len(rows) + 1.0) for rows in sources))
+    if chance > _CHANCE:
+        return np.zeros(0, dtype=np.intp)
+    rises = [(np.diff(rows, axis=0) > 0.0).all(axis=0) for rows in sources]
+    return np.flatnonzero(np.logical_and.reduce(rises))

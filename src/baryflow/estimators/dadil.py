@@ -142,6 +142,7 @@ class DaDiL(Adapter):
                     UserWarning,
                     stacklevel=3,  # the caller, past the limit on threads
                 )
+            self._warn_of_counters(rows[~is_target], names[~is_target])
             knowledge, classes, sources = self._learn(rows[~is_target], labels, names[~is_target])
             tracker = Tracker(knowledge, row_settings(len(classes)), self._config())
             if is_target.any():

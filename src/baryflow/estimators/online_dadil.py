@@ -225,7 +225,9 @@ class OnlineDaDiL(Adapter):
                     UserWarning,
                     stacklevel=3,  # the caller, past the limit on threads
                 )
-            self._begin(rows, y, name_sources(sample_domain, len(rows)))
+            names = name_sources(sample_domain, len(rows))
+            self._warn_of_counters(rows, names)
+            self._begin(rows, y, names)
         return self
 
     @one_thread
