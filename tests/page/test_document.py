@@ -313,6 +313,6 @@ def test_the_absence_of_drift_is_stated_only_if_it_is_known():
     quiet = Page(html_report(model, events=[], about="Rows are <windows>.")).text
     assert "No drift was reported along the stream." in quiet
     assert "Rows are <windows>." in quiet
-    assert "of the last 20 rows" in quiet
+    assert "of the last batch" in quiet
     assert "No drift was seen" not in Page(html_report(model)).text
     assert "No drift was seen" not in Page(html_report(model, events=[{"row": 3, "kind": "drift"}])).text

@@ -247,6 +247,12 @@ def test_a_corrected_prediction_takes_effect(browser, service, plants):
         page.wait("() => document.querySelector('#recent [data-position=\"160\"]')")
         _open_bands(page)
         assert CLASSES[1] in _band_of(page, 159).inner_text()
+        # The tile and the newest row of the list agree, also after a label.
+        other = next(name for name in CLASSES if name != page.text("#now-label"))
+        service.post("/v1/targets/pump/labels", json={"labels": [{"position": 160, "label": other}]})
+        page.wait("() => document.querySelector('#now-labels').textContent === '7'")
+        assert f"labelled {other}" in _given(page, 160)
+        assert page.text("#now-label") == other
         assert page.errors == []
 
 

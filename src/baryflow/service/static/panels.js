@@ -169,8 +169,7 @@ const showPrediction = (target, one, classes, part) => {
   if (more.length) button.append(element("span", { className: "more" }, ...more));
   const changes = [];
   if (one.given !== undefined) changes.push(String(one.given) === name ? "confirmed" : `labelled ${one.given}`);
-  const now = diagnosisOf(one);
-  if (!now.given && now.label !== name) changes.push(`now predicted ${now.label} (${formatProbability(now.probability)})`);
+  if (labelsShown && String(one.now) !== name) changes.push(`now predicted ${one.now} (${formatProbability(one.now_probability)})`);
   if (changes.length) button.append(element("span", { className: "given", textContent: changes.join(", ") }));
   button.dataset.act = "explain";
   button.addEventListener("click", () => explain(target, one.position));
