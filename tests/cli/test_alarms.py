@@ -82,6 +82,21 @@ def test_alarms_reach_the_events_a_file_and_a_webhook(model, folder):
     assert alarms[0]["evidence"]["columns"][0]["name"] in COLUMNS
 
 
+def test_the_report_page_lists_alarms_and_labels(model, folder):
+    labels = [{"position": 3, "label": "normal"}, {"position": 900, "label": "worn", "time": ""}]
+    labels.append({"position": 5, "label": "x" * 300})  # too long for a class
+    (folder / "labels.ndjson").write_text("".join(json.dumps(one) + "\n" for one in labels))
+    follow(model, "--events", "events.ndjson", "--labels", "labels.ndjson", "--save", "after.bary")
+    call("report", "after.bary", "--html", "page.html", "--events", "events.ndjson")
+    page = (folder / "page.html").read_text()
+    alarms = [one for one in read(folder / "events.ndjson") if one["event"] == "alarm"]
+    assert len(alarms) >= 4
+    assert page.count('<th scope="row">alarm</th>') == len(alarms)
+    assert all(one["time"] in page for one in alarms)
+    assert "label learned" in page
+    assert "is not used" in page
+
+
 def test_commands_are_carried_out_and_refused_with_a_reason(model, folder):
     # Commands of a file are read before the first rows.
     found = follow(

@@ -261,6 +261,19 @@ def test_events_are_listed_and_marked_in_the_charts():
         html_report(model, events=["drift"])
 
 
+def test_alarms_and_labels_are_listed_by_themselves():
+    model, target = fitted()
+    for batch in np.split(target, 4):
+        model.partial_fit(batch)
+    alarm = {"event": "alarm", "position": 30, "time": "2026-01-01T00:30Z", "text": "alarm 1: <worn>"}
+    events = [alarm, {"event": "label", "position": 48, "text": "2 labels learned"}]
+    page = Page(html_report(model, events=events))
+    assert page.row("alarm") == ["30", "2026-01-01T00:30Z", "alarm 1: <worn>"]
+    assert page.row("label") == ["48", "2 labels learned"]
+    assert "No drift was reported" in page.text
+    assert not [line for line in page.all("line") if line.get("class") == "mark"]
+
+
 def test_a_saved_model_gives_the_same_page(session, tmp_path):
     session.save(tmp_path / "m.bary")
     assert html_report(load(tmp_path / "m.bary")) == html_report(session) == html_report(session)

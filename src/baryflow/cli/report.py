@@ -29,7 +29,7 @@ model_argument = click.argument("model", type=click.Path(dir_okay=False, path_ty
 @click.option(
     "--events",
     type=existing_file,
-    help="With --html: events that 'baryflow run --events' wrote; the page shows drift.",
+    help="With --html: events that 'baryflow run --events' wrote: drift, alarms and labels.",
 )
 def report(model: Path, html: Path | None, events: Path | None) -> None:
     """Print what a MODEL has learned and decided, and what its target looks like."""
@@ -41,8 +41,8 @@ def report(model: Path, html: Path | None, events: Path | None) -> None:
             echo("\n".join([*([about] if about else []), found.report()]))
             return
         protect_inputs([model, events], [html])
-        drifts = None if events is None else _read_drifts(events)
-        page = html_report(found, title=model.stem, events=drifts, about=about)
+        listed = None if events is None else _read_events(events)
+        page = html_report(found, title=model.stem, events=listed, about=about)
         html.write_text(page, encoding="utf-8")
         echo(f"page: {html}", err=True)
 
@@ -58,8 +58,8 @@ def load_adapter(path: Path) -> tuple[Any, str]:
     return found, ""
 
 
-def _read_drifts(path: Path) -> list[dict[str, Any]]:
-    """Return the events of a file about drift: when the target changed, and whether it was watched."""
+def _read_events(path: Path) -> list[dict[str, Any]]:
+    """Return the events of a file about drift, alarms and labels, refused ones included."""
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
@@ -67,6 +67,9 @@ def _read_drifts(path: Path) -> list[dict[str, Any]]:
         except ValueError as error:
             raise InvalidInputError(f"{path}, line {number}: not an event: {error}") from error
         kind = event.get("event") if isinstance(event, dict) else None
-        if kind in ("drift", "watch") and "message" in event:
-            found.append({"event": kind, "position": event.get("position"), "text": event["message"]})
+        if kind == "warning" and ("label" in event or "labels" in event):
+            kind = "label"
+        if kind in ("drift", "watch", "alarm", "label") and "message" in event:
+            listed = {"event": kind, "position": event.get("position"), "text": event["message"]}
+            found.append(listed | ({"time": event["time"]} if event.get("time") else {}))
     return found

@@ -81,7 +81,8 @@ def html_report(
         sequence if nothing happened: the page then states that no drift was reported. ``row`` (or
         ``n_rows``, ``position``, ``offset``) is the number of target rows seen by then, at which the
         charts mark the event; ``time`` is its time and ``kind`` (or ``event``, ``type``) its kind. All
-        other entries are listed as details.
+        other entries are listed as details. Those of the kinds ``alarm`` and ``label`` are listed by
+        themselves, and not marked.
     about : str, default=""
         A sentence for the top of the page, for example where the rows come from.
 
@@ -115,6 +116,8 @@ def html_report(
     report = model.report()  # raises if the model is not fitted
     listed = _read_events(events or ())
     name = "Model report" if title is None else title
+    alarms, labels = ([one for one in listed if one.kind == kind] for kind in ("alarm", "label"))
+    listed = [one for one in listed if one.kind not in ("alarm", "label")]
     marks = [event.row for event in listed if event.row is not None]
     sections = [_decision(model)]
     if model.resemblance_:
@@ -124,6 +127,7 @@ def html_report(
     if len(model.history_):
         sections.append(_reliability(model, marks))
     sections.append(_events(None if events is None else listed))
+    sections += [_list_events("Alarms", alarms), _list_events("Labels", labels)]
     if model.resemblance_:
         sections += [_columns(model), _class_means(model)]
     if len(model.history_):
@@ -483,6 +487,14 @@ def _events(events: Sequence[Event] | None) -> str:
         return ""
     if not events:
         return "<h2>Events</h2><p>No drift was reported along the stream.</p>"
+    note = "Dashed lines in the charts mark events whose position in the stream is known."
+    return _list_events("Events", events, f'<p class="note">{note}</p>')
+
+
+def _list_events(title: str, events: Sequence[Event], note: str = "") -> str:
+    """Return a section with the last of some events; nothing if there are none."""
+    if not events:
+        return ""
     last = events[-_MAX_EVENTS:]
     timed = any(event.time for event in last)
     head = ["Event", "Target rows seen", *(["Time"] if timed else []), "Details"]
@@ -495,12 +507,11 @@ def _events(events: Sequence[Event] | None) -> str:
         ]
         for event in last
     ]
-    caption = "Events along the stream"
+    caption = f"{title} along the stream"
     if len(events) > _MAX_EVENTS:
         caption += f", the last {_MAX_EVENTS} of {format_count(len(events))}"
     table = table_html(caption, head, body, "tnwt" if timed else "tnt")
-    note = "Dashed lines in the charts mark events whose position in the stream is known."
-    return f'<h2>Events</h2><p class="note">{note}</p>{table}'
+    return f"<h2>{title}</h2>{note}{table}"
 
 
 # -- building blocks --------------------------------------------------------------------------------
