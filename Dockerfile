@@ -29,5 +29,5 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s --retries=3 \
   CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(os.environ['HEALTH_URL'], timeout=4)"]
 ENTRYPOINT ["baryflow"]
-# Loopback only: 'serve' refuses any other --host unless it is given a token.
+# Loopback only: 'serve' refuses any other --host without a token, and without TLS or --plaintext.
 CMD ["serve", "/data/model.bary", "--checkpoint", "/data/checkpoint", "--host", "127.0.0.1", "--port", "8000", "--log-format", "json"]

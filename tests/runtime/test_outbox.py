@@ -2,6 +2,7 @@
 
 import contextlib
 import resource
+import socket
 import threading
 
 import pytest
@@ -134,6 +135,25 @@ def test_a_webhook_is_signed_and_retried():
         Webhook(receiver.url, SECRET).send("a", {})
 
 
+def test_a_receiver_that_answers_byte_by_byte_is_given_up():
+    def trickle():
+        connection, _ = server.accept()
+        with connection, contextlib.suppress(OSError):
+            while not done.wait(0.02):
+                connection.sendall(b"H")
+
+    done, thread = threading.Event(), threading.Thread(target=trickle)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread.start()
+        try:
+            webhook = Webhook(f"http://127.0.0.1:{server.getsockname()[1]}/", SECRET, timeout=0.5)
+            with pytest.raises(UnreachableError):
+                webhook.send("a", {})
+        finally:
+            done.set()
+            thread.join()
+
+
 @pytest.mark.parametrize(
     ("url", "secret", "word"),
     [
@@ -141,6 +161,10 @@ def test_a_webhook_is_signed_and_retried():
         ("ftp://127.0.0.1/hook", SECRET, "https"),
         ("https://user:secret@plant.example/", SECRET, "password"),
         ("https://[::1/", SECRET, "address"),
+        ("https://plant.example/a b", SECRET, "address"),
+        ("https://plant.example/caf\u00e9", SECRET, "address"),
+        ("https://caf\u00e9.example/", SECRET, "address"),
+        ("https://plant.example/a\nb", SECRET, "address"),
         ("https://plant.example/", "short", "16"),
         ("https://plant.example/", "whsec_!!!", "Base64"),
     ],

@@ -244,7 +244,9 @@ def test_browsers_load_nothing_from_other_hosts(open_service):
 def test_listening_for_other_computers_requires_a_token(host):
     with pytest.raises(InvalidInputError, match="set a token"):
         check_exposure(host, None)
-    check_exposure(host, TOKEN)
+    with pytest.raises(InvalidInputError, match="plaintext"):
+        check_exposure(host, TOKEN)
+    check_exposure(host, TOKEN, encrypted=True)
     for near in ("127.0.0.1", "localhost", "::1", "[::1]"):
         check_exposure(near, None)
 
@@ -256,6 +258,8 @@ def test_the_command_checks_tokens_and_certificates_before_it_listens(model_file
     full = str(tmp_path / "full")
     for arguments, reason in (
         (["--host", "0.0.0.0"], "set a token"),  # noqa: S104 - refused
+        (["--host", "0.0.0.0", "--token-file", full], "--plaintext"),  # noqa: S104 - refused
+        (["--host", "0.0.0.0", "--plaintext"], "set a token"),  # noqa: S104 - refused
         (["--token-file", str(tmp_path / "empty")], "is empty"),
         (["--token-file", str(tmp_path / "short")], "use 16 or more"),
         (["--token-file", full, "--read-token-file", str(tmp_path / "short")], "use 16 or more"),

@@ -72,6 +72,17 @@ def test_columns_of_a_frame_are_matched_by_name(serving, rows, kind):
         assert client.target("named")["rows_seen"] == 9
 
 
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+@pytest.mark.parametrize("times", [["noon", "one"], np.array(["2026-01-01"] * 2, dtype="M8[us]")])
+def test_a_time_column_of_a_frame_is_named_with_what_to_do(rows, kind, times):
+    frame = kind({"when": times} | {name: rows[:2, j] for j, name in enumerate(COLUMNS)})
+    with (
+        Client("http://127.0.0.1:1") as client,
+        pytest.raises(InvalidInputError, match=r"'when'.*times="),
+    ):
+        client.send("a", frame)
+
+
 def test_a_lost_answer_is_requested_again_with_the_same_batch_id(serving, rows):
     lost = []
 

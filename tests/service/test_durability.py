@@ -163,6 +163,26 @@ def test_killed_under_load_no_acknowledged_row_is_lost_and_none_counts_twice(
             assert client.get(f"/v1/targets/{name}").json()["rows_seen"] == n > 0
 
 
+def test_a_service_starts_while_the_receiver_of_its_webhook_is_away(model_file, tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr("baryflow.service.run", lambda app, *_, **__: started.append(app))
+    (tmp_path / "config.toml").write_text("[alarms]\nnormal = ['0']\n")
+    webhook = ["--alarm-webhook", "http://127.0.0.1:1/hook"]
+    arguments = [
+        "--config",
+        str(tmp_path / "config.toml"),
+        "serve",
+        str(model_file),
+        "--workers",
+        "1",
+        *webhook,
+    ]
+    done = CliRunner().invoke(main, arguments, env={"BARYFLOW_WEBHOOK_SECRET": "0123456789abcdef"})
+    assert done.exit_code == 0, done.output
+    (app,) = started
+    app.state.service.alarm_output.close()
+
+
 def test_interrupted_service_has_saved_its_targets(model_file, tmp_path, monkeypatch):
     def serve_and_interrupt(app, *_, **__):
         with background(app):

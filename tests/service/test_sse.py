@@ -1,9 +1,11 @@
 """Server-sent events for clients of any speed."""
 
+import asyncio
 import contextlib
 import json
 
 from baryflow.service import sse
+from baryflow.service.errors import RequestError
 from tests.service.conftest import post
 from tests.waiting import wait_until
 
@@ -69,6 +71,34 @@ def test_frequent_updates_are_combined(serving, rows):
                     break
         assert len(messages) < 30
         assert len(messages[-1]["records"]) <= 20
+
+
+def test_clients_of_one_target_share_its_description_and_an_error_ends_a_stream(serving, rows, caplog):
+    async def fail(*_):
+        raise RequestError(429, "too many views")
+
+    def views(client):
+        state, found, view = client.app.state.service, [], client.app.state.service.targets.view
+
+        async def counted(*arguments):
+            found.append(arguments)
+            await asyncio.sleep(0.2)  # so that all ask meanwhile
+            return await view(*arguments)
+
+        state.targets.view = counted
+        return found
+
+    with serving() as client, contextlib.ExitStack() as stack:
+        post(client, "a", rows[:4])
+        asked = views(client)
+        streams = [stack.enter_context(listening(client, "/v1/targets/a/live")) for _ in range(45)]
+        post(client, "a", rows[4:8])
+        assert [next(one)[1]["summary"]["rows_seen"] for one in streams] == [8] * 45
+        assert len(asked) < 32  # what a worker prepares at once
+        client.app.state.service.targets.view = fail
+        post(client, "a", rows[8:12])
+        assert [list(one) for one in streams] == [[]] * 45
+    assert "Traceback" not in caplog.text
 
 
 def test_idle_streams_have_a_heartbeat_and_clients_are_limited(serving, monkeypatch):

@@ -55,6 +55,11 @@ log = logging.getLogger("baryflow.cli.serve")
     help="PEM file with the unencrypted private key.  [default: in the file of --tls-cert]",
 )
 @click.option(
+    "--plaintext",
+    is_flag=True,
+    help="Let other computers send the token without TLS: in a trusted network, or behind a proxy.",
+)
+@click.option(
     "--workers",
     type=click.IntRange(1),
     metavar="NUMBER",
@@ -117,6 +122,7 @@ def serve(
     read_token_file: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
+    plaintext: bool,
     workers: int | None,
     batch_size: int,
     drift: str,
@@ -138,7 +144,7 @@ def serve(
 
         token = _read_token(token_file, "BARYFLOW_TOKEN")
         read_token = _read_token(read_token_file, "BARYFLOW_READ_TOKEN")
-        check_exposure(host, token, read_token)
+        check_exposure(host, token, read_token, encrypted=plaintext or tls_cert is not None)
         limits = service.Limits(
             body=max_body,
             buffered=max(8 * max_body, service.Limits.buffered),

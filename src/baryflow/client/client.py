@@ -156,6 +156,7 @@ class Client:
         if hasattr(rows, "collect") and not hasattr(rows, "to_numpy"):
             rows = rows.collect()  # a lazy frame
         columns = _column_names(rows) if columns is None else list(columns)
+        _check_frame(rows)
         batch_id = batch_id or uuid.uuid4().hex
         path = f"{_path(target)}/rows"
         if columns is None and times is None and (packed := _pack(rows)) and _HEADER.fullmatch(batch_id):
@@ -507,6 +508,25 @@ def _column_names(rows: Any) -> list[str] | None:
     names = getattr(rows, "columns", None)
     found = None if names is None else list(names)
     return found if found is not None and all(isinstance(name, str) for name in found) else None
+
+
+def _check_frame(rows: Any) -> None:
+    """Name the column of a frame that does not hold numbers."""
+    names = _column_names(rows)
+    for name in names if names and len(set(names)) == len(names) else ():
+        column = np.asarray(rows[name])
+        if column.dtype.kind in "mM":
+            raise InvalidInputError(
+                f"column {name!r} holds times, not numbers: drop it, and pass it as times="
+            )
+        texts = (
+            [one for one in column.tolist() if isinstance(one, str)] if column.dtype.kind in "OU" else []
+        )
+        if texts:
+            raise InvalidInputError(
+                f"column {name!r} holds text, for example {texts[0][:40]!r}: drop it; if these are the "
+                "times of the rows, pass them as times="
+            )
 
 
 def _pack(rows: Any) -> bytes:

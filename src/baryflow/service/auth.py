@@ -178,8 +178,10 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_exposure(host: str, token: str | None, read_token: str | None = None) -> None:
-    """Raise InvalidInputError for short tokens, or if other computers could connect without a token."""
+def check_exposure(
+    host: str, token: str | None, read_token: str | None = None, *, encrypted: bool = False
+) -> None:
+    """Raise InvalidInputError for short tokens, and for those that others could do without or read."""
     for name, one in (("token", token), ("read-only token", read_token)):
         if one is not None and len(one) < _SHORTEST:
             raise InvalidInputError(f"the {name} has {len(one)} characters: use {_SHORTEST} or more")
@@ -187,6 +189,11 @@ def check_exposure(host: str, token: str | None, read_token: str | None = None) 
         raise InvalidInputError(
             f"other computers can reach {host}: set a token (--token-file or BARYFLOW_TOKEN), or listen "
             "at 127.0.0.1"
+        )
+    if not encrypted and not is_loopback(host):
+        raise InvalidInputError(
+            f"other computers can reach {host}, and the token would be sent in plain text: use TLS "
+            "(--tls-cert), or --plaintext in a trusted network or behind a proxy with TLS"
         )
 
 

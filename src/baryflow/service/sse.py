@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from baryflow.service.errors import busy, to_json
+from baryflow.service.errors import RequestError, busy, to_json
 
 _log = logging.getLogger("baryflow.service")
 #: The shortest time between two messages to a client, in seconds.
@@ -106,7 +106,7 @@ class Hub:
                     yield message
                 # A description may cost the worker much: it is asked for a small share of its time.
                 await asyncio.sleep(max(PACE, 5.0 * (time.monotonic() - began)))
-        except OSError as error:  # too late for another status: the client reconnects
+        except (OSError, RequestError) as error:  # too late for another status: the client reconnects
             _log.error("cannot read %s for a live update: %s", name, error)
         finally:
             slots = self._slots[name]

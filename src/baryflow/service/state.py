@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -54,6 +55,7 @@ class ServiceState:
         self.targets = Targets(
             config, checkpoint, limits, self.parser, self._publish, self._keep_alarms, n_workers
         )
+        self._views: dict[tuple[Any, ...], asyncio.Future[bytes]] = {}  # that are being prepared
         self._speeds: dict[str, tuple[float, float]] = {}
         self._intervals: dict[str, float] = {}  # longest lately between requests with rows, in seconds
         self._pictures: OrderedDict[str, tuple[tuple[int, int, int], bytes]] = OrderedDict()
@@ -108,9 +110,17 @@ class ServiceState:
         return [entry for entry in found if entry is not None]
 
     async def describe(self, name: str, report: bool = False) -> dict[str, Any] | None:
-        """Return everything about a target, with its report if wanted; None if it does not exist."""
+        """Return everything about a target, with its report if wanted; None if it does not exist.
+
+        Clients that ask at once share one view: a worker prepares only so many.
+        """
+        kind = "report" if report else "detail"
+        key = (name, kind, *self._version(name))
+        if key not in self._views:
+            self._views[key] = asyncio.ensure_future(self.targets.view(name, kind))
+            self._views[key].add_done_callback(lambda _: self._views.pop(key))
         try:
-            found = await self.targets.view(name, "report" if report else "detail")
+            found = await asyncio.shield(self._views[key])  # others wait for it if a client is gone
         except RequestError as error:
             if error.status != 404:
                 raise
@@ -118,10 +128,14 @@ class ServiceState:
         entry = self.entry(name)
         return None if entry is None else entry | msgspec.json.decode(found)
 
+    def _version(self, name: str) -> tuple[int, int, int]:
+        """Return numbers that change with every change of a target."""
+        summary = self.targets.summaries.get(name, {})
+        return summary.get("rows_seen", -1), summary.get("n_labels", -1), summary.get("n_commands", 0)
+
     async def picture(self, name: str) -> bytes:
         """Return what the live page draws of a target, as JSON; cached until something changes."""
-        summary = self.targets.summaries.get(name, {})
-        state = summary.get("rows_seen", -1), summary.get("n_labels", -1), summary.get("n_commands", 0)
+        state = self._version(name)
         cached = self._pictures.get(name)
         if cached is not None and cached[0] == state:
             return cached[1]

@@ -8,7 +8,9 @@ import hashlib
 import hmac
 import http.client
 import ipaddress
+import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -40,10 +42,12 @@ class Webhook:
         https://, or http:// on this computer.
     secret : str
         Shared with the receiver; in Base64 after ``whsec_``, or any text of 16 characters or more.
+    timeout : float, optional
+        Seconds to connect, and then for the request and its whole answer.
     """
 
-    def __init__(self, url: str, secret: str) -> None:
-        self._url, self._secret = _check_url(url), _read_secret(secret)
+    def __init__(self, url: str, secret: str, timeout: float = _TIMEOUT) -> None:
+        self._url, self._secret, self._timeout = _check_url(url), _read_secret(secret), timeout
         self.name = f"{self._url.scheme}://{self._url.hostname}{self._url.path}"  # no password, no token
 
     def send(self, name: str, record: dict[str, Any]) -> None:
@@ -75,14 +79,20 @@ class Webhook:
         if url.scheme == "https":
             context = ssl.create_default_context()
             connection = partial(http.client.HTTPSConnection, context=context)
-        one = connection(host, url.port, timeout=_TIMEOUT)
+        one = connection(host, url.port, timeout=self._timeout)
+        # The timeout of a socket begins again with every byte that arrives.
+        limit = threading.Timer(self._timeout, _disconnect, [one])
+        limit.daemon = True
         try:
+            one.connect()
+            limit.start()
             path = (url.path or "/") + (f"?{url.query}" if url.query else "")
             one.request("POST", path, body, headers)
             status = one.getresponse().status
         except (OSError, http.client.HTTPException) as error:
             raise UnreachableError(f"{self.name}: {str(error) or type(error).__name__}") from error
         finally:
+            limit.cancel()
             one.close()
         if status in _REFUSED:
             raise RefusedError(f"{self.name} refuses the message with status {status}", status)
@@ -93,6 +103,13 @@ class Webhook:
         """Do nothing: each message has its own connection."""
 
 
+def _disconnect(connection: http.client.HTTPConnection) -> None:
+    """End a request that takes too long."""
+    if connection.sock is not None:
+        with suppress(OSError):
+            connection.sock.shutdown(socket.SHUT_RDWR)
+
+
 def sign(secret: bytes, name: str, stamp: str, body: bytes) -> str:
     """Return the signature of a message."""
     content = f"{name}.{stamp}.".encode() + body
@@ -100,6 +117,12 @@ def sign(secret: bytes, name: str, stamp: str, body: bytes) -> str:
 
 
 def _check_url(text: str) -> SplitResult:
+    for character in text:
+        if not "!" <= character <= "~":
+            raise InvalidInputError(
+                f"the address of the webhook has {character!a}, which no request can hold: write it in "
+                "percent-encoding, or a host in Punycode"
+            )
     try:
         url = urlsplit(text)
         host, _ = url.hostname or "", url.port
