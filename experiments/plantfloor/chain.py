@@ -19,7 +19,7 @@ from pathlib import Path
 
 from baryflow.tep import VARIABLES
 from baryflow.tep.plant.playing import play
-from tests.streams.mosquitto import PASSWORD, USER, Broker
+from tests.streams.mosquitto import Broker, login
 from tests.streams.opcua_plant import free_port
 
 RESULTS = Path(__file__).parent / "results" / "chain.json"
@@ -80,14 +80,13 @@ def follow(folder, name, n, publishing, following, wait):
 
 
 def env():
-    return os.environ | {"BARYFLOW_USERNAME": USER, "BARYFLOW_PASSWORD": PASSWORD}
+    return os.environ | login("INPUT", "OUTPUT")
 
 
 def by_opc_ua(folder, fault, hours, n):
     url = f"opc.tcp://127.0.0.1:{free_port()}/tep"
     publishing = ["tep", "publish", "--opc-ua", url, *how(fault, hours)]
     where = f"{url}?node=ns=2;s=Plant&clock=ns=2;s=Clock&since={START}"
-    os.environ.pop("BARYFLOW_USERNAME", None)
     return follow(folder, "opcua", n, publishing, [*run(folder, where), "--sample-interval", "3min"], 0)
 
 

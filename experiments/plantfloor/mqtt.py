@@ -20,7 +20,7 @@ from pathlib import Path
 
 from baryflow.streams import open_source
 from baryflow.streams.urls import Credentials
-from tests.streams.mosquitto import CONFIGURATION, PASSWORD, USER, Broker, Publisher, Sending
+from tests.streams.mosquitto import CONFIGURATION, PASSWORD, USER, Broker, Publisher, Sending, login
 from tests.streams.proxy import Proxy
 from tests.streams.run_process import (
     COLUMNS,
@@ -34,7 +34,7 @@ from tests.streams.run_process import (
 
 RESULTS = Path(__file__).parent / "results" / "mqtt.json"
 US = Credentials(USER, PASSWORD)
-ENVIRONMENT = {"BARYFLOW_USERNAME": USER, "BARYFLOW_PASSWORD": PASSWORD}
+ENVIRONMENT = login("INPUT", "OUTPUT")
 TOPIC = "plant/pump1"
 #: Debian's mosquitto with its defaults, except where it listens.
 DEFAULTS = "listener 1883\nallow_anonymous true\npersistence_location /var/lib/mosquitto/\n"

@@ -18,6 +18,12 @@ CONFIGURATION = (ROOT / "docs" / "howto" / "mosquitto.conf").read_text(encoding=
 USER, PASSWORD = "plant", "correct horse"
 
 
+def login(*roles):
+    """Return the variables with which a process logs in at a broker for these roles."""
+    known = {"USERNAME": USER, "PASSWORD": PASSWORD}
+    return {f"BARYFLOW_{role}_{name}": known[name] for role in roles for name in known}
+
+
 def find_mosquitto():
     """Return the broker's program; skip the test without one, except in CI."""
     found = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from baryflow.cli import main
-from baryflow.exceptions import InvalidInputError, StoppedError, UnreachableError
+from baryflow.exceptions import InvalidInputError, StoppedError
 from baryflow.streams import brokers, open_sink, open_source
 from baryflow.streams.kafka import sink as sinks
 from baryflow.streams.kafka import source as sources
@@ -437,16 +437,21 @@ def test_records_arrive_with_their_key_even_with_a_short_queue(cluster, topic, m
     assert (found[7].key(), found[300].key()) == (b"k2", None)
 
 
-def test_a_message_that_cannot_be_delivered_is_an_error(topic):
+def test_sources_and_sinks_open_while_the_cluster_is_away(topic, caplog):
     with Cluster() as cluster:
         cluster.send(topic, rows(1))
-        sink = open_sink(cluster.url(topic, "?patience=1"))
         cluster.order("down")
-        sink.write([{"n": 1}])
-        with pytest.raises(UnreachableError, match="could not be delivered: _MSG_TIMED_OUT"):
-            sink.flush(sync=True)
-        with pytest.raises(OSError, match="could not be delivered"):
-            sink.close()
+        source = open_topic(cluster, topic)
+        sink = open_sink(cluster.url(topic))
+        assert "retrying" in caplog.text
+        sink.write([{"a": 100, "b": 0}])
+        batches = [source.read(8)]
+        assert "retrying" in str(batches[0].notices)
+        cluster.order("up")
+        sink.close()
+        batches += drain(source, 2)
+        source.close()
+        assert values(batches) == [0, 100]
 
 
 def test_a_stopping_sink_does_not_wait_for_an_absent_broker(topic, monkeypatch):

@@ -1,7 +1,9 @@
 """A plant that speaks MQTT: alarms to one topic, commands from another."""
 
+import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -10,62 +12,109 @@ import pandas as pd
 import pytest
 
 from baryflow import load
+from baryflow.client import Client
 from tests.streams.files import require
-from tests.streams.mosquitto import PASSWORD, USER, Broker, Publisher, find_mosquitto
+from tests.streams.mosquitto import PASSWORD, USER, Broker, Publisher, find_mosquitto, login
 from tests.streams.run_process import COLUMNS, make_record, save_model
 from tests.waiting import ask_to_end, wait_until
 
 require("paho.mqtt.client")
-ENVIRONMENT = {"BARYFLOW_USERNAME": USER, "BARYFLOW_PASSWORD": PASSWORD, "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {"OMP_NUM_THREADS": "1"} | login("INPUT", "OUTPUT", "LABELS", "ALARMS")
 CONFIG = "[alarms]\nnormal = ['0']\non-delay = 2\noff-delay = 2\nprobability = 0.5\n"
+
+
+@contextlib.contextmanager
+def panel(broker):
+    """A client of another project; yields what it hears of alarms, also of those while it was away."""
+    import paho.mqtt.client as mqtt
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "panel", protocol=mqtt.MQTTv5)
+    client.username_pw_set(USER, PASSWORD)
+    messages, ready = [], []
+    client.on_message = lambda *more: messages.append(json.loads(more[2].payload))
+    client.on_subscribe = lambda *_: ready.append(True)
+    kept = Properties(PacketTypes.CONNECT)
+    kept.SessionExpiryInterval = 3600
+    client.connect("127.0.0.1", broker.port, clean_start=False, properties=kept)
+    client.loop_start()
+    client.subscribe("plant/alarms", qos=1)
+    wait_until(lambda: ready)
+    yield messages
+    client.disconnect()
+    client.loop_stop()
 
 
 @pytest.fixture
 def heard(tmp_path):
-    """A broker with its publisher, and what a client of another project hears of alarms."""
-    import paho.mqtt.client as mqtt
-
+    """A broker with its publisher, and what a panel hears of alarms."""
     find_mosquitto()
-    with Broker(tmp_path / "broker") as broker, Publisher(broker.port) as publisher:
-        client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "panel")
-        client.username_pw_set(USER, PASSWORD)
-        messages, ready = [], []
-        client.on_message = lambda *more: messages.append(json.loads(more[2].payload))
-        client.on_subscribe = lambda *_: ready.append(True)
-        client.connect("127.0.0.1", broker.port)
-        client.loop_start()
-        client.subscribe("plant/alarms", qos=1)
-        wait_until(lambda: ready)
+    with (
+        Broker(tmp_path / "broker") as broker,
+        Publisher(broker.port) as publisher,
+        panel(broker) as messages,
+    ):
         yield broker, publisher, messages
-        client.disconnect()
-        client.loop_stop()
+
+
+def away(folder):
+    """Return a broker that is not there yet; once it is, it keeps messages for the panel."""
+    find_mosquitto()
+    broker = Broker(folder / "broker")
+    broker.start()
+    with panel(broker):
+        pass
+    broker.stop()
+    return broker
+
+
+def split_rows(folder):
+    """Save a model, and return rows of its first class and of its second."""
+    rows = save_model(folder / "model.bary")
+    labels = load(folder / "model.bary").predict(pd.DataFrame(rows, columns=COLUMNS))
+    (folder / "baryflow.toml").write_text(CONFIG)
+    return rows[np.flatnonzero(labels == 0)[:40]], rows[np.flatnonzero(labels == 1)[:40]]
+
+
+@contextlib.contextmanager
+def started(folder, *arguments):
+    """Yield the process of a command, and a function that returns its log while it runs."""
+    with (folder / "log.txt").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "baryflow", *arguments],
+            cwd=folder,
+            env=os.environ | ENVIRONMENT,
+            stderr=log,
+        )
+
+    def read_log():
+        text = (folder / "log.txt").read_text()
+        assert process.poll() is None, text
+        return text
+
+    try:
+        yield process, read_log
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_raise_acknowledge_and_clear_over_mqtt(heard, tmp_path):
     broker, publisher, messages = heard
-    rows = save_model(tmp_path / "model.bary")
-    labels = load(tmp_path / "model.bary").predict(pd.DataFrame(rows, columns=COLUMNS))
-    normal, faulty = rows[np.flatnonzero(labels == 0)[:40]], rows[np.flatnonzero(labels == 1)[:40]]
-    (tmp_path / "baryflow.toml").write_text(CONFIG)
+    normal, faulty = split_rows(tmp_path)
     arguments = [
         "run", "model.bary", broker.url("plant/rows"), "--time", "n", "-o", "out.ndjson",
         "--checkpoint", "state", "--max-latency", "200ms", "--alarms", broker.url("plant/alarms"),
         "--alarm-commands", broker.url("plant/commands"),
     ]  # fmt: skip
-    with (tmp_path / "log.txt").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "baryflow", *arguments],
-            cwd=tmp_path,
-            env=os.environ | ENVIRONMENT,
-            stderr=log,
-        )
+    with started(tmp_path, *arguments) as (process, read_log):
 
-    def changes():
-        assert process.poll() is None, (tmp_path / "log.txt").read_text()
-        return [one["change"] for one in messages if one["alarm"] == "1"]
+        def changes():
+            read_log()
+            return [one["change"] for one in messages if one["alarm"] == "1"]
 
-    try:
-        wait_until(lambda: "following" in (tmp_path / "log.txt").read_text() or process.poll())
+        wait_until(lambda: "following" in read_log())
         publisher.send_all("plant/rows", [make_record(normal, n) for n in range(8)])
         publisher.send_all("plant/rows", [make_record(faulty, n) for n in range(8, 24)])
         wait_until(lambda: changes() == ["raised"])
@@ -75,8 +124,36 @@ def test_raise_acknowledge_and_clear_over_mqtt(heard, tmp_path):
         wait_until(lambda: changes() == ["raised", "acknowledged", "cleared"])
         ask_to_end(process)
         process.wait(timeout=300)
-    finally:
-        process.kill()
-        process.wait()
     assert messages[0]["state"] == "unacknowledged"
     assert messages[0]["evidence"]["columns"]
+
+
+def test_a_service_starts_while_the_broker_of_its_alarms_is_away(tmp_path):
+    broker = away(tmp_path)
+    normal, faulty = split_rows(tmp_path)
+    arguments = ["serve", "model.bary", "--port", "0", "--workers", "1", "--batch-size", "8"]
+    with started(tmp_path, *arguments, "--alarms", broker.url("plant/alarms")) as (process, read_log):
+        wait_until(lambda: "listening at" in read_log())
+        url = re.search(r"listening at (\S+)", read_log())[1]
+        with Client(url) as client:
+            client.send("pump", normal[:8])
+            client.send("pump", faulty[:16])
+            wait_until(lambda: client.alarms("pump"))
+        with broker, panel(broker) as messages:
+            wait_until(lambda: read_log() and messages)
+            assert [one["alarm"] for one in messages] == ["1"]
+        ask_to_end(process)  # with the broker away again
+        process.wait(timeout=300)
+
+
+def test_a_run_over_a_file_waits_for_the_brokers_of_labels_and_output(tmp_path):
+    broker = away(tmp_path)
+    normal, faulty = split_rows(tmp_path)
+    pd.DataFrame(np.vstack((normal, faulty)), columns=COLUMNS).to_csv(tmp_path / "rows.csv", index=False)
+    arguments = ["run", "model.bary", "rows.csv", "--labels", broker.url("plant/labels")]
+    with started(tmp_path, *arguments, "-o", broker.url("plant/alarms")) as (process, read_log):
+        wait_until(lambda: "no connection yet" in read_log() and "no connection (" in read_log())
+        with broker, panel(broker) as messages:
+            process.wait(timeout=300)
+            assert process.returncode == 0, (tmp_path / "log.txt").read_text()
+            wait_until(lambda: len(messages) >= len(normal) + len(faulty))

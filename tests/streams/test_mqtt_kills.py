@@ -13,7 +13,7 @@ from baryflow.streams.label_records import LabelFormat
 from baryflow.streams.labels import open_labels
 from baryflow.streams.urls import Credentials
 from tests.streams.files import require
-from tests.streams.mosquitto import PASSWORD, USER, Broker, Publisher, Sending, find_mosquitto
+from tests.streams.mosquitto import PASSWORD, USER, Broker, Publisher, Sending, find_mosquitto, login
 from tests.streams.proxy import Proxy
 from tests.streams.run_process import (
     COLUMNS,
@@ -28,7 +28,7 @@ from tests.streams.run_process import (
 from tests.waiting import wait_until
 
 require("paho.mqtt.client")
-ENVIRONMENT = {"BARYFLOW_USERNAME": USER, "BARYFLOW_PASSWORD": PASSWORD}
+ENVIRONMENT = login("INPUT", "LABELS", "OUTPUT")
 TOPIC = "plant/pump1"
 
 

@@ -5,6 +5,7 @@ import json
 import logging
 import math
 import random
+import threading
 import time
 from datetime import UTC, datetime
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from baryflow.alarms import AlarmCommand, AlarmConfig, Alarms
-from baryflow.exceptions import InvalidInputError, UnreachableError
+from baryflow.exceptions import InvalidInputError, StoppedError, UnreachableError
 from baryflow.runtime.outbox import Outbox, SinkSender
 from baryflow.streams import Credentials, open_sink, open_source
 from tests.streams.files import require
@@ -400,9 +401,24 @@ def test_nodes_that_do_not_exist_are_named(plant, tmp_path):
     assert "has no node '2:Nowhere'" in refused(plant.url + "?node=2:Nowhere", None)
 
 
-def test_an_absent_server_is_reported(monkeypatch):
-    monkeypatch.setattr("baryflow.streams.opcua.feed.PATIENCE", 1.0)
-    assert "there is no OPC UA server at" in refused(f"opc.tcp://127.0.0.1:{free_port()}/x{NODE}", None)
+def test_a_source_waits_for_an_absent_server(caplog):
+    plant = Plant(["a"], history=False)
+    try:
+        plant.stop()
+        found = []
+        waiting = threading.Thread(
+            target=lambda: found.append(
+                open_source(plant.url + NODE, columns=["a"], sample_interval=1.0)
+            )
+        )
+        waiting.start()
+        wait_until(lambda: "there is no OPC UA server at" in caplog.text)
+        plant.start()
+        waiting.join()
+        assert found[0].wanted == ["a"]
+        found[0].close()
+    finally:
+        plant.close()
 
 
 @pytest.mark.parametrize(
@@ -594,15 +610,41 @@ def test_a_refused_write_names_the_node_and_the_code():
         plant.close()
 
 
-def test_alarms_wait_in_the_outbox_until_the_server_has_them(tmp_path):
+def test_a_sink_opens_while_the_server_is_away_and_waits_until_it_is_stopped(monkeypatch, caplog):
+    monkeypatch.setattr("baryflow.streams.brokers.GRACE", 0.1)
+    plant, stopped = writable_plant(), threading.Event()
+    try:
+        plant.stop()
+        sink = open_sink(plant.url + NODE)
+        assert "retrying" in caplog.text
+        sink.stop_when(stopped.is_set)
+        sink.write([ALARM])
+        plant.start()
+        sink.flush(sync=True)
+        assert level_of(plant) == 2.0
+        plant.stop()
+        sink.write([ALARM])
+        caplog.clear()
+        later = threading.Thread(
+            target=lambda: wait_until(lambda: "retrying" in caplog.text) or stopped.set()
+        )
+        later.start()
+        with pytest.raises(StoppedError):
+            sink.flush(sync=True)
+        later.join()
+        sink.close(finished=False)
+    finally:
+        plant.close()
+
+
+def test_alarms_wait_in_the_outbox_until_the_server_has_them(tmp_path, caplog):
     plant = writable_plant()
     try:
         sender = SinkSender("plant", lambda: open_sink(plant.url + NODE))
         outbox = Outbox(sender, tmp_path / "outbox.ndjson", pauses=(0.05, 0.1))
         plant.stop()
         outbox.write([ALARM])
-        # An attempt has failed once the sender has closed its sink.
-        wait_until(lambda: sender._sink is None)
+        wait_until(lambda: "retrying" in caplog.text)
         assert len(outbox) == 1
         plant.start()
         wait_until(lambda: not len(outbox))

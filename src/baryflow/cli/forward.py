@@ -13,8 +13,8 @@ import click
 
 from baryflow.cli import options
 from baryflow.cli.console import Interrupted, report_errors, stop_on_signals
-from baryflow.cli.options import Command, StreamOptions, protect_inputs
-from baryflow.cli.run import KEYED_READ_SIZE, fail_without_result, open_sinks, pass_stop
+from baryflow.cli.options import Command, StreamOptions, pass_stop, protect_inputs
+from baryflow.cli.run import KEYED_READ_SIZE, fail_without_result, open_sinks
 from baryflow.exceptions import InvalidInputError
 from baryflow.runtime import Checkpoint
 from baryflow.streams import Batch, read_credentials
@@ -112,7 +112,8 @@ def forward(
         )
         if kept is not None:
             kept.keep_options(stream.shaping())
-        (aside,) = open_sinks([quarantine], kept, read_credentials(stream.credentials))
+        credentials = read_credentials("output", [quarantine], stream.credentials)
+        (aside,) = open_sinks([quarantine], kept, credentials)
         if aside is not None:
             stack.push(lambda error, *_: aside.close(finished=error is None and not stop()))
         pass_stop(stop, rows, aside)

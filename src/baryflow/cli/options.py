@@ -9,7 +9,7 @@ import hashlib
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -191,6 +191,12 @@ log_format = click.option(
     default="text",
     help="Messages on standard error: text, or one JSON object per line.",
 )
+credentials = click.option(
+    "--credentials",
+    metavar="FILE",
+    help="JSON file with user, password and certificates of each address (or set "
+    "BARYFLOW_INPUT_USERNAME, BARYFLOW_OUTPUT_USERNAME and so on).",
+)
 rotate = click.option(
     "--rotate",
     type=Size(),
@@ -284,7 +290,7 @@ class StreamOptions:
             key=self.key,
             tail=self.tail,
             idle=_IDLE if self.live else None,
-            credentials=read_credentials(self.credentials),
+            credentials=read_credentials("input", [self.source], self.credentials).get(self.source),
             sample_interval=self.sample_interval,
             tags=self.tags,
             max_age=self.max_age,
@@ -322,13 +328,16 @@ stream_options = collect(
         metavar="DURATION",
         help="Treat tag values older than this as missing.  [default: never]",
     ),
-    click.option(
-        "--credentials",
-        metavar="FILE",
-        help="JSON file with user, password and certificates (or set BARYFLOW_USERNAME and so on).",
-    ),
+    credentials,
     click.option("--tail", is_flag=True, help="Wait for more rows at the end of a growing file."),
 )
+
+
+def pass_stop(stop: Callable[[], bool], *ends: Any) -> None:
+    """Pass `stop` to sources and sinks that may wait for a broker."""
+    for end in ends:
+        if hasattr(end, "stop_when"):
+            end.stop_when(stop)
 
 
 # -- alarms ------------------------------------------------------------------------------------------
@@ -357,12 +366,12 @@ class AlarmOptions:
             log.warning("%s", warning)
         return found
 
-    def open(self, folder: Path | None, credentials: Credentials) -> Sink | None:
-        """Open the outputs; what is not sent yet is kept in the folder."""
+    def open(self, folder: Path | None, credentials: Mapping[str, Credentials]) -> Sink | None:
+        """Open the outputs with the credentials of each; what is not sent yet is kept in the folder."""
         found: list[Outbox] = []
         try:
             for name in self.alarms:
-                open_alarms = functools.partial(_open_alarms, name, credentials)
+                open_alarms = functools.partial(_open_alarms, name, credentials.get(name))
                 sender = SinkSender(name.partition("?")[0], open_alarms)
                 found.append(Outbox(sender, _outbox_file(folder, name)))
             if self.alarm_webhook is not None:
@@ -386,7 +395,7 @@ class AlarmOptions:
         return secret
 
 
-def _open_alarms(name: str, credentials: Credentials) -> Sink:
+def _open_alarms(name: str, credentials: Credentials | None) -> Sink:
     if not is_url(name) and Path(name).suffix.lower() not in (".ndjson", ".jsonl"):
         raise InvalidInputError(f"--alarms is a .ndjson file or a URL, got {name}")
     resume = not is_url(name) and Path(name).exists()

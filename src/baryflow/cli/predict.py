@@ -19,7 +19,7 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
 from baryflow.runtime import SessionConfig, Totals
 from baryflow.runtime.session import by_key
-from baryflow.streams import Credentials, open_source
+from baryflow.streams import open_source
 from baryflow.streams.urls import is_url
 
 log = logging.getLogger("baryflow.cli.predict")
@@ -67,7 +67,7 @@ def predict(
         fitted, columns = options.load_model(model, {"time": time})
         rows = open_source(source, columns=columns, time=time)
         stack.callback(rows.close)
-        sinks = open_sinks([output, None, quarantine], None, Credentials())
+        sinks = open_sinks([output, None, quarantine], None, {})
         for sink in filter(None, sinks):
             stack.push(lambda error, *_, sink=sink: sink.close(finished=error is None))
         totals = label_rows(fitted, rows, sinks[0], sinks[2], batch_size)

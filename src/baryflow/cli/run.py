@@ -7,7 +7,7 @@ import errno
 import logging
 import signal
 import time as clock
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,14 @@ from baryflow.alarms import AlarmConfig
 from baryflow.cli import options
 from baryflow.cli.console import Interrupted, Line, Stop, report_errors, stop_on_signals
 from baryflow.cli.metrics import RunMetrics
-from baryflow.cli.options import AlarmOptions, Command, StreamOptions, local_files, protect_inputs
+from baryflow.cli.options import (
+    AlarmOptions,
+    Command,
+    StreamOptions,
+    local_files,
+    pass_stop,
+    protect_inputs,
+)
 from baryflow.exceptions import InvalidInputError, StoppedError
 from baryflow.features import SignalModel
 from baryflow.runtime import Checkpoint, Event, Outputs, PartitionRunner, Runner, SessionConfig, Totals
@@ -162,9 +169,16 @@ def run(
         _check_alarms(alarms, alarm_commands, stream)
         metrics = stack.enter_context(RunMetrics(metrics_port))
         durable = checkpoint is not None
+        credentials = (
+            read_credentials("output", outputs[:3], stream.credentials)
+            | read_credentials("labels", [labels], stream.credentials)
+            | read_credentials("alarms", [*alarm.alarms, alarm_commands], stream.credentials)
+        )
         rows = metrics.observe(stream.open(columns, durable=durable))
         if alarm_commands is not None:
-            rows = _add_labels(rows, alarm_commands, CommandFormat(stream.key), stream, durable)
+            rows = _add_labels(
+                rows, alarm_commands, CommandFormat(stream.key), stream, durable, credentials
+            )
         if labels is not None:
             how = LabelFormat(
                 # Labels may bring their row, unless windows of rows are what is predicted.
@@ -174,7 +188,7 @@ def run(
                 certify=labels_certify,
                 normal=labels_normal,
             )
-            rows = _add_labels(rows, labels, how, stream, durable)
+            rows = _add_labels(rows, labels, how, stream, durable, credentials)
         stack.callback(rows.close)
         stop = stack.enter_context(stop_on_signals())  # not before: Ctrl-C interrupts a slow connection
         line = stack.enter_context(Line(_LOG_EVERY, _LOGGER))
@@ -186,7 +200,7 @@ def run(
             config=SessionConfig(fitted, batch_size, drift, alarms),
             rows=rows,
             names=(output, events, quarantine),
-            credentials=read_credentials(stream.credentials),
+            credentials=credentials,
             checkpoint=checkpoint,
             read_size=batch_size if stream.key is None else max(batch_size, KEYED_READ_SIZE),
             timeout=stream.timeout,
@@ -219,7 +233,12 @@ def _check_alarms(alarms: AlarmConfig | None, commands: str | None, stream: Stre
 
 
 def _add_labels(
-    rows: Any, labels: str, how: LabelFormat | CommandFormat, stream: StreamOptions, durable: bool
+    rows: Any,
+    labels: str,
+    how: LabelFormat | CommandFormat,
+    stream: StreamOptions,
+    durable: bool,
+    credentials: Mapping[str, Credentials],
 ) -> LabelledSource:
     """Return rows together with their labels, or with commands."""
     try:
@@ -229,8 +248,9 @@ def _add_labels(
                 f"{option} does not work with a shared input: leave out group= in its URL, or send rows "
                 f"and {how.what} to a service ('baryflow serve')"
             )
-        credentials = read_credentials(stream.credentials)
-        found = open_labels(labels, how, tail=stream.live, credentials=credentials, durable=durable)
+        found = open_labels(
+            labels, how, tail=stream.live, credentials=credentials.get(labels), durable=durable
+        )
         return LabelledSource(rows, found, _LAST_LABELS if is_url(labels) else 0.0, how.what)
     except BaseException:
         rows.close()
@@ -294,7 +314,7 @@ class StreamRun:
     config: SessionConfig
     rows: Any
     names: tuple[str | None, ...]
-    credentials: Credentials
+    credentials: Mapping[str, Credentials]
     checkpoint: str | None
     read_size: int
     timeout: float | None
@@ -438,13 +458,6 @@ def fail_without_result(*, kept: bool) -> Iterator[Callable[[int, int], None]]:
         raise InvalidInputError(f"{rows} quarantined, so there is no result: {where}")
 
 
-def pass_stop(stop: Stop, *ends: Any) -> None:
-    """Pass `stop` to sources and sinks that may wait for a broker."""
-    for end in ends:
-        if hasattr(end, "stop_when"):
-            end.stop_when(stop)
-
-
 def check_shared(names: Sequence[str | None], checkpoint: str | None) -> None:
     """Check that partitions of a shared input can have their own files, which are resumed later."""
     files = [name for name in names if name not in (None, "-") and not is_url(str(name))]
@@ -459,7 +472,7 @@ def check_shared(names: Sequence[str | None], checkpoint: str | None) -> None:
 def open_sinks(
     names: Sequence[str | None],
     checkpoint: Checkpoint | None,
-    credentials: Credentials,
+    credentials: Mapping[str, Credentials],
     rotate: int | None = None,
 ) -> list[Any]:
     """Open the outputs: predictions, events, quarantine; None where there is no name."""
@@ -478,7 +491,9 @@ def open_sinks(
         is_file = name is not None and name != "-" and not is_url(name)
         how: dict[str, Any] = {"rotate": rotate} if rotate is not None and is_file else {}
         sinks.append(
-            None if name is None else open_sink(name, resume=resume, credentials=credentials, **how)
+            None
+            if name is None
+            else open_sink(name, resume=resume, credentials=credentials.get(name), **how)
         )
     return sinks
 

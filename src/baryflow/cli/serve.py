@@ -66,6 +66,7 @@ log = logging.getLogger("baryflow.cli.serve")
     help="Processes that share the targets among them; 1: a thread.  [default: one for each core]",
 )
 @options.alarm_options
+@options.credentials
 @options.batch_size
 @options.drift
 @click.option(
@@ -118,6 +119,7 @@ def serve(
     host: str,
     port: int,
     checkpoint: str | None,
+    credentials: str | None,
     token_file: Path | None,
     read_token_file: Path | None,
     tls_cert: Path | None,
@@ -169,7 +171,9 @@ def serve(
         )
         # Not before: now no other process uses the folder.
         folder = None if checkpoint is None else Path(checkpoint)
-        app.state.service.alarm_output = alarm.open(folder, read_credentials(None))
+        app.state.service.alarm_output = alarm.open(
+            folder, read_credentials("alarms", alarm.alarms, credentials)
+        )
         if checkpoint is None:
             log.info("targets are lost when the service ends: add --checkpoint FOLDER to save them")
         # One thread multiplies matrices of this size faster than two.

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baryflow.cli.console import Line, Stop, duration, echo, report_errors, stop_on_signals
-from baryflow.cli.options import Command, OutputFile, existing_file, protect_inputs
+from baryflow.cli.options import Command, OutputFile, existing_file, pass_stop, protect_inputs
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams import Credentials, open_sink, read_credentials
 from baryflow.streams.sampling.clock import SECOND, instant_text
@@ -273,7 +273,8 @@ def apply(encoder: Path, folder: Path, out: Path, modes: tuple[int, ...], runs: 
     "--credentials",
     "credentials_file",
     type=existing_file,
-    help="JSON file with username, password, ca_file, cert_file, key_file.",
+    help="JSON file with user, password and certificates of each address (or set "
+    "BARYFLOW_OUTPUT_USERNAME and so on).",
 )
 def publish(
     server: str | None,
@@ -300,7 +301,10 @@ def publish(
             write_table(play(**options), table, first)
             return
         kind = Server if server else Topics if per_tag else Rows
-        publisher = kind(server or topic or "", read_credentials(credentials_file), stack)
+        url = server or topic or ""
+        credentials = read_credentials("output", [url], credentials_file).get(url)
+        publisher = kind(url, credentials or Credentials(), stack)
+        publisher.stop_when(stop)
         echo("simulating the plant ...", err=True)
         rows = play(**options)
         echo(publisher.example)
@@ -322,6 +326,9 @@ class Publisher(Protocol):
     def finish(self, stamp: int) -> None:
         """Announce that everything before this time was published."""
 
+    def stop_when(self, stop: Callable[[], bool]) -> None:
+        """Do not wait long for a broker once `stop` returns True."""
+
 
 class Server:
     """An OPC UA server with a variable for each tag, and their history."""
@@ -339,6 +346,9 @@ class Server:
         self._host.add("", {_CLOCK: datetime.now(UTC)})
         where = f"{self._host.url}?node=ns=2;s={_FOLDER}&clock=ns=2;s={_CLOCK}"
         self.example = f"baryflow run {_MODEL} '{where}' --sample-interval 3min"
+
+    def stop_when(self, stop: Callable[[], bool]) -> None:
+        """Do nothing: our own server is never away."""
 
     def publish(self, row: list[float], stamp: int) -> None:
         """Write all variables."""
@@ -358,6 +368,10 @@ class Rows:
         self._sink = open_sink(url, credentials=credentials)
         stack.callback(self._sink.close)
         self.example = f"baryflow run {_MODEL} '{url}' --time time"
+
+    def stop_when(self, stop: Callable[[], bool]) -> None:
+        """Do not wait long for the broker once `stop` returns True."""
+        pass_stop(stop, self._sink)
 
     def publish(self, row: list[float], stamp: int) -> None:
         """Send one message."""
@@ -382,6 +396,10 @@ class Topics:
             stack.callback(self._sinks[-1].close)
         where = f"{base.rstrip('/')}/+"
         self.example = f"baryflow run {_MODEL} '{where}' --tags TAGS.csv --sample-interval 3min"
+
+    def stop_when(self, stop: Callable[[], bool]) -> None:
+        """Do not wait long for the broker once `stop` returns True."""
+        pass_stop(stop, *self._sinks)
 
     def publish(self, row: list[float], stamp: int) -> None:
         """Send a message for each tag."""

@@ -56,12 +56,21 @@ class SinkSender:
     def __init__(self, name: str, open_sink: Callable[[], Sink]) -> None:
         self.name, self._open = name, open_sink
         self._sink: Sink | None = open_sink()
+        self._stop: Callable[[], bool] = lambda: False
+
+    def stop_when(self, stop: Callable[[], bool]) -> None:
+        """Do not wait long for the receiver once `stop` returns True."""
+        self._stop = stop
+        sink = self._sink
+        if sink is not None and hasattr(sink, "stop_when"):
+            sink.stop_when(stop)
 
     def send(self, name: str, record: dict[str, Any]) -> None:
         """Write a record, and return when it is delivered."""
         del name
         if self._sink is None:
             self._sink = self._open()
+            self.stop_when(self._stop)
         try:
             self._sink.write([record])
             self._sink.flush(sync=True)
@@ -108,7 +117,9 @@ class Outbox:
         self._changed = threading.Condition()
         self._waiting: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._known: OrderedDict[str, None] = OrderedDict()  # ids of the last records, also of sent ones
-        self._closing = False
+        self._ending = self._closing = False
+        if hasattr(sender, "stop_when"):
+            sender.stop_when(lambda: self._ending)
         self._path = None if path is None else Path(path)
         self._n_lines = 0
         self._unwritten = b""  # lines, or the rest of one: the disk may be full
@@ -192,12 +203,13 @@ class Outbox:
             If not, do not wait.
         """
         until = time.monotonic() + (_GRACE if finished else 0.0)
+        self._ending = True
         with self._changed:
             while self._waiting and (left := until - time.monotonic()) > 0.0:
                 self._changed.wait(left)
             self._closing = True
             self._changed.notify_all()
-        self._thread.join(_GRACE)
+        self._thread.join(2.0 * _GRACE)  # a sender that waits gives up after its own grace period
         if self._waiting:
             rest = "the next process sends them" if self._path is not None else "they are lost"
             _log.warning("%s: %d messages are not sent; %s", self._sender.name, len(self._waiting), rest)

@@ -280,8 +280,12 @@ class LabelledSource:
         while True:
             self._quiet_until = 0.0
             labels = self._read_labels(_AT_ONCE)
-            if labels is not None or self._labels_ended or monotonic() >= until:
+            if labels is not None or self._labels_ended:
                 return labels
+            if not getattr(self._labels, "reached", True):  # the broker is away, with all labels
+                return self._make_empty()
+            if monotonic() >= until:
+                return None
 
     def _read_labels(self, room: int) -> Batch | None:
         if self._labels_ended or room <= 0 or monotonic() < self._quiet_until:
@@ -296,6 +300,17 @@ class LabelledSource:
             return None
         empty = np.empty((0, len(self.wanted)))
         return replace(batch, rows=empty, cursor=self._cursor(), partition="")
+
+    def _make_empty(self) -> Batch:
+        """Return a batch without rows and labels: nothing has come yet."""
+        return Batch(
+            rows=np.empty((0, len(self.wanted))),
+            positions=np.empty(0, dtype=np.intp),
+            times=[],
+            keys=[],
+            rejected=[],
+            cursor=self._cursor(),
+        )
 
     def _cursor(self) -> dict[str, Any]:
         # Those of rows have no such name; so a run with labels resumes one without, and the reverse.

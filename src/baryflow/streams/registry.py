@@ -85,12 +85,15 @@ class Transport(Protocol):
         Returns
         -------
         Source
-            A broker that is away later is not an error: the source waits for it and continues.
+            A broker that is away, also at the start, is not an error: the source waits for it without
+            limit, and reports it in the notices of its batches.
 
         Raises
         ------
+        InvalidInputError
+            If the address is invalid.
         UnreachableError
-            If there is no answer at the start, or access is denied.
+            If access is denied.
         """
 
     def open_sink(self, address: Address, credentials: Credentials) -> Sink:
@@ -105,12 +108,16 @@ class Transport(Protocol):
         -------
         Sink
             Sent records cannot be taken back, so ``truncate`` does nothing. After a kill, some records
-            are sent again, byte for byte the same.
+            are sent again, byte for byte the same. A broker that is away, also at the start, is not an
+            error: ``flush(sync=True)`` waits for it. A sink that waits has a method ``stop_when(stop)``,
+            and gives up soon after ``stop()`` returns True.
 
         Raises
         ------
+        InvalidInputError
+            If the address is invalid.
         UnreachableError
-            If there is no answer at the start, or access is denied.
+            If access is denied.
         """
 
 

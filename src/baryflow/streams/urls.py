@@ -6,9 +6,9 @@ import ipaddress
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -16,6 +16,8 @@ from baryflow.exceptions import InvalidInputError
 
 #: Prefix of the environment variables that hold credentials.
 PREFIX = "BARYFLOW_"
+#: What a URL is for; each has variables of its own.
+ROLES = ("input", "output", "labels", "alarms")
 
 
 @dataclass(frozen=True)
@@ -134,8 +136,8 @@ def parse_address(url: str) -> Address:
         ) from None
     if any("@" in netloc for netloc in (parts.netloc, *more)):
         raise InvalidInputError(
-            f"a URL must not hold a user or password, because others can see it: set {PREFIX}USERNAME "
-            f"and {PREFIX}PASSWORD, or use a credentials file"
+            "a URL must not hold a user or password, because others can see it: use a credentials file, "
+            f"or variables such as {PREFIX}INPUT_USERNAME and {PREFIX}INPUT_PASSWORD"
         )
     if not parts.hostname:
         raise InvalidInputError(f"expected scheme://host:port/path, got {url!r}, which has no host")
@@ -176,50 +178,115 @@ class Credentials:
     key_file: str | None = None
 
 
+_NAMES = tuple(one.name for one in fields(Credentials))
+
+
 def read_credentials(
-    path: str | os.PathLike[str] | None = None, environment: Mapping[str, str] | None = None
-) -> Credentials:
-    """Read credentials from a file, and those that it does not hold from the environment.
+    role: str,
+    urls: Iterable[str | None],
+    path: str | os.PathLike[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Credentials]:
+    """Return the credentials of each URL that has some; none are ever used for another host.
 
     Parameters
     ----------
+    role : {"input", "output", "labels", "alarms"}
+        What all of the URLs are for.
+    urls : iterable of str or None
+        Files and None are skipped.
     path : path, optional
-        A JSON object with some of ``username``, ``password``, ``ca_file``, ``cert_file``, ``key_file``.
+        A JSON object: address → an object with some of ``username``, ``password``, ``ca_file``,
+        ``cert_file``, ``key_file``. An address, such as ``mqtts://broker.example`` or
+        ``mqtts://broker.example/plant``, stands for the URLs that begin with it; the longest one counts.
     environment : mapping, optional
-        Holds ``BARYFLOW_USERNAME`` and so on; by default, the environment of the process.
+        Holds ``BARYFLOW_INPUT_USERNAME`` and so on, with the role in the name, for URLs that the file
+        does not have; by default, the environment of the process.
 
     Returns
     -------
-    Credentials
+    dict of str → Credentials
 
     Raises
     ------
     InvalidInputError
-        If the file has other content, or names a file that does not exist.
+        If the file has other content or names a file that does not exist, or if variables would be used
+        for several hosts.
     OSError
         If the file cannot be read.
+
+    Examples
+    --------
+    >>> from baryflow.streams import read_credentials
+    >>> variables = {"BARYFLOW_INPUT_USERNAME": "plant", "BARYFLOW_INPUT_PASSWORD": "..."}
+    >>> found = read_credentials("input", ["mqtts://broker.example/rows"], environment=variables)
+    >>> found["mqtts://broker.example/rows"].username
+    'plant'
     """
+    if role not in ROLES:
+        raise InvalidInputError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
     environment = os.environ if environment is None else environment
-    names = [one.name for one in fields(Credentials)]
-    found = {
-        name: environment[PREFIX + name.upper()]
-        for name in names
-        if PREFIX + name.upper() in environment
+    addresses = {url: parse_address(url) for url in urls if url is not None and is_url(url)}
+    entries = [] if path is None else _read_file(Path(path))
+    prefix = f"{PREFIX}{role.upper()}_"
+    variables = {
+        name: environment[prefix + name.upper()]
+        for name in _NAMES
+        if prefix + name.upper() in environment
     }
-    if path is not None:
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise InvalidInputError(f"{path} must hold a JSON object, but is not JSON") from error
-        if not isinstance(content, dict) or not all(isinstance(one, str) for one in content.values()):
-            raise InvalidInputError(f"{path} must hold a JSON object of strings: {', '.join(names)}")
-        unknown = [name for name in content if name not in names]
+    found, hosts = {}, set()
+    for url, address in addresses.items():
+        matching = [(len(one.path), logins) for one, logins in entries if _is_part(address, one)]
+        if matching:
+            found[url] = max(matching, key=lambda pair: pair[0])[1]
+        elif variables:
+            found[url] = _make_credentials(variables)
+            hosts.add(str(replace(address, path="")).rstrip("/"))
+    if len(hosts) > 1:
+        raise InvalidInputError(
+            f"the credentials in {prefix}USERNAME and so on would go to {' and '.join(sorted(hosts))}: "
+            "put those of each into a credentials file"
+        )
+    return found
+
+
+def _read_file(path: Path) -> list[tuple[Address, Credentials]]:
+    """Return the addresses of a credentials file with their credentials."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InvalidInputError(f"{path} must hold a JSON object, but is not JSON") from error
+    if not isinstance(content, dict) or not all(map(is_url, content)):
+        raise InvalidInputError(
+            f"{path} must hold a JSON object of addresses such as mqtts://broker.example, each with an "
+            f"object of {', '.join(_NAMES)}"
+        )
+    found = []
+    for url, entry in content.items():
+        address = parse_address(url)
+        if not isinstance(entry, dict) or not all(isinstance(one, str) for one in entry.values()):
+            raise InvalidInputError(f"{path}: {address} must have an object of strings")
+        unknown = [name for name in entry if name not in _NAMES]
         if unknown:
             raise InvalidInputError(
-                f"{path} holds {', '.join(map(repr, unknown))}; expected some of {', '.join(names)}"
+                f"{path}: {address} has {', '.join(map(repr, unknown))}; expected some of "
+                f"{', '.join(_NAMES)}"
             )
-        found |= content
+        found.append((address, _make_credentials(entry)))
+    return found
+
+
+def _make_credentials(found: dict[str, str]) -> Credentials:
     for name in ("ca_file", "cert_file", "key_file"):
         if name in found and not Path(found[name]).is_file():
             raise InvalidInputError(f"{name} must be a file, but {found[name]} does not exist")
     return Credentials(**found)
+
+
+def _is_part(address: Address, entry: Address) -> bool:
+    """Return whether an address is at the host of an entry, and below its path."""
+    same = ("scheme", "host", "port", "more")
+    above = entry.path.rstrip("/")
+    return all(getattr(address, name) == getattr(entry, name) for name in same) and (
+        not above or f"{address.path}/".startswith(f"{above}/")
+    )

@@ -23,7 +23,7 @@ def open_source(address: Address, credentials: Credentials, options: SourceOptio
 def open_sink(address: Address, credentials: Credentials) -> Sink:
     """Open a topic for records, one message each.
 
-    The URL options are ``patience``, ``security`` and ``mechanism``.
+    The URL options are ``security`` and ``mechanism``.
     """
     _require_kafka()
     from baryflow.streams.kafka.sink import KafkaSink

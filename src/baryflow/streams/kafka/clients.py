@@ -15,7 +15,7 @@ from baryflow.streams.brokers import StopGuard
 from baryflow.streams.urls import Address, Credentials
 
 PORT = 9092
-#: Seconds within which a broker must answer at the start.
+#: Seconds for which an answer is waited for when a topic is opened.
 PATIENCE = 10.0
 #: Seconds between checks whether a lost cluster is back.
 _CHECK = 1.0
@@ -93,8 +93,8 @@ def _security(address: Address, credentials: Credentials) -> str:
         raise InvalidInputError(f"kafka+ssl:// is encrypted, but security={security} is not")
     if security.startswith("sasl") and (not has_user or credentials.password is None):
         raise InvalidInputError(
-            f"security={security} needs a user and a password: set BARYFLOW_USERNAME and "
-            f"BARYFLOW_PASSWORD, or use a credentials file"
+            f"security={security} needs a user and a password: set username and password in the "
+            "credentials of this cluster"
         )
     if "mechanism" in address.options and not security.startswith("sasl"):
         raise InvalidInputError(f"mechanism is for security=sasl_ssl or sasl_plaintext, not {security}")
@@ -181,7 +181,7 @@ class ClusterMonitor:
             )
         elif "certificate verify failed" in text:
             self._refusal = (
-                f"the certificate of {self.address} is not trusted: set ca_file or BARYFLOW_CA_FILE to "
+                f"the certificate of {self.address} is not trusted: set ca_file in its credentials to "
                 f"its authority, and use the host name that is in the certificate"
             )
         elif code in _FORBIDDEN:
@@ -221,24 +221,36 @@ class ClusterMonitor:
         self.notices.append(f"{self.address} is back after {away:.0f} s")
         self._away_since = None
 
-    def find_partitions(self, client: Client) -> list[int]:
-        """Return the partitions of the topic, or raise if it does not exist or no broker answers."""
+    def find_partitions(self, client: Client) -> list[int] | None:
+        """Return the partitions of the topic, or None if no broker answers; raise if it does not exist.
+
+        Once the cluster is known to be away, it is asked once a second, and nothing is waited for.
+        """
         topic, missing, began = self.address.path, False, time.monotonic()
+        was_away = self.away
+        if was_away and began - self._checked < _CHECK:
+            client.poll(0)
+            self.check()
+            return None
+        self._checked = began
         while time.monotonic() - began < PATIENCE:
             try:
-                found = client.list_topics(topic, timeout=1.0).topics[topic]
+                found = client.list_topics(topic, timeout=_ANSWER).topics[topic]
             except KafkaException:
                 found = None
             client.poll(0)  # runs on_error; no message can arrive before a subscription
             self.check()
             if found is not None and found.error is None and found.partitions:
-                self._away_since, self.notices = None, []
+                self.notices = [f"{self.address} answers now"] if was_away else []
+                self._away_since = None
                 return sorted(found.partitions)
             if found is not None and found.error is not None:
                 self.on_error(found.error)
                 self.check()
                 missing = found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
             if missing and time.monotonic() - began > 1.0:  # a new topic takes a moment to be known
+                break
+            if self.away and not missing:
                 break
             time.sleep(0.1)
         if missing:
@@ -248,7 +260,10 @@ class ClusterMonitor:
             if self.address.scheme == "kafka+ssl"
             else "; if the port uses TLS, use kafka+ssl://"
         )
-        raise UnreachableError(f"no broker of {self.address} answered within {PATIENCE:.0f} s{hint}")
+        if not was_away:
+            self._away_since = self._away_since or time.monotonic()
+            self.notices = [f"no broker of {self.address} answers{hint}; retrying"]
+        return None
 
 
 def check_address(address: Address, *known: str) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
+from baryflow.streams.brokers import GRACE
 from baryflow.streams.kafka.clients import ClusterMonitor, MaskingLogger, check_address, settings
 from baryflow.streams.sinks import encode_record
 from baryflow.streams.urls import Address, Credentials
 
+_log = logging.getLogger("baryflow.streams")
 #: Most messages that wait to be sent; with more, `write` waits too.
 _QUEUE = 10_000
 
@@ -19,12 +22,11 @@ _QUEUE = 10_000
 class KafkaSink:
     """Sends a message for each record, with the key of the record if it has one.
 
-    The URL option ``patience`` is the time to deliver a message, in seconds.
+    A cluster that is away is waited for without limit, until the process is asked to stop.
     """
 
     def __init__(self, address: Address, credentials: Credentials) -> None:
-        check_address(address, "patience")
-        patience = address.int_option("patience", 600, 1, 86_400)
+        check_address(address)
         self.position = 0
         self._monitor = ClusterMonitor(address)
         self._failure: str | None = None
@@ -34,7 +36,7 @@ class KafkaSink:
             | {
                 "acks": "all",
                 "enable.idempotence": True,  # retries of librdkafka neither duplicate nor reorder
-                "message.timeout.ms": patience * 1000,
+                "message.timeout.ms": 0,  # no limit
                 "queue.buffering.max.messages": _QUEUE,
                 "queue.buffering.max.kbytes": 32_768,
                 "error_cb": self._monitor.on_error,
@@ -43,6 +45,7 @@ class KafkaSink:
         )
         try:
             self._monitor.find_partitions(self._producer)
+            self._check()
         except BaseException:
             self._release()
             raise
@@ -88,12 +91,15 @@ class KafkaSink:
             self._monitor.stop_guard.check(self._monitor.address)
         self._check()
 
-    def close(self, finished: bool = True) -> None:  # noqa: ARG002 - each message is complete
-        """Wait until everything is acknowledged, and close."""
+    def close(self, finished: bool = True) -> None:
+        """Wait until everything is acknowledged, if not `finished` only for a few seconds, and close."""
         if self._producer is None:
             return
         try:
-            self.flush(sync=True)
+            if finished:
+                self.flush(sync=True)
+            else:
+                self._producer.flush(GRACE)
         finally:
             self._release()
 
@@ -114,8 +120,11 @@ class KafkaSink:
             self._monitor.on_error(error)
 
     def _check(self) -> None:
-        """Raise if a message was not delivered."""
+        """Raise if a message was not delivered; log whether the cluster answers."""
         self._monitor.check()
+        notices, self._monitor.notices = self._monitor.notices, []
+        for notice in notices:
+            _log.warning("%s", notice)
         if self._failure is not None:
             raise UnreachableError(
                 f"a message to {self._monitor.address} could not be delivered: {self._failure}"

@@ -21,7 +21,7 @@ from confluent_kafka import (
 )
 from confluent_kafka import Message as KafkaMessage
 
-from baryflow.exceptions import InvalidInputError, UnreachableError
+from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import Batch
 from baryflow.streams.brokers import LabelDecoder, Message, MessageDecoder
 from baryflow.streams.kafka.clients import (
@@ -44,8 +44,8 @@ _REFRESH = 60.0
 _IDENTIFY = 5.0
 #: Seconds that leaving the group may take; the group detects absent members by itself.
 _LEAVE = 5.0
-#: Seconds to find out where a partition begins, in all and per request, and between attempts.
-_START_TIMEOUT, _ANSWER, _RETRY = 120.0, 5.0, 0.2
+#: Seconds per request where a partition begins, and between attempts.
+_ANSWER, _RETRY = 5.0, 0.2
 #: Commit errors that pass once the group has rebalanced.
 _REBALANCING = (
     KafkaError.REBALANCE_IN_PROGRESS,
@@ -184,6 +184,11 @@ class KafkaSource:
             raise
         self._topic_id = TopicId(*self._location)
 
+    @property
+    def reached(self) -> bool:
+        """Whether the cluster has answered at least once."""
+        return self._begun
+
     def stop_when(self, stop: Callable[[], bool]) -> None:
         """Do not wait long for the broker once `stop` returns True."""
         self._monitor.stop_guard.stop = stop
@@ -213,7 +218,13 @@ class KafkaSource:
         self._buffers[""].resume(cursor, self._topic)
 
     def _begin(self) -> None:
+        """Begin to read if the cluster answers."""
+        self._partitions = self._partitions or self._monitor.find_partitions(self._consumer)
+        if self._partitions is None:
+            return
         self._begun = True
+        if not self._topic_id.pending:  # no answer while the cluster was away
+            self._topic_id = TopicId(*self._location)
         if self._hooks is None:
             self._identify(wait=True)
             for number in self._partitions:
@@ -244,9 +255,9 @@ class KafkaSource:
 
     def _find_start(self, partition: str) -> int:
         """Return where to start an unread partition: at the group's offset, or at ``start``."""
-        monitor, began = self._monitor, time.monotonic()
+        monitor = self._monitor
         monitor.stop_guard.begin()
-        while time.monotonic() - began < _START_TIMEOUT:
+        while True:
             committed = self._find_committed(partition) if self._group is not None else -1
             monitor.check()
             monitor.stop_guard.check(monitor.address)
@@ -259,9 +270,6 @@ class KafkaSource:
             if ends is not None:
                 return ends[1]
             time.sleep(_RETRY)
-        raise UnreachableError(
-            f"{monitor.address} did not return the offsets of {partition} within {_START_TIMEOUT:.0f} s"
-        )
 
     def _find_committed(self, partition: str) -> int | None:
         """Return the group's offset, -1 if it has none, or None if the broker does not answer."""
@@ -327,10 +335,10 @@ class KafkaSource:
 
     def read(self, n: int, timeout: float | None = None) -> Batch:
         """Return the next `n` rows, or fewer if they do not arrive in time; the stream never ends."""
-        if not self._begun:
-            self._begin()
         last = time.monotonic()
         while True:
+            if not self._begun:
+                self._begin()
             self._raise_failure()
             self._identify()
             now = time.monotonic()
@@ -342,8 +350,9 @@ class KafkaSource:
                 buffer = self._make_buffer("") if self._hooks is not None else self._buffers[""]
                 return buffer.take(0, self._take_notices())
             message = self._consumer.poll(_SLICE if self._idle is None else min(_SLICE, self._idle))
-            self._monitor.check_return(self._consumer)
-            self._refresh()
+            if self._begun:
+                self._monitor.check_return(self._consumer)
+                self._refresh()
             if message is not None and message.error() is not None:
                 self._handle_error(message)
             elif message is not None:

@@ -87,10 +87,9 @@ def _make_builder(address: Address, options: SourceOptions) -> RowBuilder:
 def open_sink(address: Address, credentials: Credentials) -> MqttSink:
     """Open a topic for records.
 
-    URL options: ``wait``, the seconds that a broker may be away before that is an error; ``keepalive``
-    and ``plaintext`` as in :func:`open_source`.
+    URL options: ``keepalive`` and ``plaintext`` as in :func:`open_source`.
     """
-    address.check_options("wait", "keepalive", "plaintext")
+    address.check_options("keepalive", "plaintext")
     _check_password(address, credentials)
     if not address.path or "+" in address.path or "#" in address.path:
         raise InvalidInputError(f"{address} must name one topic to write to, without + and #")
@@ -98,7 +97,7 @@ def open_sink(address: Address, credentials: Credentials) -> MqttSink:
         client_id=f"baryflow-out-{uuid.uuid4().hex[:16]}",  # random, because no session is kept
         keepalive=address.int_option("keepalive", 30, 1, 65535),
     )
-    return MqttSink(address, credentials, config, float(address.int_option("wait", 120, 1, 86400)))
+    return MqttSink(address, credentials, config)
 
 
 def _check_password(address: Address, credentials: Credentials) -> None:

@@ -19,17 +19,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.urls import PREFIX, Address, Credentials
+from baryflow.streams.urls import Address, Credentials
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage
 
 #: Seconds to wait for a connection, and then for the broker's first packet.
 ANSWER = 5.0
-#: Seconds within which a broker must answer at the start.
-PATIENCE = 10.0
-#: Seconds that a connected broker may take to confirm a subscription.
-_BUSY = 30.0
+#: Seconds that the first attempt may take, the confirmation of a subscription included.
+_FIRST = 30.0
 #: Seconds before a reconnection: doubled each time, from the first to the second.
 _BACKOFF = (0.25, 15.0)
 #: This many connections in a row that last less than a second mean that another client uses our id. A
@@ -136,7 +134,7 @@ class Listener:
         return True
 
     def closed(self, reason: str) -> None:
-        """Handle a lost connection, which is made again by itself."""
+        """Handle a lost connection, or that the first attempt has failed; it is made again by itself."""
 
     def received(self, number: int, message: MQTTMessage) -> None:
         """Handle a message."""
@@ -174,7 +172,8 @@ class Connection:
         for end in (self._woken, self._waker):
             end.setblocking(False)
         self._ended = threading.Event()
-        self._connected, self._answered = threading.Event(), threading.Event()
+        self._tried = threading.Event()  # the first attempt has succeeded or failed
+        self._was_open = False
         self._error: UnreachableError | None = None
         self._trouble: Exception | str = "no answer"  # the last problem
         self._number = 0  # of the connection
@@ -182,13 +181,9 @@ class Connection:
         self._thread = threading.Thread(target=self._run, name="baryflow-mqtt", daemon=True)
 
     def start(self) -> None:
-        """Connect, and return once connected; raise if there is no answer for some seconds."""
-        began = time.monotonic()
+        """Return after the first attempt to connect, which is repeated; raise if access is denied."""
         self._thread.start()
-        if self._connected.wait(PATIENCE):
-            self._answered.wait(_BUSY)  # a later answer is handled when it comes
-        elif self._error is None:
-            self._error = _explain_absence(self._trouble, self._address, time.monotonic() - began)
+        self._tried.wait(_FIRST)  # a later answer is handled when it comes
         if self._error is not None:
             self.close()
             raise self._error
@@ -240,14 +235,16 @@ class Connection:
                     return
             else:
                 short = 0
+                if self._number == 1:
+                    self._listener.closed(_explain_absence(self._trouble, self._address))
+            self._tried.set()
             self._ended.wait(delay)
             delay = min(2 * delay, _BACKOFF[1])
 
     def _fail(self, error: UnreachableError) -> None:
         self._error = error
         self._listener.failed(error)
-        self._connected.set()
-        self._answered.set()
+        self._tried.set()
 
     def _connect_and_serve(self) -> None:
         self._number += 1
@@ -305,7 +302,7 @@ class Connection:
     def _read(self, client: Client, fatal: list[UnreachableError]) -> None:
         """Read packets; give up if the first bytes are not MQTT."""
         code = client.loop_read()
-        if code == self._paho.client.MQTT_ERR_PROTOCOL and not self._connected.is_set():
+        if code == self._paho.client.MQTT_ERR_PROTOCOL and not self._was_open:
             fatal.extend([] if fatal else [UnreachableError(f"{self._address}: {_NO_MQTT}")])
 
     def _disconnect(self, client: Client, wire: Any) -> None:
@@ -336,9 +333,9 @@ class Connection:
                 fatal.extend([error] if error else [])
                 return
             self._open, self._trouble, self._since = True, "closed", time.monotonic()
-            self._connected.set()
+            self._was_open = True
             if listener.opened(client, number, bool(flags.session_present)):
-                self._answered.set()
+                self._tried.set()
 
         def disconnected(_: Client, __: Any, ___: Any, reason: Any, ____: Any) -> None:
             if self._open:
@@ -353,7 +350,7 @@ class Connection:
             error = listener.subscribed(reasons[0].value)
             fatal.extend([error] if error else [])
             if error is None:
-                self._answered.set()
+                self._tried.set()
 
         client.on_connect = connected
         client.on_disconnect = disconnected
@@ -395,8 +392,8 @@ def _explain_failure(error: Exception, address: Address) -> UnreachableError | N
             reason = f"the certificate is for another host than {address.host}: use the name in it"
         else:
             reason = (
-                f"the certificate is not trusted ({error.verify_message}): set ca_file or "
-                f"{PREFIX}CA_FILE to the authority that signed it"
+                f"the certificate is not trusted ({error.verify_message}): set ca_file in its "
+                "credentials to the authority that signed it"
             )
         return UnreachableError(f"{address}: {reason}")
     if isinstance(error, ssl.SSLError) and not isinstance(error, _HUNG_UP):
@@ -412,19 +409,17 @@ def _explain_failure(error: Exception, address: Address) -> UnreachableError | N
     return None  # an unknown host too, because a name server may be away
 
 
-def _explain_absence(error: Exception | str, address: Address, seconds: float) -> UnreachableError:
-    """Return the error for a broker that did not answer."""
+def _explain_absence(error: Exception | str, address: Address) -> str:
+    """Return why a broker may not have answered."""
     if isinstance(error, socket.gaierror):
-        reason = f"there is no host {address.host!r}: check its name"
-    elif isinstance(error, ConnectionRefusedError):
-        reason = "the connection is refused: check host and port, and whether the broker runs"
-    elif isinstance(error, str):
-        reason = error
-    elif address.scheme == "mqtts" and isinstance(error, _HUNG_UP):
-        reason = "it closes TLS connections: use the port for TLS, or mqtt:// without TLS"
-    else:
-        reason = f"no answer ({str(error) or type(error).__name__}): check host, port and firewall"
-    return UnreachableError(f"{address}: {reason} (tried for {seconds:.0f} s)")
+        return f"there is no host {address.host!r}: check its name"
+    if isinstance(error, ConnectionRefusedError):
+        return "the connection is refused: check host and port, and whether the broker runs"
+    if isinstance(error, str):
+        return error
+    if address.scheme == "mqtts" and isinstance(error, _HUNG_UP):
+        return "it closes TLS connections: use the port for TLS, or mqtt:// without TLS"
+    return f"no answer ({str(error) or type(error).__name__}): check host, port and firewall"
 
 
 def _explain_refusal(
@@ -435,10 +430,7 @@ def _explain_refusal(
         return None
     if code in (0x86, 0x87, 0x8C, 4, 5):
         if credentials.username is None:
-            reason = (
-                f"the broker requires a user: set {PREFIX}USERNAME and {PREFIX}PASSWORD, or use a "
-                "credentials file"
-            )
+            reason = "the broker requires a user: set username and password in its credentials"
         else:
             reason = (
                 f"access denied for {credentials.username!r} with this password: check both, and the "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from baryflow.streams.urls import Address, Credentials
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
 
+_log = logging.getLogger("baryflow.streams")
 #: Records that may be unconfirmed; with more, ``write`` waits.
 ROOM = 10_000
 #: Records that are sent but not confirmed, at most.
@@ -28,14 +29,12 @@ _REFUSED = 0x80
 class MqttSink(Listener):
     """Sends records, and sends unconfirmed ones again on the next connection.
 
-    The broker may take `patience` seconds to confirm them, reconnections included.
+    A broker that is away is waited for without limit, until the process is asked to stop.
     """
 
-    def __init__(
-        self, address: Address, credentials: Credentials, config: ClientConfig, patience: float
-    ) -> None:
+    def __init__(self, address: Address, credentials: Credentials, config: ClientConfig) -> None:
         self.position = 0
-        self._address, self._patience, self._stop_guard = address, patience, StopGuard()
+        self._address, self._stop_guard = address, StopGuard()
         self._changed = threading.Condition()
         self._queue: dict[int, bytes] = {}  # record number → message, until it is confirmed
         self._next = 0  # number of the next record
@@ -82,15 +81,10 @@ class MqttSink(Listener):
 
     def _wait(self, below: int) -> None:
         """Wait until fewer than `below` records are unconfirmed."""
-        until = time.monotonic() + self._patience
         self._stop_guard.begin()
         while self._error is None and len(self._queue) >= below:
             self._stop_guard.check(self._address)
-            if not self._changed.wait(_SLICE) and time.monotonic() >= until:
-                raise UnreachableError(
-                    f"{self._address}: the broker has not confirmed {len(self._queue)} messages within "
-                    f"{self._patience:.0f} s; with a checkpoint nothing is lost: run the command again"
-                )
+            self._changed.wait(_SLICE)
         self._raise_error()
 
     def _raise_error(self) -> None:
@@ -117,6 +111,10 @@ class MqttSink(Listener):
             self._unsent = min(self._queue, default=self._next)
         self._connection.post(self._send)
         return True
+
+    def closed(self, reason: str) -> None:
+        """Report that the broker is away."""
+        _log.warning("%s: no connection (%s); retrying", self._address, reason)
 
     def published(self, mid: int, code: int, name: str) -> None:
         """Remove a confirmed record."""

@@ -226,6 +226,7 @@ class MqttSource:
         self._taken = 0  # messages so far
         self._resumed = False
         self._lost: Disconnected | None = None
+        self._was_connected = False
         self._has_qos0 = False  # whether a message with QoS 0 has arrived
         self._error: UnreachableError | None = None
         self._connection = Connection(address, credentials, config, inbox)
@@ -240,6 +241,11 @@ class MqttSource:
     def wanted(self) -> list[str]:
         """The columns of the rows."""
         return list(self._builder.columns)
+
+    @property
+    def reached(self) -> bool:
+        """Whether the broker has answered at least once."""
+        return self._was_connected
 
     def read(self, n: int, timeout: float | None = None) -> Batch | None:
         """Return the next rows; the stream never ends."""
@@ -372,7 +378,8 @@ class MqttSource:
             return [f"{self._address}: the broker granted less than QoS 1: messages may be lost"]
         elif isinstance(item, Disconnected):
             self._lost = item
-            return [f"{self._address}: connection lost ({item.reason}); retrying"]
+            what = "connection lost" if self._was_connected else "no connection yet"
+            return [f"{self._address}: {what} ({item.reason}); retrying"]
         elif isinstance(item, Connected):
             self._acks.begin(item.connection)
             return self._reconnected(item)
@@ -381,9 +388,10 @@ class MqttSource:
     def _reconnected(self, item: Connected) -> list[str]:
         notices = []
         if self._lost is not None:
-            notices.append(f"{self._address}: connected again after {item.at - self._lost.at:.1f} s")
-        expected = self._lost is not None or self._resumed
-        self._lost, self._resumed = None, False
+            again = "again " if self._was_connected else ""
+            notices.append(f"{self._address}: connected {again}after {item.at - self._lost.at:.1f} s")
+        expected = self._was_connected or self._resumed
+        self._lost, self._resumed, self._was_connected = None, False, True
         if not item.session:
             self._dedup.forget_mids()
             if expected and self._config.expiry:
@@ -393,7 +401,7 @@ class MqttSource:
                 )
             elif expected:
                 notices.append(
-                    f"{self._address}: messages that were sent meanwhile are lost: the broker keeps them "
-                    "only for a run with a checkpoint"
+                    f"{self._address}: messages that were sent meanwhile are lost: the broker keeps "
+                    "them only for a run with a checkpoint"
                 )
         return notices

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -28,6 +29,7 @@ from baryflow.streams.sampling.clock import SECOND, duration_text, instant_text
 from baryflow.streams.sampling.tags import Tag
 from baryflow.streams.urls import Address, Credentials
 
+_log = logging.getLogger("baryflow.streams")
 #: Seconds before a reconnection: doubled each time, from the first to the second.
 _BACKOFF = (0.25, 30.0)
 #: Items that may wait to be read; with more, the server's queue holds the changes.
@@ -339,19 +341,21 @@ class Feed:
         self._convert = make_converter(address.option("uncertain", "missing") == "good")
 
     def open(self) -> None:
-        """Connect; raise UnreachableError if access is denied, or without an answer for 10 s."""
-        deadline = time.monotonic() + PATIENCE
+        """Wait until connected; raise UnreachableError if access is denied."""
+        pause, reported = _BACKOFF[0], False
         while True:
             try:
                 self._client = self._loop.call(connect(self.address, self._credentials), PATIENCE)
             except (OSError, TimeoutError, ua.UaError) as error:
                 if isinstance(error, UnreachableError):
                     raise
-                if time.monotonic() > deadline - 1:
-                    raise UnreachableError(
-                        f"there is no OPC UA server at {self.address} ({_reason(error)})"
-                    ) from None
-                time.sleep(0.5)
+                if not reported:
+                    _log.warning(
+                        "there is no OPC UA server at %s (%s); retrying", self.address, _reason(error)
+                    )
+                reported = True
+                time.sleep(pause)
+                pause = min(2 * pause, _BACKOFF[1])
             else:
                 return
 

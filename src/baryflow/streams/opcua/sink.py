@@ -8,11 +8,13 @@ import logging
 import math
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Protocol
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
+from baryflow.streams.brokers import StopGuard
 from baryflow.streams.opcua.connection import (
     PATIENCE,
     EventLoopThread,
@@ -28,10 +30,14 @@ from baryflow.streams.urls import Address, Credentials
 from baryflow.validation import count_of
 
 _log = logging.getLogger("baryflow.streams")
-#: Records that may wait while the server is away; with more, `flush` raises.
+#: Records that may wait while the server is away; with more, `flush` waits or raises.
 _WAITING = 1000
 #: Seconds between attempts to reconnect that nobody waits for.
 _PAUSE = 5.0
+#: Seconds between attempts that are waited for: doubled each time, from the first to the second.
+_BACKOFF = (0.25, 30.0)
+#: Seconds between checks whether to stop.
+_SLICE = 0.2
 
 
 class _Writer(Protocol):
@@ -43,6 +49,8 @@ class _Writer(Protocol):
 
     def flush(self, sync: bool) -> None: ...
 
+    def stop_when(self, stop: Callable[[], bool]) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -52,6 +60,10 @@ class OpcUaSink:
     def __init__(self, writer: _Writer) -> None:
         self._writer = writer
         self.position = 0
+
+    def stop_when(self, stop: Callable[[], bool]) -> None:
+        """Wait in :meth:`flush` for a server that is away, until `stop` returns True."""
+        self._writer.stop_when(stop)
 
     def write(self, records: list[dict[str, Any]]) -> None:
         """Write records in order."""
@@ -109,9 +121,16 @@ class _ServerWriter:
         target = key.replace("/", "_").replace(".", "_")
         return f"{self._folder}/{target}" if key else self._folder
 
+    def stop_when(self, stop: Callable[[], bool]) -> None:
+        """Do nothing: our own server is never away."""
+
     def close(self) -> None:
         """Stop the server."""
         self._host.close()
+
+
+class _AwayError(UnreachableError):
+    """The server does not answer; it may come back."""
 
 
 class _ClientWriter:
@@ -127,16 +146,19 @@ class _ClientWriter:
         self._waiting: deque[tuple[str, dict[str, Any], float]] = deque()
         self._tried = -math.inf
         self._unknown: set[str] = set()  # targets without variables
+        self._stop_guard: StopGuard | None = None  # None: do not wait for a server that is away
         self._loop = EventLoopThread("baryflow-opcua-sink")
         try:
             self._loop.call(self._connect(), PATIENCE)
             if not self._loop.call(self._find("")) and not self._has_targets():
                 raise UnreachableError(f"there are no variables under the node {self._node!r}")
         except BaseException as error:
-            self.close()
             if isinstance(error, UnreachableError) or not isinstance(error, OSError | ua.UaError):
+                self.close()
                 raise
-            raise UnreachableError(f"there is no OPC UA server at {address}") from None
+            self._tried = time.monotonic()
+            self._disconnect()
+            _log.warning("there is no OPC UA server at %s; retrying", address)
 
     def _has_targets(self) -> bool:
         async def has_objects() -> bool:
@@ -171,7 +193,32 @@ class _ClientWriter:
     def signal(self, key: str, alarm: dict[str, Any], moment: float) -> None:
         """Do nothing: an existing server has its own conditions; the variables hold the alarm."""
 
+    def stop_when(self, stop: Callable[[], bool]) -> None:
+        """Wait for a server that is away until `stop` returns True."""
+        self._stop_guard = StopGuard()
+        self._stop_guard.stop = stop
+
     def flush(self, sync: bool) -> None:
+        """Write all records; without `sync`, keep them if the server is away."""
+        guard, pause, reported = self._stop_guard, _BACKOFF[0], False
+        if guard is not None:
+            guard.begin()
+        while True:
+            try:
+                return self._flush_once(sync)
+            except _AwayError as error:
+                if guard is None:
+                    raise
+                if not reported:
+                    _log.warning("%s; retrying", error)
+                reported, until = True, time.monotonic() + pause
+                pause = min(2 * pause, _BACKOFF[1])
+                guard.check(self._address)
+                while time.monotonic() < until:
+                    time.sleep(_SLICE)
+                    guard.check(self._address)
+
+    def _flush_once(self, sync: bool) -> None:
         """Write all records; without `sync`, keep them if the server is away.
 
         A record that is not written stays the first of the queue. A server that does not answer costs
@@ -196,7 +243,7 @@ class _ClientWriter:
             if may_wait:
                 return
             reason = "does not answer" if isinstance(error, OSError) else f"fails: {error}"
-            raise UnreachableError(
+            raise _AwayError(
                 f"{self._address} {reason}; not written: {count_of(len(self._waiting), 'record')}"
             ) from None
 
@@ -248,9 +295,13 @@ class _ClientWriter:
 
     def close(self) -> None:
         """Disconnect."""
-        if self._client is not None:
-            self._loop.call(disconnect(self._client))
+        self._disconnect()
         self._loop.close()
+
+    def _disconnect(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            self._loop.call(disconnect(client))
 
 
 def open_sink(address: Address, credentials: Credentials) -> OpcUaSink:
