@@ -49,14 +49,14 @@ def fails(monkeypatch):
 
     def begin(method):
         if method == "predict":
-            predict_proba = OnlineDaDiL.predict_proba
+            assess = OnlineDaDiL.assess
 
             def broken(self, X):
                 if is_fatal(X):
                     raise ArithmeticError("cannot predict this")
-                return predict_proba(self, X)
+                return assess(self, X)
 
-            monkeypatch.setattr(OnlineDaDiL, "predict_proba", broken)
+            monkeypatch.setattr(OnlineDaDiL, "assess", broken)
         else:
             absorb, adapt = Tracker.absorb, _tracker.update
 
