@@ -53,8 +53,8 @@ def test_links_between_pages_lead_to_headings(page):
         assert anchor in anchors(target), f"{path}#{anchor}"
 
 
-MODULES = """alarms client datasets distributed drift exceptions features metrics model_selection page paper
-runtime service streams tep"""
+MODULES = """alarms client datasets distributed drift exceptions features metrics model_selection page
+paper runtime service streams tep"""
 
 
 @pytest.mark.parametrize("name", ["", *MODULES.split()])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -29,7 +28,6 @@ OURS = {
     "ours": ("ours", {}),
     "no-label-shift": ("ours, no label shift", {"label_shift": False}),
     "linear": ("ours, linear", {"classifier": "linear"}),
-    "paper": ("paper", {"method": "paper"}),
 }
 PICKED = "plain classifier, picked"
 
@@ -42,7 +40,7 @@ def streams_of(part, split, seeds):
         often = part in ("ours", "plain")
         for order in mixes.ORDERS:
             yield from (("as is", order, seed) for seed in (seeds if often else seeds[:1]))
-        for mix in mixes.MIXES[1:] if part != "paper" else ():
+        for mix in mixes.MIXES[1:]:
             for order in mixes.MIX_ORDERS:
                 yield from ((mix, order, s) for s in seeds[: MIX_SEEDS if often else 1])
 
@@ -63,7 +61,6 @@ def run(part, p, mix, order, seed, split, known):
         yield from plain(p, p.stream(rows), known)
     else:
         name, options = OURS[part]
-        p = on_one_scale(p) if part == "paper" else p
         yield name, online(p, p.stream(rows), partial(ours, split, **options), known)
 
 
@@ -93,17 +90,6 @@ def plain(p, stream, known):
         yield f"plain: {name}", figures
         if member == classifiers.picked:
             yield PICKED, figures | {"detail": name, "seconds": seconds}
-
-
-def on_one_scale(p):
-    """The problem with every column standardised by the pooled sources, for methods without a view."""
-    X, _, _ = p.pooled()
-    return replace(
-        p,
-        Xs=[standardise(S, X) for S in p.Xs],
-        X=standardise(p.X, X),
-        X_held=standardise(p.X_held, X),
-    )
 
 
 def simple_rivals(p, seed):

@@ -21,7 +21,6 @@ ONLINE = {
     "ours": "**OnlineDaDiL**",
     "ours, no label shift": "OnlineDaDiL, label_shift=False",
     "ours, linear": 'OnlineDaDiL, classifier="linear"',
-    "paper": "OnlineDaDiL.paper()",
 }
 
 

@@ -67,7 +67,7 @@ def run_plant(options):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             modes = (1,) if options.what == "figure3" else plant.MODES
-            plant.run(options.out, modes, folds=options.folds, features=options.features)
+            plant.run(options.out, modes, options.folds, options.features)
     rows = results.read(options.out / "plant.csv")
     figures.figure_3(options.out / "figure3.png", rows, results.read(options.out / "plant-curves.csv"))
     for name, table in plant.tables(rows).items():

@@ -163,7 +163,7 @@ def figure_3(path, rows, curves, setting="default", mode="1"):
         source.mean() - 2 * source.std(), source.mean() + 2 * source.std(), color="0.45", alpha=0.1, lw=0
     )
     left.set_yscale("log")
-    left.set_ylabel("MW₂² of target and reconstruction")
+    left.set_ylabel("$MW_2^2$ of target and reconstruction")
     left.set_title("(a) reconstruction loss", fontsize=9, loc="left")
     left.legend(frameon=False, fontsize=8)
     right.set_ylabel("accuracy, rows kept back, %")

@@ -34,7 +34,7 @@ FIELDS = (
 CURVE_FIELDS = (*KEY, "method", "step", "phase", "loss", "accuracy")
 CONFUSION_FIELDS = (*KEY, "true", "found", "count")
 FILES = {"curves.csv": CURVE_FIELDS, "confusion.csv": CONFUSION_FIELDS, "tep.csv": FIELDS}
-PARTS = ("ours", "paper", "rivals", "prior")
+PARTS = ("ours", "rivals", "prior")
 
 
 def main(arguments=None):
@@ -102,7 +102,6 @@ def work(task):
                 fitted = fitted or methods.source_models(p)
                 rows = [(*found, "", []) for found in methods.rivals(p, fitted)]
             else:
-                p = methods.on_one_scale(p) if part == "paper" else p
                 if fitted is None:
                     online, offline = methods.configuration(part, seed=0)
                     fitted = online.fit(p.Xs, p.ys, p.domain)

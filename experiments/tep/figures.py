@@ -9,7 +9,6 @@ import numpy as np
 from experiments.tep import tables
 
 ONLINE, OFFLINE, SOURCE, BOUND = "#0b6e99", "#b3541e", "0.45", "#4d8a3d"
-NAMES = {"ours": "baryflow, out of the box", "paper": "the paper's configuration"}
 
 
 def draw(out):
@@ -63,48 +62,46 @@ def _band(axes, x, folds, color, label):
 
 
 def along_the_stream(rows, curves, target):
-    """The paper's third figure, for both configurations: (a) reconstruction loss, (b) accuracy."""
-    names = [name for name in NAMES if _folds(curves, target, f"{name}: online", "loss")[0].size]
-    figure, axes = _new(len(names), 2, 8.6, 0.4 + 2.8 * len(names))
-    for (left, right), name in zip(axes, names, strict=True):
-        online, steps, end = _folds(curves, target, f"{name}: online", "loss")
-        offline, offline_steps, _ = _folds(curves, target, f"{name}: offline", "loss")
-        accuracy, _, _ = _folds(curves, target, f"{name}: online", "accuracy")
-        mean = _band(left, steps, online, ONLINE, "online")
-        left.plot(
-            steps[end - 1],
-            mean[end - 1],
-            "*",
-            color=ONLINE,
-            ms=13,
-            mec="white",
-            label="end of the stream",
-            zorder=5,
+    """Reconstruction loss (a) and accuracy (b) along the stream."""
+    figure, [[left, right]] = _new(1, 2, 8.6, 3.2)
+    online, steps, end = _folds(curves, target, "ours: online", "loss")
+    offline, offline_steps, _ = _folds(curves, target, "ours: offline", "loss")
+    accuracy, _, _ = _folds(curves, target, "ours: online", "accuracy")
+    mean = _band(left, steps, online, ONLINE, "online")
+    left.plot(
+        steps[end - 1],
+        mean[end - 1],
+        "*",
+        color=ONLINE,
+        ms=13,
+        mec="white",
+        label="end of the stream",
+        zorder=5,
+    )
+    if offline.shape[1] > 1:
+        _band(left, offline_steps, offline, OFFLINE, "offline")
+    left.set(xlabel="batch of 32", ylabel="MW₂² target, reconstruction")
+    left.set_yscale("log")
+    left.set_title("(a) reconstruction loss", fontsize=9, loc="left")
+    mean = _band(right, steps, 100 * accuracy, ONLINE, "online")
+    right.plot(steps[end - 1], mean[end - 1], "*", color=ONLINE, ms=13, mec="white", zorder=5)
+    for label, method, color in (
+        ("offline", "ours: offline", OFFLINE),
+        ("source-only LR", "source-only LR", SOURCE),
+        ("target-trained LR", "target-trained LR", BOUND),
+    ):
+        folds = np.array(
+            tables.values(rows, "held_out", method=method, order="shuffled").get(target, [])
         )
-        if offline.shape[1] > 1:
-            _band(left, offline_steps, offline, OFFLINE, "offline")
-        left.set(xlabel="batch of 32", ylabel="MW₂² target, reconstruction")
-        left.set_yscale("log")
-        left.set_title(f"(a) reconstruction loss — {NAMES[name]}", fontsize=9, loc="left")
-        mean = _band(right, steps, 100 * accuracy, ONLINE, "online")
-        right.plot(steps[end - 1], mean[end - 1], "*", color=ONLINE, ms=13, mec="white", zorder=5)
-        for label, method, color in (
-            ("offline", f"{name}: offline", OFFLINE),
-            ("source-only LR", "source-only LR", SOURCE),
-            ("target-trained LR", "target-trained LR", BOUND),
-        ):
-            folds = np.array(
-                tables.values(rows, "held_out", method=method, order="shuffled").get(target, [])
-            )
-            if folds.size:
-                level, spread = folds.mean(), 2 * folds.std()
-                right.axhline(level, color=color, lw=1.2, ls="--", label=label)
-                right.axhspan(level - spread, level + spread, color=color, alpha=0.08, lw=0)
-        right.set(xlabel="batch of 32", ylabel="accuracy on rows kept back, %")
-        right.set_title(f"(b) accuracy — {NAMES[name]}", fontsize=9, loc="left")
-        for one in (left, right):
-            one.axvline(steps[end - 1], color="0.8", lw=0.8, zorder=0)
-            one.legend(frameon=False, fontsize=7.5, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        if folds.size:
+            level, spread = folds.mean(), 2 * folds.std()
+            right.axhline(level, color=color, lw=1.2, ls="--", label=label)
+            right.axhspan(level - spread, level + spread, color=color, alpha=0.08, lw=0)
+    right.set(xlabel="batch of 32", ylabel="accuracy on rows kept back, %")
+    right.set_title("(b) accuracy", fontsize=9, loc="left")
+    for one in (left, right):
+        one.axvline(steps[end - 1], color="0.8", lw=0.8, zorder=0)
+        one.legend(frameon=False, fontsize=7.5, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     folds = "first fold" if len(online) == 1 else f"mean ± 2σ over {len(online)} folds"
     figure.suptitle(f"Tennessee Eastman, target mode {target}: {folds}", fontsize=10)
     return figure
@@ -115,7 +112,6 @@ def six_targets(rows):
     methods = (
         ("source-only LR", "source-only LR", "held_out", SOURCE),
         ("per-domain standardisation + LR", "per-domain standardisation + LR", "held_out", "#c9a227"),
-        ("paper's configuration", "paper: online", "held_out", "#7a4b94"),
         ("OnlineDaDiL", "ours: online", "held_out", ONLINE),
         ("target-trained LR", "target-trained LR", "held_out", BOUND),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import time
-from dataclasses import replace
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -17,16 +16,14 @@ from experiments.scores import accuracy, follow
 from experiments.tep.problems import ORDERS, stream
 
 BATCHES = (32, 8, 128)
-NAMES = {"ours": "ours", "prior": "ours, class_prior", "paper": "paper"}
+NAMES = {"ours": "ours", "prior": "ours, class_prior"}
 
 
 def configuration(part, seed):
-    """Return the online and the offline model: out of the box, with a known prior, or the paper's."""
+    """Return the online and the offline model: out of the box, or with a known prior."""
     if part == "ours":
         return OnlineDaDiL(random_state=seed), DaDiL(random_state=seed)
-    if part == "prior":
-        return OnlineDaDiL(class_prior={0: 0.5}, random_state=seed), None
-    return OnlineDaDiL.paper(random_state=seed), None
+    return OnlineDaDiL(class_prior={0: 0.5}, random_state=seed), None
 
 
 def streams_of(part, mix, batches):
@@ -36,15 +33,9 @@ def streams_of(part, mix, batches):
         return [(order, batch) for order in mixes.MIX_ORDERS for batch in usual]
     if part == "prior":
         return [("plant", batch) for batch in usual]
-    kept = {  # other sizes: ours in the orders in which the docs compare them, the paper's in one
-        "ours": {"class": usual},
-        "paper": {"runs": usual, "plant": usual, "class": ()},
-    }[part]
+    # Other sizes in the orders in which the docs compare them.
     return [
-        (order, batch)
-        for batch in batches
-        for order in ORDERS
-        if order not in kept or batch in kept[order]
+        (order, batch) for batch in batches for order in ORDERS if order != "class" or batch in usual
     ]
 
 
@@ -101,17 +92,6 @@ def _optimal_transport(p, X):
         Xs=standardise(p.Xs)[some], ys=p.ys[some], Xt=onto
     )
     return regression(mapped, p.ys[some])
-
-
-def on_one_scale(p):
-    """The paper's method has no view of its own: columns are standardised by the pooled sources."""
-    return replace(
-        p,
-        Xs=standardise(p.Xs),
-        X=standardise(p.X, p.Xs),
-        X_held=standardise(p.X_held, p.Xs),
-        X_normal=standardise(p.X_normal, p.Xs),
-    )
 
 
 def offline(p, part, model):

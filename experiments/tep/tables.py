@@ -35,15 +35,12 @@ def lines_of(order):
     """Return (words, figure, where) of every line of the table for an order."""
     rivals = [(name, "held_out", {"method": name, "batch": ""}) for name in RIVALS]
     ours = [("**DaDiL, offline**", "held_out", {"method": "ours: offline", "batch": ""})]
-    for name, words in (("ours", "OnlineDaDiL"), ("paper", "paper's configuration")):
-        for figure, when in (
-            ("not_adapting_held_out", "not adapting"),
-            ("flowing", "while it flows"),
-            ("held_out", "end of stream"),
-        ):
-            bold = name == "ours" and figure != "not_adapting_held_out"
-            label = f"**{words}: {when}**" if bold else f"{words}: {when}"
-            ours.append((label, figure, {"method": f"{name}: online", "batch": "32"}))
+    for figure, words in (
+        ("not_adapting_held_out", "OnlineDaDiL: not adapting"),
+        ("flowing", "**OnlineDaDiL: while it flows**"),
+        ("held_out", "**OnlineDaDiL: end of stream**"),
+    ):
+        ours.append((words, figure, {"method": "ours: online", "batch": "32"}))
     last = [("target-trained LR", "held_out", {"method": "target-trained LR", "batch": ""})]
     return [(words, figure, where | {"order": order}) for words, figure, where in rivals + ours + last]
 

@@ -30,6 +30,7 @@ SMALLER = {
     "plot_11_raw_signals": {"60, 10, by": "60, 40, by"},
     "plot_12_alarms": {"model.fit(table.X, table.y, sample_domain=table.domain)": "model.fit("
         "table.X[::6], table.y[::6], sample_domain=table.domain[::6])"},
+    "plot_13_paper": {"n_per_class=60": "n_per_class=20"},
 }  # fmt: skip
 
 
