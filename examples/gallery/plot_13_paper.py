@@ -56,15 +56,15 @@ end = len(model.loss_curve_)
 model.optimise(100)
 
 # %%
-# The reconstruction loss falls as the target's mixture fills, and keeps falling after the
-# star, where the stream ends.
+# The reconstruction loss jumps with every batch, because the target's mixture changes.
+# After the star, where the stream ends, it falls smoothly.
 
 loss = model.loss_curve_[:, -1]  # of the target; NaN until its first rows
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
 axes.semilogy(loss[np.isfinite(loss)])
 star = end - 1 - np.isnan(loss).sum()
 axes.plot(star, loss[end - 1], "*", ms=14, label="end of the stream")
-axes.set(xlabel="step", ylabel="distance of the target\nfrom its reconstruction")
+axes.set(xlabel="step", ylabel="squared distance of target\nand reconstruction")
 axes.legend(frameon=False)
 plt.show()
 
