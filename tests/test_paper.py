@@ -420,3 +420,14 @@ def test_domains_that_do_not_fit_are_refused():
     for domain in (PROBLEM.domain, -PROBLEM.domain):  # no target, no source
         with pytest.raises(InvalidInputError, match="negative"):
             offline.fit(PROBLEM.X, PROBLEM.y, domain)
+
+
+def test_every_equation_and_algorithm_is_found():
+    first = " ".join((getattr(paper, name).__doc__ or "").split("\n")[0] for name in paper.__all__)
+    # Equation 10 is a mean over an unknown distribution; equation 11 is its estimate.
+    expected = [f"Equation {n}" for n in (*range(1, 10), 11, 12)] + [
+        f"Algorithm {n}" for n in range(1, 5)
+    ]
+    assert [words for words in expected if words not in first] == []
+    table = paper.__doc__.partition("Where the paper is open")[0]
+    assert [name for name in paper.__all__ if f"`{name}`" not in table] == []

@@ -45,10 +45,10 @@ Where the paper is open or misprinted, this is what was decided:
 - The weights of a mixture's components are its own, never replaced by uniform ones. Only the atoms of
   the dictionary have components of equal weight.
 - The optimiser of eq. 12 is not printed. The authors' public code takes Adam steps; here are these, and
-  the damped block step of :mod:`baryflow.core.dictionary`.
+  the damped block step of ``baryflow.core.dictionary``.
 
 Equations 6 to 9 and 12 are written out plainly. The classes use the faster numerics of
-:mod:`baryflow.core`; tests hold both together.
+``baryflow.core``; tests hold both together.
 """
 
 from baryflow.paper._dadil import (
