@@ -10,12 +10,14 @@ from sklearn.mixture import GaussianMixture
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import baryflow
-from baryflow import Mixture, fit_mixture, paper
+from baryflow import Mixture, MixtureClassifier, fit_mixture, paper
 from baryflow.core.dictionary import Dictionary, Domain
 from baryflow.core.reduction import compress
 from baryflow.datasets import make_crescents, make_domains
+from baryflow.estimators._orders import stream_order
 from baryflow.exceptions import InvalidInputError
-from tests.strategies import mixtures, random_mixture, seeds
+from tests.core.test_reduction import plain_compress
+from tests.strategies import blobs, mixtures, random_mixture, seeds
 
 QUICK = {"random_state": 0, "max_components": 8}
 
@@ -211,6 +213,25 @@ def test_the_class_is_algorithm_1(seed):
     assert (function.n_components, function.mass) == (15, 600)
 
 
+def test_a_stream_equals_the_pseudo_code():
+    # With one Gaussian per batch EM leaves nothing to chance: Algorithms 1, 3 and 4 run as printed.
+    X = blobs(np.random.default_rng(1), 320, 3)
+    model = paper.OnlineGMM(4, min_components=1, batch_components=1)
+    pi, mu, sigma, seen = np.zeros(0), np.zeros((0, 3)), np.zeros((0, 3)), 0
+    for batch in np.split(X, 10):
+        model.partial_fit(batch)
+        pi = np.append(pi * seen / (seen + 32), 32 / (seen + 32))
+        mu, sigma = np.vstack([mu, batch.mean(axis=0)]), np.vstack([sigma, batch.std(axis=0)])
+        seen += 32
+        if len(pi) > 4:
+            pi, mu, sigma = plain_compress(Mixture(pi, mu, sigma), 4, "w2", "wasserstein")
+    ours = model.mixture_
+    order, theirs = ours.means[:, 0].argsort(), mu[:, 0].argsort()
+    np.testing.assert_allclose(ours.weights[order], pi[theirs], rtol=1e-9)
+    np.testing.assert_allclose(ours.means[order], mu[theirs], rtol=1e-9)
+    np.testing.assert_allclose(ours.stds[order], sigma[theirs], rtol=1e-9)
+
+
 def test_rows_are_held_until_the_first_fit_is_possible():
     X = clusters(5, 4)
     model = paper.OnlineGMM(min_components=5, random_state=0)
@@ -344,6 +365,17 @@ def test_a_stream_is_adapted_to_and_optimised_after_its_end(streamed):
     assert len(model.loss_curve_) == len(curve) + 100
     assert model.loss_curve_[-1].sum() < curve[-1].sum()
     assert model.score(X, PROBLEM.y_target) > end - 0.05
+
+
+def test_a_stream_of_few_classes_at_a_time_does_not_lock_in():
+    # Classes lie near each other, and a batch of 32 shows few of them.
+    p = make_domains(3, 29, n_per_class=20, shift=0.3, noise=0.4, own=0.5, random_state=0)
+    centre, scale = p.X.mean(axis=0), p.X.std(axis=0)
+    X, X_target = (p.X - centre) / scale, (p.X_target - centre) / scale
+    model = paper.OnlineGMMDaDiL(source_steps=50, random_state=0).fit(X, p.y, p.domain)
+    stream(model, X_target[stream_order(p.y_target, "runs", np.random.default_rng(0))])
+    source = MixtureClassifier(random_state=0).fit(X, p.y).score(X_target, p.y_target)
+    assert model.score(X_target, p.y_target) > source
 
 
 def test_what_is_shown_is_what_the_loss_says(streamed):

@@ -11,21 +11,13 @@ import contextlib
 import sys
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from baryflow import OnlineDaDiL
 from baryflow.core.mixture import Mixture
-from baryflow.estimators import (
-    _committee,
-    _fit_dictionary,
-    _leave_one_out,
-    _parameters,
-    _sources,
-    _update,
-)
+from baryflow.estimators import _committee, _fit_dictionary, _leave_one_out, _sources, _update
 from experiments import mixes, results
 from experiments.msda import problems
 from experiments.scores import follow, rounded
@@ -84,8 +76,8 @@ def with_committee(change):
 def without_votes():
     """Let votes not count in the costs of transport plans; they still find the class proportions."""
 
-    def match(model, seen, *others):
-        return original(model, replace(seen, votes=None), *others)
+    def match(model, seen, proportions):
+        return original(model, replace(seen, votes=None), proportions)
 
     original = _fit_dictionary._match
     return [(_fit_dictionary, "_match", match)]
@@ -104,17 +96,22 @@ def without_awaited_rows():
 
 
 def with_steps(n_steps):
-    config = partial(_fit_dictionary.AdaptConfig, n_steps=n_steps)
-    return [(module, "AdaptConfig", config) for module in (_parameters, _leave_one_out)]
+    """Let the dictionary take more steps towards a target, or none."""
+
+    def move(match):
+        with patched((_fit_dictionary, "_STEPS", n_steps)):
+            dictionary, target, losses = original(match)
+        return dictionary, target, losses if n_steps else np.array([[target.loss]])
+
+    original = _fit_dictionary._move
+    return [(_fit_dictionary, "_move", move)]
 
 
 def without_candidate(name):
     """Let one of the two ways to estimate class proportions find what is expected."""
 
-    def expected(knowledge, rows, stacked, *others):
-        prior = knowledge.model.expected_prior
-        (config,) = [one for one in others if isinstance(one, _fit_dictionary.AdaptConfig)]
-        return _update.fit_dictionary(knowledge, rows, stacked, prior, config)
+    def expected(knowledge, rows, stacked, *_):
+        return _update.fit_dictionary(knowledge, rows, stacked, knowledge.model.expected_prior)
 
     return [(_update, name, expected)]
 

@@ -108,7 +108,7 @@ def rates(folder, columns):
     catalog = SourceCatalog.of(merge_statistics(statistics))
     again = partial(sample_partition, parts.reader, catalog=catalog, n_rows=SAMPLE, seed=0)
     second = merge_samples([again(one) for one in parts.partitions])
-    outlook = Outlook.of(catalog.table, complete_scatter(second.scatter, catalog.table), paper=False)
+    outlook = Outlook.of(catalog.table, complete_scatter(second.scatter, catalog.table))
     start = _some_mixtures(len(outlook.unit))
     took = {
         "statistics": clock(lambda: measure_partition(parts.reader, partition, columns)),

@@ -53,8 +53,8 @@ class StepwiseEM:
 
 
 METHODS = {
-    "default": lambda seed: OnlineGaussianMixture(SIZES["max_components"], random_state=seed),
-    "rows": lambda seed: OnlineGaussianMixture(SIZES["max_components"], resolution=1, random_state=seed),
+    "default": lambda _: OnlineGaussianMixture(SIZES["max_components"]),
+    "rows": lambda _: OnlineGaussianMixture(SIZES["max_components"], resolution=1),
     "paper": lambda seed: OnlineGMM(**SIZES, random_state=seed),
     "kl": lambda seed: OnlineGMM(**SIZES, compression="kullback-leibler", random_state=seed),
     "stepwise": lambda seed: StepwiseEM(SIZES["max_components"], random_state=seed),

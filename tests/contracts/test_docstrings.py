@@ -29,8 +29,6 @@ HELD = (
 )
 #: Those that take what comes: parameters are checked by fit, and not every model can learn.
 UNCHECKED = {
-    "OnlineDaDiL.paper",
-    "OnlineGaussianMixture.paper",
     "accuracy",
     "balanced_accuracy",
     "last_step",

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -107,13 +109,13 @@ def test_a_firmer_step_is_shorter_and_still_lowers_the_loss(seed):
     before = with_fixed_plans(start, domains, start.atoms, coordinates)
     moves = []
     for proximal in (1e-2, 1.0, 10.0, 100.0):
-        dictionary = start.copy(proximal=proximal)
+        dictionary = replace(start, proximal=proximal)
         dictionary.move_atoms(domains)
         moves.append(float(np.linalg.norm(dictionary.atoms - start.atoms)))
         assert with_fixed_plans(start, domains, dictionary.atoms, coordinates) < before
     assert moves == sorted(moves, reverse=True)
     assert moves[-1] < 0.1 * moves[0]
-    curve = start.copy(proximal=100.0).fit([d.copy() for d in domains], tol=0.0).sum(axis=1)
+    curve = replace(start, proximal=100.0).fit([d.copy() for d in domains], tol=0.0).sum(axis=1)
     assert curve[-1] < curve[0]
 
 
@@ -121,7 +123,7 @@ def test_one_domain_on_one_atom_moves_it_a_known_part_of_the_way():
     dictionary, (domain,) = problem(0, n_domains=1, n_atoms=1, target=False, uniform=True)
     dictionary.transport(domain)
     means, goal = dictionary.atoms[0, :, :2], domain.goal[:, :2]
-    copy = dictionary.copy(proximal=3.0)
+    copy = replace(dictionary, proximal=3.0)
     copy.move_atoms([domain])
     np.testing.assert_allclose(copy.atoms[0, :, :2], means + (goal - means) / 4)
     assert dictionary.proximal == 1e-2

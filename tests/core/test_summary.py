@@ -1,29 +1,21 @@
 import numpy as np
 import pytest
 
-from baryflow.core.paper_summary import PaperSummary
-from baryflow.core.settings import PaperSettings, Settings
+from baryflow.core.settings import Settings
 from baryflow.core.summary import StreamSummary
 from baryflow.exceptions import InvalidInputError
 
 
-def test_summaries_of_two_kinds_do_not_mix():
-    X = np.random.default_rng(0).normal(size=(20, 2))
-    rows = StreamSummary(2, Settings())
-    paper = PaperSummary(2, PaperSettings(), np.random.default_rng(0))
-    for summary, other in ((rows, paper), (paper, rows)):
-        summary.update(X, np.ones(20))
-        with pytest.raises(InvalidInputError, match=r"update='(rows|bic)'.*start a new one"):
-            summary.merge(other)
-        with pytest.raises(InvalidInputError, match=r"update='(rows|bic)'.*start a new one"):
-            summary.change(other.settings)
-
-
-def test_each_kind_has_the_settings_that_apply_to_it():
-    with pytest.raises(TypeError, match="min_components"):
-        Settings(min_components=3)
-    with pytest.raises(TypeError, match="n_votes"):
-        PaperSettings(n_votes=3)
+@pytest.mark.parametrize(
+    "other", [{"distance": "w2"}, {"merging": "wasserstein"}, {"full_covariance": True}, {"n_votes": 3}]
+)
+def test_components_of_two_kinds_do_not_mix(other):
+    (name,) = other
+    one, two = StreamSummary(2, Settings()), StreamSummary(2, Settings(**other))
+    with pytest.raises(InvalidInputError, match=f"{name}=.*start a new one"):
+        one.merge(two)
+    with pytest.raises(InvalidInputError, match=f"{name}=.*start a new one"):
+        one.change(two.settings)
 
 
 def test_more_components_are_kept_than_shown():

@@ -66,7 +66,6 @@ def test_gaps_are_filled_as_in_memory():
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"method": "paper", "classifier": None},
         {"classifier": ["linear", GaussianNB()]},
         {"classifier": "trees"},
         {"validate": True},

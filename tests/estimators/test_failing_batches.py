@@ -49,10 +49,7 @@ MODELS = {
     "default": online,
     "forgetting": lambda: online(half_life=30.0),
     "stacked": lambda: online(classifier=None),
-    "paper": lambda: (
-        OnlineDaDiL.paper(random_state=0).fit(P.X, P.y, P.domain).partial_fit(P.X_target[:20])
-    ),
-    "mixture": lambda: OnlineGaussianMixture(5, random_state=0).fit(P.X_target[:20]),
+    "mixture": lambda: OnlineGaussianMixture(5).fit(P.X_target[:20]),
 }
 CALLS = {
     "partial_fit": lambda model: model.partial_fit(P.X_target[20:40]),

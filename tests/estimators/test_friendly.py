@@ -380,7 +380,7 @@ OTHER = FRAME[["s1", "s0"]]
         (ESTIMATORS[2], {"min_components": 0}, {"y": Y}),
         (ESTIMATORS[3], {}, {"sample_weight": -np.ones(len(Y))}),
         (ESTIMATORS[3], {"max_components": 0}, {}),
-        (ESTIMATORS[3], {"random_state": "x", "update": "bic"}, {}),
+        (ESTIMATORS[3], {"distance": "x"}, {}),
     ],
 )
 def test_a_refit_that_fails_changes_nothing(estimator, parameters, fit):

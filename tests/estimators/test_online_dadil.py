@@ -4,8 +4,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import baryflow
-from baryflow import MixtureClassifier, OnlineDaDiL
-from baryflow.datasets import make_domains
+from baryflow import OnlineDaDiL
 from baryflow.estimators._orders import stream_order
 from baryflow.exceptions import InvalidInputError
 from tests.estimators.streams import PROBLEM, default, fit, stream
@@ -13,12 +12,7 @@ from tests.strategies import read_only
 
 
 @pytest.mark.filterwarnings("ignore:without sample_domain")
-@parametrize_with_checks(
-    [
-        OnlineDaDiL(classifier="linear", random_state=0),
-        OnlineDaDiL.paper(random_state=0),
-    ]
-)
+@parametrize_with_checks([OnlineDaDiL(classifier="linear", random_state=0)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
@@ -35,7 +29,6 @@ CONFIGURATIONS = {
     "without label shift": lambda: linear(label_shift=False),
     "class prior": lambda: linear(class_prior={3: 0.2}),
     "one atom fewer": lambda: linear(n_atoms=2),
-    "paper": lambda: OnlineDaDiL.paper(random_state=0),
 }
 every_configuration = pytest.mark.parametrize("make", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
 
@@ -130,45 +123,6 @@ def test_relabelling_domains_and_classes_changes_nothing_but_names(problem):
     assert agree.mean() > 0.99
 
 
-# -- the paper's own method ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("order", ["shuffled", "runs"])
-def test_the_papers_method_neither_locks_in_nor_decays(order):
-    # Many classes near each other: a batch of 32 shows few of them. Undamped steps from a warm start
-    # take slots to wrong classes at once and for good: they end below 0.06 here.
-    p = make_domains(3, 29, n_per_class=30, shift=0.3, noise=0.4, own=0.5, random_state=0)
-    centre, scale = p.X.mean(axis=0), p.X.std(axis=0)
-    X, X_target = (p.X - centre) / scale, (p.X_target - centre) / scale
-    model = OnlineDaDiL.paper(random_state=0).fit(X, p.y, p.domain)
-    turn = stream_order(p.y_target, order, np.random.default_rng(0))
-    right = []
-    for start in range(0, len(turn), 32):
-        rows = turn[start : start + 32]
-        right.append(model.predict(X_target[rows]) == p.y_target[rows])
-        model.partial_fit(X_target[rows])
-    source = MixtureClassifier(random_state=0).fit(X, p.y).score(X_target, p.y_target)
-    assert np.concatenate(right).mean() > source - 0.02
-    assert model.score(X_target, p.y_target) > source
-
-
-def test_the_papers_method_weighs_components_by_their_rows(problem):
-    p = problem
-    lopsided = np.flatnonzero((p.y > 0) | (np.arange(len(p.y)) % 4 == 0))  # fewer rows of class 0
-    model = OnlineDaDiL.paper(random_state=0).fit(p.X[lopsided], p.y[lopsided], p.domain[lopsided])
-    for name, mixture in model.source_mixtures_.items():
-        counts = np.bincount(p.y[lopsided][p.domain[lopsided] == name], minlength=8)
-        np.testing.assert_allclose(mixture.weights @ mixture.labels, counts / counts.sum())
-
-
-def test_the_papers_method_has_one_expert(problem):
-    model = stream(fit(CONFIGURATIONS["paper"], problem), problem.X_target)
-    assert model.committee_.experts == ("reconstruction",)
-    assert model.committee_.adapts
-    assert model.label_shift_.belief == 0.0
-    assert "paper" in model.report()
-
-
 # -- novelty ----------------------------------------------------------------------------------------
 
 
@@ -224,11 +178,10 @@ def test_sources_with_gaps_are_saved_too(problem, tmp_path):
     again.add_source(p.X[:40], p.y[:40], 9)
 
 
-@pytest.mark.parametrize("name", ["paper", "linear"])
-def test_a_model_with_a_source_added_is_saved_too(name, problem, tmp_path):
+def test_a_model_with_a_source_added_is_saved_too(problem, tmp_path):
     p = problem
     first = (p.y < 6) & (p.domain < 4)
-    model = CONFIGURATIONS[name]().fit(p.X[first], p.y[first], p.domain[first])
+    model = linear().fit(p.X[first], p.y[first], p.domain[first])
     stream(model, p.X_target[:160])
     model.add_source(p.X[p.domain == 4], p.y[p.domain == 4], 4)
     model.save(tmp_path / "m.bary")
@@ -249,7 +202,7 @@ def test_parameters_changed_on_the_way(problem, tmp_path):
     assert model.target_mass < 70
     assert model.label_shift_.belief == 0.0
     assert np.array_equal(again.predict_proba(p.X_target), model.predict_proba(p.X_target))
-    for wrong in ({"classifier": "kernel"}, {"validate": True}, {"n_atoms": 2}, {"method": "paper"}):
+    for wrong in ({"classifier": "kernel"}, {"validate": True}, {"n_atoms": 2}):
         name = next(iter(wrong))
         before = model.get_params()[name]
         with pytest.raises(

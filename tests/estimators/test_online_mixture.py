@@ -21,7 +21,6 @@ from tests.strategies import blobs, read_only, seeds
 @parametrize_with_checks(
     [
         OnlineGaussianMixture(),
-        OnlineGaussianMixture.paper(random_state=0),
         OnlineGaussianMixture(7, half_life=50.0),
         OnlineGaussianMixture(5, full_covariance=True, resolution=1),
     ]
@@ -40,7 +39,7 @@ def stream(model, X, size=32, weights=None):
 CONFIGURATIONS = {
     "default": lambda: OnlineGaussianMixture(8),
     "plain": lambda: OnlineGaussianMixture(8, resolution=1),
-    "paper": lambda: OnlineGaussianMixture.paper(8, random_state=0),
+    "averaging": lambda: OnlineGaussianMixture(8, distance="w2", merging="wasserstein"),
     "forgetting": lambda: OnlineGaussianMixture(8, half_life=40.0),
     "full": lambda: OnlineGaussianMixture(8, full_covariance=True),
 }
@@ -51,7 +50,7 @@ every_configuration = pytest.mark.parametrize("make", CONFIGURATIONS.values(), i
 
 
 @settings(max_examples=25)
-@given(seeds, st.integers(1, 40), st.sampled_from(["default", "plain", "paper", "full"]))
+@given(seeds, st.integers(1, 40), st.sampled_from(["default", "plain", "averaging", "full"]))
 def test_mass_is_the_sum_of_weights_and_components_stay_below_the_maximum(seed, size, name):
     rng = np.random.default_rng(seed)
     X = blobs(rng, 90, 2)
@@ -147,48 +146,6 @@ def test_rows_of_one_batch_equal_the_double_loop():
     np.testing.assert_allclose(ours.stds[order], np.maximum(stds[theirs], 1e-4 * X.std(axis=0)))
 
 
-def test_the_papers_configuration_equals_its_pseudo_code():
-    # With one Gaussian per batch EM leaves nothing to chance: Algs. 1, 3 and 4 can be run as printed.
-    X = blobs(np.random.default_rng(1), 320, 3)
-    model = OnlineGaussianMixture.paper(4, min_components=1, batch_components=1)
-    stream(model, X)
-    pi, mu, sigma, seen = np.zeros(0), np.zeros((0, 3)), np.zeros((0, 3)), 0
-    for start in range(0, 320, 32):
-        batch = X[start : start + 32]
-        pi = np.append(pi * seen / (seen + 32), 32 / (seen + 32))
-        mu, sigma = np.vstack([mu, batch.mean(axis=0)]), np.vstack([sigma, batch.std(axis=0)])
-        seen += 32
-        if len(pi) > 4:
-            pi, mu, sigma = plain_compress(baryflow.Mixture(pi, mu, sigma), 4, "w2", "wasserstein")
-    ours = model.mixture_
-    order, theirs = ours.means[:, 0].argsort(), mu[:, 0].argsort()
-    np.testing.assert_allclose(ours.weights[order], pi[theirs], rtol=1e-9)
-    np.testing.assert_allclose(ours.means[order], mu[theirs], rtol=1e-9)
-    np.testing.assert_allclose(ours.stds[order], sigma[theirs], rtol=1e-9)
-
-
-def test_the_papers_first_batch_is_fit_with_exactly_min_components():
-    X = blobs(np.random.default_rng(0), 100, 2)
-    model = OnlineGaussianMixture.paper(50, min_components=7, random_state=0).partial_fit(X[:40])
-    assert model.mixture_.n_components == 7
-    before = model.mixture_
-    model.partial_fit(X[40:])
-    assert model.mixture_.n_components <= 7 + 3
-    np.testing.assert_allclose(model.mixture_.means[:7], before.means)  # only appended to
-
-
-def test_too_small_first_batches_are_held_not_dropped():
-    X = blobs(np.random.default_rng(0), 12, 2)
-    model = OnlineGaussianMixture.paper(min_components=5, random_state=0)
-    for n, row in enumerate(X[:4], start=1):
-        model.partial_fit(row[None])
-        assert model.mixture_.mass == pytest.approx(n)
-        assert model.mixture_.n_components == n
-    model.partial_fit(X[4:])
-    assert model.mixture_.mass == pytest.approx(12)
-    assert model.mixture_.n_components == 5
-
-
 def test_it_is_near_the_offline_fit_in_every_order():
     test, _ = make_crescents(500, random_state=99)
     for order in ("ordered", "interleaved", "shuffled"):
@@ -242,25 +199,11 @@ def test_merging_leaves_the_other_one_alone_and_checks_that_it_fits():
         frames[0].merge(frames[1])
 
 
-def test_merging_summaries_that_still_wait_for_their_first_fit():
-    rng = np.random.default_rng(0)
-    parts = [OnlineGaussianMixture.paper(random_state=0).fit(rng.normal(size=(3, 2))) for _ in "abc"]
-    whole = parts[0].merge(parts[1]).merge(parts[2])
-    assert whole.mixture_.mass == pytest.approx(9)
-    assert 5 <= whole.mixture_.n_components <= 8  # a first fit of six rows, then a batch of three
-
-
 def test_forgetting_everything_leaves_a_model_that_can_be_saved(tmp_path):
     rng = np.random.default_rng(0)
     model = stream(OnlineGaussianMixture(30, half_life=0.01), rng.normal(size=(160, 2)), 20)
     model.save(tmp_path / "m.bary")
     assert baryflow.load(tmp_path / "m.bary").mixture_ == model.mixture_
-
-
-def test_a_constant_stream_that_waits_for_its_first_fit_does_not_grow():
-    model = stream(OnlineGaussianMixture.paper(), np.ones((200, 2)), 5)
-    assert len(model._summary._held_rows) == 1
-    assert model.mixture_.mass == pytest.approx(200)
 
 
 def test_rows_of_no_weight_were_not_seen():
@@ -293,14 +236,6 @@ def test_saved_loaded_and_continued_equals_never_stopped(make, tmp_path):
     assert resumed.n_samples_seen_ == 300
 
 
-def test_a_model_that_still_waits_can_be_saved(tmp_path):
-    X = blobs(np.random.default_rng(0), 40, 2)
-    through = OnlineGaussianMixture.paper(random_state=0).partial_fit(X[:3]).partial_fit(X[3:])
-    stopped = OnlineGaussianMixture.paper(random_state=0).partial_fit(X[:3])
-    stopped.save(tmp_path / "m.bary")
-    assert baryflow.load(tmp_path / "m.bary").partial_fit(X[3:]).mixture_ == through.mixture_
-
-
 def test_feature_names_are_saved(tmp_path):
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(9, 2)), columns=["p", "T"])
     OnlineGaussianMixture(4).fit(frame).save(tmp_path / "m.bary")
@@ -316,7 +251,7 @@ def hash_streams():
     X = np.random.default_rng(0).normal(size=(1200, 100)) @ np.diag(np.arange(1.0, 101.0))
     X[::9, 3] = np.nan
     hashes = []
-    for model in (OnlineGaussianMixture(80), OnlineGaussianMixture.paper(40, random_state=0)):
+    for model in (OnlineGaussianMixture(80), OnlineGaussianMixture(40, full_covariance=True)):
         for start in range(0, 1200, 100):
             model.partial_fit(X[start : start + 100])
         m = model.mixture_
@@ -375,14 +310,12 @@ def test_settings_may_change_on_the_way_but_not_the_geometry():
     ("wrong", "message"),
     [
         ({"max_components": 0}, "max_components must be an integer >= 1"),
-        ({"update": "em"}, "update must be one of 'rows', 'bic', got 'em'"),
         ({"distance": "kl"}, "distance must be one of"),
         ({"merging": "sum"}, "merging must be one of"),
         ({"half_life": 0.0}, "half_life"),
         ({"std_floor": 0.0}, "std_floor"),
         ({"resolution": 0}, "resolution"),
-        ({"full_covariance": True, "update": "bic"}, "full_covariance needs update='rows'"),
-        ({"random_state": "x"}, "random_state"),
+        ({"full_covariance": True, "merging": "wasserstein"}, "full_covariance needs merging='moment'"),
     ],
 )
 def test_bad_settings_are_named(wrong, message):

@@ -303,8 +303,3 @@ def test_what_is_no_classifier_is_refused(kind, wrong, message):
     domain = np.where(P.domain == 1, -1, P.domain) if kind is DaDiL else P.domain
     with pytest.raises(InvalidInputError, match=message):
         kind(classifier=wrong).fit(P.X, P.y, domain)
-
-
-def test_the_method_of_the_paper_takes_none():
-    with pytest.raises(InvalidInputError, match="leave classifier out"):
-        OnlineDaDiL.paper().set_params(classifier="linear").fit(P.X, P.y, P.domain)

@@ -55,18 +55,3 @@ def test_other_units_change_no_prediction(classifier, exponents):
     pairs = zip(predictions(factors, classifier), as_they_are(classifier), strict=True)
     for found, expected in pairs:
         np.testing.assert_allclose(found, expected, atol=1e-4)
-
-
-def test_the_method_of_the_paper_takes_columns_as_they_come():
-    def paper(factors):
-        model = OnlineDaDiL.paper(random_state=0).fit(P.X * factors, P.y, P.domain)
-        return model.partial_fit(P.X_target * factors)
-
-    plain, other = paper(np.ones(4)), paper(np.array([1e3, 1.0, 1.0, 1.0]))
-    np.testing.assert_allclose(  # nothing but a common centre is taken away
-        plain.in_view(P.X_target[:5]), P.X_target[:5] - P.X.mean(axis=0), atol=1e-12
-    )
-    assert (
-        np.abs(other.predict_proba(P.X_target * [1e3, 1, 1, 1]) - plain.predict_proba(P.X_target)).max()
-        > 0.01
-    )

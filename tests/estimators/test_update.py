@@ -1,7 +1,5 @@
 """The update: the dictionary goes to the target, whatever its class proportions are."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
@@ -58,18 +56,6 @@ def test_every_update_starts_from_the_sources():
     in_parts = stream(fit(linear, P), P.X_target, 60)
     np.testing.assert_allclose(in_parts.class_means_, at_once.class_means_, atol=0.3)
     assert (in_parts.predict(P.X_target) == at_once.predict(P.X_target)).mean() > 0.95
-
-
-def test_the_method_of_the_paper_continues_from_the_last_update():
-    p = make_domains(n_per_class=30, random_state=2)
-    model = OnlineDaDiL.paper(random_state=0).fit(p.X, p.y, p.domain)
-    atoms = [np.stack([atom.means for atom in model.atoms_])]
-    for batch in (p.X_target[:120], p.X_target[120:]):
-        model.partial_fit(batch)
-        atoms.append(np.stack([atom.means for atom in model.atoms_]))
-    steps = [np.abs(b - a).max() for a, b in pairwise(atoms)]
-    assert min(steps) > 1e-4
-    assert np.linalg.norm(atoms[2] - atoms[1]) < np.linalg.norm(atoms[2] - atoms[0])
 
 
 def test_classes_are_seen_after_ten_rows_of_each():

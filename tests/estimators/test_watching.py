@@ -100,15 +100,9 @@ def test_a_copy_that_forgets_leaves_the_other_as_it_was(plant):
     assert model.to_bytes() == before
 
 
-@pytest.mark.parametrize("paper", [False, True])
-def test_what_counts_less_gives_way_sooner(plant, paper):
-    def model():
-        if not paper:
-            return fitted(plant)
-        return OnlineDaDiL.paper(random_state=0).fit(plant.X, plant.y, sample_domain=plant.domain)
-
+def test_what_counts_less_gives_way_sooner(plant):
     old, new = plant.X[plant.domain == 1][:160], plant.X_target[:64]
-    one, two = stream(model(), old), stream(model(), old)
+    one, two = stream(fitted(plant), old), stream(fitted(plant), old)
     two.forget(keep=0.1)
     assert two.target_mass == pytest.approx(16.0)
     stream(one, new)

@@ -34,7 +34,7 @@ from baryflow.validation import Floats, Integers
 #: Weight of the proximal term that keeps atoms near where they were, relative to a point's own: next to
 #: nothing, enough for the normal equations to have one solution.
 PROXIMAL = 1e-2
-#: The same for warm-started steps along a stream: a step goes a hundredth of the way.
+#: The same for steps that continue along a stream: a step goes a hundredth of the way.
 DAMPED = 100.0
 #: Coordinates below this play no part in a barycenter.
 _NEGLIGIBLE = 1e-9
@@ -124,9 +124,9 @@ class Dictionary:
     def _labels(self) -> slice:
         return slice(2 * self.n_features, None)
 
-    def copy(self, *, proximal: float | None = None) -> Dictionary:
-        """Return a copy that can be trained with another proximal weight."""
-        return replace(self, proximal=self.proximal if proximal is None else proximal)
+    def copy(self) -> Dictionary:
+        """Return a dictionary that can be trained without changing this one."""
+        return replace(self)
 
     # -- barycenters and plans -----------------------------------------------------------------
 

@@ -1,12 +1,7 @@
-"""A stream that is seen once, in bounded memory: components of bounded number, and columns' moments.
-
-:class:`Summary` is what all summaries have in common; :class:`StreamSummary` makes a component of every
-row. The paper's way, a small mixture for every batch, is :mod:`baryflow.core.paper_summary`.
-"""
+"""A stream that is seen once, in bounded memory: components of bounded number, and columns' moments."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -18,7 +13,7 @@ from baryflow.core.mixture import Mixture
 from baryflow.core.moments import Moments
 from baryflow.core.pool import Pool, PoolState
 from baryflow.core.reduction import reduce_components
-from baryflow.core.settings import Settings, SummarySettings
+from baryflow.core.settings import Settings
 from baryflow.core.spread import Factors, Matrices, Spreads
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_count, as_matrix, as_real, as_vector
@@ -37,46 +32,71 @@ class Components(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class SummaryState:
-    """All that a summary knows, but for its settings."""
+class StreamSummaryState:
+    """All that a summary knows."""
 
     n_rows: int
     mass: float
     origin: Floats | None
     moments: Moments
     pool: PoolState
-
-
-@dataclass(frozen=True, eq=False)
-class StreamSummaryState(SummaryState):
-    """All that a summary of rows knows."""
-
     settings: Settings
 
 
-class Summary(ABC):
+class StreamSummary:
     """What is known of a stream: components, their distances, and the columns' moments.
 
-    All of it is relative to a row near the data, the origin: an offset then costs no digits.
+    Every row becomes a component, merged with others later. All is relative to a row near the data, the
+    origin: an offset then costs no digits.
     """
 
-    settings: SummarySettings
-
-    def __init__(self, n_features: int, settings: SummarySettings, pool: Pool) -> None:
+    def __init__(self, n_features: int, settings: Settings, metric: Floats | None = None) -> None:
         self.settings = settings
         self.n_features = n_features
         self.n_rows = 0
         self.mass = 0.0
         self._origin: Floats | None = None
         self._moments = Moments.none(n_features)
-        self._pool = pool
+        self._pool = Pool(
+            n_features,
+            distance=settings.distance,
+            merging=settings.merging,
+            spreads=_spreads(n_features, settings, metric),
+            n_classes=settings.n_votes,
+            metric=metric,
+        )
         self._mixture: Mixture | None = None
 
     # -- learning ----------------------------------------------------------------------------
 
-    @abstractmethod
-    def update(self, X: Floats, weights: Floats) -> None:
-        """Absorb one batch."""
+    def update(self, X: Floats, weights: Floats, votes: Floats | None = None) -> None:
+        """Absorb one batch. The order of its rows does not matter, unless it is taken in pieces.
+
+        `votes`, shape (n, n_votes), are averaged over the rows of each component.
+        """
+        votes = np.zeros((len(X), self.settings.n_votes)) if votes is None else votes
+        counts = weights > 0.0
+        X, weights, votes = X[counts], weights[counts], votes[counts]
+        self._mixture = None
+        self.n_rows += len(X)
+        if not len(X):
+            return
+        if self._origin is None:
+            self._origin = np.where(np.isnan(X[0]), 0.0, X[0])
+        if self.settings.half_life is not None:
+            self.fade(0.5 ** (float(weights.sum()) / self.settings.half_life))
+        X = np.concatenate([X - self._seen(), votes], axis=1)
+        size = max(_SMALLEST_PIECE, self.settings.max_components)
+        for start in range(0, len(X), size):
+            self._absorb(*distinct_rows(X[start : start + size], weights[start : start + size]))
+
+    def _absorb(self, rows: Floats, weights: Floats) -> None:
+        X, votes = rows[:, : self.n_features], rows[:, self.n_features :]
+        self.mass += float(weights.sum())
+        self._moments = self._moments.plus(Moments.of(X, weights))
+        X, stds = self._filled(X)
+        self._pool.append(weights, X, stds, labels=votes)
+        self._compress()
 
     def copy(self) -> Self:
         """Return an independent copy: an update can be made on it and discarded if it fails."""
@@ -100,10 +120,6 @@ class Summary(ABC):
         shift = other._origin - self._origin
         self.mass += other.mass
         self._moments = self._moments.plus(other._moments.shifted(shift))
-        self._join(other, shift)
-
-    def _join(self, other: Self, shift: Floats) -> None:
-        """Take over the components of another summary, moved to this one's origin."""
         pool = other._pool
         if len(pool):
             self._pool.append(
@@ -115,13 +131,13 @@ class Summary(ABC):
             )
             self._compress()
 
-    def change(self, settings: SummarySettings) -> None:
+    def change(self, settings: Settings) -> None:
         """Go on with other settings; what the components are made of cannot be changed any more."""
         self._require_same_kind(settings)
         self.settings = settings
         self._mixture = None
 
-    def _require_same_kind(self, settings: SummarySettings) -> None:
+    def _require_same_kind(self, settings: Settings) -> None:
         for name in self.settings.fixed:
             mine, theirs = getattr(self.settings, name), getattr(settings, name)
             if mine != theirs:
@@ -130,29 +146,12 @@ class Summary(ABC):
                     f"{name}={theirs!r}; start a new one"
                 )
 
-    def _arrive(self, X: Floats, weights: Floats) -> bool:
-        """Count rows that arrive and let the older ones fade; tell whether there are any."""
-        self._mixture = None
-        self.n_rows += len(X)
-        if not len(X):
-            return False
-        if self._origin is None:
-            self._origin = np.where(np.isnan(X[0]), 0.0, X[0])
-        if self.settings.half_life is not None:
-            self.fade(0.5 ** (float(weights.sum()) / self.settings.half_life))
-        return True
-
     def fade(self, factor: float) -> None:
         """Let everything seen so far count less."""
         self._mixture = None
         self.mass *= factor
         self._moments = self._moments.decayed(factor)
         self._pool.decay(factor)
-
-    def _measure(self, X: Floats, weights: Floats) -> None:
-        """Add distinct rows, relative to the origin, to mass and moments."""
-        self.mass += float(weights.sum())
-        self._moments = self._moments.plus(Moments.of(X, weights))
 
     def _compress(self) -> None:
         self._pool.compress(self.settings.n_kept)
@@ -186,6 +185,24 @@ class Summary(ABC):
         X[rows] = np.where(missing[rows], expected, X[rows])
         stds[rows] = np.where(missing[rows], np.sqrt(variances), 0.0)
         return X, stds
+
+    def take_over(self, other: StreamSummary, votes: Floats) -> None:
+        """Start from another summary's components, with other votes."""
+        seen = other.components()
+        self.n_rows, self.mass = other.n_rows, other.mass
+        self._origin, self._moments = other._seen(), other._moments
+        self._pool.append(
+            seen.masses,
+            seen.means - self._seen(),
+            seen.stds,
+            labels=votes,
+            spreads=other._pool.spreads,
+        )
+        self._compress()
+
+    def look_through(self, metric: Floats) -> None:
+        """Decide from now on by the distances of ``x @ metric`` which components to merge."""
+        self._pool.look_through(metric)
 
     # -- looking -----------------------------------------------------------------------------
 
@@ -237,73 +254,6 @@ class Summary(ABC):
 
     # -- keeping -----------------------------------------------------------------------------
 
-    def _restore(self, state: SummaryState) -> None:
-        """Take over a saved state; raise InvalidInputError if the parts do not fit."""
-        self.n_rows = as_count(state.n_rows, "n_rows", minimum=0)
-        self.mass = as_real(state.mass, "mass", low=0.0)
-        for name, vector in (("origin", state.origin), *vars(state.moments).items()):
-            if vector is not None:
-                as_vector(vector, name, length=self.n_features, dim="n_features")
-        self._origin, self._moments = state.origin, state.moments
-        self._pool.restore(state.pool)
-
-
-class StreamSummary(Summary):
-    """The summary of a stream whose every row becomes a component, merged with others later."""
-
-    settings: Settings
-
-    def __init__(self, n_features: int, settings: Settings, metric: Floats | None = None) -> None:
-        pool = Pool(
-            n_features,
-            distance=settings.distance,
-            merging=settings.merging,
-            spreads=_spreads(n_features, settings, metric),
-            n_classes=settings.n_votes,
-            metric=metric,
-        )
-        super().__init__(n_features, settings, pool)
-
-    def update(self, X: Floats, weights: Floats, votes: Floats | None = None) -> None:
-        """Absorb one batch. The order of its rows does not matter, unless it is taken in pieces.
-
-        `votes`, shape (n, n_votes), are averaged over the rows of each component.
-        """
-        votes = np.zeros((len(X), self.settings.n_votes)) if votes is None else votes
-        counts = weights > 0.0
-        X, weights, votes = X[counts], weights[counts], votes[counts]
-        if not self._arrive(X, weights):
-            return
-        X = np.concatenate([X - self._seen(), votes], axis=1)
-        size = max(_SMALLEST_PIECE, self.settings.max_components)
-        for start in range(0, len(X), size):
-            self._absorb(*distinct_rows(X[start : start + size], weights[start : start + size]))
-
-    def _absorb(self, rows: Floats, weights: Floats) -> None:
-        X, votes = rows[:, : self.n_features], rows[:, self.n_features :]
-        self._measure(X, weights)
-        X, stds = self._filled(X)
-        self._pool.append(weights, X, stds, labels=votes)
-        self._compress()
-
-    def take_over(self, other: StreamSummary, votes: Floats) -> None:
-        """Start from another summary's components, with other votes."""
-        seen = other.components()
-        self.n_rows, self.mass = other.n_rows, other.mass
-        self._origin, self._moments = other._seen(), other._moments
-        self._pool.append(
-            seen.masses,
-            seen.means - self._seen(),
-            seen.stds,
-            labels=votes,
-            spreads=other._pool.spreads,
-        )
-        self._compress()
-
-    def look_through(self, metric: Floats) -> None:
-        """Decide from now on by the distances of ``x @ metric`` which components to merge."""
-        self._pool.look_through(metric)
-
     @classmethod
     def of_mixture(cls, mixture: Mixture, settings: Settings) -> Self:
         """Return the summary of a stream of which only this mixture is known."""
@@ -324,9 +274,16 @@ class StreamSummary(Summary):
 
     @classmethod
     def from_state(cls, state: StreamSummaryState) -> Self:
-        """Go on from what :meth:`state` gave; raise InvalidInputError if the parts do not fit."""
-        summary = cls(len(state.moments.means), state.settings, state.pool.metric)
-        summary._restore(state)
+        """Resume from what :meth:`state` gave; raise InvalidInputError if the parts do not fit."""
+        d = len(state.moments.means)
+        summary = cls(d, state.settings, state.pool.metric)
+        summary.n_rows = as_count(state.n_rows, "n_rows", minimum=0)
+        summary.mass = as_real(state.mass, "mass", low=0.0)
+        for name, vector in (("origin", state.origin), *vars(state.moments).items()):
+            if vector is not None:
+                as_vector(vector, name, length=d, dim="n_features")
+        summary._origin, summary._moments = state.origin, state.moments
+        summary._pool.restore(state.pool)
         return summary
 
 

@@ -12,12 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from baryflow.core.mixture import Mixture
 from baryflow.core.points import Points
-from baryflow.core.settings import PaperSettings, Settings
+from baryflow.core.settings import Settings
 from baryflow.estimators._classifiers import choose_classifiers
 from baryflow.estimators._columns import ColumnComparison, compare
 from baryflow.estimators._domains import TARGET, by_source, fill_gaps
 from baryflow.estimators._experts import describe_experts
-from baryflow.estimators._fit_dictionary import AdaptConfig, floor_stds
+from baryflow.estimators._fit_dictionary import floor_stds
 from baryflow.estimators._history import History
 from baryflow.estimators._input import InputMixin
 from baryflow.estimators._label_shift import LabelShift
@@ -61,8 +61,8 @@ class AdapterState:
     sources: list[Any]
     knowledge: SourceKnowledge
     learned_with: dict[str, Any]
-    settings: Settings | PaperSettings
-    config: AdaptConfig
+    settings: Settings
+    label_shift: bool
     tracker: TrackerState
     kept: SourceRows | None
 
@@ -101,7 +101,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         options = source_options(self, classes, len(sources))
         knowledge = learn(
             LabelledRows([fill_gaps(R) for R in rows], labels, len(classes)),
-            choose_classifiers("linear" if options.paper else self.classifier),
+            choose_classifiers(self.classifier),
             options,
             validate=bool(self.validate),
             n_jobs=self.n_jobs,
@@ -203,15 +203,10 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     def coordinates_(self) -> dict[Any, Floats]:
         """Barycentric coordinates of every source by its name, and of the target."""
         tracker = self._current()
-        if tracker.adaptation is None:
-            domains = tracker.knowledge.model.domains
-        else:
-            domains = tracker.adaptation.believed.view.adapted.sources
-        found = zip(self.sources_, domains, strict=True)
+        found = zip(self.sources_, tracker.knowledge.model.domains, strict=True)
         coordinates = {name: domain.coordinates for name, domain in found}
         if tracker.adaptation is not None:
-            adapted = tracker.adaptation.believed.view.adapted
-            coordinates[TARGET] = adapted.target.coordinates
+            coordinates[TARGET] = tracker.adaptation.believed.view.target.coordinates
         return coordinates
 
     def _source_classes(self) -> Any:
@@ -226,7 +221,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         tracker = self._current()
         if tracker.adaptation is None:
             return atoms_as_mixtures(tracker.knowledge.model.dictionary)
-        return atoms_as_mixtures(tracker.adaptation.believed.view.adapted.dictionary)
+        return atoms_as_mixtures(tracker.adaptation.believed.view.dictionary)
 
     @property
     def source_mixtures_(self) -> dict[Any, Mixture]:
@@ -503,7 +498,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             knowledge,
             {name: plain(value) for name, value in self._learned_with.items()},
             tracker.settings,
-            tracker.config,
+            tracker.label_shift,
             tracker.state(),
             self._kept,
         )
@@ -518,7 +513,9 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             raise InvalidInputError("the classes do not fit the model")
         if state.knowledge.model.centre.shape != (model.n_features_in_,):
             raise InvalidInputError("the number of columns does not fit the model")
-        model._tracker = Tracker.from_state(state.knowledge, state.settings, state.config, state.tracker)
+        model._tracker = Tracker.from_state(
+            state.knowledge, state.settings, state.label_shift, state.tracker
+        )
         model._learned_with, model._kept = dict(state.learned_with), state.kept
         if "classifier" in model._learned_with:
             model._learned_with["classifier"] = model.classifier

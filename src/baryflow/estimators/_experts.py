@@ -97,21 +97,17 @@ _TITLES = {
 }
 
 
-def list_experts(
-    plain: PlainClassifiers | None, *, stacked: bool, paper: bool = False
-) -> tuple[Expert, ...]:
+def list_experts(plain: PlainClassifiers | None, *, stacked: bool) -> tuple[Expert, ...]:
     """Return all experts; plain classifiers on raw rows come first."""
-    return _list_experts(None if plain is None else plain.names, stacked, paper)
+    return _list_experts(None if plain is None else plain.names, stacked)
 
 
 @lru_cache(maxsize=32)
-def _list_experts(names: tuple[str, ...] | None, stacked: bool, paper: bool) -> tuple[Expert, ...]:
+def _list_experts(names: tuple[str, ...] | None, stacked: bool) -> tuple[Expert, ...]:
     view = [
         Expert("reconstruction", "the target's reconstruction from the atoms", _reconstruction),
         Expert("components", "target components, labelled through the transport plan", _components),
     ]
-    if paper:
-        return (view[0],)
     if names is None:
         return tuple(view)
     titles = [_TITLES.get(name, name) for name in names]

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from baryflow.core.dictionary import PROXIMAL, Dictionary, Domain
+from baryflow.core.dictionary import Dictionary, Domain
 from baryflow.core.mixture import Mixture
 from baryflow.core.points import Points
 from baryflow.estimators._sources import SourceKnowledge, SourceModel
@@ -16,32 +16,12 @@ from baryflow.validation import Floats
 
 #: Steps in which an unmoved dictionary finds plan and coordinates of a target.
 _MATCHING_STEPS = 3
+#: Block steps in which it then moves towards the target. The sources keep their plans and coordinates.
+_STEPS = 1
 #: Smallest std of a predicting component, in units of the usual spread within a class.
 _PREDICTOR_FLOOR = 0.1
 #: Added to votes before the logarithm: no vote is a veto.
 _VOTE_FLOOR = 1e-2
-
-
-@dataclass(frozen=True)
-class AdaptConfig:
-    """How the dictionary is moved towards a target."""
-
-    n_steps: int = 1  # block steps
-    freeze_sources: bool = True  # only the target chooses its coordinates
-    proximal: float = PROXIMAL
-    warm_start: bool = False  # start from the last adaptation instead of the source-only dictionary
-    label_shift: bool = True  # estimate the target's class proportions
-
-
-@dataclass(frozen=True, eq=False)
-class AdaptedDictionary:
-    """The dictionary of one space after steps towards a target, from where others can continue."""
-
-    dictionary: Dictionary
-    sources: list[Domain]
-    target: Domain
-    unmoved: Floats  # the reconstruction before the last steps
-    unmoved_loss: float  # of the target, before the last steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +32,11 @@ class AdaptedSpace:
     ----------
     centre, scale : arrays of shape (d,)
         The target's moments, corrected for its class proportions.
-    adapted : AdaptedDictionary
-    losses : array of shape (n_steps, n_domains)
+    dictionary : Dictionary
+        After its steps towards the target.
+    target : Domain
+    losses : array of shape (n_steps, 1)
+        Of the target, before each step.
     reconstruction, labelled : Mixture
         The target rebuilt from the atoms, and its own components with the labels that the plan gives
         them; both in the coordinates of the view.
@@ -65,7 +48,8 @@ class AdaptedSpace:
     model: SourceModel
     centre: Floats
     scale: Floats
-    adapted: AdaptedDictionary
+    dictionary: Dictionary
+    target: Domain
     losses: Floats
     reconstruction: Mixture
     labelled: Mixture
@@ -110,13 +94,11 @@ def fit_dictionary(
     rows: TargetSummary,
     stacked: TargetSummary | None,
     proportions: Floats,
-    config: AdaptConfig,
-    start: AdaptedDictionary | None = None,
 ) -> Hypothesis:
     """Fit the dictionary of each space to a target with these class proportions."""
-    matched = [_match(knowledge.model, rows, proportions, config, start)]
+    matched = [_match(knowledge.model, rows, proportions)]
     if stacked is not None and knowledge.stacked is not None:
-        matched.append(_match(knowledge.stacked, stacked, proportions, config))
+        matched.append(_match(knowledge.stacked, stacked, proportions))
     prior, plain = knowledge.model.expected_prior, knowledge.plain
     raw_ratios = ratios = np.zeros(len(prior))
     if plain is not None and knowledge.user_prior:
@@ -131,8 +113,6 @@ class _Match:
     """A target in one space, matched with unmoved atoms."""
 
     model: SourceModel
-    config: AdaptConfig
-    start: AdaptedDictionary | None  # the atoms are those of an earlier adaptation
     masses: Floats  # of the target's components
     centre: Floats
     scale: Floats
@@ -143,13 +123,7 @@ class _Match:
     unmoved_loss: float
 
 
-def _match(
-    model: SourceModel,
-    seen: TargetSummary,
-    proportions: Floats,
-    config: AdaptConfig,
-    start: AdaptedDictionary | None = None,
-) -> _Match:
+def _match(model: SourceModel, seen: TargetSummary, proportions: Floats) -> _Match:
     """Match a target with the atoms of one space (paper, section 3.2)."""
     centre, scale = model.moments_at(seen.mean, seen.variance, proportions, seen.mass)
     variances = model.variances(seen.variances_in, seen.stds, scale)
@@ -159,18 +133,10 @@ def _match(
     if seen.votes is not None:
         votes = (seen.votes[:, model.slot_classes] + _VOTE_FLOOR) / (1.0 + _VOTE_FLOOR)
         target.extra_costs = -2.0 * np.log(np.minimum(votes, 1.0))
-    if start is None:
-        dictionary = model.dictionary.copy(proximal=config.proximal)
-        dictionary.settle(target, _MATCHING_STEPS)
-        loss = target.loss
-    else:
-        dictionary = start.dictionary.copy(proximal=config.proximal)
-        target.coordinates, target.match = start.target.coordinates, start.target.match
-        loss = start.target.loss
+    dictionary = model.dictionary.copy()
+    dictionary.settle(target, _MATCHING_STEPS)
     return _Match(
         model,
-        config,
-        start,
         seen.masses,
         centre,
         scale,
@@ -178,16 +144,15 @@ def _match(
         dictionary,
         target,
         dictionary.reconstruction(target),
-        loss,
+        target.loss,
     )
 
 
 def _adapt_space(match: _Match) -> AdaptedSpace:
     """Move the dictionary of one space towards a target (paper, section 3.2)."""
     model = match.model
-    adapted, losses = _move(match)
-    target = adapted.target
-    slots = Points(adapted.dictionary.reconstruction(target), model.n_dimensions)
+    dictionary, target, losses = _move(match)
+    slots = Points(dictionary.reconstruction(target), model.n_dimensions)
     slot_weights = target.slot_weights
     reconstruction = Mixture(
         slot_weights / slot_weights.sum(),
@@ -200,30 +165,22 @@ def _adapt_space(match: _Match) -> AdaptedSpace:
         model=model,
         centre=match.centre,
         scale=match.scale,
-        adapted=adapted,
+        dictionary=dictionary,
+        target=target,
         losses=losses,
         reconstruction=reconstruction,
         labelled=_label(match, target, reconstruction),
-        known=Points(adapted.unmoved, model.n_dimensions),
+        known=Points(match.unmoved, model.n_dimensions),
     )
 
 
-def _move(match: _Match) -> tuple[AdaptedDictionary, Floats]:
-    """Take block steps from the source-only dictionary, or from where the last ones stopped."""
-    config, start = match.config, match.start
+def _move(match: _Match) -> tuple[Dictionary, Domain, Floats]:
+    """Take block steps from the source-only dictionary; return it, the target, and its losses."""
     # Copies: what is interrupted can be done again.
-    dictionary, target = match.dictionary.copy(proximal=config.proximal), match.target.copy()
-    known = match.model.domains if start is None else start.sources
-    sources, unmoved = [domain.copy() for domain in known], match.unmoved
-    moving = [target] if config.freeze_sources else [*sources, target]
-    frozen = sources if config.freeze_sources else []
-    losses = np.array([dictionary.step(moving, frozen) for _ in range(config.n_steps)])
-    if config.n_steps or start is None:
-        dictionary.transport(target)
-    else:  # nothing has moved since
-        target.plan, target.goal, unmoved = start.target.plan, start.target.goal, start.unmoved
-        target.loss = start.target.loss
-    return AdaptedDictionary(dictionary, sources, target, unmoved, match.unmoved_loss), losses
+    dictionary, target = match.dictionary.copy(), match.target.copy()
+    losses = np.array([dictionary.step([target], match.model.domains) for _ in range(_STEPS)])
+    dictionary.transport(target)
+    return dictionary, target, losses
 
 
 def _label(match: _Match, target: Domain, rebuilt: Mixture) -> Mixture:

@@ -31,7 +31,6 @@ from baryflow.estimators._committee import (
     not_adapting,
 )
 from baryflow.estimators._experts import Question, expert_logs, list_experts
-from baryflow.estimators._fit_dictionary import AdaptConfig
 from baryflow.estimators._label_shift import estimate_proportions, learn_trust
 from baryflow.estimators._novelty import Familiar, Novelty
 from baryflow.estimators._orders import SHIFTS, number_within, shift_labels, stream_order
@@ -137,10 +136,10 @@ def learn(
         cores, if that saves time.
     progress : callable, optional
     """
-    folds = make_folds(sources, options) if validate and not options.paper else []
+    folds = make_folds(sources, options) if validate else []
     if not folds:
         knowledge = learn_evenly(sources, classifiers, options)
-        if validate and not options.paper:
+        if validate:
             knowledge = without_folds(knowledge, len(sources.rows))
         return with_novelty(knowledge, sources, [])
     sizes = [float(len(fold.others.labels)) for fold in folds]
@@ -223,9 +222,9 @@ def know_evenly(
     options: SourceOptions,
 ) -> SourceKnowledge:
     """Return what was learned, with a committee in which all experts count the same."""
-    experts = list_experts(plain, stacked=stacked is not None, paper=options.paper)
-    reason = "the paper's method" if options.paper else "leave-one-source-out was switched off"
-    committee = Committee.even([one.name for one in experts], len(plain.names), reason)
+    experts = list_experts(plain, stacked=stacked is not None)
+    names, reason = [one.name for one in experts], "leave-one-source-out was switched off"
+    committee = Committee.even(names, len(plain.names), reason)
     user_prior = options.class_prior is not None
     return SourceKnowledge(model, stacked, plain, limits, user_prior, committee, Novelty.none())
 
@@ -469,7 +468,7 @@ def _try(
     knowledge, ahead = fold.knowledge, ahead[:_PREDICTED]
     target = Target(knowledge, row_settings(knowledge.model.n_classes))
     target.absorb(fold.X[seen], np.ones(len(seen)), whole=True)
-    adaptation = update(knowledge, target, AdaptConfig(label_shift=fold.label_shift))
+    adaptation = update(knowledge, target, label_shift=fold.label_shift)
     question = Question(knowledge, adaptation.expected, fold.X[ahead])
     logs = expert_logs(question)
     other = adaptation.shifted or adaptation.expected

@@ -9,20 +9,16 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from baryflow.core.dictionary import DAMPED
-from baryflow.core.settings import PaperSettings, Settings
+from baryflow.core.settings import Settings
 from baryflow.estimators._classifiers import ScikitClassifier, choose_classifiers
 from baryflow.estimators._domains import check_classes, expect_proportions
-from baryflow.estimators._fit_dictionary import AdaptConfig
 from baryflow.estimators._progress import ConsoleLine, Progress
 from baryflow.estimators._random_state import draw_seed
 from baryflow.estimators._sources import SourceKnowledge, SourceOptions
-from baryflow.estimators._target import paper_settings, row_settings
+from baryflow.estimators._target import row_settings
 from baryflow.estimators._unknown import check_unknown
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import as_choice, as_count
-
-METHODS = ("committee", "paper")
+from baryflow.validation import as_count
 
 
 def source_options(estimator: Any, classes: Any, n_sources: int) -> SourceOptions:
@@ -32,7 +28,6 @@ def source_options(estimator: Any, classes: Any, n_sources: int) -> SourceOption
     choose_classifiers(estimator.classifier)  # checks
     seed = int(np.random.default_rng(draw_seed(estimator.random_state)).integers(2**31))
     return SourceOptions(
-        paper=getattr(estimator, "method", "committee") == "paper",
         n_atoms=estimator.n_atoms,
         seed=seed,
         class_prior=expect_proportions(estimator.class_prior, classes),
@@ -56,25 +51,22 @@ def progress_of(estimator: Any) -> Progress | None:
     return ConsoleLine() if estimator.verbose else None
 
 
-def follow_settings(estimator: Any, n_classes: int) -> tuple[Settings | PaperSettings, AdaptConfig]:
-    """Check the parameters with which a target is followed, and return what they mean."""
-    as_choice(estimator.method, "method", METHODS)
+def follow_settings(estimator: Any, n_classes: int) -> tuple[Settings, bool]:
+    """Check the parameters with which a target is followed.
+
+    Return how rows are summarised, and whether class proportions are estimated.
+    """
     check_unknown(estimator.unknown)
     if estimator.target_components is not None:
         as_count(estimator.target_components, "target_components")
-    sizes = {"max_components": estimator.target_components, "half_life": estimator.half_life}
-    if estimator.method == "paper":
-        if estimator.classifier is not None:
-            raise InvalidInputError("method='paper' has no experts: leave classifier out")
-        config = AdaptConfig(
-            n_steps=1, freeze_sources=False, proximal=DAMPED, warm_start=True, label_shift=False
-        )
-        return paper_settings(n_classes, **sizes), config
-    return row_settings(n_classes, **sizes), AdaptConfig(label_shift=bool(estimator.label_shift))
+    settings = row_settings(
+        n_classes, max_components=estimator.target_components, half_life=estimator.half_life
+    )
+    return settings, bool(estimator.label_shift)
 
 
 #: Parameters that cannot change between fit and the end of a stream.
-_FIXED = ("n_atoms", "classifier", "class_prior", "validate", "method", "keep_sources")
+_FIXED = ("n_atoms", "classifier", "class_prior", "validate", "keep_sources")
 
 
 def remember_fixed(estimator: Any) -> dict[str, Any]:

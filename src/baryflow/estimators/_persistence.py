@@ -27,7 +27,7 @@ class Shell:
     def of(cls, estimator: Any) -> Self:
         """Take them from a fitted estimator."""
         parameters = estimator.get_params(deep=False)
-        if not isinstance(estimator.random_state, (int, np.integer, type(None))):
+        if not isinstance(parameters.get("random_state"), (int, np.integer, type(None))):
             parameters["random_state"] = None  # its effect lives on in what was learned
         names = getattr(estimator, "feature_names_in_", None)
         return cls(

@@ -6,22 +6,22 @@ import numpy as np
 
 from baryflow.core.quadratic import simplex_least_squares
 from baryflow.core.transport import match_slots
-from baryflow.estimators._fit_dictionary import AdaptedDictionary
+from baryflow.estimators._fit_dictionary import AdaptedSpace
 from baryflow.validation import Floats
 
 
-def compare_sources(adapted: AdaptedDictionary) -> Floats:
+def compare_sources(space: AdaptedSpace) -> Floats:
     """Return the mixture of the sources that comes nearest to the target, slot by slot.
 
     The sources' own components are compared, not their reconstructions, which fewer atoms than sources
     cannot tell apart.
     """
-    dictionary, target = adapted.dictionary, adapted.target
+    dictionary, target, sources = space.dictionary, space.target, space.model.domains
     used = slice(target.n_used)
     slots = dictionary.reconstruction(target)
-    rebuilt = dictionary.reconstructions(adapted.sources)
+    rebuilt = dictionary.reconstructions(sources)
     columns = []
-    for domain, points, match in zip(adapted.sources, rebuilt, match_slots(slots, rebuilt), strict=True):
+    for domain, points, match in zip(sources, rebuilt, match_slots(slots, rebuilt), strict=True):
         # Where the source lacks a class its reconstruction stands in.
         known = np.where((domain.slot_weights > 0.0)[:, None], domain.goal, points)
         columns.append(known[match][:, used])

@@ -106,13 +106,6 @@ class SourceTable:
         """Units in which the rows of every source are standardised, shape (n_sources, d)."""
         return varying(self.source_stds, self.scale)
 
-    @cached_property
-    def within(self) -> Floats:
-        """Standard deviation around the class in its source, never quite nothing."""
-        found = np.sqrt(self.deviations.sum(axis=(0, 1)) / self.counts.sum())
-        found = np.maximum(found, 1e-3 * self.std)
-        return np.where(found > 0.0, found, 1.0)
-
     def standardise(self, X: Floats, number: int) -> Floats:
         """Return rows of a source around its mean, in units of its stds."""
         Z: Floats = X - self.source_means[number]

@@ -55,19 +55,12 @@ _RAREST = 1e-12
 class SourceOptions:
     """How sources are described."""
 
-    #: The paper's method: no view, columns as they come, one component per class.
-    paper: bool = False
     n_atoms: int | None = None
     seed: int = 0
     #: Class proportions that the user expects of a target; None: those of the sources.
     class_prior: Floats | None = None
     #: Estimate the class proportions of targets.
     label_shift: bool = True
-
-    @property
-    def components_per_class(self) -> int:
-        """Components of each class in every source and atom."""
-        return 1 if self.paper else COMPONENTS_PER_CLASS
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +96,8 @@ class SourceModel:
     """The sources in one space: the view, the moments of classes and the source-only dictionary.
 
     In the *view*, rows are standardised with their own domain's moments and projected on the
-    discriminant directions. Without it, in the paper's method, rows are only centred. A model made from
-    mixtures knows no moments of classes.
+    discriminant directions. A model made from mixtures has no view, so rows are only centred, and it
+    knows no moments of classes.
     """
 
     n_classes: int
@@ -233,17 +226,17 @@ class PlainClassifiers:
 
     names: tuple[str, ...]
     raw: list[Classifier]
-    per_domain: list[Classifier]  # empty in the paper's method
+    per_domain: list[Classifier]
     stacks: tuple[int, ...]  # numbers of those whose log-probabilities span the stacked space
     centre: Floats  # pooled mean and std of the sources' columns
     scale: Floats
     shares: Floats  # of the classes in the training rows
     #: Orthonormal directions in which rows are classified, if there are many columns.
     basis: Floats | None
-    statistics: LinearStatistics | None  # of rows standardised per domain
+    statistics: LinearStatistics  # of rows standardised per domain
 
     def __post_init__(self) -> None:
-        if len(self.raw) != len(self.names) or len(self.per_domain) not in (0, len(self.names)):
+        if not len(self.raw) == len(self.per_domain) == len(self.names):
             raise ValueError("expected a classifier for every name")
 
     def raw_logs(self, X: Floats) -> Floats:
@@ -340,46 +333,37 @@ class LabelledRows:
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
-    """How rows of the sources are projected: on discriminants, or not at all."""
+    """How rows of the sources are projected on discriminants."""
 
     table: SourceTable
-    view: Discriminants | None
+    view: Discriminants
     unit: Floats  # usual spread within a class, in the coordinates of the mixtures
     #: Directions in which classifiers are fitted, if there are too many columns.
     basis: Floats | None
     prototypes: Prototypes | None = None
 
     @classmethod
-    def of(cls, table: SourceTable, scatter: Scatter | None, *, paper: bool) -> Outlook:
-        """Find the discriminants of a scatter; without one nothing is known of directions."""
-        found = None if scatter is None else scatter.discriminants()
+    def of(cls, table: SourceTable, scatter: Scatter) -> Outlook:
+        """Find the discriminants of a scatter."""
+        found = scatter.discriminants()
         basis, prototypes, d = None, None, len(table.centre)
-        if found is not None and scatter is not None and d > _MANY_COLUMNS:
+        if d > _MANY_COLUMNS:
             wanted = min(d, max(_FEWEST_DIRECTIONS, 2 * table.n_classes))
             basis = discriminative_basis(table, scatter, found.directions, wanted)
-        if found is None or paper:
-            return cls(table, None, table.within, basis)
-        if scatter is not None and d <= _MANY_COLUMNS:
+        else:
             prototypes = Prototypes.of(table, scatter)
         # The shrunken spread within a class is 1, by construction.
         return cls(table, found, np.ones(found.directions.shape[1]), basis, prototypes)
 
     def see(self, X: Floats, number: int) -> Floats:
         """Return complete rows of a source in the coordinates of the mixtures."""
-        if self.view is None:
-            return X - self.table.centre
         return self.table.standardise(X, number) @ self.view.directions
-
-
-def needs_scatter(n_features: int, options: SourceOptions) -> bool:
-    """Tell whether discriminants are needed: for the view, or because of many columns."""
-    return not options.paper or n_features > _MANY_COLUMNS
 
 
 def learn_model(sources: LabelledRows, options: SourceOptions) -> SourceModel:
     """Learn the view, the mixtures and the dictionary of labelled rows."""
     table = sources.table()
-    outlook = Outlook.of(table, sources.measure(table), paper=options.paper)
+    outlook = Outlook.of(table, sources.measure(table))
     return build_model(outlook, *mix_sources(sources, outlook, options), options=options)
 
 
@@ -388,20 +372,9 @@ def fit_sources(
 ) -> tuple[SourceModel, PlainClassifiers, SourceModel | None, Limits]:
     """Learn all that needs no leave-one-source-out: models of both spaces, and plain classifiers."""
     table = sources.table()
-    outlook = Outlook.of(
-        table,
-        sources.measure(table) if needs_scatter(len(table.centre), options) else None,
-        paper=options.paper,
-    )
+    outlook = Outlook.of(table, sources.measure(table))
     model = build_model(outlook, *mix_sources(sources, outlook, options), options=options)
-    plain, stacked = fit_plain(
-        sources,
-        table,
-        classifiers,
-        basis=outlook.basis,
-        seed=options.seed,
-        per_domain=not options.paper,
-    )
+    plain, stacked = fit_plain(sources, table, classifiers, basis=outlook.basis, seed=options.seed)
     return model, plain, None if stacked is None else learn_model(stacked, options), Limits.of(table)
 
 
@@ -412,7 +385,7 @@ def mix_sources(
     seen = [outlook.see(X, number) for number, X in enumerate(sources.rows)]
 
     def describe(V: Floats) -> Mixture:
-        return mix_class(V, outlook.unit, options.components_per_class, options.seed)
+        return mix_class(V, outlook.unit, COMPONENTS_PER_CLASS, options.seed)
 
     classes = range(outlook.table.n_classes)
     together = np.concatenate(seen)
@@ -432,7 +405,6 @@ def fit_plain(
     *,
     basis: Floats | None = None,
     seed: int = 0,
-    per_domain: bool = True,
 ) -> tuple[PlainClassifiers, LabelledRows | None]:
     """Fit all classifiers on raw rows and per domain; return them and the stacked rows of the sources.
 
@@ -442,9 +414,10 @@ def fit_plain(
     kept = sources.thin(_MOST_ROWS)
     chosen = [(number, X, kept[number]) for number, X in enumerate(sources.rows)]
     # One source at a time, because rows may be long.
-    spaces = [_join(((X[some] - table.centre) / table.scale for _, X, some in chosen), basis)]
-    if per_domain:
-        spaces.append(_join((table.standardise(X[some], n) for n, X, some in chosen), basis))
+    spaces = [
+        _join(((X[some] - table.centre) / table.scale for _, X, some in chosen), basis),
+        _join((table.standardise(X[some], n) for n, X, some in chosen), basis),
+    ]
     codes = [y[some] for y, some in zip(sources.codes, kept, strict=True)]
     labels = np.concatenate(codes)
     fitted = [
@@ -456,13 +429,13 @@ def fit_plain(
     plain = PlainClassifiers(
         names=tuple(classifiers),
         raw=[one.classifier for one in fitted[0]],
-        per_domain=[one.classifier for one in fitted[1]] if per_domain else [],
-        stacks=tuple(stacks) if per_domain else (),
+        per_domain=[one.classifier for one in fitted[1]],
+        stacks=tuple(stacks),
         centre=table.centre,
         scale=table.scale,
         shares=np.bincount(labels, minlength=table.n_classes) / len(labels),
         basis=basis,
-        statistics=(LinearStatistics.of(spaces[1], labels, table.n_classes) if per_domain else None),
+        statistics=LinearStatistics.of(spaces[1], labels, table.n_classes),
     )
     if not plain.stacks:
         return plain, None
@@ -489,7 +462,7 @@ def build_model(
         parts,
         together,
         table.shares,
-        n_slots=options.components_per_class,
+        n_slots=COMPONENTS_PER_CLASS,
         n_atoms=options.n_atoms,
         std_floor=1e-2 * float(outlook.unit.min()),
     )

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from baryflow.core.mixture import Mixture
-from baryflow.core.paper_summary import PaperSummary, PaperSummaryState
-from baryflow.core.settings import PaperSettings, Settings
+from baryflow.core.settings import Settings
 from baryflow.core.summary import StreamSummary, StreamSummaryState
 from baryflow.estimators._committee import combine, not_adapting
 from baryflow.estimators._domains import fill_gaps
@@ -97,7 +96,7 @@ class TargetSummary:
 class TargetState:
     """All that is kept of a target."""
 
-    rows: StreamSummaryState | PaperSummaryState
+    rows: StreamSummaryState
     stacked: StreamSummaryState | None
     tally: Tally
     standard: tuple[Floats, Floats] | None = None
@@ -110,25 +109,20 @@ class Target:
     Parameters
     ----------
     knowledge : SourceKnowledge
-    settings : Settings or PaperSettings
-        How rows are summarised: each as a component that is merged later, or as in the paper.
+    settings : Settings
+        How rows are summarised.
     """
 
-    def __init__(self, knowledge: SourceKnowledge, settings: Settings | PaperSettings) -> None:
+    def __init__(self, knowledge: SourceKnowledge, settings: Settings) -> None:
         self.knowledge = knowledge
         self.tally = Tally.none(len(knowledge.model.centre))
         #: Centre and scale by which rows are standardised for the stacked space.
         self.standard: tuple[Floats, Floats] | None = None
         self.growth = Growth.none(knowledge.model.n_classes)
-        self.rows: StreamSummary | PaperSummary
+        self.rows = _new_summary(knowledge.model, settings)
         self.stacked: StreamSummary | None = None
-        if isinstance(settings, PaperSettings):
-            d = len(knowledge.model.centre)
-            self.rows = PaperSummary(d, settings, np.random.default_rng(0))
-        else:
-            self.rows = _new_summary(knowledge.model, settings)
-            if knowledge.stacked is not None:
-                self.stacked = _new_summary(knowledge.stacked, settings)
+        if knowledge.stacked is not None:
+            self.stacked = _new_summary(knowledge.stacked, settings)
 
     @property
     def mass(self) -> float:
@@ -184,7 +178,7 @@ class Target:
         if whole:
             self.see_stds(X.std(axis=0))
         plain = self.knowledge.plain
-        if isinstance(self.rows, PaperSummary) or plain is None:
+        if plain is None:
             self.rows.update(X, weights)
             return self._grow(weights, None)
         raw = plain.raw_logs(X)
@@ -214,8 +208,8 @@ class Target:
     def summarise(self, X: Floats, moments: tuple[Floats, Floats, float]) -> None:
         """Add complete rows to the summaries of a target whose moments and mass are known already."""
         plain, model = self.knowledge.plain, self.knowledge.model
-        if plain is None or isinstance(self.rows, PaperSummary):
-            raise TypeError("rows are summarised one by one, with plain classifiers")
+        if plain is None:
+            raise TypeError("rows are summarised with plain classifiers")
         weights, raw = np.ones(len(X)), plain.raw_logs(X)
         votes = combine(not_adapting(self.knowledge.committee.raw, raw))
         self.rows.update(X, weights, votes)
@@ -231,8 +225,7 @@ class Target:
 
     def see_stds(self, stds: Floats) -> None:
         """Look at rows through the view that fits a target with these standard deviations."""
-        if isinstance(self.rows, StreamSummary):
-            _look_through(self.rows, self.knowledge.model, stds)
+        _look_through(self.rows, self.knowledge.model, stds)
 
     def look_again(self) -> None:
         """Look at rows through the view that fits what was seen."""
@@ -240,14 +233,14 @@ class Target:
             (self.rows, self.knowledge.model),
             (self.stacked, self.knowledge.stacked),
         ):
-            if isinstance(summary, StreamSummary) and model is not None and summary.mass > 0.0:
+            if summary is not None and model is not None and summary.mass > 0.0:
                 _look_through(summary, model)
 
     def join(self, state: TargetState) -> None:
         """Absorb what was seen of this target elsewhere."""
         other = Target.from_state(self.knowledge, state)
         if self.mass > 0.0:
-            self.rows.merge(other.rows)  # type: ignore[arg-type]  # refuses what is of another kind
+            self.rows.merge(other.rows)
             if self.stacked is not None and other.stacked is not None:
                 self.stacked.merge(other.stacked)
         else:
@@ -264,24 +257,19 @@ class Target:
         if self.mass > 0.0:
             self.renew()
 
-    def change(self, settings: Settings | PaperSettings) -> None:
+    def change(self, settings: Settings) -> None:
         """Use other settings from now on, as far as they can be changed."""
         if settings != self.rows.settings:
             self.rows.change(settings)
             if self.stacked is not None:
                 self.stacked.change(settings)
 
-    def rebind(self, knowledge: SourceKnowledge, settings: Settings | PaperSettings) -> Target:
+    def rebind(self, knowledge: SourceKnowledge, settings: Settings) -> Target:
         """Return the same target as other sources see it, component by component."""
         bound = Target(knowledge, settings)
         bound.tally = self.tally
-        if isinstance(self.rows, PaperSummary):
-            bound.rows = self.rows.copy()
-            bound.rows.change(settings)
-            bound.renew()
-            return bound
         seen = self.rows.components()
-        if not isinstance(bound.rows, StreamSummary) or knowledge.plain is None:
+        if knowledge.plain is None:
             raise TypeError("sources that were learned from rows cannot be replaced by others")
         raw = knowledge.plain.raw_logs(seen.means)
         votes = combine(not_adapting(knowledge.committee.raw, raw))
@@ -332,8 +320,7 @@ class Target:
         """Continue from what :meth:`state` returned."""
         target = cls(knowledge, state.rows.settings)
         target.tally = state.tally
-        kind: Any = PaperSummary if isinstance(state.rows, PaperSummaryState) else StreamSummary
-        target.rows = kind.from_state(state.rows)
+        target.rows = StreamSummary.from_state(state.rows)
         if (state.stacked is None) != (target.stacked is None):
             raise ValueError("the summary of stacked rows does not fit the sources")
         if state.stacked is not None:
@@ -369,12 +356,7 @@ def _look_through(summary: StreamSummary, model: SourceModel, stds: Floats | Non
         summary.look_through(metric)
 
 
-def _summarised(summary: StreamSummary | PaperSummary) -> TargetSummary:
-    moments = summary.moments()
-    if isinstance(summary, PaperSummary):
-        mixture = summary.mixture()
-        masses, means, stds = mixture.weights * mixture.mass, mixture.means, mixture.stds
-        return TargetSummary(masses, means, stds, None, None, *moments, summary.mass)
+def _summarised(summary: StreamSummary) -> TargetSummary:
     parts = summary.components()
     return TargetSummary(
         parts.masses,
@@ -382,7 +364,7 @@ def _summarised(summary: StreamSummary | PaperSummary) -> TargetSummary:
         parts.stds,
         summary.variances_in if summary.settings.full_covariance else None,
         parts.votes if parts.votes.shape[1] else None,
-        *moments,
+        *summary.moments(),
         summary.mass,
     )
 
@@ -390,25 +372,11 @@ def _summarised(summary: StreamSummary | PaperSummary) -> TargetSummary:
 def row_settings(
     n_classes: int, *, max_components: int | None = None, half_life: float | None = None
 ) -> Settings:
-    """Return how a target is summarised row by row for the dictionary."""
+    """Return how a target is summarised for the dictionary."""
     return Settings(
         max_components=max_components or COMPONENTS_PER_CLASS * n_classes,
         resolution=1,
         full_covariance=True,
         n_votes=n_classes,
-        half_life=half_life,
-    )
-
-
-def paper_settings(
-    n_classes: int, *, max_components: int | None = None, half_life: float | None = None
-) -> PaperSettings:
-    """Return how the paper summarises a target batch by batch."""
-    return PaperSettings(
-        max_components=max_components or COMPONENTS_PER_CLASS * n_classes,
-        distance="w2",
-        merging="wasserstein",
-        batch_components=None,
-        batch_limit=n_classes,
         half_life=half_life,
     )

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from baryflow.core.mixture import Mixture
-from baryflow.core.settings import PaperSettings, Settings
+from baryflow.core.settings import Settings
 from baryflow.estimators._certificate import Certificate
 from baryflow.estimators._class_summary import ClassSummary
 from baryflow.estimators._experts import Question, predict_not_adapting
@@ -22,7 +22,6 @@ from baryflow.estimators._feedback import (
     fit_correction,
     look_chosen,
 )
-from baryflow.estimators._fit_dictionary import AdaptConfig, AdaptedDictionary
 from baryflow.estimators._history import History
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Familiar
 from baryflow.estimators._query import RecentRows, choose_rows
@@ -54,7 +53,6 @@ class TrackerState:
     target: TargetState
     adapted: TargetState | None  # the target at the last adaptation, if it has changed since
     n_last: int
-    start: AdaptedDictionary | None  # of a warm start; other adaptations are recomputed
     reliability: float
     novel: float
     familiar: Familiar
@@ -86,19 +84,18 @@ class Tracker:
     ----------
     knowledge : SourceKnowledge
         What the sources taught; it is never changed, and many sessions can share it.
-    settings : Settings or PaperSettings
+    settings : Settings
         How rows are summarised.
-    config : AdaptConfig
+    label_shift : bool
+        Estimate the target's class proportions.
     """
 
-    def __init__(
-        self, knowledge: SourceKnowledge, settings: Settings | PaperSettings, config: AdaptConfig
-    ) -> None:
-        self.knowledge, self.settings, self.config = knowledge, settings, config
+    def __init__(self, knowledge: SourceKnowledge, settings: Settings, label_shift: bool) -> None:
+        self.knowledge, self.settings, self.label_shift = knowledge, settings, label_shift
         self.target = Target(knowledge, settings)
         self.adaptation: Adaptation | None = None
         self._adapted: Target | None = None  # the target at the last adaptation, if it has changed since
-        self._adapted_with = config
+        self._adapted_with = label_shift
         self._n_last = 0  # rows of the last batch
         self.resemblance = np.zeros(0)
         self.reliability = self.novel = 0.0
@@ -118,7 +115,6 @@ class Tracker:
         self.verdicts = np.zeros(0, dtype=bool)  # whether the last predictions it counts were right
         self.judged = np.zeros(0, dtype=np.int64)  # hashes of the last rows with a label
         self.summaries: tuple[ClassSummary, ...] = ()  # of classes that were named elsewhere
-        self._start: AdaptedDictionary | None = None
         self._current: Tracker | None = None
 
     @property
@@ -146,7 +142,7 @@ class Tracker:
     @property
     def estimates_shift(self) -> bool:
         """Whether class proportions are estimated: not without plain classifiers."""
-        return self.config.label_shift and self.knowledge.plain is not None
+        return self.label_shift and self.knowledge.plain is not None
 
     def copy(self) -> Self:
         """Return a copy, which can learn without changing this one."""
@@ -203,7 +199,7 @@ class Tracker:
             self._judge(raw, self.familiar)
             return
         grown = self.target.absorb(rows, weights[~lost], whole=whole)
-        if grown or self.config.warm_start or self._adapted_with != self.config:
+        if grown or self._adapted_with != self.label_shift:
             self.update()
         elif self._adapted is None:
             self._adapted = before
@@ -331,12 +327,12 @@ class Tracker:
         if found is None and before != 0.0:
             # Labels spoke against the shift so clearly that it is not followed: ask all of them again.
             self._shift_evidence = used = 0.0
-            found = self._adapt(self.config, None).shift_evidence(rows[known], codes[known])
+            found = self._adapt().shift_evidence(rows[known], codes[known])
         if found is not None:
             # Half of it: labels that are not drawn at random, or of rows that are alike, prove less.
             self._shift_evidence = 0.5 * (1.0 - chosen) * found
         if self._shift_evidence != used:
-            self._adapt(self.config, None)
+            self._adapt()
         return self._shift_evidence != before
 
     def _answer_both(self, adaptation: Adaptation, rows: Floats, anchors: Floats) -> list[Answers]:
@@ -399,7 +395,7 @@ class Tracker:
     def forget(self, keep: float) -> Tracker:
         """Return a tracker in which the rows seen count `keep` times as much, or with 0 not at all."""
         if keep == 0.0:
-            fresh = Tracker(self.knowledge, self.settings, self.config)
+            fresh = Tracker(self.knowledge, self.settings, self.label_shift)
             fresh.target.rows.n_rows = self.n_rows
             fresh.losses.extend(self.losses)
             # Classes that were named elsewhere stay known.
@@ -419,21 +415,21 @@ class Tracker:
 
     def update(self) -> None:
         """Adapt to what was seen."""
-        last = self.adaptation if self.config.warm_start else None
-        start = None if last is None else last.expected.view.adapted
-        adaptation = self._adapt(self.config, start)
-        self._start = None if last is None else adaptation.expected.view.adapted
-        space = adaptation.believed.view
-        before = float(space.losses[0, -1]) if len(space.losses) else space.adapted.target.loss
-        self.losses.append((before, space.adapted.target.loss))
+        space = self._adapt().believed.view
+        self.losses.append((float(space.losses[0, 0]), space.target.loss))
         if not self._corrected_at <= self.target.mass < _ROW_GROWTH * self._corrected_at:
             self._correct()
 
-    def _adapt(self, config: AdaptConfig, start: AdaptedDictionary | None) -> Adaptation:
+    def _adapt(self) -> Adaptation:
         self._adapted = self._current = None
-        self._adapted_with = self.config
-        self.adaptation = update(self.knowledge, self.target, config, start, self._shift_evidence)
-        self.resemblance = compare_sources(self.adaptation.believed.view.adapted)
+        self._adapted_with = self.label_shift
+        self.adaptation = update(
+            self.knowledge,
+            self.target,
+            label_shift=self.label_shift,
+            evidence=self._shift_evidence,
+        )
+        self.resemblance = compare_sources(self.adaptation.believed.view)
         return self.adaptation
 
     # -- looking ---------------------------------------------------------------------------------
@@ -526,7 +522,6 @@ class Tracker:
             target=self.target.state(),
             adapted=None if self._adapted is None else self._adapted.state(),
             n_last=self._n_last,
-            start=self._start,
             reliability=self.reliability,
             novel=self.novel,
             familiar=self.familiar,
@@ -551,21 +546,20 @@ class Tracker:
     def from_state(
         cls,
         knowledge: SourceKnowledge,
-        settings: Settings | PaperSettings,
-        config: AdaptConfig,
+        settings: Settings,
+        label_shift: bool,
         state: TrackerState,
     ) -> Tracker:
         """Continue from what :meth:`state` returned."""
-        tracker = cls(knowledge, settings, config)
+        tracker = cls(knowledge, settings, label_shift)
         target = Target.from_state(knowledge, state.target)
         adapted = None if state.adapted is None else Target.from_state(knowledge, state.adapted)
         tracker.target = target if adapted is None else adapted
         tracker._shift_evidence = state.shift_evidence
         if tracker.target.mass > 0.0:
-            warm = state.start is not None
-            tracker._adapt(replace(config, n_steps=0) if warm else config, state.start)
+            tracker._adapt()
         tracker.target, tracker._adapted, tracker._n_last = target, adapted, state.n_last
-        tracker._start, tracker.familiar = state.start, state.familiar
+        tracker.familiar = state.familiar
         tracker.reliability, tracker.novel = state.reliability, state.novel
         tracker.losses.extend((float(a), float(b)) for a, b in state.losses)
         tracker.history = state.history

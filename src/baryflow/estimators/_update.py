@@ -16,8 +16,6 @@ import numpy as np
 from baryflow.estimators._committee import FLOOR, combine
 from baryflow.estimators._experts import Question, expert_logs
 from baryflow.estimators._fit_dictionary import (
-    AdaptConfig,
-    AdaptedDictionary,
     AdaptedSpace,
     Hypothesis,
     fit_dictionary,
@@ -101,9 +99,6 @@ class Adaptation:
         committee, belief = self.knowledge.committee, self.shift.belief
         if not (adapt and committee.adapts):
             return question.not_adapting(), question.raw_logs
-        if len(committee.experts) == 1:  # the paper's method
-            found = self.expected.view.reconstruction.predict_proba(question.view_rows)
-            return found, np.log(found + FLOOR)[None]
         logs = expert_logs(question)
         logits = np.tensordot(committee.usual, logs, 1)
         if self.shifted is not None:
@@ -173,8 +168,8 @@ class Adaptation:
 def update(
     knowledge: SourceKnowledge,
     target: Target,
-    config: AdaptConfig,
-    start: AdaptedDictionary | None = None,
+    *,
+    label_shift: bool,
     evidence: float = 0.0,
 ) -> Adaptation:
     """Adapt to what was seen of a target.
@@ -184,9 +179,8 @@ def update(
     knowledge : SourceKnowledge
     target : Target
         Rows are cleaned and summarised already.
-    config : AdaptConfig
-    start : AdaptedDictionary, optional
-        Continue from there; without it from the source-only dictionary.
+    label_shift : bool
+        Estimate the target's class proportions.
     evidence : float
         What labels of target rows add to the logit of the belief in a label shift.
     """
@@ -199,12 +193,12 @@ def update(
         """Return what the experts say of the target's components."""
         return expert_logs(Question(knowledge, hypothesis, rows.means, raw_logs))
 
-    expected = fit_dictionary(knowledge, rows, stacked, prior, config, start)
+    expected = fit_dictionary(knowledge, rows, stacked, prior)
     adaptation = Adaptation(knowledge, rows.mass, expected, None, LabelShift(prior))
-    if knowledge.plain is not None and rows.votes is not None and config.label_shift:
+    if knowledge.plain is not None and rows.votes is not None and label_shift:
         candidates = [
-            _shift_by_votes(knowledge, rows, stacked, config),
-            _shift_by_experts(knowledge, rows, stacked, expected, config, ask),
+            _shift_by_votes(knowledge, rows, stacked),
+            _shift_by_experts(knowledge, rows, stacked, expected, ask),
         ]
         shifted = max(candidates, key=lambda one: measure_improvement(expected.losses, one.losses))
         shift = _weigh(knowledge, rows.mass, expected, shifted, evidence)
@@ -223,14 +217,12 @@ def _measure_agreements(
     adaptation: Adaptation, rows: TargetSummary, ask: Callable[[Hypothesis], Floats]
 ) -> Floats:
     """Return how often each two experts predict the same class for the target's components."""
-    if len(adaptation.knowledge.committee.experts) == 1:
-        return np.ones((1, 1))
     found = ask(adaptation.believed).argmax(axis=2)
     return np.asarray((found[:, None] == found[None]) @ (rows.masses / rows.masses.sum()))
 
 
 def _shift_by_votes(
-    knowledge: SourceKnowledge, rows: TargetSummary, stacked: TargetSummary | None, config: AdaptConfig
+    knowledge: SourceKnowledge, rows: TargetSummary, stacked: TargetSummary | None
 ) -> Hypothesis:
     """Adapt with the class proportions that the plain classifiers find on raw rows.
 
@@ -243,7 +235,7 @@ def _shift_by_votes(
         raise ValueError("a model made from mixtures has no plain classifiers")
     found = estimate_proportions(voting.votes, voting.masses, plain.shares, prior)
     proportions = prior + knowledge.committee.trust * (found - prior)
-    return fit_dictionary(knowledge, rows, stacked, proportions, config)
+    return fit_dictionary(knowledge, rows, stacked, proportions)
 
 
 def _shift_by_experts(
@@ -251,7 +243,6 @@ def _shift_by_experts(
     rows: TargetSummary,
     stacked: TargetSummary | None,
     expected: Hypothesis,
-    config: AdaptConfig,
     ask: Callable[[Hypothesis], Floats],
 ) -> Hypothesis:
     """Adapt with the class proportions that the other experts find, as long as the target fits better.
@@ -264,7 +255,7 @@ def _shift_by_experts(
     for _ in range(_ROUNDS):
         votes = combine(np.tensordot(weights / weights.sum(), ask(best)[n_raw:], 1))
         proportions = normalise_proportions(rows.masses @ votes)
-        found = fit_dictionary(knowledge, rows, stacked, proportions, config)
+        found = fit_dictionary(knowledge, rows, stacked, proportions)
         if measure_improvement(best.losses, found.losses) <= 0.0:
             break
         best = found

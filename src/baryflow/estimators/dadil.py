@@ -20,7 +20,6 @@ from baryflow.estimators._domains import (
     split_domains,
 )
 from baryflow.estimators._experts import list_experts
-from baryflow.estimators._fit_dictionary import AdaptConfig
 from baryflow.estimators._novelty import Novelty
 from baryflow.estimators._parameters import check_atoms
 from baryflow.estimators._sensors import warn
@@ -144,7 +143,7 @@ class DaDiL(Adapter):
                 )
             self._warn_of_counters(rows[~is_target], names[~is_target])
             knowledge, classes, sources = self._learn(rows[~is_target], labels, names[~is_target])
-            tracker = Tracker(knowledge, row_settings(len(classes)), self._config())
+            tracker = Tracker(knowledge, row_settings(len(classes)), bool(self.label_shift))
             if is_target.any():
                 tracker.absorb(rows[is_target], np.ones(int(is_target.sum())), whole=True)
             self._take(tracker, classes, sources)
@@ -205,16 +204,13 @@ class DaDiL(Adapter):
         committee = Committee.even(experts, 0, "mixtures were given, so no source can be left out")
         user_prior = self.class_prior is not None
         knowledge = SourceKnowledge(model, None, None, None, user_prior, committee, Novelty.none())
-        tracker = Tracker(knowledge, row_settings(n_classes), self._config())
+        tracker = Tracker(knowledge, row_settings(n_classes), bool(self.label_shift))
         tracker.take(Mixture(target.weights, target.means, target.stds, None, target.mass))
         self.n_features_in_ = target.n_features
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_  # of an earlier fit
         self._take(tracker, named, list(sources))
         return self
-
-    def _config(self) -> AdaptConfig:
-        return AdaptConfig(label_shift=bool(self.label_shift))
 
     def _take(self, tracker: Tracker, classes: Any, sources: list[Any]) -> None:
         self.classes_, self.sources_, self._tracker = classes, sources, tracker

@@ -58,8 +58,6 @@ class OnlineDaDiL(Adapter):
         Estimate the target's class proportions, and believe them as far as the evidence goes.
     validate : bool, default=True
         Learn the weights of the experts by leave-one-source-out. Without it all count the same.
-    method : {"committee", "paper"}, default="committee"
-        ``"paper"`` is the published method, see :meth:`paper`.
     target_components : int, optional
         Components kept of the target; without it three times the number of classes.
     half_life : float, optional
@@ -145,7 +143,6 @@ class OnlineDaDiL(Adapter):
         class_prior: Any = None,
         label_shift: bool = True,
         validate: bool = True,
-        method: str = "committee",
         target_components: int | None = None,
         half_life: float | None = None,
         unknown: float | None = None,
@@ -160,7 +157,6 @@ class OnlineDaDiL(Adapter):
         self.class_prior = class_prior
         self.label_shift = label_shift
         self.validate = validate
-        self.method = method
         self.target_components = target_components
         self.half_life = half_life
         self.unknown = unknown
@@ -169,27 +165,6 @@ class OnlineDaDiL(Adapter):
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.random_state = random_state
-
-    @classmethod
-    def paper(cls, n_atoms: int | None = None, *, random_state: Any = None) -> Self:
-        """Return the published method: its mixture, small steps from a warm start, MAP.
-
-        Features are taken as they come, so put them on comparable scales first. The paper gives no
-        sizes for its plant; here K_min is 5, K_max three times the number of classes, and a batch
-        becomes at most as many components as there are classes, and fewer than it has rows. Block steps
-        damped by a proximal term replace its small steps along the gradient.
-
-        Parameters
-        ----------
-        n_atoms : int, optional
-        random_state : int, RandomState, Generator or None
-
-        Returns
-        -------
-        OnlineDaDiL
-            Not fitted.
-        """
-        return cls(n_atoms, method="paper", random_state=random_state)
 
     # -- the sources -----------------------------------------------------------------------------
 
@@ -218,7 +193,7 @@ class OnlineDaDiL(Adapter):
         """
         with self._unless_it_fails():
             rows, y = self._first_labelled(X, y)
-            if sample_domain is None and self.validate and self.method != "paper":
+            if sample_domain is None and self.validate:
                 warnings.warn(
                     "without sample_domain all rows are one source, so whether adapting helps cannot be "
                     "tested and nothing is adapted: pass the source of each row",
@@ -713,7 +688,7 @@ class OnlineDaDiL(Adapter):
         tracker = self._tracker.copy()
         now, before = self.get_params(deep=False), vars(self).get("_following_with", {})
         if any(value is not before.get(name, self) for name, value in now.items()):
-            tracker.settings, tracker.config = follow_settings(self, len(self._source_classes()))
+            tracker.settings, tracker.label_shift = follow_settings(self, len(self._source_classes()))
             self._following_with = now
         return tracker
 
@@ -866,7 +841,7 @@ class OnlineDaDiL(Adapter):
         spawned = type(self).__new__(type(self))
         spawned.__dict__.update(self.__dict__)
         before = self._tracker
-        tracker = Tracker.from_state(before.knowledge, before.settings, before.config, state)
+        tracker = Tracker.from_state(before.knowledge, before.settings, before.label_shift, state)
         OnlineDaDiL._follow(spawned, tracker)
         return spawned
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from baryflow.core.mixture import Mixture
-from baryflow.core.paper_summary import PaperSummary, PaperSummaryState
-from baryflow.core.settings import UPDATES, PaperSettings, Settings
+from baryflow.core.settings import Settings
 from baryflow.core.summary import StreamSummary, StreamSummaryState
 from baryflow.estimators._input import InputMixin
 from baryflow.estimators._persistence import Persistable, Shell
-from baryflow.estimators._random_state import draw_seed
 from baryflow.estimators._threads import one_thread
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, Integers, RandomState, as_choice, as_weights
+from baryflow.validation import Floats, Integers, RandomState, as_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +23,7 @@ class OnlineMixtureState:
     """All that an OnlineGaussianMixture knows."""
 
     shell: Shell
-    summary: StreamSummaryState | PaperSummaryState
+    summary: StreamSummaryState
 
 
 class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator):
@@ -35,16 +32,12 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
     Every row becomes a component, and the nearest components are merged as long as there are too
     many, keeping their moments. Summaries of several streams can be merged, so the work can be spread
     over processes. Put features on comparable scales first: nearness is
-    Euclidean.
+    Euclidean. No random numbers are drawn.
 
     Parameters
     ----------
     max_components : int, default=50
         Components of the mixture at most. For data with classes, at least twice their number.
-    update : {"rows", "bic"}, default="rows"
-        What a batch becomes: ``"rows"``, a component for every row; ``"bic"``, a small mixture fit by
-        EM with 1 to `batch_components` components chosen by BIC, which is the paper's way and
-        suffices where one batch shows few clusters.
     distance : {"ward", "w2"}, default="ward"
         Which pair is merged next: the one with the smallest squared Wasserstein distance (``"w2"``,
         the paper's), or with the smallest W2² · m_i·m_j / (m_i + m_j) for masses m_i and m_j
@@ -52,12 +45,9 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
     merging : {"moment", "wasserstein"}, default="moment"
         ``"moment"`` keeps mean and variance of the pair; ``"wasserstein"``, the paper's, averages
         means and standard deviations and loses the spread between the means.
-    min_components, batch_components : int, default=5 and 3
-        With ``update="bic"``: components of the first fit, and the most of every later batch. Rows are
-        held back until the first fit is possible.
     resolution : int, default=2
-        With ``update="rows"``: the summary keeps this many times `max_components` components, and
-        the mixture shown is fit to them by EM. 1 shows the summary itself.
+        The summary keeps this many times `max_components` components, and the mixture shown is fit to
+        them by EM. 1 shows the summary itself.
     half_life : float, optional
         After this many more rows (or this sum of weights) a row counts half; rows of one batch count
         the same. Without it all rows of the stream do.
@@ -66,8 +56,6 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
     full_covariance : bool, default=False
         Carry the full covariance of each component, so that :meth:`project` can look at the stream in
         other coordinates. Memory grows with the square of the number of features.
-    random_state : int, RandomState, Generator or None
-        Starts of EM with ``update="bic"``; ``update="rows"`` draws no random numbers.
 
     Attributes
     ----------
@@ -82,6 +70,7 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
     See Also
     --------
     baryflow.fit_mixture : the same for data that can be held and seen several times.
+    baryflow.paper.OnlineGMM : the paper's algorithm, a small mixture fit to every batch.
 
     Examples
     --------
@@ -95,67 +84,27 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
     Mixture(n_components=15, n_features=2, mass=600)
     """
 
-    _summary: StreamSummary | PaperSummary
+    _summary: StreamSummary
     n_features_in_: int
 
     def __init__(
         self,
         max_components: int = 50,
         *,
-        update: Literal["rows", "bic"] = "rows",
         distance: str = "ward",
         merging: str = "moment",
-        min_components: int = 5,
-        batch_components: int = 3,
         resolution: int = 2,
         half_life: float | None = None,
         std_floor: float = 1e-4,
         full_covariance: bool = False,
-        random_state: Any = None,
     ) -> None:
         self.max_components = max_components
-        self.update = update
         self.distance = distance
         self.merging = merging
-        self.min_components = min_components
-        self.batch_components = batch_components
         self.resolution = resolution
         self.half_life = half_life
         self.std_floor = std_floor
         self.full_covariance = full_covariance
-        self.random_state = random_state
-
-    @classmethod
-    def paper(
-        cls,
-        max_components: int = 15,
-        *,
-        min_components: int = 5,
-        batch_components: int = 3,
-        random_state: Any = None,
-    ) -> Self:
-        """Return the paper's own configuration (its Algs. 1 to 4), with the sizes of its toy.
-
-        Parameters
-        ----------
-        max_components, min_components, batch_components : int
-            The paper's K_max, K_min and ΔK.
-        random_state : int, RandomState, Generator or None
-
-        Returns
-        -------
-        OnlineGaussianMixture
-            Not fitted; what does not fit is found by ``fit``.
-        """
-        return cls(
-            max_components,
-            update="bic",
-            distance="w2",
-            merging="wasserstein",
-            min_components=min_components,
-            batch_components=batch_components,
-            random_state=random_state,
-        )
 
     # -- learning ----------------------------------------------------------------------------
 
@@ -234,10 +183,10 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
         check_is_fitted(other)
         if hasattr(self, "_summary"):
             self._check_same_names(other)
-            self._summary.merge(other._summary)  # type: ignore[arg-type]  # kinds are compared there
+            self._summary.merge(other._summary)
         else:
-            summary = self._new_summary(other.n_features_in_)
-            summary.merge(other._summary)  # type: ignore[arg-type]
+            summary = StreamSummary(other.n_features_in_, self._settings())
+            summary.merge(other._summary)
             self._summary, self.n_features_in_ = summary, other.n_features_in_
             if (names := getattr(other, "feature_names_in_", None)) is not None:
                 self.feature_names_in_ = names.copy()
@@ -250,7 +199,7 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
             rows = self._first_rows(X) if reset else self._rows(X)
             weights = as_weights(sample_weight, "sample_weight", length=len(rows))
             settings = self._settings()
-            summary = self._new_summary(rows.shape[1]) if reset else self._summary.copy()
+            summary = StreamSummary(rows.shape[1], settings) if reset else self._summary.copy()
             if settings != summary.settings:
                 summary.change(settings)
             summary.update(rows, weights)
@@ -258,27 +207,9 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
         self.n_samples_seen_ = self._summary.n_rows
         return self
 
-    def _new_summary(self, n_features: int) -> StreamSummary | PaperSummary:
-        rng = np.random.default_rng(draw_seed(self.random_state))
-        settings = self._settings()
-        if isinstance(settings, PaperSettings):
-            return PaperSummary(n_features, settings, rng)
-        return StreamSummary(n_features, settings)
-
-    def _settings(self) -> Settings | PaperSettings:
-        as_choice(self.update, "update", UPDATES)
-        if self.update == "rows":
-            return Settings(**self._chosen(Settings))
-        if self.full_covariance:
-            raise InvalidInputError(
-                "full_covariance needs update='rows' and merging='moment': nothing else keeps the "
-                f"second moments exactly; got update={self.update!r}, merging={self.merging!r}"
-            )
-        return PaperSettings(**self._chosen(PaperSettings))
-
-    def _chosen(self, kind: type[Settings | PaperSettings]) -> dict[str, Any]:
+    def _settings(self) -> Settings:
         parameters = self.get_params()
-        return {f.name: parameters[f.name] for f in fields(kind) if f.name in parameters}
+        return Settings(**{f.name: parameters[f.name] for f in fields(Settings) if f.name in parameters})
 
     def _check_same_names(self, other: OnlineGaussianMixture) -> None:
         mine = getattr(self, "feature_names_in_", None)
@@ -484,11 +415,7 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
     def _from_state(cls, state: OnlineMixtureState) -> Self:
         model = cls(**state.shell.parameters)
         state.shell.fill(model)
-        kept = state.summary
-        if isinstance(kept, PaperSummaryState):
-            model._summary = PaperSummary.from_state(kept)
-        else:
-            model._summary = StreamSummary.from_state(kept)
+        model._summary = StreamSummary.from_state(state.summary)
         if model._summary.n_features != model.n_features_in_:
             raise InvalidInputError("the summary does not fit the model")
         model.n_samples_seen_ = model._summary.n_rows

@@ -76,10 +76,8 @@ def absorb(
     """
     packed = pack(model)
     require_parts(parts)
-    if model.method == "paper" or model.half_life is not None:
-        raise InvalidInputError(
-            "absorb needs half_life=None and the default method: partitions have no order in time"
-        )
+    if model.half_life is not None:
+        raise InvalidInputError("absorb needs half_life=None: partitions have no order in time")
     reader = parts.reader.features_only(require_columns(model, parts.columns, parts.n_features))
     store = None
     if checkpoint is not None:

@@ -50,6 +50,7 @@ from baryflow.estimators._progress import Progress
 from baryflow.estimators._sensors import Limits
 from baryflow.estimators._source_table import SourceTable
 from baryflow.estimators._sources import (
+    COMPONENTS_PER_CLASS,
     LabelledRows,
     Outlook,
     SourceKnowledge,
@@ -60,7 +61,6 @@ from baryflow.estimators._sources import (
     learn_model,
     mix_class,
     mix_sources,
-    needs_scatter,
 )
 from baryflow.estimators._threads import one_thread
 from baryflow.estimators.online_dadil import OnlineDaDiL
@@ -173,7 +173,7 @@ class Fit:
         if learned is None:
             plan = FitPlan(
                 catalog,
-                choose_classifiers("linear" if options.paper else model.classifier),
+                choose_classifiers(model.classifier),
                 options,
                 validate=bool(model.validate),
                 sample_rows=self.sample_rows,
@@ -246,7 +246,7 @@ def _learn_sources(runner: TaskRunner, parts: Parts, plan: FitPlan) -> Any:
 
 def _run_folds(rows: Any, plan: FitPlan, shared: Any) -> Any:
     """Return a delayed object that gives the voters and the result of every fold; None without folds."""
-    if not plan.validate or plan.options.paper:
+    if not plan.validate:
         return None
     folds = delayed(_make_folds)(rows, shared)
     fitted = [
@@ -259,10 +259,7 @@ def _run_folds(rows: Any, plan: FitPlan, shared: Any) -> Any:
 
 @one_thread
 def _outlook(second: ScatterAndSample, plan: FitPlan) -> Outlook:
-    scatter = None
-    if needs_scatter(len(plan.table.centre), plan.options):
-        scatter = complete_scatter(second.scatter, plan.table)
-    return Outlook.of(plan.table, scatter, paper=plan.options.paper)
+    return Outlook.of(plan.table, complete_scatter(second.scatter, plan.table))
 
 
 def _labelled(second: ScatterAndSample, plan: FitPlan, proportional: bool) -> LabelledRows:
@@ -274,12 +271,7 @@ def _fit_plain(rows: LabelledRows, outlook: Outlook, plan: FitPlan) -> Any:
     """Return the plain classifiers, and the model of the stacked space."""
     options = plan.options
     plain, stacked = fit_plain(
-        rows,
-        plan.table,
-        plan.classifiers,
-        basis=outlook.basis,
-        seed=options.seed,
-        per_domain=not options.paper,
+        rows, plan.table, plan.classifiers, basis=outlook.basis, seed=options.seed
     )
     return plain, None if stacked is None else learn_model(stacked, options)
 
@@ -292,8 +284,8 @@ def _start(rows: LabelledRows, outlook: Outlook, plan: FitPlan) -> CellMixtures:
     for number, c in np.argwhere(sampling_fractions(table, plan.sample_rows) < 1.0).tolist():
         V = outlook.see(rows.rows[number][rows.codes[number] == c], number)
         cell = number * table.n_classes + c
-        found[cell] = mix_class(V, outlook.unit, options.components_per_class, options.seed)
-    return CellMixtures.of(found, options.components_per_class, len(outlook.unit))
+        found[cell] = mix_class(V, outlook.unit, COMPONENTS_PER_CLASS, options.seed)
+    return CellMixtures.of(found, COMPONENTS_PER_CLASS, len(outlook.unit))
 
 
 @one_thread
