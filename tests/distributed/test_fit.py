@@ -207,7 +207,7 @@ def test_unused_rows_cause_a_warning(tmp_path):
         (lambda: distributed.fit(new(), "history"), "read_parquet"),
         (lambda: distributed.fit(new(), distributed.from_arrays(da.zeros((9, 2)))), "need labels"),
         (lambda: distributed.fit(new(n_atoms=9), arrays()), "n_atoms is 9"),
-        (lambda: distributed.fit(new(method="guess"), arrays()), "method must be one of"),
+        (lambda: distributed.fit(new(half_life=0.0), arrays()), "half_life"),
         (lambda: distributed.fit(new(), arrays(), sample_rows=0), "sample_rows"),
         (
             lambda: distributed.fit(OnlineDaDiL(), arrays(), checkpoint="/nowhere"),

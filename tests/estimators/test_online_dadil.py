@@ -341,7 +341,6 @@ def test_bad_calls_are_named(problem):
         {"unknown": 2.0},
         {"half_life": 0.0},
         {"class_prior": {9: 0.5}},
-        {"method": "best"},
         {"classifier": "best"},
     ):
         with pytest.raises(InvalidInputError, match=next(iter(wrong))):
