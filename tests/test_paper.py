@@ -124,8 +124,19 @@ def test_barycenters_are_those_of_the_core(seed, n_components, uniform, labelled
 
 
 def test_what_does_not_fit_is_refused():
-    P, Q = (random_mixture(np.random.default_rng(0), 2, d) for d in (2, 3))
+    rng = np.random.default_rng(0)
+    P, Q = (random_mixture(rng, 2, d) for d in (2, 3))
+    labelled, other = (random_mixture(rng, 2, 2, n_classes=n) for n in (3, 4))
     for wrong in (
+        lambda: paper.smw2_squared(P, P, 0.0),
+        lambda: paper.barycenter([P, labelled], [0.5, 0.5]),
+        lambda: paper.barycenter([labelled, other], [0.5, 0.5]),
+        lambda: paper.barycenter([labelled], [1.0], start=P),
+        lambda: paper.compress_gmm(labelled, 1),
+        lambda: paper.absorb_by_kl(labelled, labelled, 3),
+        lambda: paper.empirical_risk([], []),
+        lambda: paper.online_gmm_fit([np.zeros((3, 2))], 20, 5),
+        lambda: paper.OnlineGMM(5, min_components=20).partial_fit(np.zeros((3, 2))),
         lambda: paper.gaussian_w2(P, Q),
         lambda: paper.smw2_squared(P, P, 1.0),  # no labels
         lambda: paper.optimal_transport([0.5, 0.5], [1.0], [[1.0]]),
@@ -332,6 +343,49 @@ def test_gradients_are_those_of_finite_differences(seed):
         )
 
 
+def test_loss_and_gradient_refuse_the_same():
+    sources, target, atoms, coordinates = dictionary_problem(0)
+    a = atoms[0]
+    uneven = Mixture([0.7, 0.1, 0.1, 0.1], a.means, a.stds, a.labels)
+    wide = random_mixture(np.random.default_rng(0), 6, 3)
+    short = random_mixture(np.random.default_rng(0), 3, 2, n_classes=3, uniform=True)
+    unlabelled = [source.with_labels(None) for source in sources]
+    for wrong in (
+        (sources, target, [uneven, *atoms[1:]], coordinates, 2.0),
+        (sources, target, [short, *atoms[1:]], coordinates, 2.0),
+        (sources, target, [a.with_labels(None), *atoms[1:]], coordinates, 2.0),
+        (sources, target, [], coordinates, 2.0),
+        (unlabelled, target, atoms, coordinates, 2.0),
+        (sources, wide, atoms, coordinates, 2.0),
+        (sources, target, atoms, 2.0 * coordinates, 2.0),
+        (sources, target, atoms, coordinates[:-1], 2.0),
+        (sources, target, atoms, np.full((3, 2), 0.5), 2.0),
+        (sources, target, atoms, coordinates[0], 2.0),
+        (sources, target, atoms, coordinates, -1.0),
+    ):
+        for function in (paper.dictionary_loss, paper.dictionary_gradient):
+            with pytest.raises(InvalidInputError):
+                function(*wrong)
+
+
+def test_labels_may_cost_nothing():
+    sources, target, atoms, coordinates = dictionary_problem(0)
+    of_atoms, _ = paper.dictionary_gradient(sources, target, atoms, coordinates, 0.0)
+    assert not of_atoms[:, :, 4:].any()
+    step, a = 1e-6, atoms[0]
+    up, down = (
+        paper.dictionary_loss(
+            sources,
+            target,
+            [Mixture(a.weights, a.means + size, a.stds, a.labels), *atoms[1:]],
+            coordinates,
+            0.0,
+        )
+        for size in (step, -step)
+    )
+    assert of_atoms[0, :, :2].sum() == pytest.approx((up - down) / (2 * step), rel=1e-4)
+
+
 PROBLEM = make_domains(n_per_class=30, random_state=1)
 
 
@@ -404,6 +458,50 @@ def test_the_same_seed_gives_the_same_bits():
     assert a.loss_curve_.tobytes() == b.loss_curve_.tobytes()
 
 
+def test_the_first_adam_step_of_the_target_has_the_length_of_the_learning_rate():
+    centre, scale = PROBLEM.X.mean(axis=0), PROBLEM.X.std(axis=0)
+    # A seed for which the gradient has entries of both signs.
+    model = paper.OnlineGMMDaDiL(4, source_steps=20, batch_steps=1, optimizer="adam", random_state=4)
+    model.fit((PROBLEM.X - centre) / scale, PROBLEM.y, PROBLEM.domain)
+    before = model.coordinates_["target"]
+    model.partial_fit((PROBLEM.X_target[:32] - centre) / scale)
+    moved = model.coordinates_["target"] - before
+    # Up or down by the learning rate; the projection to the simplex shifts all by the same.
+    assert np.ptp(moved) == pytest.approx(2 * model.learning_rate, rel=1e-6)
+
+
+def test_a_second_fit_forgets_the_target():
+    model = paper.OnlineGMMDaDiL(source_steps=1, batch_steps=1, random_state=0)
+    model.fit(PROBLEM.X, PROBLEM.y, PROBLEM.domain).partial_fit(PROBLEM.X_target[:32])
+    assert model.target_mixture_.mass == 32
+    assert not hasattr(model.fit(PROBLEM.X, PROBLEM.y, PROBLEM.domain), "target_mixture_")
+
+
+def test_fewer_components_than_classes():
+    model = paper.OnlineGMMDaDiL(max_components=2, source_steps=1, batch_steps=1, random_state=0)
+    model.fit(PROBLEM.X, PROBLEM.y, PROBLEM.domain).partial_fit(PROBLEM.X_target[:32])
+    assert model.target_mixture_.n_components == 2
+
+
+def test_target_rows_among_named_sources_and_their_labels_are_recognised():
+    X = np.concatenate([PROBLEM.X, PROBLEM.X_target[:64]])
+    numbers = [*PROBLEM.domain.tolist(), *[-1] * 64]
+    known = PROBLEM.y.tolist()
+    quick = paper.GMMDaDiL(n_steps=1, random_state=0)
+    expected = clone(quick).fit(X, [*known, *[0] * 64], numbers).reconstruction_
+    names = [n if n < 0 else f"mode {n}" for n in numbers]
+    for domain in (np.array(numbers, dtype=object), names, np.array(names, dtype=object)):
+        for unknown in (np.nan, None):
+            model = clone(quick).fit(X, [*known, *[unknown] * 64], domain)
+            assert model.reconstruction_ == expected
+            assert len(model.sources_) == len(set(numbers)) - 1
+    with pytest.raises(InvalidInputError, match="negative"):
+        paper.OnlineGMMDaDiL().fit(X, [*known, *[0] * 64], np.array(numbers, dtype=object))
+    for value in (0, 1.5, None, True, "target", "mode 1"):
+        with pytest.raises(InvalidInputError, match="sample_domain"):
+            quick.fit(X, [*known, *[0] * 64], np.array([value, *numbers[1:]], dtype=object))
+
+
 def test_offline_and_online_end_alike():
     X = np.concatenate([PROBLEM.X, PROBLEM.X_target])
     y = np.concatenate([PROBLEM.y, np.zeros_like(PROBLEM.y_target)])
@@ -436,6 +534,7 @@ def test_a_source_may_lack_a_class_and_classes_may_be_names():
         {"label_cost": -1.0},
         {"components_per_class": 0},
         {"max_components": 0},
+        {"max_components": 2, "min_components": 3},
         {"source_steps": -1},
     ],
 )
