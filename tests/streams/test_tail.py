@@ -245,6 +245,32 @@ def test_a_rotated_file_that_cannot_be_read_is_named(tmp_path, left):
         assert drain(source, notices=[left or "log.csv.1"])[0] == [[2, 2], [3, 3]]
 
 
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_file_that_is_packed_once_it_was_read_leaves_no_gap(tmp_path, is_done):
+    path = write_at(tmp_path / "log.csv", "a,b\n1,1\n", 10)
+    with follow(path) as source:
+        drain(source)
+        path.rename(tmp_path / "log.csv.1")
+        write_at(tmp_path / "log.csv.1.gz", "", 10 if is_done else 11)
+        if is_done:
+            (tmp_path / "log.csv.1").unlink()
+        write_at(path, "a,b\n2,2\n", 12)
+        assert drain(source)[0] == [[2, 2]]
+
+
+def test_a_folder_that_is_away_for_a_while(tmp_path):
+    path = tmp_path / "logs" / "log.csv"
+    path.parent.mkdir()
+    write(path, "a,b\n1,1\n")
+    with follow(path) as source:
+        drain(source)
+        shutil.rmtree(path.parent)
+        assert drain(source)[0] == []
+        path.parent.mkdir()
+        write(path, "a,b\n2,2\n")
+        assert drain(source)[0] == [[2, 2]]
+
+
 def test_a_rotation_that_counts_upwards_leaves_no_gap(tmp_path):
     path = write_at(tmp_path / "log.csv", "a,b\n1,1\n", 10)
     write_at(tmp_path / "log.csv.6", "a,b\n0,0\n", 5)

@@ -420,6 +420,12 @@ class TailBytes:
 
     # -- rotated files ---------------------------------------------------------------------------------
 
+    def _beside(self) -> list[Path]:
+        """Return the files in the same folder; none while it is gone."""
+        with suppress(OSError):
+            return sorted(path for path in self._path.parent.iterdir() if path.is_file())
+        return []
+
     def _rotated(self) -> list[_RotatedFile]:
         """Return files with the name of a rotated one, but not the present file; the oldest first."""
         name, stem, suffix = map(re.escape, (self._path.name, self._path.stem, self._path.suffix))
@@ -427,10 +433,10 @@ class TailBytes:
             rf"(?:{name}[._-]({_NUMBER}|{_DATE})|{stem}[._-]({_DATE}){suffix})(?:\.({_PACKED}))?"
         )
         found, current = [], _inode(self._path)
-        for path in self._path.parent.iterdir():
+        for path in self._beside():
             match = pattern.fullmatch(path.name)
             with suppress(OSError):  # it was just rotated, or deleted
-                if match and path.is_file() and _inode(path) != current:
+                if match and _inode(path) != current:
                     number = int(match[1]) if re.fullmatch(_NUMBER, match[1] or "") else 0
                     found.append(_RotatedFile(path.stat().st_mtime_ns, -number, path, bool(match[3])))
         return sorted(found)
@@ -446,12 +452,16 @@ class TailBytes:
         rotated = self._rotated()
         own = next((one for one in rotated if _inode(one.path) == status.st_ino), None)
         earlier = [one for one in rotated if own is not None and one < own]
-        # Without a name it was deleted, and came before all those that were written as late.
-        later = [
-            one
-            for one in rotated
-            if (one > own if own is not None else one.written >= status.st_mtime_ns)
-        ]
+        # What the file itself is packed into is no other file, and keeps the time of its last write.
+        if own is not None:
+            later = [
+                one
+                for one in rotated
+                if one > own and not (one.is_packed and one.path.stem == own.path.name)
+            ]
+        else:  # it was deleted, and came before all those that were written as late
+            ended = status.st_mtime_ns
+            later = [one for one in rotated if one.written >= ended + one.is_packed]
         readable = next((one for one in later if not one.is_packed), None)
         if readable is None and current is None:
             return None  # the next file will come
@@ -477,8 +487,7 @@ class TailBytes:
         """
         inode, offset, length = cursor.get("inode", 0), int(cursor["offset"]), cursor["head_length"]
         rotated = [one for one in self._rotated() if not one.is_packed]
-        beside = sorted(path for path in self._path.parent.iterdir() if path.is_file())
-        candidates = [path for path in beside if _inode(path) == inode]
+        candidates = [path for path in self._beside() if _inode(path) == inode]
         if length:  # its beginning is known
             candidates += [self._path, *(one.path for one in reversed(rotated))]
         for path in candidates:
