@@ -2,11 +2,13 @@
 
 import contextlib
 import http.server
+import math
 import re
 import socket
 import subprocess
 import sys
 import threading
+import time
 from functools import partial
 
 import pytest
@@ -151,6 +153,32 @@ def test_a_service_that_sends_a_banner_first():
         )
         server.shutdown(socket.SHUT_RDWR)
         thread.join(5)
+
+
+def test_a_broker_that_always_hangs_up_is_asked_less_and_less_often(monkeypatch):
+    monkeypatch.setattr(connection, "_BACKOFF", (0.01, 1.0))
+    monkeypatch.setattr(connection, "_SHORT", math.inf)  # also on a busy machine
+    moments = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up():
+            with contextlib.suppress(OSError):
+                while True:
+                    with server.accept()[0] as client:
+                        moments.append(time.monotonic())
+                        client.recv(4096)
+                        client.sendall(bytes([0x20, 3, 0, 0, 0]))  # accepted
+                        client.recv(4096)
+
+        thread = threading.Thread(target=hang_up, daemon=True)
+        thread.start()
+        sink = open_sink(f"mqtt://127.0.0.1:{server.getsockname()[1]}/a")
+        sink.write([{"n": 1}])
+        wait_until(lambda: len(moments) > 6)
+        sink.close(finished=False)
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+    assert moments[6] - moments[0] >= 0.01 * (2**6 - 1)  # the pauses alone
 
 
 def test_invalid_certificate_files_are_refused(tmp_path):

@@ -227,12 +227,13 @@ class Connection:
                 self._fail(UnreachableError(f"{self._address}: the connection failed ({error!r})"))
                 raise
             if self._open:
-                delay = _BACKOFF[0]
                 self._listener.closed(str(self._trouble))
                 short = short + 1 if time.monotonic() - self._since < _SHORT else 0
                 if short >= _TAKEOVERS and self._config.expiry:
                     self._fail(_explain_takeover(self._address, self._config.client_id))
                     return
+                if not short or self._config.expiry:  # a broker may refuse what it is sent every time
+                    delay = _BACKOFF[0]
             else:
                 short = 0
                 if self._number == 1:
