@@ -3,6 +3,7 @@
 import contextlib
 import io
 import shutil
+from datetime import UTC, datetime
 
 import httpx
 import numpy as np
@@ -73,7 +74,14 @@ def test_columns_of_a_frame_are_matched_by_name(serving, rows, kind):
 
 
 @pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
-@pytest.mark.parametrize("times", [["noon", "one"], np.array(["2026-01-01"] * 2, dtype="M8[us]")])
+@pytest.mark.parametrize(
+    "times",
+    [
+        ["noon", "one"],
+        np.array(["2026-01-01"] * 2, dtype="M8[us]"),
+        [datetime(2026, 1, 1, tzinfo=UTC)] * 2,
+    ],
+)
 def test_a_time_column_of_a_frame_is_named_with_what_to_do(rows, kind, times):
     frame = kind({"when": times} | {name: rows[:2, j] for j, name in enumerate(COLUMNS)})
     with (

@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from datetime import date
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -515,16 +516,16 @@ def _check_frame(rows: Any) -> None:
     names = _column_names(rows)
     for name in names if names and len(set(names)) == len(names) else ():
         column = np.asarray(rows[name])
-        if column.dtype.kind in "mM":
+        values = column.tolist() if column.dtype.kind in "OU" else []
+        # Times with a time zone are objects.
+        found = next((one for one in values if isinstance(one, str | date)), None)
+        if column.dtype.kind in "mM" or isinstance(found, date):
             raise InvalidInputError(
                 f"column {name!r} holds times, not numbers: drop it, and pass it as times="
             )
-        texts = (
-            [one for one in column.tolist() if isinstance(one, str)] if column.dtype.kind in "OU" else []
-        )
-        if texts:
+        if found is not None:
             raise InvalidInputError(
-                f"column {name!r} holds text, for example {texts[0][:40]!r}: drop it; if these are the "
+                f"column {name!r} holds text, for example {found[:40]!r}: drop it; if these are the "
                 "times of the rows, pass them as times="
             )
 
