@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from baryflow.exceptions import InvalidInputError
 from baryflow.service.errors import RequestError
 from baryflow.service.metrics import Metrics
+from baryflow.streams.urls import is_loopback
 
 #: The content security policy: a browser loads nothing from other hosts.
 POLICY = (
@@ -168,16 +169,6 @@ def _is_local_name(name: str) -> bool:
     return True
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether only this computer can reach an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
 def check_exposure(
     host: str, token: str | None, read_token: str | None = None, *, encrypted: bool = False
 ) -> None:
@@ -185,12 +176,13 @@ def check_exposure(
     for name, one in (("token", token), ("read-only token", read_token)):
         if one is not None and len(one) < _SHORTEST:
             raise InvalidInputError(f"the {name} has {len(one)} characters: use {_SHORTEST} or more")
-    if token is None and not is_loopback(host):
+    is_local = is_loopback(host.strip("[]"))
+    if token is None and not is_local:
         raise InvalidInputError(
             f"other computers can reach {host}: set a token (--token-file or BARYFLOW_TOKEN), or listen "
             "at 127.0.0.1"
         )
-    if not encrypted and not is_loopback(host):
+    if not encrypted and not is_local:
         raise InvalidInputError(
             f"other computers can reach {host}, and the token would be sent in plain text: use TLS "
             "(--tls-cert), or --plaintext in a trusted network or behind a proxy with TLS"

@@ -7,7 +7,6 @@ import binascii
 import hashlib
 import hmac
 import http.client
-import ipaddress
 import socket
 import ssl
 import threading
@@ -20,6 +19,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from baryflow.exceptions import InvalidInputError, RefusedError, UnreachableError
 from baryflow.streams.sinks import encode_record
+from baryflow.streams.urls import is_loopback
 
 #: Statuses with which a receiver refuses what a message holds: it would refuse it again.
 _REFUSED = {400, 413, 415, 422}
@@ -132,17 +132,11 @@ def _check_url(text: str) -> SplitResult:
         raise InvalidInputError(f"expected a webhook that begins with https://, got {text[:40]!r}")
     if url.username is not None:
         raise InvalidInputError("leave the password out of the webhook's address: messages are signed")
-    if url.scheme == "http" and not _is_loopback(host):
+    if url.scheme == "http" and not is_loopback(host):
         raise InvalidInputError(
             f"expected https:// for a webhook on another computer, got http://{host}"
         )
     return url
-
-
-def _is_loopback(host: str) -> bool:
-    with suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
 
 
 def _read_secret(text: str) -> bytes:
