@@ -62,7 +62,7 @@ def assert_balance(folder, summary):
 @pytest.mark.parametrize("failing", [range(20, 21), range(16, 32), range(30, 50)])
 def test_rows_on_which_the_model_raises_are_quarantined(client, tmp_path, monkeypatch, layout, failing):
     """One row, a whole batch, and rows of two epochs."""
-    break_method(monkeypatch, "predict_proba")
+    break_method(monkeypatch, "assess")
     failing = list(failing)
     bad, good = fleets.rows_of(2, 100), fleets.rows_of(0, 70)
     layout(tmp_path / "in", tables={"bad": with_fatal_rows(bad, failing), "good": good})
@@ -88,7 +88,7 @@ def test_rows_on_which_the_model_raises_are_quarantined(client, tmp_path, monkey
 
 
 def test_later_calls_continue_after_a_failing_batch(client, tmp_path, monkeypatch):
-    break_method(monkeypatch, "predict_proba")
+    break_method(monkeypatch, "assess")
     fleets.by_folder(
         tmp_path / "in", tables={"7": with_fatal_rows(fleets.rows_of(0, 40), slice(24, 40))}
     )

@@ -290,7 +290,7 @@ def test_rows_on_which_the_model_fails_are_quarantined_and_the_others_predicted(
     serving, rows, tmp_path, monkeypatch
 ):
     bad = np.concatenate([rows[:11], np.full((1, 4), 13.0), rows[11:16]])
-    with Fragile(monkeypatch, "predict_proba"):
+    with Fragile(monkeypatch, "assess"):
         with serving(tmp_path) as client:
             answers = [post(client, "a", bad, "bad").json() for _ in range(2)]  # the second is a repeat
             for answer in answers:
@@ -330,7 +330,7 @@ def test_a_batch_from_which_the_model_fails_to_learn_is_reported_and_left_out(
             assert described(client, "a") == before
 
 
-@pytest.mark.parametrize("method", ["predict_proba", "absorb"])
+@pytest.mark.parametrize("method", ["assess", "absorb"])
 def test_a_model_that_fails_in_a_replay_does_not_stop_the_service(
     serving, rows, tmp_path, monkeypatch, method
 ):

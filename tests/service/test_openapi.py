@@ -45,6 +45,14 @@ def test_every_route_is_documented(schema):
     assert documented
 
 
+def forget_ids(case):
+    """Send no ids: one that was used for other rows is refused, which no schema can say."""
+    case.headers.pop("Idempotency-Key", None)
+    if isinstance(case.body, dict):
+        for name in ("batch_id", "id"):
+            case.body.pop(name, None)
+
+
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode))
 def test_responses_conform_to_the_document(service, schema, mode):
     for operation in operations(schema):
@@ -55,6 +63,7 @@ def test_responses_conform_to_the_document(service, schema, mode):
             suppress_health_check=list(HealthCheck),
         )  # fmt: skip
         def check(case):
+            forget_ids(case)
             case.call_and_validate(base_url=str(service.base_url))
 
         with contextlib.suppress(

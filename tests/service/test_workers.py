@@ -73,7 +73,9 @@ def test_the_number_of_workers_may_change(model, rows, tmp_path):
         ):
             for name, predictions in send(client, start, start + 10, rows).items():
                 got[name] += predictions
-            assert post(client, NAMES[0], rows[start : start + 10], f"{start}").json()["repeated"]
+            assert post(client, NAMES[0], rows[start : start + 10], f"{start}", "then").json()[
+                "repeated"
+            ]
             for name in NAMES:
                 post(client, name, rows[start + 10 : start + 20], time="then")
     for name in NAMES:
