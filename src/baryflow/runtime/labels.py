@@ -6,6 +6,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
+from itertools import islice
 from typing import Any
 
 from baryflow.runtime.session import Rows
@@ -118,9 +119,8 @@ class ExpectedLabels:
 
     def remove_excess(self) -> list[Label]:
         """Remove and return labels that are too many."""
-        dropped = []
-        while self._unordered and len(self) > MOST:
-            dropped.append(self._pop(*next(iter(self._unordered))))
+        oldest = list(islice(self._unordered, max(0, len(self) - MOST)))
+        dropped = [self._pop(*one) for one in oldest]
         if self.room <= 0 and self._newest is not None and self._newest not in self._unordered:
             ahead = self._farthest(1 - self.room)
             if ahead == [self._newest]:
