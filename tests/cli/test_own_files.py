@@ -96,6 +96,7 @@ def test_labels_of_aws_lookout_are_spans_of_time(fitted, tmp_path):
     labels = ["--labels", tmp_path / "labels.json", "--labels-normal", "normal"]
     result = call("run", fitted[0], TARGET, *how, *labels)
     assert "7 labels used" in result.stderr  # a row every two hours
+    assert "new class impeller crack" in result.stderr
     assert baryflow.load(tmp_path / "after.bary").classes_[-1] == "impeller crack"
     result = call("run", fitted[0], TARGET, *how, *labels[:2])
     assert "name the normal class" in result.stderr

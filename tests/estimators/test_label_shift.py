@@ -206,6 +206,7 @@ def test_a_stream_without_a_shift_is_none(fitted):
     assert model.label_shift_.size < 0.05
     np.testing.assert_allclose(model.proportions_, 1 / 3, atol=0.02)
     assert total_variation(model.label_shift_.proportions, EVEN) < 0.02
+    assert "-0%" not in model.describe_label_shift()
 
 
 def test_with_a_stacked_space_its_components_vote():

@@ -46,6 +46,14 @@ def test_csv_and_ndjson_hold_the_same(tmp_path):
         assert not notices
 
 
+def test_a_table_of_labels_that_names_no_rows_is_refused_at_once(tmp_path):
+    path = write(tmp_path / "a.csv", "record_id,flow,label", "m5-0,1.5,leak", "m5-1,1.7,worn")
+    with pytest.raises(InvalidInputError, match="record_id"):
+        read(path, LabelFormat(columns=("speed",), time="stamp"))
+    assert len(read(path, LabelFormat(columns=("flow",)))[0]) == 2
+    assert len(read(path, LabelFormat(time="record_id"))[0]) == 2
+
+
 def test_rows_are_known_by_time_offset_and_key_under_the_names_of_the_input(tmp_path):
     path = write(
         tmp_path / "a.csv", "pump;stamp;offset;label;certify", "north;2024-01-01 08:00;;leak;yes",

@@ -280,7 +280,7 @@ def _describe_counters(table: Table) -> list[str]:
     sources = [table.X[table.domain == domain] for domain in np.unique(table.domain)]
     return [
         f"column {name!r} rises from row to row in every domain: leave it out (--ignore {name}) if it "
-        "counts rows or time, which go on in a target"
+        "counts rows or time, which continue in a target"
         for name in (table.columns[j] for j in find_counters(sources).tolist())
     ]
 

@@ -435,7 +435,9 @@ def load_model(path: Path, stream_columns: dict[str, str | None]) -> tuple[Any, 
     `stream_columns` are columns of the input with another role, by option; they cannot be features.
     """
     if path.suffix.lower() != ".bary":
-        raise InvalidInputError(f"expected a .bary file first, then the input, got {path} as the model")
+        raise InvalidInputError(
+            f"expected a .bary file as the model, got {path}; 'baryflow fit' writes one"
+        )
     model = load(path)
     if not isinstance(model, OnlineDaDiL | SignalModel):
         kind = getattr(type(model), "kind", type(model).__name__)

@@ -429,6 +429,8 @@ class ConsoleReporter:
                 "" if event.kind in ("drift", "watch") else f"row {event.position}: "
             )  # these name their own rows
             log.log(_LOGGED[event.kind], "%s%s", where, event.message, extra={"fields": fields})
+        elif event.kind == "label" and event.details["new_classes"]:
+            log.info("row %d: %s", event.position, event.message, extra={"fields": fields})
         elif event.kind == "quarantine" and not self.has_quarantined:
             self.has_quarantined = True
             text = describe_quarantined(event.message, kept=self.keeps_quarantine)

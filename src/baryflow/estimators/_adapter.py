@@ -115,7 +115,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         for column in find_counters([X[names == name] for name in np.unique(names)]).tolist():
             warnings.warn(
                 f"column {columns[column]!r} rises from row to row in every source: leave it out if it "
-                "counts rows or time, which go on in a target",
+                "counts rows or time, which continue in a target",
                 UserWarning,
                 stacklevel=4,  # the caller of fit, past the limit on threads
             )

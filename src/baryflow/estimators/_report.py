@@ -106,7 +106,7 @@ def describe_label_shift(classes: Any, shift: LabelShift, *, estimated: bool = T
         return "Label shift: not estimated; classes are taken to be as frequent as expected."
     reason = (
         f"estimated size {shift.size:.0%} beyond chance; assuming it changes the target's loss by "
-        f"{np.expm1(-shift.improvement):+.0%}"
+        f"{round(np.expm1(-shift.improvement), 2) + 0.0:+.0%}"  # + 0.0: not -0%
     )
     if shift.belief < 0.05:
         return f"Label shift: none believed ({reason}); classes are as frequent as expected."

@@ -138,11 +138,17 @@ class LabelFormat:
         return found
 
     def check_columns(self, columns: Sequence[str], name: str) -> None:
-        """Refuse a file whose columns hold no labels."""
+        """Refuse a file whose columns hold no labels, or do not name their rows."""
         if not {_fold(column) for column in columns} & _LABEL:
             raise InvalidInputError(
                 f"{name} has no column 'label'{suggest(['label'], columns)}; it has "
                 f"{list_names(columns)}: rename the column of the labels"
+            )
+        rows = {"position", "offset", *_TIME} & {_fold(column) for column in columns}
+        if not rows and not {self.time, *self.columns} & set(columns):
+            raise InvalidInputError(
+                f"the labels of {name} name no rows; it has {list_names(columns)}: add a column "
+                "'position', 'offset' or 'time', or the columns of the rows"
             )
 
     def _class(self, fields: Mapping[str, Any]) -> str | int | float:
