@@ -46,8 +46,8 @@ Where the paper is open or misprinted, this is what was decided:
 - Algorithm 2 never updates the lowest BIC; here it does. A fit that did not converge loses against
   one that did.
 - ``concat_components`` is not printed. Each mixture is weighted by its row count.
-- The rival is described in words only. That a removed component gives its weight to the nearest old one,
-  and that nearest is by KL(new ‖ old), are our choices.
+- The paper gives no formula for the rival. That a removed component gives its weight to the nearest old
+  one, and that nearest is by KL(new ‖ old), are our choices.
 - The weights of a mixture's components are its own, never replaced by uniform ones. Only the atoms of
   the dictionary, and so the reconstructions, have components of equal weight. Sources keep their class
   weights, so under class imbalance a frequent class also fills slots of rare ones. A rare class may then

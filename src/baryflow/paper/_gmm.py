@@ -352,7 +352,7 @@ def _check_labelled(P: Mixture, Q: Mixture) -> None:
 
 
 def check_alike(mixtures: Sequence[Mixture]) -> None:
-    """Refuse mixtures with different features or classes, or of which only some are labelled."""
+    """Refuse mixtures that differ in features, in classes, or in whether they are labelled."""
     shapes = {(P.n_features, None if P.labels is None else P.n_classes): P for P in mixtures}
     if len(shapes) > 1:
         first, second, *_ = shapes.values()
@@ -476,7 +476,7 @@ def online_gmm_fit(
     *,
     random_state: RandomState = None,
 ) -> Mixture:
-    """Algorithm 1: fit a mixture to a stream of batches, each of which is seen once.
+    """Algorithm 1: fit a mixture to a stream of batches, each seen once.
 
     Parameters
     ----------

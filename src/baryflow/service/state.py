@@ -112,7 +112,7 @@ class ServiceState:
     async def describe(self, name: str, report: bool = False) -> dict[str, Any] | None:
         """Return everything about a target, with its report if wanted; None if it does not exist.
 
-        Clients that ask at once share one view: a worker prepares only so many.
+        Concurrent requests share one view, because a worker prepares a limited number at a time.
         """
         kind = "report" if report else "detail"
         key = (name, kind, *self._version(name))

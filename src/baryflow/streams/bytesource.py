@@ -56,8 +56,8 @@ class Cut:
 class ByteSource(Protocol):
     """An input of bytes.
 
-    ``notices`` are messages for the operator, for example that rows may be missing; whoever passes them
-    on clears them.
+    ``notices`` are messages for the operator, for example that rows may be missing. The reader that
+    reports them clears them.
     """
 
     notices: list[str]
