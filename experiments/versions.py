@@ -67,7 +67,9 @@ COMMANDS = {
     "experiments/schedule/results": "python -m experiments.schedule --classifier linear --targets 6",
     "experiments/service/results": "python -m experiments.service {stem}",
     "experiments/service/results/plant.csv": "python -m experiments.service.plant",
-    "experiments/streams/results": "python -m experiments.streams --data FOLDER",
+    "experiments/streams/results": "python -m experiments.streams --data FOLDER --method {stem}",
+    "experiments/streams/results/reference.csv": "python -m experiments.streams --data FOLDER "
+    "--reference FILE.py",
     "experiments/tep/results": "python -m experiments.tep",
     "experiments/tep/results/encoders.csv": "baryflow tep encode tep-data none --validate --runs 15",
     "experiments/tep/results/general.csv": "python -m experiments.tep.general SIGNALS --runs 50",

@@ -1,149 +1,225 @@
 """How good are predictions on machines with their own calibration that run normally most of the time?
 
-``python -m experiments.streams --data FOLDER`` lets targets of fleets and of sets flow past, as they are
-and with other class proportions, and gives a few labels. It writes ``results/streams.csv`` and the table
-of ``docs/benchmarks/own-calibration.md``. It can be stopped, and resumes. Without ``--data`` only fleets
-take part.
+``python -m experiments.streams --data FOLDER`` lets targets of fleets and of sets flow past: as they
+are, with other class proportions, and with a fault that stays on; without knowledge, and with labels, a
+baseline or a class prior. It appends to ``results/ours.csv``, resumes, and makes the tables of
+``docs/benchmarks/own-calibration.md``. Without ``--data`` only fleets take part.
+
+``--method plain``        measure plain classifiers instead, into ``results/plain.csv``
+``--method 0.2.0``        write into ``results/0.2.0.csv``, with another version in PYTHONPATH
+``--reference FILE.py``   measure a module with the functions fit, explanations and weigh
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
+import time
+import warnings
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
-from baryflow import OnlineDaDiL
+import baryflow
+from benchmarks import pages
 from experiments import results
-from experiments.streams import problems
+from experiments.streams import methods, problems, tables
 
-RESULTS = Path(__file__).parent / "results" / "streams.csv"
+RESULTS = Path(__file__).parent / "results"
 PAGE = "docs/benchmarks/own-calibration.md"
-KEY = ("problem", "target", "kind")
-FIGURES = (
-    "raw", "standardised", "not_adapting", "flowing", "end", "claimed",
-    "labels_1", "labels_3", "labels_5",
+KEY = ("method", "problem", "target", "kind", "knowledge")
+FIELDS = (
+    *KEY, "rows", "not_adapting", "flowing", "end", "balanced", "claimed", "last", "last_not_learning",
 )  # fmt: skip
-FIELDS = (*KEY, "rows", *FIGURES)
-SOURCE_ROWS, TARGET_ROWS, TARGETS, BATCH = 1500, 600, 2, 32
-#: Rows of a stream at least.
-FEWEST = 30
-LABELS, DRAWS = (1, 3, 5), 3
+TARGETS, BATCH = 2, 32
+LABELS, DRAWS, BASELINE = {"1 label": 1, "3 labels": 3, "5 labels": 5}, 3, 30
+#: Rows at the end of a lasting fault, and the share of normal rows that a user expects there.
+LAST, NORMAL = 180, 0.85
 
 
 def main(arguments=None):
-    names = (*problems.FLEETS, *problems.SETS)
-    options = results.parser(__doc__, RESULTS, names, TARGETS).parse_args(arguments)
-    return results.make(options, run, table, RESULTS, PAGE, "streams")
+    options = parse(arguments)
+    name = "reference" if options.reference else options.method
+    if not options.tables:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            run(options, options.out / f"{name}.csv", choose(options))
+    rows = read(options.out)
+    for part, made in tables.PARTS.items():
+        if options.out == RESULTS:
+            pages.fill(PAGE, part, made(rows))
+        print(f"{made(rows)}\n")
+    return 0
 
 
-def run(options):
-    """Do what is not done yet."""
-    done = {tuple(row[name] for name in KEY) for row in results.read(options.out)}
-    for name in options.sets:
-        if name in problems.SETS and options.data is None:
-            print(f"{name}: left out, there is no --data", file=sys.stderr)
-            continue
-        X, y, domain = problems.load(name, options.data)
-        for target in np.unique(domain)[-options.targets :]:
-            if all((name, str(target), kind) in done for kind in problems.KINDS):
-                continue
-            rng = np.random.default_rng(0)
-            rows = [rng.permutation(np.flatnonzero(domain != target))[:SOURCE_ROWS]]
-            rows += [rng.permutation(np.flatnonzero(domain == target))[:TARGET_ROWS]]
-            taught = X[rows[0]], y[rows[0]], domain[rows[0]] + 1  # sources are positive
-            found = list(judge(taught, X[rows[1]], y[rows[1]]))
-            key = {"problem": name, "target": target}
-            results.append(options.out, FIELDS, [key | row for row in found])
+def read(folder):
+    """Return the rows of all methods."""
+    rows = [row for path in sorted(folder.glob("*.csv")) for row in results.read(path)]
+    return [row for row in rows if "method" in row]  # other experiments write there, too
 
 
-def judge(taught, X, y):
-    """Yield a row for every kind of stream that can be made of a target."""
-    model, plain = OnlineDaDiL(random_state=0).fit(*taught), fit_plain(*taught)
-    for number, kind in enumerate(problems.KINDS):
-        some = problems.draw(y, kind, np.random.default_rng(number))
-        if len(some) < FEWEST:  # a row of nothing: it is done
-            yield {"kind": kind, "rows": len(some)}
-            continue
-        found = {name: right(predict(X[some]), y[some]) for name, predict in plain.items()}
-        yield {"kind": kind, "rows": len(some)} | found | follow(model.spawn(), X[some], y[some])
+def parse(arguments):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=os.environ.get("BARYFLOW_DATA"))
+    parser.add_argument("--out", type=Path, default=RESULTS, help="a folder")
+    parser.add_argument("--sets", nargs="*", choices=problems.PROBLEMS, default=problems.PROBLEMS)
+    parser.add_argument("--targets", type=int, default=TARGETS, help="of each problem, at most")
+    parser.add_argument("--method", default="ours", help="plain, or the name of what is measured")
+    parser.add_argument("--reference", type=Path, metavar="FILE.py")
+    parser.add_argument("--tables", action="store_true", help="only make the tables again")
+    return parser.parse_args(arguments)
 
 
-def fit_plain(X, y, domain):
-    """Return logistic regression on raw rows, and on rows standardised per domain."""
-    raw = make_pipeline(StandardScaler(), LogisticRegression(C=0.3, max_iter=500)).fit(X, y)
-    Z = np.empty_like(X)
-    for name in np.unique(domain):
-        Z[domain == name] = StandardScaler().fit_transform(X[domain == name])
-    own = LogisticRegression(C=0.3, max_iter=500).fit(Z, y)
+def choose(options):
+    """Return functions that make the methods, by name."""
+    if options.reference:
+        return {"reference": partial(methods.Reference, methods.read_module(options.reference))}
+    if options.method == "plain":
+        return {
+            "raw": methods.Plain,
+            "standardised": partial(methods.Plain, per_domain=True),
+            "picked": methods.Picked,
+        }
+    print(f"{options.method}: {baryflow.__file__}", file=sys.stderr)
+    return {options.method: methods.ours}
+
+
+def run(options, path, made):
+    """Do what is not done yet; class priors, which cost a fit each, after everything else."""
+    for with_priors in (False, True):
+        done = {tuple(row[name] for name in KEY) for row in results.read(path)}
+        for problem in options.sets:
+            if problem not in problems.SETS or options.data is not None:
+                measure(options, path, made, done, problem, with_priors)
+            elif not with_priors:
+                print(f"{problem}: left out, there is no --data", file=sys.stderr)
+
+
+def measure(options, path, made, done, problem, with_priors):
+    """Append what is left of a problem, and print what it costs."""
+    clock = time.process_time()
+    for number, target in enumerate(problems.targets(problem, options.data, options.targets)):
+        for name, make in made.items():
+            key = {"method": name, "problem": problem, "target": target.name}
+            known = {key[3:] for key in done if key[:3] == (name, problem, target.name)}
+            kinds = problems.FAULTS if with_priors and number else target.streams
+            for row in judge(make, target, known, kinds, with_priors=with_priors):
+                results.append(path, FIELDS, [key | row])
+    label = "with class priors, " if with_priors else ""
+    print(f"{problem}: {label}{time.process_time() - clock:.0f} CPU s", file=sys.stderr, flush=True)
+
+
+def judge(make, target, done=(), kinds=(*problems.KINDS, *problems.FAULTS), *, with_priors=False):
+    """Yield a row for every kind of stream and kind of knowledge, except those done."""
+    n_classes = len(np.unique(target.sources[1]))
+
+    @cache
+    def fit(prior):
+        model = make() if prior is None else make(class_prior=np.array(prior))
+        return model.fit(*target.sources)
+
+    for kind in (kind for kind in kinds if kind in target.streams):
+        X, y = (part[target.streams[kind]] for part in (target.X, target.y))
+        todo = [one for one in knowledge_of(make(), kind, with_priors) if (kind, one) not in done]
+        follow = hold if kind in problems.FAULTS else flow
+        about = {"kind": kind, "rows": len(y)}
+        if set(todo) & {"none", *LABELS}:
+            model = fit(None).spawn()
+            figures = {"none": follow(model, X, y)}
+            figures |= {name: learn_labels(model, X, y, LABELS[name]) for name in todo if name in LABELS}
+            yield from (about | {"knowledge": name} | figures[name] for name in figures if name in todo)
+        if "baseline" in todo:
+            model = fit(None).spawn()
+            given = partial(model.set_baseline, *target.baseline(kind, BASELINE))
+            yield about | {"knowledge": "baseline"} | flow(model, X, y, given)
+        for name in todo:
+            if name.endswith("prior"):
+                model = fit(tuple(class_prior(name, y, n_classes))).spawn()
+                yield about | {"knowledge": name} | follow(model, X, y)
+
+
+def knowledge_of(model, kind, with_priors):
+    """Return what a method can be given, as its public names show: class priors, or all else."""
+    lasting = kind in problems.FAULTS
+    if with_priors:
+        priors = ["normal prior"] if lasting else ["right prior", "wrong prior"]
+        return priors if hasattr(model, "class_prior") else []
+    found = ["none"]
+    if hasattr(model, "feedback") and not lasting:
+        found += LABELS
+    if hasattr(model, "set_baseline") and not lasting:
+        found += ["baseline"]
+    return found
+
+
+def class_prior(name, y, n_classes):
+    """Return the proportions of a stream; those of the neighbouring class; or mostly normal ones."""
+    if name == "normal prior":
+        return [NORMAL, *[(1.0 - NORMAL) / (n_classes - 1)] * (n_classes - 1)]
+    return np.roll(problems.proportions(y, n_classes), name == "wrong prior")
+
+
+def flow(model, X, y, given=None):
+    """Return the figures of a stream and of its end; `given` is called before its first row."""
+    figures = {"not_adapting": accuracy(model.predict(X), y)}
+    if given is not None:
+        given()
+    return figures | {"flowing": rounded(_predict_then_learn(model, X, y).mean())} | at_end(model, X, y)
+
+
+def hold(model, X, y):
+    """Return how much of a lasting fault is found at its end, and without learning after it began."""
+    start = _predict_then_learn(model, X[: problems.MIXED], y[: problems.MIXED])
+    frozen = model.spawn()
+    found = _predict_then_learn(model, X[problems.MIXED :], y[problems.MIXED :])
     return {
-        "raw": raw.predict,
-        "standardised": lambda rows: own.predict(StandardScaler().fit_transform(rows)),
+        "flowing": rounded(np.concatenate([start, found]).mean()),
+        "last": rounded(found[-LAST:].mean()),
+        "last_not_learning": accuracy(frozen.predict(X[-LAST:]), y[-LAST:]),
     }
 
 
-def follow(model, X, y):
-    """Return the figures of a stream, of its end, and after a few labels of random rows in all."""
-    figures = {"not_adapting": right(model.predict(X), y)}
-    flowing = []
+def _predict_then_learn(model, X, y):
+    right = []
     for start in range(0, len(X), BATCH):
         rows = slice(start, start + BATCH)
-        flowing.append(model.predict(X[rows]) == y[rows])
+        right.append(model.predict(X[rows]) == y[rows])
         model.partial_fit(X[rows])
-    probabilities = model.predict_proba(X)
-    figures["flowing"] = round(float(np.concatenate(flowing).mean()), 4)
-    figures["end"] = right(model.classes_[probabilities.argmax(axis=1)], y)
-    figures["claimed"] = round(float(probabilities.max(axis=1).mean()), 4)
-    for n in LABELS:
-        scores = []
-        for draw in range(DRAWS):
-            chosen = np.random.default_rng([n, draw]).permutation(len(X))[:n]
-            rest = np.setdiff1d(np.arange(len(X)), chosen)
-            told = model.spawn().feedback(X[chosen], y[chosen])
-            scores.append(right(told.predict(X[rest]), y[rest]))
-        figures[f"labels_{n}"] = round(float(np.mean(scores)), 4)
-    return figures
+    return np.concatenate(right)
 
 
-def right(found, y):
-    return round(float((found == y).mean()), 4)
+def learn_labels(model, X, y, n):
+    """Return the figures on other rows after labels of `n` random rows in all, the mean of draws."""
+    draws = []
+    for draw in range(DRAWS):
+        chosen = np.random.default_rng([n, draw]).permutation(len(X))[:n]
+        rest = np.setdiff1d(np.arange(len(X)), chosen)
+        draws.append(at_end(model.spawn().feedback(X[chosen], y[chosen]), X[rest], y[rest]))
+    return {name: rounded(np.mean([one[name] for one in draws])) for name in draws[0]}
 
 
-# -- the table -------------------------------------------------------------------------------------
-
-_HEADS = {
-    "raw": "raw", "standardised": "standardised", "not_adapting": "not adapting", "flowing": "flowing",
-    "end": "end", "claimed": "(claimed)", "labels_1": "1 label", "labels_3": "3 labels",
-    "labels_5": "5 labels",
-}  # fmt: skip
-
-
-def table(rows):
-    """Return accuracy in percent by kind of stream: of fleets, and of sets."""
-    rows = [row for row in rows if row["end"] != ""]
-    lines = [
-        f"| problems | stream | {' | '.join(_HEADS[name] for name in FIGURES)} |",
-        "|---|---|" + "---|" * len(FIGURES),
-    ]
-    for title, is_mine in (
-        ("fleets", lambda name: name in problems.FLEETS),
-        ("sets", lambda name: name in problems.SETS),
-    ):
-        for kind in problems.KINDS:
-            mine = [row for row in rows if row["kind"] == kind and is_mine(row["problem"])]
-            if mine:
-                cells = [_mean([100.0 * float(row[name]) for row in mine]) for name in FIGURES]
-                lines.append(f"| {title} ({len(mine)}) | {kind} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+def at_end(model, X, y):
+    """Return accuracy, its mean over classes, and the mean probability of what is predicted."""
+    if not hasattr(model, "predict_proba"):
+        found, claimed = model.predict(X), {}
+    else:
+        proba = model.predict_proba(X)
+        found = model.classes_[proba.argmax(axis=1)]
+        claimed = {"claimed": rounded(proba.max(axis=1).mean())}
+    balanced = np.mean([(found[y == label] == label).mean() for label in np.unique(y)])
+    return {"end": accuracy(found, y), "balanced": rounded(balanced)} | claimed
 
 
-def _mean(values):
-    """Return a mean and its standard error."""
-    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return f"{np.mean(values):.1f} ± {error:.1f}"
+def accuracy(found, y):
+    return rounded((found == y).mean())
+
+
+def rounded(value):
+    return round(float(value), 4)
 
 
 if __name__ == "__main__":

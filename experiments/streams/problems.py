@@ -2,40 +2,94 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+_NAMES = ("cstr7", "cwru4", "digits4", "fsdd6", "gas_drift8", "mgr", "uestc4")
 #: Sets that are read from a folder, and whether every domain gets a calibration of its own.
-SETS = {
-    "cstr7": False,
-    "fsdd6": False,
-    "cstr7 recalibrated": True,
-    "cwru4 recalibrated": True,
-    "uestc4 recalibrated": True,
-}
+SETS = dict.fromkeys(_NAMES, False) | {f"{name} recalibrated": True for name in _NAMES}
 FLEETS = tuple(f"fleet {number}" for number in range(6))
+PROBLEMS = (*FLEETS, *SETS)
 KINDS = ("as it is", "80 % one class", "95 % one class", "half of the classes", "one class")
+#: Streams in which a fault stays on after a mixed beginning; of fleets only.
+FAULTS = tuple(f"lasting fault {number}" for number in range(1, 5))
+MIXED, LASTING = 360, 900
+#: Rows of all sources and of a target at most, and of a stream at least.
+SOURCE_ROWS, TARGET_ROWS, FEWEST = 1500, 600, 30
 #: Offsets and gains of recalibrated columns, in units of their spread and as logarithms.
 _OFFSET, _GAIN = 0.7, 0.3
-#: Machines of a fleet, rows of each, conditions, sensors, and hidden states of a machine.
-_MACHINES, _ROWS, _CONDITIONS, _SENSORS, _STATES = 6, 300, 5, 12, 4
+#: Machines of a fleet, conditions, sensors, and hidden states of a machine.
+_MACHINES, _CONDITIONS, _SENSORS, _STATES = 6, 5, 12, 4
+#: Rows of a machine, and those from which streams are drawn; a baseline is drawn from the others.
+_ROWS, _STREAM_ROWS = 450, 300
+
+
+@dataclass(frozen=True)
+class Target:
+    """Labelled sources, and a target whose labels are for scoring."""
+
+    name: str
+    sources: tuple  # rows, class numbers, domains
+    X: np.ndarray
+    y: np.ndarray
+    streams: dict  # positions of rows, by kind
+
+    def baseline(self, kind, n):
+        """Return rows of the stream's most frequent class, and that class.
+
+        They are not in the stream, unless the target has too few rows.
+        """
+        stream = self.streams[kind]
+        label = np.bincount(self.y[stream]).argmax()
+        mine = np.flatnonzero(self.y == label)
+        order = np.argsort(np.isin(mine, stream), kind="stable")
+        return self.X[mine[order[:n]]], label
+
+
+def targets(name, folder=None, n=2):
+    """Yield the largest domains of a problem as targets; of equal ones the last first."""
+    X, y, domain, as_source, as_target = load(name, folder)
+    names, counts = np.unique(domain[as_target], return_counts=True)
+    for target in names[::-1][np.argsort(-counts[::-1], kind="stable")[:n]]:
+        rng = np.random.default_rng([PROBLEMS.index(name), int(target)])
+        taught = rng.permutation(np.flatnonzero((domain != target) & as_source))[:SOURCE_ROWS]
+        rows = rng.permutation(np.flatnonzero((domain == target) & as_target))
+        codes, most = y[rows], _STREAM_ROWS if name in FLEETS else TARGET_ROWS
+        streams = {kind: draw(codes[:most], kind, rng) for kind in KINDS}
+        if name in FLEETS:
+            streams |= {kind: lasting_fault(codes, kind, rng) for kind in FAULTS}
+        yield Target(
+            str(target),
+            (X[taught], y[taught], domain[taught] + 1),  # sources are positive
+            X[rows],
+            codes,
+            {kind: some for kind, some in streams.items() if len(some) >= FEWEST},
+        )
 
 
 def load(name, folder=None):
-    """Return rows, class numbers and domains of a problem."""
+    """Return rows, class numbers, domains, and which rows may be of sources and of targets."""
     if name in FLEETS:
-        return make_fleet(FLEETS.index(name))
+        X, y, domain = make_fleet(FLEETS.index(name), _ROWS)
+        return X, y, domain, np.ones(len(y), dtype=bool), np.ones(len(y), dtype=bool)
     data = np.load(next(Path(folder).rglob(f"{name.split()[0]}.npz")))
     X, domain = data["X"].astype(np.float64), data["domain"]
     y = np.unique(data["y"], return_inverse=True)[1]
     X = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
-    return (recalibrate(X, domain) if SETS[name] else X), y, domain
+    as_source = as_target = np.ones(len(y), dtype=bool)
+    if "song" in data:  # the same songs are in every domain: half of them for sources, half for targets
+        songs = np.random.default_rng(0).permutation(np.unique(data["song"]))
+        as_source = np.isin(data["song"], songs[: len(songs) // 2])
+        as_target = ~as_source
+    return (recalibrate(X, domain) if SETS[name] else X), y, domain, as_source, as_target
 
 
-def make_fleet(seed):
+def make_fleet(seed, rows=300):
     """Return machines of one kind: sensors see hidden states, which depend on the condition.
 
+    `rows` are those of each machine.
     Every machine has its own offset and gain of each sensor and its own load, which sensors see, too.
     The first condition is normal: no state is off its usual value.
     """
@@ -43,18 +97,18 @@ def make_fleet(seed):
     mixing = rng.normal(size=(_STATES, _SENSORS)) / np.sqrt(_STATES)
     centres = np.vstack([np.zeros(_STATES), 1.3 * rng.normal(size=(_CONDITIONS - 1, _STATES))])
     response = rng.normal(size=_SENSORS)
-    rows, labels = [], []
+    found, labels = [], []
     for _ in range(_MACHINES):
-        y = rng.integers(_CONDITIONS, size=_ROWS)
-        severity = rng.uniform(0.6, 1.4, size=(_ROWS, 1))
-        states = severity * centres[y] + 0.45 * rng.normal(size=(_ROWS, _STATES))
-        load = rng.normal() + 0.5 * rng.normal(size=(_ROWS, 1))
+        y = rng.integers(_CONDITIONS, size=rows)
+        severity = rng.uniform(0.6, 1.4, size=(rows, 1))
+        states = severity * centres[y] + 0.45 * rng.normal(size=(rows, _STATES))
+        load = rng.normal() + 0.5 * rng.normal(size=(rows, 1))
         seen = states @ mixing + 0.6 * load * response + 0.15 * load**2 * np.abs(response)
         seen += 0.25 * rng.normal(size=seen.shape)
         offset, gain = 2.0 * rng.normal(size=_SENSORS), np.exp(0.4 * rng.normal(size=_SENSORS))
-        rows.append(offset + gain * seen)
+        found.append(offset + gain * seen)
         labels.append(y)
-    return np.concatenate(rows), np.concatenate(labels), np.repeat(np.arange(_MACHINES), _ROWS)
+    return np.concatenate(found), np.concatenate(labels), np.repeat(np.arange(_MACHINES), rows)
 
 
 def recalibrate(X, domain, seed=0):
@@ -81,3 +135,15 @@ def draw(y, kind, rng):
     share = float(kind.split()[0]) / 100.0
     n = max(1, round(len(mine) * (1.0 - share) / share))
     return rng.permutation(np.concatenate([mine, others[:n]]))
+
+
+def lasting_fault(y, kind, rng):
+    """Return rows: a mixed beginning, then a fault that stays on, drawn with replacement."""
+    fault = np.flatnonzero(y == int(kind.split()[-1]))
+    return np.concatenate([rng.permutation(len(y))[:MIXED], rng.choice(fault, LASTING)])
+
+
+def proportions(y, n_classes):
+    """Return class proportions, none of which is zero."""
+    counts = np.bincount(y, minlength=n_classes) + 1.0
+    return counts / counts.sum()
