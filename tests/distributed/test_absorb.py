@@ -106,3 +106,14 @@ def test_checkpoints_of_different_models_are_separate(in_memory, tmp_path):
     other = new(n_atoms=1).fit(X[:600], Y[:600], sample_domain=DOMAIN[:600])
     found = distributed.absorb(other, parts, checkpoint=str(tmp_path))
     assert found.to_bytes() == distributed.absorb(other, parts).to_bytes()
+
+
+def test_absorb_converts_columns_in_other_units(in_memory):
+    T = P.X_target.copy()
+    T[:, 1] = 1.8 * T[:, 1] + 320.0
+    with pytest.warns(UserWarning, match="column 1: about ×"):
+        found = distributed.absorb(
+            in_memory, distributed.from_arrays(da.from_array(T, chunks=(300, -1)))
+        )
+    assert found.tracker.target.tally.glitches[1] < 0.1 * len(T)
+    assert found.score(T, P.y_target) > 0.8

@@ -236,3 +236,19 @@ def test_failed_fit_does_not_change_the_model(in_memory):
     with pytest.raises(InvalidInputError):
         distributed.fit(model.set_params(n_atoms=9), arrays())
     assert model.set_params(n_atoms=None).to_bytes() == before
+
+
+def test_other_units_and_missing_columns_are_treated_as_in_memory():
+    domain = np.repeat(np.arange(1, 6), len(X) // 5)
+    odd = 20.0 + X[: len(domain)]
+    odd[domain == 2, 1] *= 14.503774
+    odd[domain == 3, 0] = np.nan
+    labels = Y[: len(domain)]
+    with pytest.warns(UserWarning, match=r"column 1 of source 2 is about ×14\.[45]"):
+        expected = new().fit(odd, labels, sample_domain=domain)
+    with pytest.warns(UserWarning, match=r"column 1 of source 2 is about ×14\.[45]"):
+        found = distributed.fit(new(), arrays(170, odd, labels, domain))
+    rows = 20.0 + P.X_target[:100]
+    for model in (found, expected):
+        model.partial_fit(rows)
+    np.testing.assert_allclose(found.predict_proba(rows), expected.predict_proba(rows), atol=1e-8)

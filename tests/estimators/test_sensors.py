@@ -65,7 +65,7 @@ def test_glitches_in_rows_to_predict_do_not_matter_much(problem):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda T: np.where(np.arange(8) == 2, 1000.0 * T, T), "another unit"),
+        (lambda T: np.where(np.arange(8) == 2, 1000.0 * T, T), "×1000"),
         (lambda T: np.where(np.arange(8) == 2, np.nan, T), "no value at all"),
         (lambda T: np.where(np.arange(8) == 2, T[0], T), "hardly varies"),
     ],

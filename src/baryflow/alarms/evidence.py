@@ -85,7 +85,7 @@ def find_reasons(
     """
     found = model.compare_columns()
     means = model.class_means_
-    stds = np.where(found.source_stds > 0.0, found.source_stds, np.nan)
+    stds = np.where(found.source_stds > 0.0, found.factors * found.source_stds, np.nan)
     usual = row if predicted is None else means[predicted]
     deviations = np.clip((row - np.array([usual, means[rival]])) / stds, -_MAX_STDS, _MAX_STDS)
     gain = np.nan_to_num(np.square(deviations[1]) - np.square(deviations[0]))

@@ -15,7 +15,7 @@ from baryflow.core.points import Points
 from baryflow.core.settings import Settings
 from baryflow.estimators._classifiers import choose_classifiers
 from baryflow.estimators._columns import ColumnComparison, compare
-from baryflow.estimators._domains import TARGET, by_source, fill_gaps
+from baryflow.estimators._domains import TARGET, by_source
 from baryflow.estimators._experts import describe_experts
 from baryflow.estimators._fit_dictionary import floor_stds
 from baryflow.estimators._history import History
@@ -26,9 +26,15 @@ from baryflow.estimators._parameters import progress_of, restore_classifier, sou
 from baryflow.estimators._persistence import Persistable, Shell, plain
 from baryflow.estimators._report import describe, describe_label_shift
 from baryflow.estimators._sensors import find_counters
-from baryflow.estimators._sources import LabelledRows, SourceKnowledge, SourceModel, atoms_as_mixtures
+from baryflow.estimators._sources import (
+    SourceKnowledge,
+    SourceModel,
+    atoms_as_mixtures,
+    complete_sources,
+)
 from baryflow.estimators._threads import one_thread
 from baryflow.estimators._tracker import Tracker, TrackerState
+from baryflow.estimators._units import describe_units
 from baryflow.estimators._update import Adaptation
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats
@@ -99,8 +105,14 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         classes, codes = np.unique(y, return_inverse=True)
         rows, labels, sources = by_source(X, codes, names)
         options = source_options(self, classes, len(sources))
+        columns = getattr(self, "feature_names_in_", None)
+        complete, units = complete_sources(rows, labels, len(classes), columns)
+        for found in describe_units(units, sources, columns):
+            warnings.warn(
+                found, UserWarning, stacklevel=5
+            )  # the caller of fit, past the limit on threads
         knowledge = learn(
-            LabelledRows([fill_gaps(R) for R in rows], labels, len(classes)),
+            complete,
             choose_classifiers(self.classifier),
             options,
             validate=bool(self.validate),
@@ -464,7 +476,8 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         model, (centre, scale) = self._tracker.knowledge.model, self._moments()
-        return model.lift(mixture, centre, scale)
+        units = self._tracker.target.units
+        return model.lift(mixture, units.revert(centre), units.factors * scale)
 
     @property
     def class_means_(self) -> Floats:

@@ -24,6 +24,9 @@ class ColumnComparison:
         was made from mixtures.
     target_means, target_stds : array of shape (n_features,)
         Of the target's rows, glitches left out; NaN for a column of which no value was seen.
+    offsets, factors : array of shape (n_features,)
+        Of columns that are in other units than in the sources: a value of the target counts as
+        (value − offset) / factor. 0 and 1 for the others.
     """
 
     names: list[Any]
@@ -31,6 +34,8 @@ class ColumnComparison:
     source_stds: Floats
     target_means: Floats
     target_stds: Floats
+    offsets: Floats
+    factors: Floats
 
     @property
     def differences(self) -> Floats:
@@ -68,6 +73,8 @@ def compare(tracker: Tracker, names: Any) -> ColumnComparison:
         names=list(range(len(unseen))) if names is None else names.tolist(),
         source_means=model.centre,
         source_stds=stds,
-        target_means=np.where(unseen, np.nan, mean),
-        target_stds=np.where(unseen, np.nan, np.sqrt(variance)),
+        target_means=np.where(unseen, np.nan, target.units.revert(mean)),
+        target_stds=np.where(unseen, np.nan, target.units.factors * np.sqrt(variance)),
+        offsets=target.units.offsets,
+        factors=target.units.factors,
     )

@@ -233,21 +233,14 @@ def _as_slice(places: Integers) -> Integers | slice:
     return slice(first, last + 1) if last - first + 1 == len(places) else places
 
 
-def fill_gaps(X: Floats, fallback: Floats | None = None) -> Floats:
-    """Return rows whose missing values are the mean of their column, or the fallback's."""
+def fill_gaps(X: Floats, fallback: Floats) -> Floats:
+    """Return rows with the mean of their column for missing values, the fallback's if it is empty."""
     missing = np.isnan(X)
     if not missing.any():
         return X
     counts = (~missing).sum(axis=0)
-    if fallback is None and not counts.all():
-        columns = np.flatnonzero(counts == 0).tolist()
-        raise InvalidInputError(
-            f"a source holds no value at all in column(s) {columns} of X: drop the column or the source"
-        )
     means = np.where(missing, 0.0, X).sum(axis=0) / np.maximum(counts, 1)
-    if fallback is not None:
-        means = np.where(counts > 0, means, fallback)
-    return np.where(missing, means, X)
+    return np.where(missing, np.where(counts > 0, means, fallback), X)
 
 
 def expect_proportions(class_prior: Any, classes: Any) -> Floats | None:

@@ -1,9 +1,10 @@
-"""Sensors that fail: impossible values, columns that carry no information.
+"""Sensors that fail: impossible values, columns that carry no information, columns in other units.
 
-A value much farther out than anything in the sources is a glitch, and counts as missing. If most values
-of a column are glitches, it has another unit or another meaning than in the sources, and the whole
-column counts as missing. A column that keeps one value, though it hardly ever repeats one in the
-sources, is stuck. Nothing stops a stream; everything is counted and reported.
+A value much farther out than those of the sources is a glitch, and counts as missing. If most of the
+last values of a column are that far out, they are no glitches: the target has another calibration there,
+perhaps another unit. The column is converted, and glitches are judged after that. A column that keeps
+one value, though it hardly ever repeats one in the sources, is stuck. Nothing stops a stream; everything
+is counted and reported.
 """
 
 from __future__ import annotations
@@ -15,22 +16,33 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.stats import binom, norm
 
 from baryflow.estimators._source_table import SourceTable
-from baryflow.validation import Floats, Integers
+from baryflow.estimators._units import Units, UsualColumns
+from baryflow.validation import Booleans, Floats, Integers
 
-#: A value is a glitch if it is this many times farther from the sources' centre than any of theirs.
+#: A glitch is this many times farther from the centre of a domain than values of sources from theirs.
 _TIMES = 3.0
-#: The sources' values are taken to reach at least this many stds.
-_LEAST_REACH = 4.0
+#: Values of each column that are remembered, to tell another calibration from glitches.
+_REMEMBERED = 32
+#: Median and lower quartile of the absolute deviations of normal values, in stds. The quartile stays
+#: small as long as less than three quarters of the values are far from their median.
+_HALF, _QUARTER = float(norm.ppf(0.75)), float(norm.ppf(0.625))
+#: A column whose spread is below this part of its values keeps one value, up to rounding.
+_ROUNDING = 1e-10
 #: A column hardly varies if its std is below this part of that in the sources, after this many rows.
 _STUCK, _ROWS = 1e-2, 100.0
 #: A column that repeats the value of the row before in more than this part of the rows of a class may
 #: keep a value for ever; others are stuck after this many times the repetitions in a class of a source.
 _REPEATING, _TIMES_LONGER = 1e-2, 2.0
 _NAMED = 5
-#: A column is taken for a counter if its rows would rise by chance less often than this.
+#: A column is taken for a counter if its rows would rise by chance less often than this, and most of its
+#: values are taken to be far out if chance explains as many less often.
 _CHANCE = 1e-3
+#: Values after which a column can be judged: if each were as likely far out as not, chance would explain
+#: fewer of them.
+_ENOUGH = math.ceil(-math.log2(_CHANCE))
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,31 +52,107 @@ class Limits:
     low: Floats
     high: Floats
     patience: Floats  # rows with the same value after which a column is stuck; infinite: never
+    width: Floats  # how far values may be from the centre of a domain, in units of its spread
+    usual: UsualColumns
 
     @classmethod
     def of(cls, table: SourceTable) -> Limits:
-        """Allow for more than the sources show; a column that is constant there has no limits."""
-        reach = np.maximum(table.highest - table.centre, table.centre - table.lowest) / table.scale
-        width = _TIMES * np.maximum(reach, _LEAST_REACH) * table.scale
-        width = np.where(table.constant, np.inf, width)
-        pairs = np.maximum(table.counts - 1.0, 0.0).sum(axis=0)[:, None]
-        repeating = (table.repeats.sum(axis=0) > _REPEATING * pairs).any(axis=0)
-        patience = np.maximum(_ROWS, _TIMES_LONGER * table.repeats.max(axis=(0, 1)))
-        patience = np.where(repeating | table.constant, np.inf, patience)
-        return cls(table.centre - width, table.centre + width, patience)
+        """Allow for more than each source shows; a column that is constant in all has no limits."""
+        reach = np.maximum(table.highest - table.source_means, table.source_means - table.lowest)
+        # At least as far as normal values reach, in as many rows.
+        least = float(norm.isf(0.5 / table.counts.sum()))
+        reach = np.maximum((reach / table.spreads).max(axis=0), least)
+        width = np.where(table.constant, np.inf, _TIMES * reach)
+        low = (table.source_means - width * table.spreads).min(axis=0)
+        high = (table.source_means + width * table.spreads).max(axis=0)
+        return cls(low, high, _patience(table), width, UsualColumns.of(table))
 
-    def screen(self, X: Floats) -> Floats:
-        """Return rows in which glitches are missing values; the same array if there are none."""
-        glitches = np.less(X, self.low) | np.greater(X, self.high)
-        return np.where(glitches, np.nan, X) if glitches.any() else X
+    def recalibrate(self, values: Floats, units: Units) -> Units:
+        """Return the units of a target, given the last values of its columns and its units so far.
+
+        A column in which most values are far out gets units of its own. It returns to those of the
+        sources if most values lie within their limits. A column that keeps one value has no unit.
+        """
+        odd = self._find_far(values)
+        other = units.other
+        if not (odd.any() or other.any()):
+            return units
+        still = self._find_far(units.convert(values))
+        # The last values say whether, all of them how far.
+        last = last_values(np.full((_REMEMBERED, values.shape[1]), np.nan), values)
+        n = (~np.isnan(last)).sum(axis=0)
+        back = other & _most(~(np.isnan(last) | self._find_far(last)), n)
+        for column in np.flatnonzero(back).tolist():
+            units = units.put(column, 0.0, 1.0)
+        far = _most(self._find_far(units.convert(last)), n)
+        for column in np.flatnonzero(far).tolist():
+            found = values[still[:, column], column]
+            centre = float(np.median(found))
+            spread = float(np.median(np.abs(found - centre))) / _HALF
+            if spread > _ROUNDING * abs(centre):
+                units = units.put(column, *self.usual.explain(column, centre, spread, len(found)))
+        return units
+
+    def _find_far(self, X: Floats) -> Booleans:
+        return np.less(X, self.low) | np.greater(X, self.high)
+
+    def around(self, values: Floats) -> tuple[Floats, Floats]:
+        """Return the limits of a target with these last values: the sources', wider if it spreads more.
+
+        Values are in the units of the sources.
+        """
+        n = (~np.isnan(values)).sum(axis=0)
+        if not (n >= _ENOUGH).any():
+            return self.low, self.high
+        centre = _quantile(values, 0.5)
+        spread = _quantile(np.abs(values - centre), 0.25) / _QUARTER
+        # Elsewhere it is a matter of units, and what keeps one value does not spread.
+        known = (n >= _ENOUGH) & (spread > 0.0) & (centre >= self.low) & (centre <= self.high)
+        width = np.where(known & np.isfinite(self.width), self.width, 0.0) * spread
+        return (
+            np.where(known, np.fmin(self.low, centre - width), self.low),
+            np.where(known, np.fmax(self.high, centre + width), self.high),
+        )
+
+
+def _most(flags: Booleans, n: Integers) -> Booleans:
+    """Tell in which columns more than half of n values are flagged, beyond what chance explains."""
+    return np.asarray(binom.sf(flags.sum(axis=0) - 1, n, 0.5) <= _CHANCE)
+
+
+def _quantile(values: Floats, share: float) -> Floats:
+    """Return a quantile of each column without missing values; NaN if there are none."""
+    ordered, n = np.sort(values, axis=0), (~np.isnan(values)).sum(axis=0)
+    place = share * np.maximum(n - 1, 0)
+    below = np.floor(place).astype(np.intp)
+    some = np.take_along_axis(ordered, np.stack([below, np.ceil(place).astype(np.intp)]), axis=0)
+    return np.asarray(some[0] + (place - below) * (some[1] - some[0]))
+
+
+def _patience(table: SourceTable) -> Floats:
+    """Return after how many equal values columns are stuck; what repeats values in sources never is."""
+    # A column that is constant in a source was stuck or missing there, unless it is in all of them.
+    counted = np.where(table.varies.any(axis=0), table.varies, True)[:, None]
+    pairs = (np.maximum(table.counts - 1.0, 0.0)[:, :, None] * counted).sum(axis=0)
+    repeats = table.repeats * counted
+    repeating = (repeats.sum(axis=0) > _REPEATING * pairs).any(axis=0)
+    patience = np.maximum(_ROWS, _TIMES_LONGER * repeats.max(axis=(0, 1)))
+    return np.where(repeating | table.constant, np.inf, patience)
+
+
+def screen(X: Floats, low: Floats, high: Floats) -> Floats:
+    """Return rows without values outside of the limits; the same array if there are none."""
+    glitches = np.less(X, low) | np.greater(X, high)
+    return np.where(glitches, np.nan, X) if glitches.any() else X
 
 
 @dataclass(frozen=True, eq=False)
 class Tally:
     """How many values of each column of a target were present, missing, or glitches.
 
-    Also the first and the last value of each column, and how many values in a row are equal to them:
-    tallies of consecutive rows can be added, and the sum is the tally of all rows.
+    Also the first and the last value of each column, how many values in a row are equal to them, and the
+    last values as they came: tallies of consecutive rows can be added, and the sum is the tally of all
+    rows.
     """
 
     values: Floats
@@ -74,12 +162,16 @@ class Tally:
     leading: Floats  # values equal to the first one, before the first change
     last: Floats
     trailing: Floats  # values equal to the last one, since the last change
+    recent: (
+        Floats  # (32, d): last values of each column, glitches among them, after NaN if there are fewer
+    )
 
     @classmethod
     def none(cls, n_features: int) -> Tally:
         """Return the tally of no rows."""
         zeros, nothing = np.zeros(n_features), np.full(n_features, np.nan)
-        return cls(zeros, zeros, zeros, nothing, zeros, nothing, zeros)
+        recent = np.full((_REMEMBERED, n_features), np.nan)
+        return cls(zeros, zeros, zeros, nothing, zeros, nothing, zeros, recent)
 
     @classmethod
     def of(cls, raw: Floats, screened: Floats) -> Tally:
@@ -106,6 +198,7 @@ class Tally:
             np.where(varies, changes.argmax(axis=0), values).astype(np.float64),
             kept[np.maximum(values - 1, 0), np.arange(d)],
             np.where(varies, values - (n - 1 - changes[::-1].argmax(axis=0)), values).astype(np.float64),
+            last_values(cls.none(d).recent, raw),
         )
 
     def __add__(self, other: Tally) -> Tally:
@@ -121,22 +214,26 @@ class Tally:
             np.where(none, other.leading, self.leading + longer),
             np.where(none_after, self.last, other.last),
             np.where(none_after, self.trailing, other.trailing + earlier),
+            last_values(self.recent, other.recent),
         )
 
-    def faults(self, names: Any, stds: Floats, usual: Floats, patience: Floats) -> dict[Any, str]:
+    def faults(
+        self, names: Any, stds: Floats, usual: Floats, patience: Floats, units: Units
+    ) -> dict[Any, str]:
         """Return what is wrong with each column, by its name or number."""
         found: dict[Any, str] = {}
-        keys = range(len(self.values)) if names is None else names.tolist()
+        keys, other = range(len(self.values)) if names is None else names.tolist(), units.other
         for j, name in enumerate(keys):
             total = self.values[j] + self.missing[j] + self.glitches[j]
             if total == 0.0:
                 continue
             if self.values[j] + self.glitches[j] == 0.0:
                 found[name] = "no value at all; a typical value is used instead"
+            elif other[j]:
+                found[name] = f"{units.describe(j)} of the sources; it is converted"
             elif self.glitches[j] > self.values[j]:
                 found[name] = (
-                    "most values are far outside of the sources (another unit?); "
-                    "a typical value is used instead"
+                    "most values are far outside of the sources; a typical value is used instead"
                 )
             elif self.values[j] >= _ROWS and stds[j] < _STUCK * usual[j]:
                 found[name] = "hardly varies, unlike in the sources (stuck?)"
@@ -146,6 +243,15 @@ class Tally:
                 times = f"{self.glitches[j]:.0f} of {total:.0f} values"
                 found[name] = f"{times} are far outside of the sources; they count as missing"
         return found
+
+
+def last_values(before: Floats, rows: Floats) -> Floats:
+    """Return the last values of each column, in order, missing ones left out; `before` has as many."""
+    values = np.concatenate([before, rows[-len(before) :] if not np.isnan(rows).any() else rows])
+    there = ~np.isnan(values)
+    if not there.all():
+        values = np.take_along_axis(values, np.argsort(there, axis=0, kind="stable"), axis=0)
+    return values[-len(before) :]
 
 
 def describe_new_faults(before: dict[Any, str], now: dict[Any, str]) -> str:

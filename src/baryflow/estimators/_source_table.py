@@ -21,7 +21,7 @@ _LEAST_VARIANCE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class SourceTable:
-    """Counts, means and squared deviations of every class of every source, and the range of columns.
+    """Counts, means and squared deviations of every class of every source, and the ranges of columns.
 
     It is all that standardising needs, so it can be computed where the rows are.
     """
@@ -29,7 +29,7 @@ class SourceTable:
     counts: Floats  # (n_sources, n_classes)
     means: Floats  # (n_sources, n_classes, d); 0 for a class that a source lacks
     deviations: Floats  # sums of squared deviations from these means, of the same shape
-    lowest: Floats  # (d,)
+    lowest: Floats  # (n_sources, d)
     highest: Floats
     repeats: Floats  # (n_sources, n_classes, d): rows with the value of the row before of their class
 
@@ -49,8 +49,8 @@ class SourceTable:
             counts,
             means,
             deviations,
-            np.min([X.min(axis=0) for X in rows], axis=0),
-            np.max([X.max(axis=0) for X in rows], axis=0),
+            np.stack([X.min(axis=0) for X in rows]),
+            np.stack([X.max(axis=0) for X in rows]),
             repeats,
         )
 
@@ -93,13 +93,18 @@ class SourceTable:
     @cached_property
     def constant(self) -> Booleans:
         """Columns that are constant, or vary by rounding alone."""
-        largest = np.maximum(np.abs(self.lowest), np.abs(self.highest))
+        largest = np.maximum(np.abs(self.lowest), np.abs(self.highest)).max(axis=0)
         return np.asarray(self.std <= _ROUNDING * largest)
 
     @cached_property
     def scale(self) -> Floats:
         """Standard deviation of all rows, 1 for columns that are constant."""
         return np.where(self.constant, 1.0, self.std)
+
+    @cached_property
+    def varies(self) -> Booleans:
+        """Whether each column varies in each source, shape (n_sources, d)."""
+        return np.asarray(self.source_stds > _STILL * self.scale)
 
     @cached_property
     def spreads(self) -> Floats:
@@ -143,9 +148,10 @@ class ClassMoments:
 
     @classmethod
     def of(cls, table: SourceTable, proportions: Floats) -> ClassMoments:
-        """Take them from the sources; a class that a source lacks is there what it is elsewhere."""
+        """Take them from the sources; a class or column that a source lacks is what it is elsewhere."""
         spreads = table.spreads[:, None]
-        absent = table.counts[:, :, None] == 0.0
+        # A column that does not vary in a source, or that it lacks, shows nothing of the classes there.
+        absent = (table.counts[:, :, None] == 0.0) | ~table.varies[:, None]
         means = (table.means - table.source_means[:, None]) / spreads
         variances = table.deviations / np.maximum(table.counts[:, :, None], 1.0) / np.square(spreads)
         squares = _fill(np.where(absent, np.nan, variances + np.square(means)))

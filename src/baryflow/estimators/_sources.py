@@ -22,12 +22,15 @@ from baryflow.core.points import Points
 from baryflow.core.transport import fast_squared_distances
 from baryflow.estimators._classifiers import Classifier, Fit, ScikitClassifier
 from baryflow.estimators._committee import FLOOR, Committee
+from baryflow.estimators._domains import fill_gaps
 from baryflow.estimators._novelty import Novelty, nearest_distance
 from baryflow.estimators._orders import number_within
 from baryflow.estimators._reliability import Calibration
 from baryflow.estimators._sensors import Limits
 from baryflow.estimators._source_table import ClassMoments, SourceTable
-from baryflow.validation import Floats, Integers
+from baryflow.estimators._units import Units, find_other_units
+from baryflow.exceptions import InvalidInputError
+from baryflow.validation import Booleans, Floats, Integers
 
 #: Components of each class in every source and atom.
 COMPONENTS_PER_CLASS = 2
@@ -329,6 +332,45 @@ class LabelledRows:
         if found is None:
             raise ValueError("there are no sources")
         return found
+
+
+def complete_sources(
+    rows: list[Floats], codes: list[Integers], n_classes: int, names: Any = None
+) -> tuple[LabelledRows, list[Units]]:
+    """Fill the gaps of the sources and convert columns in other units; return the units, too.
+
+    A missing value becomes the mean of its column in its source, or, in a column that the source lacks,
+    the mean of the other sources. `names` are those of the columns.
+    """
+    there = np.stack([(~np.isnan(X)).any(axis=0) for X in rows])
+    require_columns(there, names)
+    filled = _fill_sources(rows, there)
+    units = find_other_units(SourceTable.of(filled, codes, n_classes))
+    if any(one.other.any() for one in units):
+        converted = [one.convert(X) for one, X in zip(units, rows, strict=True)]
+        filled = _fill_sources(converted, there)
+    return LabelledRows(filled, codes, n_classes), units
+
+
+def _fill_sources(rows: list[Floats], there: Booleans) -> list[Floats]:
+    if not there.all():
+        # Only means of what is there: a sum of all rows would have gaps.
+        means = np.stack([fill_gaps(X, np.zeros(X.shape[1])).mean(axis=0) for X in rows])
+        return [fill_gaps(X, average_sources(means, there)) for X in rows]
+    return [fill_gaps(X, X[0]) for X in rows]
+
+
+def average_sources(means: Floats, there: Booleans) -> Floats:
+    """Return the mean of each column over the sources that have it."""
+    return np.asarray(np.where(there, means, 0.0).sum(axis=0) / there.sum(axis=0))
+
+
+def require_columns(there: Booleans, names: Any = None) -> None:
+    """Refuse a column that no source has."""
+    if not (held := there.any(axis=0)).all():
+        column = int(held.argmin())
+        name = f"number {column}" if names is None else repr(names[column])
+        raise InvalidInputError(f"no source has any value at all in column {name}: leave it out")
 
 
 @dataclass(frozen=True, eq=False)

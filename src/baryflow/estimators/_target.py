@@ -14,9 +14,10 @@ from baryflow.core.settings import Settings
 from baryflow.core.summary import StreamSummary, StreamSummaryState
 from baryflow.estimators._committee import combine, not_adapting
 from baryflow.estimators._domains import fill_gaps
-from baryflow.estimators._sensors import Tally
+from baryflow.estimators._sensors import Limits, Tally, last_values, screen
 from baryflow.estimators._source_table import varying
 from baryflow.estimators._sources import SourceKnowledge, SourceModel
+from baryflow.estimators._units import Units
 from baryflow.validation import Booleans, Floats
 
 #: Components kept of a target, for each class.
@@ -101,6 +102,7 @@ class TargetState:
     tally: Tally
     standard: tuple[Floats, Floats] | None = None
     growth: Growth | None = None
+    units: Units | None = None
 
 
 class Target:
@@ -116,6 +118,9 @@ class Target:
     def __init__(self, knowledge: SourceKnowledge, settings: Settings) -> None:
         self.knowledge = knowledge
         self.tally = Tally.none(len(knowledge.model.centre))
+        #: Rows are converted to the units of the sources before anything else.
+        self.units = Units.same(len(knowledge.model.centre))
+        self._range: tuple[Floats, Floats] | None = None  # of believable values, in these units
         #: Centre and scale by which rows are standardised for the stacked space.
         self.standard: tuple[Floats, Floats] | None = None
         self.growth = Growth.none(knowledge.model.n_classes)
@@ -136,6 +141,8 @@ class Target:
     ) -> tuple[Floats, Booleans]:
         """Return rows without glitches and gaps, and a flag for rows with hardly any value left.
 
+        What is a glitch depends on the sources and on what was counted so far, never on the other rows.
+
         Parameters
         ----------
         raw : array of shape (n, d)
@@ -144,16 +151,20 @@ class Target:
             They are all there is of the target: gaps become the mean of their column among them.
             Otherwise they become the mean of the column so far.
         count : bool
-            Count values, gaps and glitches, to find columns that are not as they should be.
+            Count values, gaps and glitches, to find columns that are not as they should be. New rows of
+            the target are counted before they are judged.
         usual : array of shape (d,), optional
             What gaps become, if it is known.
         """
         model, limits = self.knowledge.model, self.knowledge.limits
         if limits is None:  # a model made from mixtures, which can deal with gaps
             return raw, np.asarray(np.isnan(raw).all(axis=1))
-        rows = limits.screen(raw)
         if count:
-            self.tally = self.tally + Tally.of(raw, rows)
+            self._find_units(limits, raw)
+            self._range = limits.around(self.units.convert(last_values(self.tally.recent, raw)))
+        rows = self.screen(raw)
+        if count:
+            self.tally = self.tally + Tally.of(raw, np.where(np.isnan(rows), np.nan, raw))
         gone = np.isnan(rows)
         if not gone.any():
             return rows, np.zeros(len(rows), dtype=bool)
@@ -164,6 +175,20 @@ class Target:
         if usual is None:
             usual = self.rows.moments()[0] if self.mass > 0.0 else model.centre
         return np.where(gone, usual, rows), np.asarray(lost)
+
+    def screen(self, raw: Floats) -> Floats:
+        """Return rows in the units of the sources, glitches left out."""
+        if self._range is None and self.knowledge.limits is not None:
+            self._range = self.knowledge.limits.around(self.units.convert(self.tally.recent))
+        rows = self.units.convert(raw)
+        return rows if self._range is None else screen(rows, *self._range)
+
+    def _find_units(self, limits: Limits, raw: Floats) -> None:
+        """Find the units of the columns, with these new rows."""
+        before = self.units
+        self.units = limits.recalibrate(np.concatenate([self.tally.recent, raw]), before)
+        if self.units is not before:  # what was learned of the column before is of little use
+            self.growth = replace(self.growth, before=0.0)
 
     def absorb(self, X: Floats, weights: Floats, *, whole: bool = False) -> bool:
         """Absorb complete rows; return whether there is something to learn from the new ones.
@@ -246,7 +271,7 @@ class Target:
         else:
             other.rows.n_rows += self.rows.n_rows  # those that were forgotten
             self.rows, self.stacked = other.rows, other.stacked
-        self.tally = self.tally + other.tally
+        self.tally, self.units, self._range = self.tally + other.tally, other.units, None
         self.renew()
 
     def fade(self, factor: float) -> None:
@@ -267,7 +292,7 @@ class Target:
     def rebind(self, knowledge: SourceKnowledge, settings: Settings) -> Target:
         """Return the same target as other sources see it, component by component."""
         bound = Target(knowledge, settings)
-        bound.tally = self.tally
+        bound.tally, bound.units = self.tally, self.units
         seen = self.rows.components()
         if knowledge.plain is None:
             raise TypeError("sources that were learned from rows cannot be replaced by others")
@@ -299,7 +324,7 @@ class Target:
         seen = self.mass > 0.0
         stds = np.sqrt(self.rows.moments()[1]) if seen else np.zeros(len(model.centre))
         usual = np.where(np.isfinite(limits.high), model.scale, 0.0)
-        return self.tally.faults(names, stds, usual, limits.patience)
+        return self.tally.faults(names, stds, usual, limits.patience, self.units)
 
     # -- keeping ---------------------------------------------------------------------------------
 
@@ -313,7 +338,9 @@ class Target:
     def state(self) -> TargetState:
         """Return all that is kept, to continue bit for bit."""
         stacked = None if self.stacked is None else self.stacked.state()
-        return TargetState(self.rows.state(), stacked, self.tally, self.standard, self.growth)
+        return TargetState(
+            self.rows.state(), stacked, self.tally, self.standard, self.growth, self.units
+        )
 
     @classmethod
     def from_state(cls, knowledge: SourceKnowledge, state: TargetState) -> Target:
@@ -325,6 +352,8 @@ class Target:
             raise ValueError("the summary of stacked rows does not fit the sources")
         if state.stacked is not None:
             target.stacked = StreamSummary.from_state(state.stacked)
+        if state.units is not None:
+            target.units = state.units
         target.standard = state.standard
         if state.growth is not None:
             target.growth = state.growth

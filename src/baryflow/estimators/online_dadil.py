@@ -175,7 +175,8 @@ class OnlineDaDiL(Adapter):
         Parameters
         ----------
         X : array or frame of shape (n_samples, n_features)
-            A missing value (NaN) counts as the mean of its domain.
+            A missing value (NaN) counts as the mean of its domain, or of the other sources if its domain
+            lacks the column. A column of a source in another unit is converted, and a warning names it.
         y : array of shape (n_samples,)
         sample_domain : array of shape (n_samples,), optional
             The source of each row, a name or a positive number. Without it all rows are one source:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from baryflow.estimators._sensors import Tally, warn
 from baryflow.estimators._target import Target, TargetState
 from baryflow.estimators._threads import one_thread
 from baryflow.estimators._tracker import TrackerState
+from baryflow.estimators._units import Units
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats
@@ -42,9 +44,10 @@ def absorb(
 ) -> OnlineDaDiL:
     """Adapt a fitted model to a target whose rows are in partitions. Rows stay on the workers.
 
-    A first pass computes the moments of the columns, so that all partitions are projected in the same
-    way. A second pass summarises every partition in bounded size, like a stream. The summaries are
-    merged in a tree, and a worker adapts the model to the result.
+    Columns in other units than the sources' are found in the first rows. A first pass computes the
+    moments of the columns, so that all partitions are projected in the same way. A second pass
+    summarises every partition in bounded size, like a stream. The summaries are merged in a tree, and a
+    worker adapts the model to the result.
 
     Parameters
     ----------
@@ -85,8 +88,14 @@ def absorb(
         digest = hashlib.sha256(packed).hexdigest()[:16]
         store = open_store(checkpoint, storage_options) / f"target-{parts.identity}-{digest}"
     runner, base = TaskRunner(client, store, progress), delayed(packed)
+    head = delayed(_read_head)(reader, list(parts.partitions[:1]), base)
     merged = runner.reduce(
-        "moments", TargetMoments, parts.partitions, partial(_measure, reader), _merge_moments, base
+        "moments",
+        TargetMoments,
+        parts.partitions,
+        partial(_measure, reader),
+        _merge_moments,
+        *(base, head),
     )
     moments = runner.persist(merged, "measuring the target")
     summary = runner.reduce(
@@ -106,9 +115,24 @@ def absorb(
 
 
 @dataclass(frozen=True, eq=False)
+class Head:
+    """What the first rows of the target say about all of them."""
+
+    units: Units
+    recent: Floats  # the last of these rows
+
+    def begin(self, model: OnlineDaDiL) -> Target:
+        """Return a target without rows, which judges glitches by these."""
+        target = Target(model.tracker.knowledge, model.tracker.settings)
+        target.units, target.tally = self.units, replace(target.tally, recent=self.recent)
+        return target
+
+
+@dataclass(frozen=True, eq=False)
 class TargetMoments:
     """Result of the first pass."""
 
+    head: Head
     moments: Moments
     tally: Tally
     out_of_range: int  # number of rows that are not used
@@ -124,23 +148,37 @@ class TargetSummary:
 
 
 @one_thread
-def _measure(reader: Reader, partition: Any, packed: bytes) -> TargetMoments:
+def _read_head(reader: Reader, partitions: list[Any], packed: bytes) -> Head:
+    """Read the first rows: partitions must agree about the units of the columns."""
     model = unpack(packed)
-    limits, d = model.tracker.knowledge.limits, model.n_features_in_
-    if limits is None:
+    if model.tracker.knowledge.limits is None:
         raise InvalidInputError(
             "cannot absorb rows: the model was made from mixtures, not fitted on rows"
         )
-    found = [TargetMoments(Moments.none(d), Tally.none(d), 0)]
+    target = model.tracker.target.copy()
+    for block in chain.from_iterable(map(reader.blocks, partitions)):
+        if len(block.X):
+            target.clean(block.X, count=True)
+            break
+    return Head(target.units, target.tally.recent)
+
+
+@one_thread
+def _measure(reader: Reader, partition: Any, packed: bytes, head: Head) -> TargetMoments:
+    target = head.begin(unpack(packed))
+    d = len(head.units.factors)
+    found = [TargetMoments(head, Moments.none(d), Tally.none(d), 0)]
     for block in reader.blocks(partition):
-        rows = limits.screen(block.X)
+        rows = target.screen(block.X)
         moments = Moments.of(rows, np.ones(len(rows)))
-        found.append(TargetMoments(moments, Tally.of(block.X, rows), block.out_of_range))
+        tally = Tally.of(block.X, np.where(np.isnan(rows), np.nan, block.X))
+        found.append(TargetMoments(head, moments, tally, block.out_of_range))
     return _merge_moments(found)
 
 
 def _merge_moments(parts: list[TargetMoments]) -> TargetMoments:
     return TargetMoments(
+        parts[0].head,
         reduce(Moments.plus, (part.moments for part in parts)),
         reduce(Tally.__add__, (part.tally for part in parts)),
         sum(part.out_of_range for part in parts),
@@ -153,7 +191,7 @@ def _summarise(reader: Reader, partition: Any, packed: bytes, measured: TargetMo
     tracker, moments = model.tracker, measured.moments
     means = np.where(moments.counts > 0.0, moments.means, tracker.knowledge.model.centre)
     variances, mass = moments.variances, float(moments.counts.max(initial=0.0))
-    target = Target(tracker.knowledge, tracker.settings)
+    target = measured.head.begin(model)
     target.see_stds(np.sqrt(variances))
     sample = TargetSummary(None, np.zeros(0, np.uint64), np.zeros((0, model.n_features_in_)))
     for block in reader.blocks(partition):
@@ -200,6 +238,8 @@ def _adapt(
     if summary.target is None:
         return None, measured.out_of_range
     model = unpack(packed).spawn()
-    state = TargetState(summary.target.rows, summary.target.stacked, measured.tally)
+    state = TargetState(
+        summary.target.rows, summary.target.stacked, measured.tally, units=measured.head.units
+    )
     model.tracker.join(state, summary.rows)
     return model.target_state(), measured.out_of_range

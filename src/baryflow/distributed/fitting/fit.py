@@ -63,6 +63,7 @@ from baryflow.estimators._sources import (
     mix_sources,
 )
 from baryflow.estimators._threads import one_thread
+from baryflow.estimators._units import describe_units
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import as_count
@@ -165,6 +166,8 @@ class Fit:
         """Run the second and third pass, and learn."""
         catalog = self._catalog or self.count()[1]
         model, parts = self.model, self.parts
+        for found in describe_units(catalog.units, catalog.sources, parts.columns):
+            warnings.warn(found, UserWarning, stacklevel=2)
         options = source_options(model, catalog.classes, len(catalog.sources))
         follow_settings(model, len(catalog.classes))  # check parameters before the long work
         parameters = {n: v for n, v in model.get_params().items() if n not in ("verbose", "n_jobs")}

@@ -7,7 +7,7 @@ class of a domain. Tasks use one thread, because the bits of a sum depend on the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import add
 from typing import Any
@@ -20,8 +20,9 @@ from baryflow.core.mixture import Mixture
 from baryflow.distributed.fitting.partitions import OUT_OF_RANGE, Block, Reader
 from baryflow.estimators._domains import name_sources
 from baryflow.estimators._source_table import SourceTable
-from baryflow.estimators._sources import LabelledRows, Outlook
+from baryflow.estimators._sources import LabelledRows, Outlook, average_sources, require_columns
 from baryflow.estimators._threads import one_thread
+from baryflow.estimators._units import Units, find_other_units
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers
 
@@ -57,8 +58,8 @@ class CellStatistics:
     values: Floats  # (n_cells, d): number of values that are not missing, ...
     means: Floats  # ... their mean, ...
     deviations: Floats  # ... the sum of their squared deviations, ...
-    repeats: Floats  # ... and how many equal the value in the previous row of the cell
-    lowest: Floats  # of each column
+    repeats: Floats  # ... how many equal the value in the previous row of the cell, ...
+    lowest: Floats  # ... and the lowest and the highest, infinite if there are none
     highest: Floats
     without_label: int = 0  # numbers of rows that are not used
     without_domain: int = 0
@@ -67,8 +68,8 @@ class CellStatistics:
     @classmethod
     def empty(cls, n_features: int, *skipped: int) -> CellStatistics:
         """Return the statistics of no rows; `skipped` are the last three attributes."""
-        none, inf = np.zeros((0, n_features)), np.full(n_features, np.inf)
-        return cls([], [], np.zeros(0), none, none, none, none, inf, -inf, *skipped)
+        none = np.zeros((0, n_features))
+        return cls([], [], np.zeros(0), none, none, none, none, none, none, *skipped)
 
     @classmethod
     def of(cls, block: Block) -> CellStatistics:
@@ -107,8 +108,8 @@ class CellStatistics:
             means,
             deviations,
             np.add.reduceat(repeated, starts, axis=0),
-            np.min(X, axis=0, initial=np.inf, where=~missing),
-            np.max(X, axis=0, initial=-np.inf, where=~missing),
+            np.minimum.reduceat(np.where(missing, np.inf, X), starts, axis=0),
+            np.maximum.reduceat(np.where(missing, -np.inf, X), starts, axis=0),
             *skipped,
         )
 
@@ -122,6 +123,16 @@ class CellStatistics:
         }
         return {reason: number for reason, number in found.items() if number}
 
+    def converted(self, units: list[Units]) -> CellStatistics:
+        """Return the statistics in the units of the other sources; `units` are those of each cell."""
+        factors = np.stack([one.factors for one in units])
+        means, lowest, highest = (
+            np.stack([one.convert(row) for one, row in zip(units, table, strict=True)])
+            for table in (self.means, self.lowest, self.highest)
+        )
+        deviations = self.deviations / np.square(factors)
+        return replace(self, means=means, deviations=deviations, lowest=lowest, highest=highest)
+
     def plus(self, other: CellStatistics) -> CellStatistics:
         """Return the statistics of both sets of rows together."""
         cells = {cell: number for number, cell in enumerate(self._cells)}
@@ -129,10 +140,14 @@ class CellStatistics:
             cells.setdefault(cell, len(cells))
         _refuse_many_names(cells)
         n = len(cells)
-        counts, values, means, deviations, repeats = self._expand(list(range(len(self.counts))), n)
-        more, more_values, more_means, more_deviations, more_repeats = other._expand(
-            [cells[cell] for cell in other._cells], n
-        )
+        mine, theirs = list(range(len(self.counts))), [cells[cell] for cell in other._cells]
+        counts, values, means, deviations, repeats = self._expand(mine, n)
+        more, more_values, more_means, more_deviations, more_repeats = other._expand(theirs, n)
+        lowest, highest = np.full((n, values.shape[1]), np.inf), np.full((n, values.shape[1]), -np.inf)
+        for part, rows in ((self, mine), (other, theirs)):
+            places = np.array(rows, dtype=np.intp)
+            lowest[places] = np.minimum(lowest[places], part.lowest)
+            highest[places] = np.maximum(highest[places], part.highest)
         total = values + more_values
         share = more_values / np.where(total > 0.0, total, 1.0)
         step = more_means - means
@@ -144,8 +159,8 @@ class CellStatistics:
             means + share * step,
             deviations + more_deviations + values * share * np.square(step),
             repeats + more_repeats,
-            np.minimum(self.lowest, other.lowest),
-            np.maximum(self.highest, other.highest),
+            lowest,
+            highest,
             self.without_label + other.without_label,
             self.without_domain + other.without_domain,
             self.out_of_range + other.out_of_range,
@@ -183,8 +198,9 @@ class SourceCatalog:
 
     classes: Any
     sources: list[Any]
-    fill_values: Floats  # (n_sources, d): column means, which replace missing values
-    table: SourceTable  # with missing values replaced
+    units: list[Units]  # of each source
+    fill_values: Floats  # (n_sources, d): column means after conversion, which replace missing values
+    table: SourceTable  # after conversion, with missing values replaced
 
     @classmethod
     def of(cls, statistics: CellStatistics, columns: list[Any] | None = None) -> SourceCatalog:
@@ -200,21 +216,16 @@ class SourceCatalog:
         sources = np.unique(name_sources(_sorted_names(names, "domain"), len(set(names)))).tolist()
         class_codes = np.searchsorted(classes, np.array(statistics.labels, dtype=classes.dtype))
         source_codes = np.array([sources.index(name) for name in names])
-        values = np.zeros((len(sources), len(statistics.lowest)))
+        values = np.zeros((len(sources), statistics.values.shape[1]))
         np.add.at(values, source_codes, statistics.values)
-        empty = np.argwhere(values == 0.0)
-        if len(empty):
-            source, column = empty[0].tolist()
-            name = f"number {column}" if columns is None else repr(columns[column])
-            raise InvalidInputError(
-                f"source {sources[source]!r} has no value at all in column {name}: leave out the column "
-                "or the source"
-            )
-        fill_values = np.zeros_like(values)
-        np.add.at(fill_values, source_codes, statistics.values * statistics.means)
-        fill_values /= values
-        table = _fill_gaps(statistics, source_codes, class_codes, fill_values, len(classes))
-        return cls(classes, sources, fill_values, table)
+        require_columns(values > 0.0, columns)
+        codes = source_codes, class_codes
+        table = _tabulate(statistics, values, codes, len(classes))[1]
+        units = find_other_units(table)
+        if any(one.other.any() for one in units):
+            statistics = statistics.converted([units[code] for code in source_codes.tolist()])
+        fill_values, table = _tabulate(statistics, values, codes, len(classes))
+        return cls(classes, sources, units, fill_values, table)
 
     @cached_property
     def _class_codes(self) -> dict[Any, int]:
@@ -224,8 +235,13 @@ class SourceCatalog:
     def _source_codes(self) -> dict[Any, int]:
         return {name: code for code, name in enumerate(self.sources)}
 
+    @cached_property
+    def _conversion(self) -> Floats:
+        """Offsets and factors of every source, shape (2, n_sources, d)."""
+        return np.stack([[one.offsets for one in self.units], [one.factors for one in self.units]])
+
     def encode(self, block: Block) -> tuple[Floats, Integers, Integers]:
-        """Return the rows of a block with missing values replaced, their class and source codes."""
+        """Return the rows of a block, converted and without gaps, their class and source codes."""
         # Without a domain column there is a single source, called 1.
         names = [1 if name is None else name for name in block.domains]
         of_domain = np.array([self._source_codes.get(name, -1) for name in names], dtype=np.intp)
@@ -237,6 +253,8 @@ class SourceCatalog:
                 "see; repeat the call, with another checkpoint if there is one"
             )
         X, missing = block.X, np.isnan(block.X)
+        if any(one.other.any() for one in self.units):
+            X = Units(*self._conversion[:, sources]).convert(X)
         if missing.any():
             X = np.where(missing, self.fill_values[sources], X)
         return X, classes, sources
@@ -263,11 +281,20 @@ def _refuse_many_names(cells: dict[tuple[Any, Any], int]) -> None:
             )
 
 
-def _fill_gaps(
-    statistics: CellStatistics, sources: Integers, classes: Integers, fill_values: Floats, n_classes: int
-) -> SourceTable:
-    """Return the table of all sources, with missing values replaced by the source's mean."""
-    n_sources, d = fill_values.shape
+def _tabulate(
+    statistics: CellStatistics, values: Floats, codes: tuple[Integers, Integers], n_classes: int
+) -> tuple[Floats, SourceTable]:
+    """Return what replaces missing values, and the table of all sources with them replaced.
+
+    It is the mean of the source, or in a column that it lacks the mean of the other sources. `values`
+    are the numbers of values of every source, `codes` the sources and classes of the cells.
+    """
+    sources, classes = codes
+    n_sources, d = values.shape
+    fill_values = np.zeros_like(values)
+    np.add.at(fill_values, sources, statistics.values * statistics.means)
+    fill_values /= np.maximum(values, 1.0)
+    fill_values = np.where(values > 0.0, fill_values, average_sources(fill_values, values > 0.0))
     counts = np.zeros((n_sources, n_classes))
     means, deviations, repeats = np.zeros((3, n_sources, n_classes, d))
     rows = statistics.counts[:, None]
@@ -279,7 +306,10 @@ def _fill_gaps(
         steps
     )
     repeats[sources, classes] = statistics.repeats
-    return SourceTable(counts, means, deviations, statistics.lowest, statistics.highest, repeats)
+    lowest, highest = fill_values.copy(), fill_values.copy()  # means are within the range
+    np.minimum.at(lowest, sources, statistics.lowest)
+    np.maximum.at(highest, sources, statistics.highest)
+    return fill_values, SourceTable(counts, means, deviations, lowest, highest, repeats)
 
 
 # -- pass 2: scatter around the class means, and a sample --------------------------------------------
