@@ -128,6 +128,17 @@ def test_a_sensor_that_returns_to_the_units_of_the_sources_is_as_before(fitted, 
     assert model.score(T[96:], TRUTH[96:]) > followed.score(T[96:], TRUTH[96:]) - 0.05
 
 
+def test_a_jump_after_good_rows_is_a_fault_until_it_outlasts_them(fitted):
+    model, _ = stream(fitted.spawn(), T[:96])
+    stream(model, in_other_units(T[96:]))
+    for column in (0, 1):
+        assert "64 of 160 values are far outside" in model.columns_[column]
+    assert not model.compare_columns().offsets.any()
+    stream(model, in_other_units(T[:96]))
+    assert "psi" in model.columns_[0]
+    assert "°F" in model.columns_[1]
+
+
 def test_a_code_for_no_value_is_no_unit(fitted):
     rows = T.copy()
     rows[:, 2] = -999.0

@@ -1,10 +1,10 @@
 """Sensors that fail: impossible values, columns that carry no information, columns in other units.
 
-A value much farther out than those of the sources is a glitch, and counts as missing. If most of the
-last values of a column are that far out, they are no glitches: the target has another calibration there,
-perhaps another unit. The column is converted, and glitches are judged after that. A column that keeps
-one value, though it hardly ever repeats one in the sources, is stuck. Nothing stops a stream; everything
-is counted and reported.
+A value much farther out than those of the sources is a glitch, and counts as missing. If most
+values of a column are that far out, of the last ones and of all, they are no glitches: the target has
+another calibration there, perhaps another unit. The column is converted, and glitches are judged after
+that. A column that keeps one value, though it hardly ever repeats one in the sources, is stuck. Nothing
+stops a stream; everything is counted and reported.
 """
 
 from __future__ import annotations
@@ -67,25 +67,29 @@ class Limits:
         high = (table.source_means + width * table.spreads).max(axis=0)
         return cls(low, high, _patience(table), width, UsualColumns.of(table))
 
-    def recalibrate(self, values: Floats, units: Units) -> Units:
-        """Return the units of a target, given the last values of its columns and its units so far.
+    def recalibrate(self, before: Tally, rows: Floats, units: Units) -> Units:
+        """Return the units of a target, given the tally before these rows, and its units so far.
 
-        A column in which most values are far out gets units of its own. It returns to those of the
-        sources if most values lie within their limits. A column that keeps one value has no unit.
+        A column gets other units if most of its last values are far out, and more of all its values than
+        not: a target keeps its calibration, so a jump after good values is a fault. It returns to the
+        units of the sources if most of its last values lie within their limits. A column that keeps one
+        value has no unit.
         """
-        odd = self._find_far(values)
+        values = np.concatenate([before.recent, rows])
         other = units.other
-        if not (odd.any() or other.any()):
+        if not (other.any() or self._find_far(values).any()):
             return units
         still = self._find_far(units.convert(values))
-        # The last values say whether, all of them how far.
-        last = last_values(np.full((_REMEMBERED, values.shape[1]), np.nan), values)
+        last = last_values(before.recent, rows)
         n = (~np.isnan(last)).sum(axis=0)
         back = other & _most(~(np.isnan(last) | self._find_far(last)), n)
         for column in np.flatnonzero(back).tolist():
             units = units.put(column, 0.0, 1.0)
-        far = _most(self._find_far(units.convert(last)), n)
-        for column in np.flatnonzero(far).tolist():
+        far = self._find_far(units.convert(rows))
+        glitches = before.glitches + far.sum(axis=0)
+        believed = before.values + (~(np.isnan(rows) | far)).sum(axis=0)
+        odd = _most(self._find_far(units.convert(last)), n) & (glitches > believed)
+        for column in np.flatnonzero(odd).tolist():
             found = values[still[:, column], column]
             centre = float(np.median(found))
             spread = float(np.median(np.abs(found - centre))) / _HALF

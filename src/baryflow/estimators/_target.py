@@ -186,7 +186,7 @@ class Target:
     def _find_units(self, limits: Limits, raw: Floats) -> None:
         """Find the units of the columns, with these new rows."""
         before = self.units
-        self.units = limits.recalibrate(np.concatenate([self.tally.recent, raw]), before)
+        self.units = limits.recalibrate(self.tally, raw, before)
         if self.units is not before:  # what was learned of the column before is of little use
             self.growth = replace(self.growth, before=0.0)
 
