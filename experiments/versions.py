@@ -70,6 +70,7 @@ COMMANDS = {
     "experiments/streams/results": "python -m experiments.streams --data FOLDER --method {stem}",
     "experiments/streams/results/reference.csv": "python -m experiments.streams --data FOLDER "
     "--reference FILE.py",
+    "experiments/streams/results/units.csv": "python -m experiments.streams.units",
     "experiments/tep/results": "python -m experiments.tep",
     "experiments/tep/results/encoders.csv": "baryflow tep encode tep-data none --validate --runs 15",
     "experiments/tep/results/general.csv": "python -m experiments.tep.general SIGNALS --runs 50",
