@@ -107,7 +107,7 @@ def _target_trained(X: Floats, y: Integers) -> float:
     for number in range(_FOLDS):
         known, held_out = fold != number, fold == number
         Z = (X - X[known].mean(axis=0)) / np.maximum(X[known].std(axis=0), 1e-12)
-        trained = fit_linear(Z[known], y[known], int(y.max()) + 1, None, 0).classifier
+        trained = fit_linear(Z[known], y[known], int(y.max()) + 1, None, 0)
         correct.append(trained.proba(Z[held_out]).argmax(axis=1) == y[held_out])
     return float(np.concatenate(correct).mean())
 

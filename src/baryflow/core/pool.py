@@ -197,10 +197,6 @@ class Pool:
         """How the components spread off the axes, if that is carried: a copy."""
         return None if self._spreads is None else self._spreads.take(self._alive)
 
-    def components(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return masses, means, stds and labels of the components."""
-        return self.masses, self.means, self.stds, self.labels
-
     def variances_in(self, metric: Floats) -> Floats:
         """Return the variances of ``x @ metric`` for every component, shape (K, p)."""
         if self._spreads is None:

@@ -15,7 +15,7 @@ class Settings:
     """How a stream is summarised."""
 
     #: What components are made of: it cannot be changed along a stream, nor differ between two.
-    fixed: ClassVar[tuple[str, ...]] = ("distance", "merging", "full_covariance", "n_votes")
+    fixed: ClassVar[tuple[str, ...]] = ("distance", "merging", "full_covariance")
 
     max_components: int = 50
     distance: str = "ward"
@@ -24,7 +24,6 @@ class Settings:
     std_floor: float = 1e-4
     resolution: int = 2
     full_covariance: bool = False
-    n_votes: int = 0
 
     def __post_init__(self) -> None:
         as_count(self.max_components, "max_components")

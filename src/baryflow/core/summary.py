@@ -28,7 +28,6 @@ class Components(NamedTuple):
     masses: Floats
     means: Floats
     stds: Floats  # 0 for a single row
-    votes: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,21 +61,16 @@ class StreamSummary:
             distance=settings.distance,
             merging=settings.merging,
             spreads=_spreads(n_features, settings, metric),
-            n_classes=settings.n_votes,
             metric=metric,
         )
         self._mixture: Mixture | None = None
 
     # -- learning ----------------------------------------------------------------------------
 
-    def update(self, X: Floats, weights: Floats, votes: Floats | None = None) -> None:
-        """Absorb one batch. The order of its rows does not matter, unless it is taken in pieces.
-
-        `votes`, shape (n, n_votes), are averaged over the rows of each component.
-        """
-        votes = np.zeros((len(X), self.settings.n_votes)) if votes is None else votes
+    def update(self, X: Floats, weights: Floats) -> None:
+        """Absorb one batch. The order of its rows does not matter, unless it is taken in pieces."""
         counts = weights > 0.0
-        X, weights, votes = X[counts], weights[counts], votes[counts]
+        X, weights = X[counts], weights[counts]
         self._mixture = None
         self.n_rows += len(X)
         if not len(X):
@@ -85,17 +79,16 @@ class StreamSummary:
             self._origin = np.where(np.isnan(X[0]), 0.0, X[0])
         if self.settings.half_life is not None:
             self.fade(0.5 ** (float(weights.sum()) / self.settings.half_life))
-        X = np.concatenate([X - self._seen(), votes], axis=1)
+        X = X - self._seen()
         size = max(_SMALLEST_PIECE, self.settings.max_components)
         for start in range(0, len(X), size):
             self._absorb(*distinct_rows(X[start : start + size], weights[start : start + size]))
 
-    def _absorb(self, rows: Floats, weights: Floats) -> None:
-        X, votes = rows[:, : self.n_features], rows[:, self.n_features :]
+    def _absorb(self, X: Floats, weights: Floats) -> None:
         self.mass += float(weights.sum())
         self._moments = self._moments.plus(Moments.of(X, weights))
         X, stds = self._filled(X)
-        self._pool.append(weights, X, stds, labels=votes)
+        self._pool.append(weights, X, stds)
         self._compress()
 
     def copy(self) -> Self:
@@ -126,7 +119,6 @@ class StreamSummary:
                 pool.masses,
                 pool.means + shift,
                 pool.stds,
-                labels=pool.labels,
                 spreads=pool.spreads,
             )
             self._compress()
@@ -186,8 +178,8 @@ class StreamSummary:
         stds[rows] = np.where(missing[rows], np.sqrt(variances), 0.0)
         return X, stds
 
-    def take_over(self, other: StreamSummary, votes: Floats) -> None:
-        """Start from another summary's components, with other votes."""
+    def take_over(self, other: StreamSummary) -> None:
+        """Start from another summary's components, which may have been compared in another metric."""
         seen = other.components()
         self.n_rows, self.mass = other.n_rows, other.mass
         self._origin, self._moments = other._seen(), other._moments
@@ -195,7 +187,6 @@ class StreamSummary:
             seen.masses,
             seen.means - self._seen(),
             seen.stds,
-            labels=votes,
             spreads=other._pool.spreads,
         )
         self._compress()
@@ -227,8 +218,8 @@ class StreamSummary:
 
     def components(self) -> Components:
         """Return the components kept."""
-        masses, means, stds, votes = self._pool.components()
-        return Components(masses, self._seen() + means, stds, votes)
+        masses, means, stds = self._components()
+        return Components(masses, means, stds)
 
     def variances_in(self, metric: Floats) -> Floats:
         """Return the variances of ``x @ metric`` for every component kept, shape (K, p)."""

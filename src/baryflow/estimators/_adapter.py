@@ -13,18 +13,18 @@ from sklearn.utils.validation import check_is_fitted
 from baryflow.core.mixture import Mixture
 from baryflow.core.points import Points
 from baryflow.core.settings import Settings
+from baryflow.estimators._adapt import Adaptation, atoms_of
 from baryflow.estimators._classifiers import choose_classifiers
 from baryflow.estimators._columns import ColumnComparison, compare
+from baryflow.estimators._dictionary import floor_stds
 from baryflow.estimators._domains import TARGET, by_source
 from baryflow.estimators._experts import describe_experts
-from baryflow.estimators._fit_dictionary import floor_stds
 from baryflow.estimators._history import History
 from baryflow.estimators._input import InputMixin
-from baryflow.estimators._label_shift import LabelShift
 from baryflow.estimators._leave_one_out import learn
 from baryflow.estimators._parameters import progress_of, restore_classifier, source_options
 from baryflow.estimators._persistence import Persistable, Shell, plain
-from baryflow.estimators._report import describe, describe_label_shift
+from baryflow.estimators._report import TargetExplanation, describe, describe_proportions
 from baryflow.estimators._sensors import find_counters
 from baryflow.estimators._sources import (
     SourceKnowledge,
@@ -35,7 +35,6 @@ from baryflow.estimators._sources import (
 from baryflow.estimators._threads import one_thread
 from baryflow.estimators._tracker import Tracker, TrackerState
 from baryflow.estimators._units import describe_units
-from baryflow.estimators._update import Adaptation
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats
 
@@ -143,15 +142,15 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             self.classes_ = np.array([*known.tolist(), *tracker.new_classes], dtype=_kind_of(known))
         self.committee_ = tracker.knowledge.committee
 
-    def _current(self) -> Tracker:
-        """Return the tracker after it has adapted to all rows."""
+    def _fitted(self) -> Tracker:
+        """Return the tracker; AttributeError before `fit`."""
         if "_tracker" not in vars(self):
             raise AttributeError(f"this {type(self).__name__} is not fitted yet")
-        return _adapt_now(self._tracker)
+        return self._tracker
 
     def _adaptation(self) -> Adaptation:
-        """Return the adaptation to all rows; AttributeError before the first one."""
-        adaptation = self._current().adaptation
+        """Return the last adaptation; AttributeError before the first one."""
+        adaptation = self._fitted().adaptation
         if adaptation is None:
             raise AttributeError("no target row was seen yet")
         return adaptation
@@ -163,17 +162,17 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         No label is needed. It is the mean probability of the predicted classes, in which novel rows
         count as wrong. Labels of rows that were chosen at random sharpen it.
         """
-        return self._current().reliability
+        return self._fitted().reliability
 
     @property
     def coverage_(self) -> float:
         """Share of the classes that were seen; one of fewer than ten rows counts in part."""
-        return self._current().coverage
+        return self._fitted().coverage
 
     @property
     def novelty_(self) -> float:
         """Share of the last rows whose novelty is above 0.99."""
-        return self._current().novel
+        return self._fitted().novel
 
     @property
     def history_(self) -> History:
@@ -181,7 +180,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
 
         Its size is bounded. :meth:`plot` draws it.
         """
-        return self._current().history
+        return self._fitted().history
 
     @property
     def resemblance_(self) -> dict[Any, float]:
@@ -190,7 +189,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         The shares sum to 1. Domains are compared in the coordinates of the view, where shift and scale
         of a domain no longer count.
         """
-        tracker = self._current()
+        tracker = self._fitted()
         if tracker.adaptation is None:
             return {}
         return dict(zip(self.sources_, tracker.resemblance.tolist(), strict=True))
@@ -199,26 +198,31 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     def proportions_(self) -> Floats:
         """Class proportions of the target rows seen."""
         self._adaptation()
-        return self._current().proportions
+        return self._fitted().proportions
 
     @property
-    def label_shift_(self) -> LabelShift:
-        """Estimated class proportions, and how far a label shift is believed."""
-        return self._adaptation().shift
+    def explanations_(self) -> list[TargetExplanation]:
+        """What could explain the target, the likeliest first, in the user's units."""
+        tracker, adaptation = self._fitted(), self._adaptation()
+        usual = tracker.knowledge.model.moments
+        return [
+            TargetExplanation.of(one, self._source_classes(), tracker.target.units, usual)
+            for one in adaptation.explanations
+        ]
 
     @property
     def target_mixture_(self) -> Mixture:
         """The labelled reconstruction of the target, in the coordinates of the view."""
-        return self._adaptation().believed.view.reconstruction
+        return self._adaptation().reconstruction
 
     @property
     def coordinates_(self) -> dict[Any, Floats]:
         """Barycentric coordinates of every source by its name, and of the target."""
-        tracker = self._current()
+        tracker = self._fitted()
         found = zip(self.sources_, tracker.knowledge.model.domains, strict=True)
         coordinates = {name: domain.coordinates for name, domain in found}
         if tracker.adaptation is not None:
-            coordinates[TARGET] = tracker.adaptation.believed.view.target.coordinates
+            coordinates[TARGET] = tracker.adaptation.coordinates
         return coordinates
 
     def _source_classes(self) -> Any:
@@ -230,10 +234,10 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     def atoms_(self) -> list[Mixture]:
         """The atoms as labelled mixtures, in the coordinates of the view."""
         check_is_fitted(self, "_tracker")
-        tracker = self._current()
+        tracker = self._fitted()
         if tracker.adaptation is None:
             return atoms_as_mixtures(tracker.knowledge.model.dictionary)
-        return atoms_as_mixtures(tracker.adaptation.believed.view.dictionary)
+        return atoms_as_mixtures(atoms_of(tracker.knowledge, tracker.adaptation))
 
     @property
     def source_mixtures_(self) -> dict[Any, Mixture]:
@@ -265,7 +269,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             If the columns are not those that it was fitted on, or do not hold numbers.
         """
         rows = self._rows(X)
-        tracker = self._tracker.current(len(rows))
+        tracker = self._tracker
         return tracker.predict_proba(tracker.target.clean(rows)[0])
 
     def predict(self, X: Any) -> Any:
@@ -328,7 +332,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             If the model was made from mixtures: nothing is known of rows then.
         """
         rows = self._rows(X)
-        return self._tracker.current(len(rows)).assess(rows)
+        return self._tracker.assess(rows)
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -340,7 +344,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         str
         """
         check_is_fitted(self)
-        return describe(self._current(), self.classes_, self.sources_, self.columns_)
+        return describe(self._fitted(), self.classes_, self.sources_, self.columns_)
 
     def describe_experts(self) -> dict[str, str]:
         """Return what each expert of the committee is, by its name.
@@ -352,8 +356,8 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return describe_experts(self._tracker.knowledge)
 
-    def describe_label_shift(self) -> str:
-        """Return how often each class occurs in the target, and how far a label shift is believed.
+    def describe_proportions(self) -> str:
+        """Return what explains the target: how often each class occurs, and how likely that is.
 
         Returns
         -------
@@ -365,11 +369,9 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             If no target row was seen yet.
         """
         check_is_fitted(self)
-        adaptation = self._current().adaptation
-        if adaptation is None:
+        if self._tracker.adaptation is None:
             raise InvalidInputError("no target row was seen yet")
-        estimated = self._tracker.estimates_shift
-        return describe_label_shift(self.classes_, adaptation.shift, estimated=estimated)
+        return describe_proportions(self._tracker.adaptation, self._source_classes())
 
     def plot(self) -> Any:
         """Draw resemblance, reliability, novelty, proportions and loss along the stream.
@@ -448,10 +450,10 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
 
     def _moments(self) -> tuple[Floats, Floats]:
         """Return centre and scale of the target, or before its first row those of the sources."""
-        model, adaptation = self._tracker.knowledge.model, self._current().adaptation
+        model, adaptation = self._tracker.knowledge.model, self._fitted().adaptation
         if adaptation is None:
             return model.centre, model.scale
-        return adaptation.believed.view.centre, adaptation.believed.view.scale
+        return adaptation.believed.centre, adaptation.believed.scale
 
     def in_columns(self, mixture: Mixture) -> Mixture:
         """Return a mixture of the view, as ``atoms_`` are, in the columns and units of rows.
@@ -487,8 +489,8 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         source has, the mean of its labelled rows, if any.
         """
         check_is_fitted(self, "_tracker")
-        adaptation = self._current().adaptation
-        shown = self.atoms_ if adaptation is None else [adaptation.believed.view.reconstruction]
+        adaptation = self._fitted().adaptation
+        shown = self.atoms_ if adaptation is None else [adaptation.reconstruction]
         means = np.mean([_class_means(self.in_columns(mixture)) for mixture in shown], axis=0)
         labelled, n_known = self._tracker.labelled, len(means)
         found = np.full((len(self.classes_), means.shape[1]), np.nan)
@@ -536,11 +538,6 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         model._expose()
         model.predict_proba(np.zeros((1, model.n_features_in_)))  # finds what does not fit together
         return model
-
-
-@one_thread
-def _adapt_now(tracker: Tracker) -> Tracker:
-    return tracker.current()
 
 
 def _kind_of(classes: Any) -> Any:

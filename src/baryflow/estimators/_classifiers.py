@@ -353,21 +353,13 @@ def _skops() -> Any:
 Classifier = Linear | KernelMachine | Forest | ScikitClassifier
 
 
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """A classifier, and its probabilities for the rows it was fitted on, each without having seen it."""
-
-    classifier: Classifier
-    out_of_sample: Floats | None = None
-
-
-def fit_linear(Z: Floats, codes: Integers, n_classes: int, weights: Floats | None, _: int) -> Fitted:
+def fit_linear(Z: Floats, codes: Integers, n_classes: int, weights: Floats | None, _: int) -> Classifier:
     """Fit a logistic regression."""
     coefficients, intercepts = np.zeros((Z.shape[1], n_classes)), np.full(n_classes, _NEVER)
     present = np.unique(codes)
     if len(present) == 1:
         intercepts[present] = 0.0
-        return Fitted(Linear(coefficients, intercepts))
+        return Linear(coefficients, intercepts)
     model = LogisticRegression(C=0.1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # near the minimum is good enough
@@ -377,10 +369,10 @@ def fit_linear(Z: Floats, codes: Integers, n_classes: int, weights: Floats | Non
         intercepts[present] = [0.0, model.intercept_[0]]
     else:
         coefficients[:, present], intercepts[present] = model.coef_.T, model.intercept_
-    return Fitted(Linear(coefficients, intercepts))
+    return Linear(coefficients, intercepts)
 
 
-def fit_kernel(Z: Floats, codes: Integers, n_classes: int, weights: Floats | None, _: int) -> Fitted:
+def fit_kernel(Z: Floats, codes: Integers, n_classes: int, weights: Floats | None, _: int) -> Classifier:
     """Fit a support vector machine; the width of its kernel follows the spread of the rows."""
     present = np.unique(codes)
     if len(present) == 1:
@@ -389,37 +381,34 @@ def fit_kernel(Z: Floats, codes: Integers, n_classes: int, weights: Floats | Non
     model = SVC(C=3.0, gamma=gamma).fit(Z, codes, sample_weight=weights)
     # For two classes scikit-learn turns the sign: a positive value is the second class.
     sign = -1.0 if len(present) == 2 else 1.0
-    return Fitted(
-        KernelMachine(
-            n_classes=n_classes,
-            classes=present.astype(np.intp),
-            gamma=gamma,
-            vectors=np.ascontiguousarray(model.support_vectors_, dtype=np.float32),
-            counts=model.n_support_.astype(np.intp),
-            duals=np.asarray(sign * model.dual_coef_, dtype=np.float32),
-            intercepts=np.asarray(sign * model.intercept_, dtype=np.float32),
-        )
+    return KernelMachine(
+        n_classes=n_classes,
+        classes=present.astype(np.intp),
+        gamma=gamma,
+        vectors=np.ascontiguousarray(model.support_vectors_, dtype=np.float32),
+        counts=model.n_support_.astype(np.intp),
+        duals=np.asarray(sign * model.dual_coef_, dtype=np.float32),
+        intercepts=np.asarray(sign * model.intercept_, dtype=np.float32),
     )
 
 
-def fit_trees(Z: Floats, codes: Integers, n_classes: int, weights: Floats | None, seed: int) -> Fitted:
-    """Grow extremely randomised trees on bootstrap samples; rows left out give `out_of_sample`."""
+def fit_trees(
+    Z: Floats, codes: Integers, n_classes: int, weights: Floats | None, seed: int
+) -> Classifier:
+    """Grow extremely randomised trees on bootstrap samples."""
     model = ExtraTreesClassifier(0, bootstrap=True, warm_start=True, random_state=seed)
-    cells = Z.astype(np.float32)  # as the trees see them
     fields: dict[str, list[Any]] = {
         name: [] for name in ("features", "thresholds", "left", "right", "leaves")
     }
     mixed: list[tuple[Integers, Floats]] = []  # nodes and class proportions of leaves of several classes
     roots, depth, n_nodes = [], 0, 0
     present = np.unique(codes)
-    unseen, judges = np.zeros((len(Z), len(present))), np.zeros((len(Z), 1))
     # Every node has a count of every class until it is packed; a tree has up to two nodes for each row.
     together = max(1, _COUNTS // (2 * len(Z) * len(present)))
     for number in range(_TREES):
         if number % together == 0:
             model.set_params(n_estimators=min(number + together, _TREES))
             model.fit(Z, codes, sample_weight=weights)
-            samples = model.estimators_samples_
         tree = model.estimators_[number].tree_
         is_leaf, own = tree.children_left < 0, n_nodes + np.arange(tree.node_count)
         fields["features"].append(np.where(is_leaf, 0, tree.feature))
@@ -431,11 +420,6 @@ def fit_trees(Z: Floats, codes: Integers, n_classes: int, weights: Floats | None
         fields["leaves"].append(present[np.where(is_leaf, shares.argmax(axis=1), 0)])
         several = is_leaf & (shares.max(axis=1) < 1.0)
         mixed.append((own[several], shares[several]))
-        is_left_out = np.ones(len(Z), dtype=bool)
-        is_left_out[samples[number]] = False
-        left_out = np.flatnonzero(is_left_out)
-        unseen[left_out] += tree.predict(cells[left_out])
-        judges[left_out] += 1.0
         roots.append(n_nodes)
         depth, n_nodes = max(depth, tree.max_depth), n_nodes + tree.node_count
         del model.estimators_[number].tree_
@@ -446,7 +430,7 @@ def fit_trees(Z: Floats, codes: Integers, n_classes: int, weights: Floats | None
     table[n_classes:, present] = others
     leaves = np.concatenate(fields["leaves"]).astype(np.int32)
     leaves[nodes] = n_classes + which.reshape(-1)
-    forest = Forest(
+    return Forest(
         features=np.concatenate(fields["features"]).astype(np.int32),
         thresholds=np.concatenate(fields["thresholds"]).astype(np.float64),
         left=np.concatenate(fields["left"]).astype(np.int32),
@@ -456,12 +440,9 @@ def fit_trees(Z: Floats, codes: Integers, n_classes: int, weights: Floats | None
         roots=np.array(roots, dtype=np.int32),
         depth=depth,
     )
-    out_of_sample = np.zeros((len(Z), n_classes))
-    out_of_sample[:, present] = unseen / np.maximum(judges, 1.0)
-    return Fitted(forest, out_of_sample)
 
 
-Fit = Callable[[Floats, Integers, int, "Floats | None", int], Fitted]
+Fit = Callable[[Floats, Integers, int, "Floats | None", int], Classifier]
 #: The classifiers that are fitted by default, by name. Each is called as
 #: ``fit(Z, codes, n_classes, weights, seed)`` on standardised rows.
 CLASSIFIERS: dict[str, Fit] = {"linear": fit_linear, "kernel": fit_kernel, "trees": fit_trees}
@@ -469,7 +450,7 @@ CLASSIFIERS: dict[str, Fit] = {"linear": fit_linear, "kernel": fit_kernel, "tree
 
 def fit_scikit(
     estimator: Any, Z: Floats, codes: Integers, n_classes: int, weights: Floats | None, _: int
-) -> Fitted:
+) -> Classifier:
     """Fit a copy of a user's classifier."""
     model = clone(estimator)
     with warnings.catch_warnings(record=True) as caught:
@@ -481,7 +462,7 @@ def fit_scikit(
             name = type(estimator).__name__
             text = f"the classifier {name} did not converge: allow it more iterations"
         warnings.warn_explicit(text, one.category, one.filename, one.lineno)
-    return Fitted(ScikitClassifier.of(model, np.asarray(model.classes_, dtype=np.intp), n_classes))
+    return ScikitClassifier.of(model, np.asarray(model.classes_, dtype=np.intp), n_classes)
 
 
 def choose_classifiers(classifier: Any) -> dict[str, Fit]:

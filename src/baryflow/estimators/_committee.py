@@ -1,120 +1,86 @@
 """The weights of the experts, and how they are learned from predictions for rows with known classes.
 
-The committee adds the experts' log-probabilities, each times its weight. There are two sets of weights:
-the usual ones, and those for a target with label shift. A third, of the plain classifiers on raw rows
-alone, is what "not adapting" means.
+Under one explanation of a target the committee adds the experts' log-probabilities, each times its
+weight. Another set of weights, of the plain classifiers on raw rows alone, is what "not adapting" means.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
-from scipy.special import expit, log_softmax
+from scipy.special import log_softmax, logsumexp
 
 from baryflow.estimators._classifiers import softmax
+from baryflow.estimators._explanations import (
+    COEFFICIENT_SHRINKAGE,
+    DEFAULT_COEFFICIENTS,
+    EXPECTED,
+    NOT_ADAPTING,
+)
 from baryflow.validation import Floats, Integers
 
 #: Added to probabilities before the logarithm, so that no expert can veto a class on its own.
 FLOOR = 1e-3
-#: Penalty on the squared distance of normalised weights from the weights they start at.
+#: Penalty on the squared distance of normalised weights from even ones.
 _SHRINKAGE = 0.3
-#: Where the belief in a label shift starts: the logit is −1 plus the improvement of the fit, in standard
-#: deviations of what streams without a shift show. The penalty on the squared distance from that.
-_BELIEF_START, _BELIEF_SHRINKAGE = (-1.0, 1.0), 0.003
-#: The same without leave-one-source-out, with the improvement as it is.
-_UNTESTED_BELIEF = (-3.0, 2.0)
-#: Smallest standard deviation of the improvement: few streams without a shift may show none.
-_LEAST_SPREAD = 0.1
-#: From this size on, in total variation, the weights for label shift count fully.
-_LARGE_SHIFT = 1.0 / 3.0
-#: Streams without label shift are taken to be three times as frequent as those with one.
-_NO_SHIFT = 3.0
-#: Adapting must lose more than this on left-out sources, in accuracy and as a part of the errors, before
-#: it is switched off: a left-out source may be farther from the others than a target is.
-_POINT, _PART = 0.01, 0.05
 
 
 @dataclass(frozen=True, eq=False)
 class Committee:
-    """Who predicts, and with which weight.
+    """Who predicts, with which weight, and how explanations of a target are weighed.
 
     Attributes
     ----------
     experts : tuple of str
-        Names, in the order of all weights.
+        Names, in the order of the weights.
     adapts : bool
         If not, the plain classifiers on raw rows predict.
     raw : array of shape (n_classifiers,)
         Weights of the plain classifiers on raw rows, if these alone predict.
-    usual : array of shape (n_experts,)
-        Weights without label shift.
-    shifted : array of shape (n_experts,)
-        Weights for a target with a large label shift; those for a smaller one are interpolated.
-    trust : float
-        How far estimated class proportions are right, 0 to 1.
-    belief : array of shape (2,)
-        Coefficients of the belief in a label shift: constant, improvement of the fit.
+    weights : array of shape (n_experts,)
+    coefficients : array of shape (n_evidence,)
+        What each kind of evidence for an explanation counts.
+    confusion : array of shape (n_classes, n_classes)
+        How often rows of each class of a left-out source are classified as each, on raw rows.
     reason : str
         Why it adapts or does not.
     accuracy : array of shape (n_experts,)
-        Of each expert on left-out sources, at the end; empty without leave-one-source-out.
+        Of each expert on left-out sources whose class proportions are known; empty without
+        leave-one-source-out.
     scores : tuple of (str, float, float)
-        Kind of stream, accuracy of not adapting and of adapting, on left-out sources.
+        Kind of stream, accuracy of not adapting and of adapting, on left-out sources. Each is measured
+        with what the other sources taught.
     """
 
     experts: tuple[str, ...]
     adapts: bool
     raw: Floats
-    usual: Floats
-    shifted: Floats
-    belief: Floats
-    trust: float = 1.0
+    weights: Floats
+    confusion: Floats
+    coefficients: Floats = field(default_factory=DEFAULT_COEFFICIENTS.copy)
     reason: str = ""
     accuracy: Floats = field(default_factory=lambda: np.zeros(0))
     scores: tuple[tuple[str, float, float], ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("usual", "shifted"):
-            weights = getattr(self, name)
-            if (
-                weights.shape != (len(self.experts),)
-                or not (np.isfinite(weights) & (weights >= 0)).all()
-            ):
-                raise ValueError(f"{name} must hold a weight for each of the experts")
-        if self.belief.shape != (len(_BELIEF_START),):
-            raise ValueError("belief must hold two coefficients")
+        weights = self.weights
+        fits = weights.shape == (len(self.experts),)
+        if not fits or not (np.isfinite(weights) & (weights >= 0)).all():
+            raise ValueError("weights must hold a weight for each of the experts")
+        if self.coefficients.shape != DEFAULT_COEFFICIENTS.shape:
+            raise ValueError("coefficients must hold one for each kind of evidence")
 
     @classmethod
-    def even(cls, experts: Sequence[str], n_raw: int, reason: str, *, adapts: bool = True) -> Self:
+    def even(
+        cls, experts: Sequence[str], n_raw: int, n_classes: int, reason: str, *, adapts: bool = True
+    ) -> Self:
         """Return a committee in which all experts count the same, the first `n_raw` on raw rows."""
         n = len(experts)
-        even = on_raw = np.full(n, 1.0 / n)
-        if 0 < n_raw < n:
-            on_raw = np.where(np.arange(n) < n_raw, 1.0 / n_raw, 0.0)
-        raw, belief = np.full(n_raw, 1.0 / max(n_raw, 1)), np.array(_UNTESTED_BELIEF)
-        return cls(tuple(experts), adapts, raw, even, (on_raw + even) / 2.0, belief, reason=reason)
-
-    def weights(self, shift: float) -> Floats:
-        """Return the weights for a label shift of this size."""
-        share = shift_share(shift)
-        return (1.0 - share) * self.usual + share * self.shifted
-
-    def believe(self, size: float, improvement: float, evidence: float = 0.0) -> float:
-        """Return how far to believe a label shift: not at all if chance explains its size.
-
-        `evidence` is added to the logit.
-        """
-        if size <= 0.0:
-            return 0.0
-        return float(expit(self.belief[0] + self.belief[1] * improvement + evidence))
-
-
-def shift_share(size: float) -> float:
-    """Return the share of the weights for label shift in those for a shift of this size."""
-    return min(1.0, size / _LARGE_SHIFT)
+        raw, confusion = np.full(n_raw, 1.0 / max(n_raw, 1)), np.eye(n_classes)
+        return cls(tuple(experts), adapts, raw, np.full(n, 1.0 / n), confusion, reason=reason)
 
 
 def not_adapting(raw: Floats, logs: Floats) -> Floats:
@@ -128,139 +94,129 @@ def combine(logits: Floats) -> Floats:
 
 
 class Trial(NamedTuple):
-    """What the experts said of rows of a left-out source, after some of its rows were seen."""
+    """What was said of rows of a left-out source, after some of its rows were seen."""
 
+    fold: int
     stream: str  # kind of stream
-    shifted: bool  # its class proportions are not the source's own
-    logs: Floats  # log-probabilities assuming no label shift, (n_experts, n, n_classes)
-    shifted_logs: Floats  # assuming the estimated one
-    size: float  # of the label shift found
-    improvement: float  # of the fit if it is assumed
+    true_logs: Floats  # of the experts, given the true class proportions: (n_experts, n, n_classes)
+    names: tuple[str, ...]  # of the explanations
+    log_weights: Floats  # of the explanations
+    logs: tuple[Floats | None, ...]  # of the experts under each; None for not adapting
+    unadapted: Floats  # logits of not adapting
     agreements: Floats  # how often two experts agree about the rows seen, (n_experts, n_experts)
     codes: Integers  # true classes
 
+    def explain(self, weights: Floats) -> Floats:
+        """Return log-probabilities under each explanation, by experts with these weights."""
+        logits = [self.unadapted if one is None else np.tensordot(weights, one, 1) for one in self.logs]
+        return np.asarray(log_softmax(np.stack(logits), axis=2))
 
-def learn_raw_weights(tables: list[tuple[Floats, Integers]]) -> Floats:
-    """Return the weights of the plain classifiers on raw rows that maximise the likelihood."""
-    n = len(tables[0][0])
-    return _learn_weights(tables, np.full(n, 1.0 / n))
+    @property
+    def kinds(self) -> Floats:
+        """Which explanations are not the expected one, and which is not adapting."""
+        other = [float(name not in (EXPECTED, NOT_ADAPTING)) for name in self.names]
+        return np.column_stack([other, [float(name == NOT_ADAPTING) for name in self.names]])
 
 
-def learn_committee(committee: Committee, trials: list[Trial]) -> Committee:
-    """Learn all weights from trials; `committee` holds those to shrink towards.
+def learn_committee(committee: Committee, trials: list[Trial]) -> tuple[Committee, list[Floats]]:
+    """Learn the weights of the experts from trials with known class proportions.
 
-    The weights minimise the negative log-likelihood plus a penalty for leaving their start: even
-    weights; under label shift, half of these and half the plain classifiers on raw rows. The belief in
-    a shift is learned with these weights.
+    The last two coefficients, how likely explanations are that differ from what is expected and not
+    adapting, are learned once more with the experts' predictions.
+
+    Also returns the logits of each trial by weights that were learned on other folds.
     """
-    usual = [trial for trial in trials if not trial.shifted]
-    shifted = [trial for trial in trials if trial.shifted]
-    whole = [trial for trial in usual if trial.stream == usual[0].stream]
-    found = _learn_weights([(t.logs, t.codes) for t in usual], committee.usual)
-    committee = replace(committee, usual=found)
-    if shifted:
-        plain = replace(committee, shifted=np.zeros(len(committee.experts)))
-        tables = [(shift_share(t.size) * t.shifted_logs, t.codes) for t in shifted]
-        offsets = [np.tensordot(plain.weights(t.size), t.shifted_logs, 1) for t in shifted]
-        committee = replace(committee, shifted=_learn_weights(tables, committee.shifted, offsets))
-        committee = replace(committee, belief=_learn_belief(committee, usual, shifted))
-    accuracy = np.mean([(t.logs.argmax(axis=2) == t.codes).mean(axis=1) for t in whole], axis=0)
-    return _decide(replace(committee, accuracy=accuracy), trials)
+
+    def learn(some: list[Trial]) -> tuple[Floats, Floats]:
+        weights = learn_weights([(trial.true_logs, trial.codes) for trial in some])
+        return weights, _learn_shifts(weights, some)
+
+    apart = {}
+    for fold in sorted({trial.fold for trial in trials}):
+        apart[fold] = learn([trial for trial in trials if trial.fold != fold] or trials)
+    logits = [mix_explanations(*apart[trial.fold], trial) for trial in trials]
+    weights, shifts = learn(trials)
+    whole = [trial for trial in trials if trial.stream == trials[0].stream]
+    accuracy = [(trial.true_logs.argmax(axis=2) == trial.codes).mean(axis=1) for trial in whole]
+    found = replace(
+        committee,
+        weights=weights,
+        coefficients=np.append(committee.coefficients[:-2], committee.coefficients[-2:] + shifts),
+        accuracy=np.mean(accuracy, axis=0),
+        scores=_score(trials, logits),
+        reason="explanations of the target, not adapting among them, are weighed by evidence",
+    )
+    return found, logits
 
 
-def _decide(committee: Committee, trials: list[Trial]) -> Committee:
-    """Decide whether to adapt, from the accuracy in each kind of stream."""
+def _learn_shifts(weights: Floats, trials: list[Trial]) -> Floats:
+    """Return what to add to the coefficients of "not expected" and "not adapting"."""
+    from scipy.optimize import minimize
+
+    cases = [
+        (trial.log_weights, trial.kinds, trial.explain(weights)[:, np.arange(len(y)), y])
+        for trial in trials
+        for y in [trial.codes]
+    ]
+
+    def cost(shifts: Floats) -> tuple[float, Floats]:
+        value, slope = (
+            COEFFICIENT_SHRINKAGE * float(shifts @ shifts),
+            2.0 * COEFFICIENT_SHRINKAGE * shifts,
+        )
+        for log_weights, kinds, right in cases:
+            prior = log_softmax(log_weights + kinds @ shifts)
+            joint = prior[:, None] + right
+            total = logsumexp(joint, axis=0)
+            gain = np.exp(joint - total).mean(axis=1) - np.exp(prior)
+            value -= float(total.mean()) / len(cases)
+            slope = slope - kinds.T @ gain / len(cases)
+        return value, slope
+
+    return np.asarray(minimize(cost, np.zeros(2), jac=True, method="L-BFGS-B").x)
+
+
+def mix_explanations(weights: Floats, shifts: Floats, trial: Trial) -> Floats:
+    """Return the logarithms of the predicted probabilities, averaged over explanations."""
+    prior = log_softmax(trial.log_weights + trial.kinds @ shifts)
+    return np.asarray(logsumexp(prior[:, None, None] + trial.explain(weights), axis=0))
+
+
+def _score(trials: list[Trial], logits: list[Floats]) -> tuple[tuple[str, float, float], ...]:
+    """Return the accuracy of not adapting and of adapting in each kind of stream."""
     scores = []
     for stream in dict.fromkeys(trial.stream for trial in trials):
-        mine = [trial for trial in trials if trial.stream == stream]
-        without = [_accuracy(not_adapting(committee.raw, trial.logs), trial) for trial in mine]
-        adapted = [_accuracy(np.add(*_two(committee, trial)), trial) for trial in mine]
-        scores.append((stream, float(np.mean(without)), float(np.mean(adapted))))
-    before = float(np.mean([score[1] for score in scores]))
-    after = float(np.mean([score[2] for score in scores]))
-    adapts = bool(after >= before - max(_POINT, _PART * (1.0 - before)))
-    reason = "in leave-one-source-out tests adapting was as accurate as not adapting, or better"
-    if not adapts:
-        reason = "in leave-one-source-out tests adapting was less accurate than not adapting"
-    return replace(committee, adapts=adapts, reason=reason, scores=tuple(scores))
+        pairs = [(t, one) for t, one in zip(trials, logits, strict=True) if t.stream == stream]
+        before = [(t.unadapted.argmax(axis=1) == t.codes).mean() for t, _ in pairs]
+        after = [(one.argmax(axis=1) == t.codes).mean() for t, one in pairs]
+        scores.append((stream, float(np.mean(before)), float(np.mean(after))))
+    return tuple(scores)
 
 
-def _accuracy(logits: Floats, trial: Trial) -> float:
-    return float((logits.argmax(axis=1) == trial.codes).mean())
-
-
-def committee_logits(committee: Committee, trial: Trial) -> Floats:
-    """Return the logits of the committee for the rows of a trial, if it adapts or not."""
-    if not committee.adapts:
-        return not_adapting(committee.raw, trial.logs)
-    return np.asarray(np.add(*_two(committee, trial)))
-
-
-def _two(committee: Committee, trial: Trial) -> tuple[Floats, Floats]:
-    """Return the logits without and with the shift, each times how far it is believed."""
-    belief = committee.believe(trial.size, trial.improvement)
-    usual = np.tensordot(committee.usual, trial.logs, 1)
-    weights = committee.weights(trial.size)
-    return (1.0 - belief) * usual, belief * np.tensordot(weights, trial.shifted_logs, 1)
-
-
-def _learn_weights(
-    tables: list[tuple[Floats, Integers]], start: Floats, offsets: list[Floats] | None = None
-) -> Floats:
+def learn_weights(tables: list[tuple[Floats, Integers]]) -> Floats:
     """Minimise the mean negative log-likelihood of Σ weight · log-probability, weights not negative.
 
-    The penalty draws the normalised weights towards `start`. `offsets` are added to the weighted
-    log-probabilities of each table.
+    The penalty draws the normalised weights towards even ones.
     """
     from scipy.optimize import minimize
 
-    fixed: list[Any] = [0.0] * len(tables) if offsets is None else list(offsets)
+    n = len(tables[0][0])
+    even = np.full(n, 1.0 / n)
 
     def cost(weights: Floats) -> tuple[float, Floats]:
         whole = weights.sum()
-        gap = weights / whole - start
+        gap = weights / whole - even
         value = _SHRINKAGE * float(gap @ gap)
         slope = 2.0 * _SHRINKAGE * (gap / whole - (gap @ weights) / whole**2)
-        for (logs, codes), offset in zip(tables, fixed, strict=True):
-            found, gradient = _likelihood(offset + np.tensordot(weights, logs, 1), logs, codes)
+        for logs, codes in tables:
+            found, gradient = _likelihood(np.tensordot(weights, logs, 1), logs, codes)
             value, slope = value + found / len(tables), slope + gradient / len(tables)
         return value, slope
 
-    bounds, options = [(1e-6, None)] * len(start), {"maxiter": 150}
-    return np.asarray(
-        minimize(cost, start + 1e-3, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
-    )
-
-
-def _learn_belief(committee: Committee, usual: list[Trial], shifted: list[Trial]) -> Floats:
-    """Learn how far to believe a shift from the improvement of the fit; a better fit never lowers it."""
-    from scipy.optimize import minimize
-
-    found = np.array([trial.improvement for trial in usual])
-    centre, scale = found.mean(), max(float(found.std()), _LEAST_SPREAD)
-    start = np.array(_BELIEF_START)
-    halves = replace(committee, belief=np.zeros(len(start)))  # both hypotheses count the same
-    cases = []
-    for trials, weight in ((usual, _NO_SHIFT), (shifted, 1.0)):
-        for trial in trials:
-            if trial.size > 0.0:
-                first, second = (2.0 * logits for logits in _two(halves, trial))
-                evidence = np.array([1.0, (trial.improvement - centre) / scale])
-                cases.append((evidence, first, second - first, trial.codes, weight / len(trials)))
-
-    def cost(parameters: Floats) -> tuple[float, Floats]:
-        away = parameters - start
-        value, slope = _BELIEF_SHRINKAGE * float(away @ away), 2.0 * _BELIEF_SHRINKAGE * away
-        for evidence, first, step, codes, weight in cases:
-            belief = expit(parameters @ evidence)
-            loss, gradient = _likelihood(first + belief * step, step[None], codes)
-            value += weight * loss
-            slope += weight * belief * (1.0 - belief) * gradient[0] * evidence
-        return value, slope
-
-    bounds = [(None, None), (0.0, None)]
-    constant, slope = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds).x
-    return np.array([constant - slope * centre / scale, slope / scale])
+    bounds, options = [(1e-6, None)] * n, {"maxiter": 150}
+    start = even + 1e-3
+    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return np.asarray(found.x)
 
 
 def _likelihood(logits: Floats, logs: Floats, codes: Integers) -> tuple[float, Floats]:

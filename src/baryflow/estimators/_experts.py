@@ -12,73 +12,66 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 
 from baryflow.core.mixture import Mixture
-from baryflow.estimators._committee import FLOOR, combine, not_adapting
-from baryflow.estimators._fit_dictionary import Hypothesis
+from baryflow.estimators._committee import FLOOR, not_adapting
+from baryflow.estimators._explanations import Explanation
 from baryflow.estimators._sources import PlainClassifiers, SourceKnowledge
 from baryflow.validation import Floats
 
 
 class Question:
-    """Complete rows to classify under a hypothesis; what several experts need is computed once."""
+    """Complete rows to classify under an explanation; what several experts need is computed once."""
 
     def __init__(
-        self,
-        knowledge: SourceKnowledge,
-        hypothesis: Hypothesis,
-        X: Floats,
-        raw_logs: Floats | None = None,
+        self, sources: SourceKnowledge, explanation: Explanation, X: Floats, raw_logs: Floats | None
     ) -> None:
-        self.knowledge, self.hypothesis, self.X = knowledge, hypothesis, X
-        if raw_logs is not None:
-            self.__dict__["raw_logs"] = raw_logs
+        self.sources, self.explanation, self.X = sources, explanation, X
+        self._raw_logs = raw_logs
 
-    @property
-    def plain(self) -> PlainClassifiers:
-        """The plain classifiers."""
-        if self.knowledge.plain is None:
-            raise ValueError("a model made from mixtures has no plain classifiers")
-        return self.knowledge.plain
+    @cached_property
+    def log_ratios(self) -> Floats:
+        """What the class proportions add to log-probabilities of the plain classifiers.
+
+        Half-way from the expected ones: the rows to come may differ.
+        """
+        prior = self.sources.model.expected_prior
+        shares = 0.5 * (self.explanation.proportions + prior)
+        if self.sources.user_prior:
+            return _plain(self.sources).prior_log_ratios(shares)
+        return np.log(np.maximum(shares, FLOOR) / np.maximum(prior, FLOOR))
 
     @cached_property
     def raw_logs(self) -> Floats:
-        """Log-probabilities of the plain classifiers on raw rows, as trained."""
-        return self.plain.raw_logs(self.X)
+        """Log-probabilities of the plain classifiers on raw rows."""
+        logs = _plain(self.sources).raw_logs(self.X) if self._raw_logs is None else self._raw_logs
+        return np.asarray(logs + self.log_ratios)
 
     @cached_property
     def per_domain_logs(self) -> Floats:
-        """The same on rows standardised with the target's moments."""
-        view = self.hypothesis.view
-        return self.plain.per_domain_logs(self.X, view.centre, view.scale)
+        """The same on rows standardised with the target's centre and scale."""
+        one = self.explanation
+        found = _plain(self.sources).per_domain_logs(self.X, one.centre, one.scale)
+        return np.asarray(found + self.log_ratios)
 
     @cached_property
     def view_rows(self) -> Floats:
         """Rows in the discriminant view."""
-        return self.hypothesis.view.project(self.X)
-
-    @cached_property
-    def stacked_rows(self) -> Floats:
-        """Rows in the view of the stacked space."""
-        if self.hypothesis.stacked is None:
-            raise ValueError("there is no stacked space")
-        return self.hypothesis.stacked.project(self.plain.stack(self.raw_logs, self.per_domain_logs))
-
-    def not_adapting(self) -> Floats:
-        """Return the probabilities of the plain classifiers on raw rows."""
-        return predict_not_adapting(self.knowledge, self.X, self.raw_logs)
+        one = self.explanation
+        return self.sources.model.project(self.X, one.centre, one.scale)
 
 
-def predict_not_adapting(
-    knowledge: SourceKnowledge, X: Floats, raw_logs: Floats | None = None
-) -> Floats:
-    """Return the class probabilities of complete rows by the plain classifiers on raw rows."""
-    plain = knowledge.plain
-    if plain is None:
+def _plain(sources: SourceKnowledge) -> PlainClassifiers:
+    if sources.plain is None:
         raise ValueError("a model made from mixtures has no plain classifiers")
-    logs = plain.raw_logs(X) if raw_logs is None else raw_logs
-    logits = not_adapting(knowledge.committee.raw, logs)
-    if knowledge.user_prior:
-        logits = logits + plain.prior_log_ratios(knowledge.model.expected_prior)
-    return combine(logits)
+    return sources.plain
+
+
+def unadapted_logits(sources: SourceKnowledge, X: Floats, raw_logs: Floats | None = None) -> Floats:
+    """Return the logits of complete rows by the plain classifiers on raw rows."""
+    logs = _plain(sources).raw_logs(X) if raw_logs is None else raw_logs
+    logits = not_adapting(sources.committee.raw, logs)
+    if sources.user_prior:
+        logits = logits + _plain(sources).prior_log_ratios(sources.model.expected_prior)
+    return logits
 
 
 @dataclass(frozen=True)
@@ -97,19 +90,13 @@ _TITLES = {
 }
 
 
-def list_experts(plain: PlainClassifiers | None, *, stacked: bool) -> tuple[Expert, ...]:
+def list_experts(plain: PlainClassifiers | None) -> tuple[Expert, ...]:
     """Return all experts; plain classifiers on raw rows come first."""
-    return _list_experts(None if plain is None else plain.names, stacked)
+    return _list_experts(() if plain is None else plain.names)
 
 
 @lru_cache(maxsize=32)
-def _list_experts(names: tuple[str, ...] | None, stacked: bool) -> tuple[Expert, ...]:
-    view = [
-        Expert("reconstruction", "the target's reconstruction from the atoms", _reconstruction),
-        Expert("components", "target components, labelled through the transport plan", _components),
-    ]
-    if names is None:
-        return tuple(view)
+def _list_experts(names: tuple[str, ...]) -> tuple[Expert, ...]:
     titles = [_TITLES.get(name, name) for name in names]
     experts = [
         Expert(name, f"{title} on raw rows", partial(_raw, number))
@@ -119,54 +106,47 @@ def _list_experts(names: tuple[str, ...] | None, stacked: bool) -> tuple[Expert,
         Expert(f"{name}, per domain", f"{title}, each domain standardised", partial(_per_domain, number))
         for number, (name, title) in enumerate(zip(names, titles, strict=True))
     ]
-    experts += view
-    if stacked:
-        experts += [
-            Expert(f"{one.name}, stacked", f"{one.description}, in the stacked space", log_proba)
-            for one, log_proba in zip(view, (_stacked_reconstruction, _stacked_components), strict=True)
-        ]
+    experts += [
+        Expert("reconstruction", "the target's reconstruction from the atoms", _reconstruction),
+        Expert("components", "target components, labelled through the transport plan", _components),
+    ]
     return tuple(experts)
 
 
-def describe_experts(knowledge: SourceKnowledge) -> dict[str, str]:
+def describe_experts(sources: SourceKnowledge) -> dict[str, str]:
     """Return what each expert of a committee is, by its name."""
-    names, stacked = knowledge.committee.experts, knowledge.stacked is not None
-    known = {one.name: one.description for one in list_experts(knowledge.plain, stacked=stacked)}
-    return {name: known[name] for name in names}
+    known = {one.name: one.description for one in list_experts(sources.plain)}
+    return {name: known[name] for name in sources.committee.experts}
 
 
-def expert_logs(question: Question) -> Floats:
-    """Return the log-probabilities of all experts, shape (n_experts, n, n_classes)."""
-    knowledge = question.knowledge
-    experts = list_experts(knowledge.plain, stacked=knowledge.stacked is not None)
-    return np.stack([expert.log_proba(question) for expert in experts])
+def expert_logs(
+    sources: SourceKnowledge, explanation: Explanation, X: Floats, raw_logs: Floats | None = None
+) -> Floats:
+    """Return the log-probabilities of all experts, shape (n_experts, n, n_classes).
+
+    `raw_logs` are those of the plain classifiers on raw rows, if they are known.
+    """
+    question = Question(sources, explanation, X, raw_logs)
+    return np.stack([expert.log_proba(question) for expert in list_experts(sources.plain)])
 
 
 def _raw(number: int, question: Question) -> Floats:
-    return np.asarray(question.raw_logs[number] + question.hypothesis.raw_log_ratios)
+    return np.asarray(question.raw_logs[number])
 
 
 def _per_domain(number: int, question: Question) -> Floats:
-    return np.asarray(question.per_domain_logs[number] + question.hypothesis.log_ratios)
+    return np.asarray(question.per_domain_logs[number])
 
 
 def _reconstruction(question: Question) -> Floats:
-    return _log_proba(question.hypothesis.view.reconstruction, question.view_rows)
+    return _log_proba(question.explanation.reconstruction, question.view_rows)
 
 
 def _components(question: Question) -> Floats:
-    return _log_proba(question.hypothesis.view.labelled, question.view_rows)
+    return _log_proba(question.explanation.labelled, question.view_rows)
 
 
-def _stacked_reconstruction(question: Question) -> Floats:
-    stacked = question.hypothesis.stacked
-    return _log_proba(stacked.reconstruction, question.stacked_rows)  # type: ignore[union-attr]
-
-
-def _stacked_components(question: Question) -> Floats:
-    stacked = question.hypothesis.stacked
-    return _log_proba(stacked.labelled, question.stacked_rows)  # type: ignore[union-attr]
-
-
-def _log_proba(mixture: Mixture, Z: Floats) -> Floats:
+def _log_proba(mixture: Mixture | None, Z: Floats) -> Floats:
+    if mixture is None:
+        raise ValueError("not adapting has no mixtures of the target")
     return np.log(mixture.predict_proba(Z) + FLOOR)

@@ -1,10 +1,10 @@
 """Leave-one-source-out: learn the committee's weights on sources that are treated as targets.
 
 Each source in turn is left out, and what the others teach is tried on it: whole, after its first rows,
-class by class, and with resampled class proportions. Its labels teach the weights of the experts, how
-far to believe a label shift, and whether to adapt at all. Without labels it teaches how far rows usually
-are from their reconstruction. Of many sources, classes and rows only some take part: all that is learned
-are a few weights.
+class by class, and with resampled class proportions. Its labels teach what each kind of evidence for an
+explanation counts, and the weights of the experts. Without labels it teaches how far rows usually
+are from their reconstruction. What is learned is judged on folds that it was not learned on. Of many
+sources, classes and rows only some take part: all that is learned are a few weights.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import parent_process
 from typing import Any
 
@@ -21,21 +22,44 @@ import numpy as np
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
 
+from baryflow.estimators._adapt import (
+    Adaptation,
+    adapt,
+    explain_as,
+    name_rows,
+    novelty_distance,
+    typical_in_columns,
+)
 from baryflow.estimators._classifiers import CLASSIFIERS, Fit
 from baryflow.estimators._committee import (
+    FLOOR,
     Committee,
     Trial,
     combine,
     learn_committee,
-    learn_raw_weights,
+    learn_weights,
+    mix_explanations,
     not_adapting,
 )
-from baryflow.estimators._experts import Question, expert_logs, list_experts
-from baryflow.estimators._label_shift import estimate_proportions, learn_trust
+from baryflow.estimators._experts import expert_logs, list_experts, unadapted_logits
+from baryflow.estimators._explanations import (
+    NOT_ADAPTING,
+    Baseline,
+    Candidate,
+    DomainModel,
+    EvidenceTrial,
+    TargetSummary,
+    confusion_shares,
+    count_confusions,
+    learn_coefficients,
+    measure_evidence,
+    normalise_proportions,
+    propose,
+)
 from baryflow.estimators._novelty import Familiar, Novelty
 from baryflow.estimators._orders import SHIFTS, number_within, shift_labels, stream_order
 from baryflow.estimators._progress import Progress, Schedule
-from baryflow.estimators._reliability import learn_calibration
+from baryflow.estimators._reliability import Prediction, learn_calibration, measure_agreement
 from baryflow.estimators._sensors import Limits
 from baryflow.estimators._source_table import spread
 from baryflow.estimators._sources import (
@@ -48,7 +72,6 @@ from baryflow.estimators._sources import (
 )
 from baryflow.estimators._target import Target, row_settings
 from baryflow.estimators._threads import one_thread
-from baryflow.estimators._update import Adaptation, update
 from baryflow.validation import Booleans, Floats, Integers
 
 #: Sources that are left out at most, sources from which a fold learns, and classes.
@@ -59,8 +82,12 @@ _MOST_ROWS, _LONGEST = 2000, 800
 _FEWEST, _PREDICTED = 40, 200
 #: First rows of a stream after which the others are predicted, and parts of a stream class by class.
 _FIRST_ROWS, _PARTS = (32, 96, 256), (0.1, 0.3, 0.6)
-#: Streams drawn of each label shift.
-_DRAWS = 2
+#: Streams drawn of each label shift, to learn what evidence counts and to learn weights of experts.
+_DRAWS, _PREDICTED_DRAWS = 2, 1
+#: Rows of a stream from which evidence is learned at most, and rows of a baseline.
+_EVIDENCE_ROWS, _BASELINE_ROWS = 400, 30
+#: What a whole stream counts among those from which evidence is learned.
+_WHOLE = 4.0
 #: Rows of a batch of a left-out source that flows past for novelty, and of its past before they count.
 _BATCH, _ENOUGH_PAST = 50, 100
 #: One row in this many of one of the other sources is held out: a target inside of the sources.
@@ -95,11 +122,26 @@ class FittedFold:
 
 
 @dataclass(frozen=True, eq=False)
-class Voters:
-    """Weights of the plain classifiers on raw rows, and how far to trust the proportions they find."""
+class Evidence:
+    """What left-out sources teach about explanations: for all of them, and for each by the others.
 
-    weights: Floats
-    trust: float
+    Attributes
+    ----------
+    raw : array of shape (n_classifiers,)
+        Weights of the plain classifiers on raw rows.
+    confusion : array of shape (n_folds + 1, n_classes, n_classes)
+        Of these classifiers on left-out sources; those of all folds last.
+    coefficients : array of shape (n_folds + 1, n_evidence)
+    """
+
+    raw: Floats
+    confusion: Floats
+    coefficients: Floats
+
+    def of(self, fold: int, committee: Committee) -> Committee:
+        """Return a committee with what the other folds teach; -1 is all of them."""
+        confusion, coefficients = self.confusion[fold], self.coefficients[fold]
+        return replace(committee, raw=self.raw, confusion=confusion, coefficients=coefficients)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,10 +197,13 @@ def learn(
         if time.thread_time() - start >= _WORTH_PROCESSES and _may_start_processes(classifiers):
             n_jobs = min(cpu_count(), len(tasks))
     knowledge, *fitted = _do(_FITTING, tasks, n_jobs, schedule) + first
-    voters = learn_voters(fitted)
-    tasks = [_Task(n, run_fold, (fold, voters)) for n, fold in zip(runs, fitted, strict=True)]
+    evidence = learn_evidence(fitted)
+    tasks = [
+        _Task(n, run_fold, (number, fold, evidence))
+        for number, (n, fold) in enumerate(zip(runs, fitted, strict=True))
+    ]
     results = _do(_PREDICTING, tasks, n_jobs, schedule)
-    knowledge = with_novelty(with_committee(knowledge, voters, results), sources, results)
+    knowledge = with_novelty(with_committee(knowledge, evidence, results), sources, results)
     schedule.end(_PREDICTING)
     return knowledge
 
@@ -217,16 +262,15 @@ def learn_evenly(
 def know_evenly(
     model: SourceModel,
     plain: PlainClassifiers,
-    stacked: SourceModel | None,
     limits: Limits,
     options: SourceOptions,
 ) -> SourceKnowledge:
     """Return what was learned, with a committee in which all experts count the same."""
-    experts = list_experts(plain, stacked=stacked is not None)
-    names, reason = [one.name for one in experts], "leave-one-source-out was switched off"
-    committee = Committee.even(names, len(plain.names), reason)
+    names = [one.name for one in list_experts(plain)]
+    reason = "leave-one-source-out was switched off"
+    committee = Committee.even(names, len(plain.names), model.n_classes, reason)
     user_prior = options.class_prior is not None
-    return SourceKnowledge(model, stacked, plain, limits, user_prior, committee, Novelty.none())
+    return SourceKnowledge(model, plain, limits, user_prior, committee, Novelty.none())
 
 
 def without_folds(knowledge: SourceKnowledge, n_sources: int) -> SourceKnowledge:
@@ -238,18 +282,35 @@ def without_folds(knowledge: SourceKnowledge, n_sources: int) -> SourceKnowledge
 
 
 def with_committee(
-    knowledge: SourceKnowledge, voters: Voters, results: list[FoldResult]
+    knowledge: SourceKnowledge, evidence: Evidence, results: list[FoldResult]
 ) -> SourceKnowledge:
-    """Return the knowledge with weights and calibration learned from the folds."""
-    committee = replace(knowledge.committee, raw=voters.weights, trust=voters.trust)
+    """Return the knowledge with weights, coefficients and calibration learned from the folds."""
+    committee = knowledge.committee
+    if evidence.confusion.shape[1] == knowledge.model.n_classes:
+        committee = evidence.of(-1, committee)
+    else:  # of very many classes only some take part
+        committee = replace(committee, raw=evidence.raw, coefficients=evidence.coefficients[-1])
     trials = [trial for result in results for trial in result.trials]
     if not trials:
         reason = f"the sources have fewer than {_FEWEST} rows, too few to test adapting"
         return replace(knowledge, committee=replace(committee, adapts=False, reason=reason))
-    committee = learn_committee(committee, trials)
-    inside = [trial for result in results for trial in result.inside]
-    calibration = learn_calibration(committee, [trials, inside])
-    return replace(knowledge, committee=committee, calibration=calibration)
+    committee, logits = learn_committee(committee, trials)
+    weights = committee.weights
+    outside = [
+        Prediction(measure_agreement(trial.agreements, weights), one, trial.codes)
+        for trial, one in zip(trials, logits, strict=True)
+    ]
+    shifts = committee.coefficients[-2:] - evidence.coefficients[-1][-2:]
+    inside = [
+        Prediction(
+            measure_agreement(trial.agreements, weights),
+            mix_explanations(weights, shifts, trial),
+            trial.codes,
+        )
+        for result in results
+        for trial in result.inside
+    ]
+    return replace(knowledge, committee=committee, calibration=learn_calibration([outside, inside]))
 
 
 def with_novelty(
@@ -342,34 +403,62 @@ def fit_fold(fold: Fold, classifiers: Mapping[str, Fit]) -> FittedFold:
 
 
 @one_thread
-def learn_voters(folds: list[FittedFold]) -> Voters:
-    """Learn the weights of the plain classifiers on raw rows, and how far to trust their votes.
-
-    Votes of left-out sources give class proportions, also of resampled rows, whose true proportions
-    are known.
-    """
+def learn_evidence(folds: list[FittedFold]) -> Evidence:
+    """Learn what evidence for an explanation counts, and the weights of classifiers on raw rows."""
     tables = [(_plain(fold).raw_logs(fold.X), fold.codes) for fold in folds]
-    weights = learn_raw_weights(tables)
-    cases = []
-    for fold, (logs, codes) in zip(folds, tables, strict=True):
-        votes, prior = combine(not_adapting(weights, logs)), fold.knowledge.model.expected_prior
-        for some in [np.arange(len(codes)), *_shifted_streams(codes, np.random.default_rng(0))]:
-            found = estimate_proportions(votes[some], np.ones(len(some)), _plain(fold).shares, prior)
-            true = np.bincount(codes[some], minlength=len(prior)) / len(some)
-            cases.append((prior, found, true))
-    return Voters(weights, learn_trust(cases, _measure_skill(folds, tables)))
+    raw, n_classes = learn_weights(tables), folds[0].knowledge.model.n_classes
+    counts = np.stack(
+        [count_confusions(y, not_adapting(raw, logs).argmax(axis=1), n_classes) for logs, y in tables]
+    )
+    total = counts.sum(axis=0)
+    confusion = np.stack([*(confusion_shares(total - one) for one in counts), confusion_shares(total)])
+    trials: list[EvidenceTrial] = []
+    for number, (fold, (logs, _)) in enumerate(zip(folds, tables, strict=True)):
+        votes = combine(not_adapting(raw, logs))
+        trials += _try_explanations(number, fold, votes, confusion[number])
+    coefficients = [
+        learn_coefficients([one for one in trials if one.fold != number]) for number in range(len(folds))
+    ]
+    return Evidence(raw, confusion, np.stack([*coefficients, learn_coefficients(trials)]))
 
 
-def _measure_skill(folds: list[FittedFold], tables: list[tuple[Floats, Integers]]) -> float:
-    """Return the accuracy of the best plain classifier on left-out sources, from chance (0) to 1."""
-    found, chance = [], []
-    for fold, (raw, codes) in zip(folds, tables, strict=True):
-        centre, scale = fold.X.mean(axis=0), spread(fold.X, fold.knowledge.model.scale)
-        logs = np.concatenate([raw, _plain(fold).per_domain_logs(fold.X, centre, scale)])
-        found.append((logs.argmax(axis=2) == codes).mean(axis=1))
-        chance.append(np.bincount(codes).max() / len(codes))
-    best, guess = float(np.mean(found, axis=0).max()), float(np.mean(chance))
-    return max(best - guess, 0.0) / max(1.0 - guess, 1e-12)
+def _try_explanations(
+    number: int, fold: FittedFold, votes: Floats, confusion: Floats
+) -> Iterator[EvidenceTrial]:
+    """Yield what explanations say of streams of a left-out source, without and with a baseline."""
+    model, codes = fold.knowledge.model, fold.codes
+    domain_model, rng = model.domain_model, np.random.default_rng(0)
+    if domain_model is None:
+        return
+    whole = rng.permutation(len(codes))[:_EVIDENCE_ROWS]
+    streams = [(whole, _WHOLE)] if len(whole) >= _FEWEST // 2 else []
+    if fold.label_shift:
+        streams += [(some[:_EVIDENCE_ROWS], 1.0) for some in _shifted_streams(codes, rng, _DRAWS)]
+    for some, weight in streams:
+        for baselines in ((), (_draw_baseline(fold, some),)):
+            arguments = (model.expected_prior, votes[some])
+            seen = TargetSummary.of_rows(fold.X[some])
+            found = propose(domain_model, seen, *arguments, _plain(fold).shares, baselines)
+            evidence = measure_evidence(domain_model, seen, found, *arguments, confusion, baselines)
+            said = np.stack([_say(domain_model, one, fold.X[some], votes[some]) for one in found])
+            right = said[:, np.arange(len(some)), codes[some]]
+            yield EvidenceTrial(number, evidence, right, weight)
+
+
+def _draw_baseline(fold: FittedFold, some: Integers) -> Baseline:
+    """Return rows of the most frequent class of a stream, if possible none that is in it."""
+    code = int(np.bincount(fold.codes[some]).argmax())
+    mine = np.flatnonzero(fold.codes == code)
+    order = np.argsort(np.isin(mine, some), kind="stable")
+    return Baseline.of(code, fold.X[mine[order[:_BASELINE_ROWS]]])
+
+
+def _say(model: DomainModel, candidate: Candidate, X: Floats, votes: Floats) -> Floats:
+    """Return log-probabilities of rows by the domain model alone, or by votes on raw rows."""
+    if candidate.name == NOT_ADAPTING:
+        return np.log(votes + FLOOR)
+    V = model.see(X, candidate.centre, candidate.scale)
+    return model.log_posteriors(V, candidate.proportions)
 
 
 def _plain(fold: FittedFold) -> PlainClassifiers:
@@ -378,41 +467,41 @@ def _plain(fold: FittedFold) -> PlainClassifiers:
     return fold.knowledge.plain
 
 
-def _shifted_streams(codes: Integers, rng: np.random.Generator) -> Iterator[Integers]:
+def _shifted_streams(codes: Integers, rng: np.random.Generator, n_draws: int) -> Iterator[Integers]:
     """Yield rows with each of the label shifts, several draws of each."""
     for shift in SHIFTS:
-        for _ in range(_DRAWS):
+        for _ in range(n_draws):
             some = rng.permutation(shift_labels(codes, shift, rng, most=_LONGEST))
             if len(some) >= _FEWEST:
                 yield some
 
 
 @one_thread
-def run_fold(fold: FittedFold, voters: Voters) -> FoldResult:
+def run_fold(number: int, fold: FittedFold, evidence: Evidence) -> FoldResult:
     """Predict rows of the left-out source after others were seen, in several kinds of streams."""
     knowledge, codes = fold.knowledge, fold.codes
-    committee = replace(knowledge.committee, raw=voters.weights, trust=voters.trust)
-    fold = replace(fold, knowledge=replace(knowledge, committee=committee))
+    knowledge = replace(knowledge, committee=evidence.of(number, knowledge.committee))
+    fold = replace(fold, knowledge=knowledge)
     rng, n = np.random.default_rng(len(codes)), len(codes)
     trials: list[Trial] = []
-    inside = _try_inside(fold)
+    inside = _try_inside(number, fold)
     turn, model = rng.permutation(n), knowledge.model
     first = model.novelty_distance(fold.X, model.centre, model.scale)
     if n < _FEWEST:
         return FoldResult(trials, inside, np.zeros(0), first, np.zeros(0))
     whole = np.arange(n)
-    trial, adaptation = _try(fold, "whole stream", whole, rng.permutation(n))
+    trial, adaptation = _try(number, fold, "whole stream", whole, rng.permutation(n))
     trials.append(trial)
     chances = _flow(fold, adaptation, turn)
-    some, typical = rng.permutation(n)[:_PREDICTED], adaptation.typical_in_columns(fold.X)
-    found = [adaptation.novelty_distance(fold.X[some], typical)]
+    some, typical = rng.permutation(n)[:_PREDICTED], typical_in_columns(knowledge, adaptation, fold.X)
+    found = [novelty_distance(knowledge, adaptation, fold.X[some], typical)]
     for k in _FIRST_ROWS:
         if k < n - _FEWEST:
             turn = rng.permutation(n)
-            trial, adaptation = _try(fold, "first rows", turn[:k], turn[k:])
+            trial, adaptation = _try(number, fold, "first rows", turn[:k], turn[k:])
             trials.append(trial)
-            typical = adaptation.typical_in_columns(fold.X[turn[:k]])
-            found.append(adaptation.novelty_distance(fold.X[turn[k:][:_PREDICTED]], typical))
+            typical = typical_in_columns(knowledge, adaptation, fold.X[turn[:k]])
+            found.append(novelty_distance(knowledge, adaptation, fold.X[turn[k:][:_PREDICTED]], typical))
     distances = np.concatenate(found)
     if not fold.label_shift:  # the user says that there is none
         return FoldResult(trials, inside, distances, first, chances)
@@ -421,10 +510,10 @@ def run_fold(fold: FittedFold, voters: Voters) -> FoldResult:
         k = int(part * n)
         if k >= _FEWEST // 2:
             ahead = turn[k : k + max(_FEWEST, n // 8)]
-            trials.append(_try(fold, "class by class", turn[:k], ahead, shifted=True)[0])
+            trials.append(_try(number, fold, "class by class", turn[:k], ahead)[0])
     trials += [
-        _try(fold, "other class proportions", some, some, shifted=True)[0]
-        for some in _shifted_streams(codes, rng)
+        _try(number, fold, "other class proportions", some, some)[0]
+        for some in _shifted_streams(codes, rng, _PREDICTED_DRAWS)
     ]
     return FoldResult(trials, inside, distances, first, chances)
 
@@ -433,53 +522,54 @@ def _flow(fold: FittedFold, adaptation: Adaptation, turn: Integers) -> Floats:
     """Let the left-out source flow past; return the chances of its rows before they become familiar."""
     model, found = fold.knowledge.model, []
     familiar = Familiar.none(model.expected_prior, model.scale)
+    classify = partial(name_rows, fold.knowledge, adaptation)
     for start in range(0, len(turn), _BATCH):
         rows = fold.X[turn[start : start + _BATCH]]
         if len(familiar.past) >= _ENOUGH_PAST:
-            found.append(familiar.name(adaptation.name_rows).chances(rows))
-        familiar = familiar.see(rows, adaptation.name_rows)
+            found.append(familiar.name(classify).chances(rows))
+        familiar = familiar.see(rows, classify)
     return np.concatenate([np.zeros(0), *found])
 
 
-def _try_inside(fold: FittedFold) -> list[Trial]:
+def _try_inside(number: int, fold: FittedFold) -> list[Trial]:
     """Adapt to rows of a source that was not left out, as they come and with other proportions."""
     X, codes = fold.inside
     fold = replace(fold, X=X, codes=codes)
     whole, rng = np.arange(len(codes)), np.random.default_rng(len(codes))
     if len(codes) < _FEWEST // 2:
         return []
-    trials = [_try(fold, "inside", whole, rng.permutation(len(codes)))[0]]
+    trials = [_try(number, fold, "inside", whole, rng.permutation(len(codes)))[0]]
     if fold.label_shift:
         some = rng.permutation(shift_labels(codes, "50 %", rng, most=_LONGEST))
         if len(some) >= _FEWEST // 2:
-            trials.append(_try(fold, "inside", some, some, shifted=True)[0])
+            trials.append(_try(number, fold, "inside", some, some)[0])
     return trials
 
 
 def _try(
-    fold: FittedFold,
-    stream: str,
-    seen: Integers,
-    ahead: Integers,
-    *,
-    shifted: bool = False,
+    number: int, fold: FittedFold, stream: str, seen: Integers, ahead: Integers
 ) -> tuple[Trial, Adaptation]:
     """Adapt to some rows of a left-out source, and ask the experts about others."""
     knowledge, ahead = fold.knowledge, ahead[:_PREDICTED]
     target = Target(knowledge, row_settings(knowledge.model.n_classes))
     target.absorb(fold.X[seen], np.ones(len(seen)), whole=True)
-    adaptation = update(knowledge, target, label_shift=fold.label_shift)
-    question = Question(knowledge, adaptation.expected, fold.X[ahead])
-    logs = expert_logs(question)
-    other = adaptation.shifted or adaptation.expected
+    summary, X = target.summary(), fold.X[ahead]
+    adaptation = adapt(knowledge, summary, label_shift=fold.label_shift)
+    counts = np.bincount(fold.codes[seen], minlength=knowledge.model.n_classes)
+    true = explain_as(knowledge, summary, normalise_proportions(counts.astype(np.float64)))
+    raw = _plain(fold).raw_logs(X)
+    found = adaptation.explanations
     trial = Trial(
-        agreements=adaptation.agreements,
+        fold=number,
         stream=stream,
-        shifted=shifted,
-        logs=logs,
-        shifted_logs=expert_logs(Question(knowledge, other, fold.X[ahead], question.raw_logs)),
-        size=adaptation.shift.size,
-        improvement=adaptation.shift.improvement,
+        true_logs=expert_logs(knowledge, true, X, raw),
+        names=tuple(one.name for one in found),
+        log_weights=np.log([max(one.weight, 1e-300) for one in found]),
+        logs=tuple(
+            None if one.reconstruction is None else expert_logs(knowledge, one, X, raw) for one in found
+        ),
+        unadapted=unadapted_logits(knowledge, X, raw),
+        agreements=adaptation.agreements,
         codes=fold.codes[ahead],
     )
     return trial, adaptation

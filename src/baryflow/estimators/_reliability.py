@@ -7,17 +7,15 @@ learns how sure to be at which agreement, from left-out sources and from rows he
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.special import expit, log_softmax, logit
 
-from baryflow.estimators._committee import Committee, Trial, combine, committee_logits
+from baryflow.estimators._committee import combine
 from baryflow.validation import Booleans, Floats, Integers
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: Penalty on the squared coefficients: without evidence the probabilities of the committee stay.
 _SHRINKAGE = 0.01
@@ -90,8 +88,16 @@ def measure_agreement(agreements: Floats, weights: Floats) -> float:
     return float((weights @ agreements @ weights - same) / (1.0 - same))
 
 
-def learn_calibration(committee: Committee, groups: Sequence[Sequence[Trial]]) -> Calibration:
-    """Learn how sure to be at which agreement; groups of trials count the same.
+class Prediction(NamedTuple):
+    """What was predicted of rows of a left-out source."""
+
+    agreement: float  # between the experts, about the rows seen
+    logits: Floats
+    codes: Integers  # true classes
+
+
+def learn_calibration(groups: Sequence[Sequence[Prediction]]) -> Calibration:
+    """Learn how sure to be at which agreement; groups of predictions count the same.
 
     The coefficients minimise the negative log-likelihood of the true classes plus a penalty. More
     agreement never makes less sure.
@@ -99,12 +105,11 @@ def learn_calibration(committee: Committee, groups: Sequence[Sequence[Trial]]) -
     from scipy.optimize import minimize
 
     groups = [group for group in groups if group]
-    cases = []
-    for group in groups:
-        for trial in group:
-            agreement = measure_agreement(trial.agreements, committee.usual)
-            weight = 1.0 / (len(group) * len(groups))
-            cases.append((_logit(agreement), committee_logits(committee, trial), trial.codes, weight))
+    cases = [
+        (_logit(agreement), logits, codes, 1.0 / (len(group) * len(groups)))
+        for group in groups
+        for agreement, logits, codes in group
+    ]
 
     def cost(coefficients: Floats) -> tuple[float, Floats]:
         value = _SHRINKAGE * float(coefficients @ coefficients)

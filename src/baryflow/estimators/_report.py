@@ -3,18 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
+from baryflow.estimators._adapt import Adaptation
 from baryflow.estimators._committee import Committee
 from baryflow.estimators._experts import describe_experts
-from baryflow.estimators._label_shift import LabelShift
+from baryflow.estimators._explanations import EXPECTED, NOT_ADAPTING, Explanation
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD
+from baryflow.estimators._source_table import ClassMoments
 from baryflow.estimators._tracker import Tracker
+from baryflow.estimators._units import Units
+from baryflow.validation import Floats
 
 #: A class with a smaller share is listed as absent.
-_ABSENT = 0.0005
+_ABSENT = 0.005
+#: Explanations that are more likely than this compete; classes listed of each at most.
+_COMPETES, _LISTED = 0.1, 5
+
+
+@dataclass(frozen=True, eq=False)
+class TargetExplanation:
+    """One explanation of a target, in the user's words and units.
+
+    Attributes
+    ----------
+    name : str
+        ``"expected"``: classes are as frequent as expected. ``"votes"``: as often as classifiers of raw
+        rows find them. ``"fixed point"``: proportions and calibration confirm each other.
+        ``"baseline"``: the baseline lies where its class does. ``"not adapting"``: the usual
+        calibration of the sources.
+    weight : float
+        How likely it is among all explanations.
+    proportions : dict of class → float
+    offsets, gains : array of shape (n_features,)
+        Calibration of each column: a value of the sources' usual calibration, times the gain, plus the
+        offset, is one of the target.
+    """
+
+    name: str
+    weight: float
+    proportions: dict[Any, float]
+    offsets: Floats
+    gains: Floats
+
+    @classmethod
+    def of(cls, one: Explanation, classes: Any, units: Units, moments: ClassMoments | None) -> Self:
+        """Describe an explanation; without moments, as for a model made from mixtures, nothing moves."""
+        gains, offsets = np.ones_like(one.scale), np.zeros_like(one.centre)
+        if moments is not None:
+            centre, scale = moments.usual
+            gains = units.factors * one.scale / scale
+            offsets = units.revert(one.centre) - gains * centre
+        shares = dict(zip(classes.tolist(), one.proportions.tolist(), strict=True))
+        return cls(one.name, one.weight, shares, offsets, gains)
 
 
 def describe(tracker: Tracker, classes: Any, sources: list[Any], faults: Mapping[Any, str]) -> str:
@@ -26,7 +70,7 @@ def describe(tracker: Tracker, classes: Any, sources: list[Any], faults: Mapping
         _describe_sources(classes, sources),
         _describe_committee(tracker),
         _describe_resemblance(tracker, sources),
-        _describe_shift(tracker, classes),
+        _describe_explanations(tracker, classes),
         _describe_coverage(tracker),
         _describe_recent(tracker),
         _describe_feedback(tracker, classes),
@@ -66,20 +110,19 @@ def _describe_committee(tracker: Tracker) -> list[str]:
         tested = f"{'alone':>8}" if len(committee.accuracy) else ""
         described = describe_experts(tracker.knowledge)
         width = max(map(len, described.values()))
-        lines.append(f"{'Experts, and their weights':<{width + 2}}    usual  label shift{tested}")
+        lines.append(f"{'Experts, and their weights':<{width + 2}}   weight{tested}")
         lines += [
-            f"  {described[name]:<{width}} {usual:8.0%} {shifted:12.0%}{alone}"
-            for name, usual, shifted, alone in expert_table(committee)
+            f"  {described[name]:<{width}} {weight:8.0%}{alone}"
+            for name, weight, alone in expert_table(committee)
         ]
     return lines
 
 
-def expert_table(committee: Committee) -> list[tuple[str, float, float, str]]:
-    """Return name, share of the weight, usual and under label shift, and accuracy of each expert."""
-    usual = committee.usual / committee.usual.sum()
-    shifted = committee.shifted / committee.shifted.sum()
-    alone = [f"{one:8.1%}" for one in committee.accuracy] or [""] * len(usual)
-    return list(zip(committee.experts, usual.tolist(), shifted.tolist(), alone, strict=True))
+def expert_table(committee: Committee) -> list[tuple[str, float, str]]:
+    """Return name, share of the weight, and accuracy of each expert."""
+    weights = committee.weights / committee.weights.sum()
+    alone = [f"{one:8.1%}" for one in committee.accuracy] or [""] * len(weights)
+    return list(zip(committee.experts, weights.tolist(), alone, strict=True))
 
 
 def _describe_resemblance(tracker: Tracker, sources: list[Any]) -> list[str]:
@@ -93,30 +136,36 @@ def _describe_resemblance(tracker: Tracker, sources: list[Any]) -> list[str]:
     ]
 
 
-def _describe_shift(tracker: Tracker, classes: Any) -> list[str]:
-    adaptation = tracker.adaptation
-    if adaptation is None:
+def _describe_explanations(tracker: Tracker, classes: Any) -> list[str]:
+    if tracker.adaptation is None or not tracker.knowledge.committee.adapts:
         return []
-    return [describe_label_shift(classes, adaptation.shift, estimated=tracker.estimates_shift)]
+    return [describe_proportions(tracker.adaptation, classes)]
 
 
-def describe_label_shift(classes: Any, shift: LabelShift, *, estimated: bool = True) -> str:
-    """Return how often each class occurs, and how far a label shift is believed."""
-    if not estimated:
-        return "Label shift: not estimated; classes are taken to be as frequent as expected."
-    reason = (
-        f"estimated size {shift.size:.0%} beyond chance; assuming it changes the target's loss by "
-        f"{round(np.expm1(-shift.improvement), 2) + 0.0:+.0%}"  # + 0.0: not -0%
+def describe_proportions(adaptation: Adaptation, classes: Any) -> str:
+    """Return what explains the target; if several explanations compete, all of them, and what helps."""
+    competing = [one for one in adaptation.explanations if one.weight >= _COMPETES]
+    if len(competing) < 2:
+        best = adaptation.explanations[0]
+        return f"Class proportions ({best.weight:.0%} likely): {_describe_explanation(best, classes)}."
+    listed = "; ".join(f"{one.weight:.0%} {_describe_explanation(one, classes)}" for one in competing)
+    return (
+        f"{len(competing)} explanations fit: {listed}. "
+        "A label of one of these rows, or a baseline, would settle it."
     )
-    if shift.belief < 0.05:
-        return f"Label shift: none believed ({reason}); classes are as frequent as expected."
-    order = np.argsort(-shift.proportions, kind="stable")
-    present = [i for i in order if shift.proportions[i] >= _ABSENT]
-    absent = [str(classes[i]) for i in order if shift.proportions[i] < _ABSENT]
-    words = ", ".join(f"{classes[i]}: {shift.proportions[i]:.1%}" for i in present)
-    if absent:
-        words += f"; hardly any of {', '.join(absent)}"
-    return f"Label shift: believed to {shift.belief:.0%} ({reason}). Estimated proportions: {words}."
+
+
+def _describe_explanation(one: Explanation, classes: Any) -> str:
+    """Return class proportions in words."""
+    if one.name == EXPECTED:
+        return "as expected"
+    if one.name == NOT_ADAPTING:
+        return "calibrated like the sources, not adapted to"
+    order = np.argsort(-one.proportions, kind="stable")
+    present = [i for i in order[:_LISTED] if one.proportions[i] >= _ABSENT]
+    left = float(one.proportions.sum() - one.proportions[present].sum())
+    words = ", ".join(f"{classes[i]} {one.proportions[i]:.0%}" for i in present)
+    return words if left < _ABSENT * len(one.proportions) else f"{words}, others {left:.0%}"
 
 
 def _describe_coverage(tracker: Tracker) -> list[str]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from baryflow.core.dictionary import Dictionary, Domain
 from baryflow.core.quadratic import simplex_least_squares
 from baryflow.core.transport import match_slots
-from baryflow.estimators._fit_dictionary import AdaptedSpace
 from baryflow.validation import Floats
 
 
-def compare_sources(space: AdaptedSpace) -> Floats:
+def compare_sources(dictionary: Dictionary, target: Domain, sources: Sequence[Domain]) -> Floats:
     """Return the mixture of the sources that comes nearest to the target, slot by slot.
 
     The sources' own components are compared, not their reconstructions, which fewer atoms than sources
     cannot tell apart.
     """
-    dictionary, target, sources = space.dictionary, space.target, space.model.domains
     used = slice(target.n_used)
     slots = dictionary.reconstruction(target)
     rebuilt = dictionary.reconstructions(sources)

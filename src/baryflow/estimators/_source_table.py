@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -130,10 +130,10 @@ def spread(X: Floats, usual: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class ClassMoments:
-    """First two moments of every class in the standardised columns of every source.
+    """First two moments of every class in the standardised columns of every source, and calibrations.
 
     Standardised means: with the source's own centre and scale, those it would have if its classes were
-    mixed like the sources' on average.
+    as frequent as in the sources on average.
     """
 
     means: Floats  # (n_sources, n_classes, d)
@@ -141,10 +141,8 @@ class ClassMoments:
     proportions: Floats  # the sources' mean class proportions
     centre: Floats  # of the pooled sources, (d,)
     scale: Floats
-    usual_centre: Floats  # mean and variance of the sources' centres, in units of the pooled scale
-    centre_variance: Floats
-    usual_scale: Floats  # mean and variance of the logarithm of their scales, in the same units
-    scale_variance: Floats
+    centres: Floats  # (n_sources, d): of each source, in units of the pooled scale
+    log_scales: Floats  # (n_sources, d): logarithms of each source's scale, in the same units
 
     @classmethod
     def of(cls, table: SourceTable, proportions: Floats) -> ClassMoments:
@@ -156,18 +154,34 @@ class ClassMoments:
         variances = table.deviations / np.maximum(table.counts[:, :, None], 1.0) / np.square(spreads)
         squares = _fill(np.where(absent, np.nan, variances + np.square(means)))
         means = _fill(np.where(absent, np.nan, means))
-        centre, scale, nothing = table.centre, table.scale, np.zeros(len(table.centre))
-        plain = cls(means, squares, proportions, centre, scale, nothing, nothing, nothing, nothing)
+        none = np.zeros_like(table.source_means)
+        plain = cls(means, squares, proportions, table.centre, table.scale, none, none)
         found = [
             plain._solve(mean, np.square(std), share)[:2]
             for mean, std, share in zip(table.source_means, table.spreads, table.shares, strict=True)
         ]
-        centres = np.stack([(c - centre) / scale for c, _ in found])
-        scales = np.log(np.stack([s for _, s in found]) / scale)
-        return cls(
-            means, squares, proportions, centre, scale,
-            centres.mean(axis=0), _variance(centres), scales.mean(axis=0), _variance(scales),
-        )  # fmt: skip
+        centres = np.stack([(centre - table.centre) / table.scale for centre, _ in found])
+        log_scales = np.log(np.stack([scale for _, scale in found]) / table.scale)
+        return replace(plain, centres=centres, log_scales=log_scales)
+
+    @cached_property
+    def places(self) -> Floats:
+        """Mean of every class of every source, in columns that have mean 0 and variance 1 in it.
+
+        As they have if its classes are as frequent as in the sources on average.
+        """
+        base_means, base = self._mix(self.proportions, _NO_VARIANCE)
+        return np.asarray((self.means - base_means[:, None]) / np.sqrt(base)[:, None])
+
+    @cached_property
+    def usual(self) -> tuple[Floats, Floats]:
+        """Centre and scale that are usual among the sources."""
+        centre = self.centre + self.scale * self.centres.mean(axis=0)
+        return centre, self.scale * np.exp(self.log_scales.mean(axis=0))
+
+    @cached_property
+    def _variances(self) -> tuple[Floats, Floats]:
+        return _variance(self.centres), _variance(self.log_scales)
 
     def at(self, mean: Floats, variance: Floats, shares: Floats, mass: float) -> tuple[Floats, Floats]:
         """Return centre and scale of a target with this mean, variance and class proportions.
@@ -177,19 +191,22 @@ class ClassMoments:
         v(q) = Σ q_c S_c² − m(q)². Both are solved for, and each is drawn towards what is usual among
         the sources as far as it is uncertain: by how differently the sources answer for m(q) and v(q),
         and by how few rows were seen. For the sources' own proportions they all answer alike.
+
+        `shares` may be a stack of proportions, shape (..., n_classes).
         """
         centre, scale, centre_doubt, scale_doubt = self._solve(mean, variance, shares)
+        centre_variance, scale_variance = self._variances
+        usual_centre, usual_scale = self.usual
         # A column that did not vary says nothing of its scale, and neither does a single row.
         blind = (variance <= np.square(_FLAT * self.scale)) | (mass <= 1.0)
         scale_doubt = np.where(blind, np.inf, scale_doubt + 1.0 / (2.0 * mass))
-        belief = _share(self.scale_variance, scale_doubt)
-        usual = np.log(self.scale) + self.usual_scale
-        drawn = np.exp(belief * np.log(scale) + (1.0 - belief) * usual)
+        belief = _share(scale_variance, scale_doubt)
+        drawn = np.exp(belief * np.log(scale) + (1.0 - belief) * np.log(usual_scale))
         # The step from the mean to the centre is in units of the scale.
         centre = mean + (centre - mean) / scale * drawn
         doubt = (centre_doubt + 1.0 / mass) * np.square(drawn / self.scale)
-        belief = _share(self.centre_variance, doubt)
-        return belief * centre + (1.0 - belief) * (self.centre + self.scale * self.usual_centre), drawn
+        belief = _share(centre_variance, doubt)
+        return belief * centre + (1.0 - belief) * usual_centre, drawn
 
     def _solve(
         self, mean: Floats, variance: Floats, shares: Floats
@@ -200,20 +217,24 @@ class ClassMoments:
         steps = (means - base_means) / np.sqrt(base)
         ratios = 0.5 * np.log(variances / base)
         floor = np.square(_FLAT * self.scale)
-        scale = np.sqrt(np.maximum(variance, floor)) / np.exp(ratios.mean(axis=0))
-        several = len(steps) > 1
+        scale = np.sqrt(np.maximum(variance, floor)) / np.exp(ratios.mean(axis=-2))
         zero = np.zeros_like(scale)
+        several = steps.shape[-2] > 1
         return (
-            mean - scale * steps.mean(axis=0),
+            mean - scale * steps.mean(axis=-2),
             scale,
-            steps.var(axis=0, ddof=1) if several else zero,
-            ratios.var(axis=0, ddof=1) if several else zero,
+            steps.var(axis=-2, ddof=1) if several else zero,
+            ratios.var(axis=-2, ddof=1) if several else zero,
         )
 
     def _mix(self, shares: Floats, floor: Floats | float) -> tuple[Floats, Floats]:
         """Return mean and variance of the columns of every source, had it these proportions."""
-        means = np.einsum("c,lcd->ld", shares, self.means)
-        variances = np.einsum("c,lcd->ld", shares, self.squares) - np.square(means)
+        n_sources, n_classes, d = self.means.shape
+        shape = (*shares.shape[:-1], n_sources, d)
+        by_class = self.means.transpose(1, 0, 2).reshape(n_classes, -1)
+        squares = self.squares.transpose(1, 0, 2).reshape(n_classes, -1)
+        means = (shares @ by_class).reshape(shape)
+        variances = (shares @ squares).reshape(shape) - np.square(means)
         return means, np.maximum(variances, floor)
 
 

@@ -1,8 +1,7 @@
 """What the labelled sources teach before any target row is seen.
 
-:class:`SourceKnowledge` is all of it, shared by every target: :class:`PlainClassifiers`, and a
-:class:`SourceModel` for each space in which the dictionary works, the discriminant view of rows and the
-*stacked* space, in which a row is replaced by log-probabilities that classifiers give it.
+:class:`SourceKnowledge` is all of it, shared by every target: :class:`PlainClassifiers`, and
+:class:`SourceModel`, the discriminant view in which the dictionary works.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from baryflow.core.transport import fast_squared_distances
 from baryflow.estimators._classifiers import Classifier, Fit, ScikitClassifier
 from baryflow.estimators._committee import FLOOR, Committee
 from baryflow.estimators._domains import fill_gaps
+from baryflow.estimators._explanations import DomainModel
 from baryflow.estimators._novelty import Novelty, nearest_distance
 from baryflow.estimators._orders import number_within
 from baryflow.estimators._reliability import Calibration
@@ -96,7 +96,7 @@ class Prototypes:
 
 @dataclass(frozen=True, eq=False)
 class SourceModel:
-    """The sources in one space: the view, the moments of classes and the source-only dictionary.
+    """The sources in the view: where classes lie, how domains differ, and the source-only dictionary.
 
     In the *view*, rows are standardised with their own domain's moments and projected on the
     discriminant directions. A model made from mixtures has no view, so rows are only centred, and it
@@ -108,7 +108,7 @@ class SourceModel:
     scale: Floats
     view: Discriminants | None
     unit: Floats  # usual spread within a class, in the coordinates of the mixtures
-    moments: ClassMoments | None
+    domain_model: DomainModel | None  # None for a model made from mixtures
     expected_prior: Floats  # class proportions expected of a target: the user's, or the sources'
     dictionary: Dictionary
     domains: list[Domain]
@@ -119,6 +119,11 @@ class SourceModel:
     def n_dimensions(self) -> int:
         """Columns of the means in the coordinates of the mixtures."""
         return len(self.unit)
+
+    @property
+    def moments(self) -> ClassMoments | None:
+        """The moments of the classes; None for a model made from mixtures."""
+        return None if self.domain_model is None else self.domain_model.moments
 
     @cached_property
     def slot_classes(self) -> Integers:
@@ -230,7 +235,6 @@ class PlainClassifiers:
     names: tuple[str, ...]
     raw: list[Classifier]
     per_domain: list[Classifier]
-    stacks: tuple[int, ...]  # numbers of those whose log-probabilities span the stacked space
     centre: Floats  # pooled mean and std of the sources' columns
     scale: Floats
     shares: Floats  # of the classes in the training rows
@@ -260,10 +264,6 @@ class PlainClassifiers:
         tables += FLOOR
         return np.log(tables, out=tables)
 
-    def stack(self, raw_logs: Floats, per_domain_logs: Floats) -> Floats:
-        """Return rows of the stacked space."""
-        return np.hstack([logs[i] for logs in (raw_logs, per_domain_logs) for i in self.stacks])
-
     def packed(self) -> PlainClassifiers:
         """Return them as they can be saved; InvalidInputError if a user's own cannot be."""
         raw, per_domain = (
@@ -281,8 +281,7 @@ class PlainClassifiers:
 class SourceKnowledge:
     """All that is known before the first row of a target; many targets share it."""
 
-    model: SourceModel  # of rows
-    stacked: SourceModel | None  # of stacked log-probabilities
+    model: SourceModel
     plain: PlainClassifiers | None  # None for a model made from mixtures
     limits: Limits | None
     user_prior: bool  # the expected class proportions are the user's
@@ -402,22 +401,15 @@ class Outlook:
         return self.table.standardise(X, number) @ self.view.directions
 
 
-def learn_model(sources: LabelledRows, options: SourceOptions) -> SourceModel:
-    """Learn the view, the mixtures and the dictionary of labelled rows."""
-    table = sources.table()
-    outlook = Outlook.of(table, sources.measure(table))
-    return build_model(outlook, *mix_sources(sources, outlook, options), options=options)
-
-
 def fit_sources(
     sources: LabelledRows, classifiers: Mapping[str, Fit], options: SourceOptions
-) -> tuple[SourceModel, PlainClassifiers, SourceModel | None, Limits]:
-    """Learn all that needs no leave-one-source-out: models of both spaces, and plain classifiers."""
+) -> tuple[SourceModel, PlainClassifiers, Limits]:
+    """Learn all that needs no leave-one-source-out."""
     table = sources.table()
     outlook = Outlook.of(table, sources.measure(table))
     model = build_model(outlook, *mix_sources(sources, outlook, options), options=options)
-    plain, stacked = fit_plain(sources, table, classifiers, basis=outlook.basis, seed=options.seed)
-    return model, plain, None if stacked is None else learn_model(stacked, options), Limits.of(table)
+    plain = fit_plain(sources, table, classifiers, basis=outlook.basis, seed=options.seed)
+    return model, plain, Limits.of(table)
 
 
 def mix_sources(
@@ -447,12 +439,8 @@ def fit_plain(
     *,
     basis: Floats | None = None,
     seed: int = 0,
-) -> tuple[PlainClassifiers, LabelledRows | None]:
-    """Fit all classifiers on raw rows and per domain; return them and the stacked rows of the sources.
-
-    Stacked rows are out of sample. Classifiers that cannot give such probabilities do not take part in
-    the stack; if none can, there are no stacked rows. Of very many rows only some are used.
-    """
+) -> PlainClassifiers:
+    """Fit all classifiers on raw rows and per domain; of very many rows only some are used."""
     kept = sources.thin(_MOST_ROWS)
     chosen = [(number, X, kept[number]) for number, X in enumerate(sources.rows)]
     # One source at a time, because rows may be long.
@@ -465,25 +453,16 @@ def fit_plain(
     fitted = [
         [fit(Z, labels, table.n_classes, None, seed) for fit in classifiers.values()] for Z in spaces
     ]
-    stacks = [
-        i for i in range(len(classifiers)) if all(one[i].out_of_sample is not None for one in fitted)
-    ]
-    plain = PlainClassifiers(
+    return PlainClassifiers(
         names=tuple(classifiers),
-        raw=[one.classifier for one in fitted[0]],
-        per_domain=[one.classifier for one in fitted[1]],
-        stacks=tuple(stacks),
+        raw=fitted[0],
+        per_domain=fitted[1],
         centre=table.centre,
         scale=table.scale,
         shares=np.bincount(labels, minlength=table.n_classes) / len(labels),
         basis=basis,
         statistics=LinearStatistics.of(spaces[1], labels, table.n_classes),
     )
-    if not plain.stacks:
-        return plain, None
-    tables = [np.log(some[i].out_of_sample + FLOOR) for some in fitted for i in stacks]  # type: ignore[operator]
-    parts = np.split(np.hstack(tables), np.cumsum([len(y) for y in codes])[:-1])
-    return plain, LabelledRows(parts, codes, sources.n_classes)
 
 
 def _join(parts: Iterable[Floats], basis: Floats | None) -> Floats:
@@ -510,13 +489,14 @@ def build_model(
     )
     dictionary.fit(domains, max_steps=_TRAINING_STEPS, tol=1e-3)
     usual = table.shares.mean(axis=0)
+    domain_model = DomainModel.of(table, ClassMoments.of(table, usual), outlook.view)
     return SourceModel(
         n_classes=table.n_classes,
         centre=table.centre,
         scale=table.scale,
         view=outlook.view,
         unit=outlook.unit,
-        moments=ClassMoments.of(table, usual),
+        domain_model=domain_model,
         expected_prior=usual if options.class_prior is None else options.class_prior,
         dictionary=dictionary,
         domains=domains,
@@ -555,7 +535,7 @@ def learn_mixtures(
         scale=np.ones_like(centre),
         view=None,
         unit=unit,
-        moments=None,
+        domain_model=None,
         expected_prior=shares.mean(axis=0) if class_prior is None else class_prior,
         dictionary=dictionary,
         domains=domains,

@@ -12,23 +12,33 @@ import numpy as np
 
 from baryflow.core.mixture import Mixture
 from baryflow.core.settings import Settings
+from baryflow.estimators._adapt import (
+    Adaptation,
+    Labelled,
+    adapt,
+    calibrated,
+    classify,
+    name_rows,
+    novelty_distance,
+    standardise,
+    typical_in_columns,
+)
 from baryflow.estimators._certificate import Certificate
 from baryflow.estimators._class_summary import ClassSummary
-from baryflow.estimators._experts import Question, predict_not_adapting
+from baryflow.estimators._committee import combine
+from baryflow.estimators._experts import expert_logs, unadapted_logits
+from baryflow.estimators._explanations import Baseline
 from baryflow.estimators._feedback import (
     Answers,
     Correction,
     LabelledTarget,
     fit_correction,
-    look_chosen,
 )
 from baryflow.estimators._history import History
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Familiar
 from baryflow.estimators._query import RecentRows, choose_rows
-from baryflow.estimators._resemblance import compare_sources
 from baryflow.estimators._sources import SourceKnowledge
 from baryflow.estimators._target import Target, TargetState
-from baryflow.estimators._update import Adaptation, update
 from baryflow.validation import Booleans, Floats, Integers
 
 #: Updates whose losses are remembered.
@@ -39,8 +49,6 @@ _VERDICTS = 100
 _JUDGED = 10_000
 #: Rows without a label whose predictions a correction should not change.
 _ANCHORS = 100
-#: A prediction for this many rows, as a part of those seen, is worth an adaptation.
-_WORTH_IT = 0.25
 #: The correction is fitted again when there are this many times as many rows, or labels: after each of
 #: the first 50 labels.
 _ROW_GROWTH, _LABEL_GROWTH = 1.25, 1.02
@@ -51,7 +59,8 @@ class TrackerState:
     """All that is known of a target, without what the sources taught."""
 
     target: TargetState
-    adapted: TargetState | None  # the target at the last adaptation, if it has changed since
+    adaptation: Adaptation | None
+    baselines: list[Baseline]
     n_last: int
     reliability: float
     novel: float
@@ -66,7 +75,6 @@ class TrackerState:
     correction: Correction | None
     corrected_at: float
     corrected_labels: int
-    shift_evidence: float
     certificate: Certificate
     verdicts: Booleans
     summaries: list[ClassSummary]
@@ -77,8 +85,8 @@ class Tracker:
     """Follows one target.
 
     Rows are absorbed as they come. Adapting to them takes longer, so it waits until there is something
-    to learn: see :meth:`Target.absorb`. Predictions are made with the last adaptation; what is shown of
-    the target comes from :meth:`current`, which knows all rows.
+    to learn: see :meth:`Target.absorb`. Predictions, and what is shown of the target, come from the last
+    adaptation.
 
     Parameters
     ----------
@@ -94,10 +102,8 @@ class Tracker:
         self.knowledge, self.settings, self.label_shift = knowledge, settings, label_shift
         self.target = Target(knowledge, settings)
         self.adaptation: Adaptation | None = None
-        self._adapted: Target | None = None  # the target at the last adaptation, if it has changed since
-        self._adapted_with = label_shift
+        self.baselines: tuple[Baseline, ...] = ()  # rows known to be of one class, one for each class
         self._n_last = 0  # rows of the last batch
-        self.resemblance = np.zeros(0)
         self.reliability = self.novel = 0.0
         self.familiar = Familiar.none(knowledge.model.expected_prior, knowledge.model.scale)
         self.losses: deque[tuple[float, float]] = deque(maxlen=_CURVE)
@@ -110,12 +116,10 @@ class Tracker:
         self.correction: Correction | None = None
         self._corrected_at = 0.0  # mass of the target when the correction was fitted, and labels
         self._corrected_labels = 0
-        self._shift_evidence = 0.0  # what labels add to the logit of the belief in a label shift
         self.certificate = Certificate.none()
         self.verdicts = np.zeros(0, dtype=bool)  # whether the last predictions it counts were right
         self.judged = np.zeros(0, dtype=np.int64)  # hashes of the last rows with a label
         self.summaries: tuple[ClassSummary, ...] = ()  # of classes that were named elsewhere
-        self._current: Tracker | None = None
 
     @property
     def n_classes(self) -> int:
@@ -130,6 +134,11 @@ class Tracker:
         return np.append(self.adaptation.proportions, [np.nan] * len(self.new_classes))
 
     @property
+    def resemblance(self) -> Floats:
+        """Share of each source in the target; empty before the first row."""
+        return np.zeros(0) if self.adaptation is None else self.adaptation.resemblance
+
+    @property
     def n_rows(self) -> int:
         """Rows seen."""
         return self.target.rows.n_rows
@@ -139,30 +148,11 @@ class Tracker:
         """Share of the classes that were seen."""
         return 0.0 if self.adaptation is None else self.adaptation.coverage
 
-    @property
-    def estimates_shift(self) -> bool:
-        """Whether class proportions are estimated: not without plain classifiers."""
-        return self.label_shift and self.knowledge.plain is not None
-
     def copy(self) -> Self:
         """Return a copy, which can learn without changing this one."""
         twin: Self = copy(self)  # targets are copied before they change
-        twin.losses, twin._current = self.losses.copy(), None
+        twin.losses = self.losses.copy()
         return twin
-
-    def current(self, n_asked: float = np.inf) -> Tracker:
-        """Return a tracker that has adapted to all rows; this one stays as it is.
-
-        Adapting must be worth it: if only a few rows are asked about, it is this tracker itself.
-        Reliability stays that of the predictions this tracker makes.
-        """
-        if self._adapted is None or n_asked < _WORTH_IT * self.n_rows:
-            return self
-        if self._current is None:
-            self._current = self.copy()
-            self._current.update()
-            self._current.record()
-        return self._current
 
     # -- learning --------------------------------------------------------------------------------
 
@@ -183,8 +173,7 @@ class Tracker:
         raw, weights = raw[counts], weights[counts]
         if not len(raw):
             return
-        self._current = None
-        before, self.target = self.target, self.target.copy()
+        self.target = self.target.copy()
         self.target.change(self.settings)
         if positions is None:
             positions = np.arange(self.n_given, self.n_given + len(raw))
@@ -199,19 +188,23 @@ class Tracker:
             self._judge(raw, self.familiar)
             return
         grown = self.target.absorb(rows, weights[~lost], whole=whole)
-        if grown or self._adapted_with != self.label_shift:
+        if grown:
             self.update()
-        elif self._adapted is None:
-            self._adapted = before
         self._judge(raw, self.familiar)
-        if self._adapted is None:
+        if grown:
             self.record()
         self._see(rows)
 
     def _see(self, rows: Floats) -> None:
         """Let complete rows become familiar."""
         if self.adaptation is not None:
-            self.familiar = self.familiar.see(rows, self.adaptation.name_rows)
+            self.familiar = self.familiar.see(rows, self._name_rows)
+
+    def _name_rows(self, rows: Floats) -> Integers:
+        """Return the most probable class of complete rows by the reconstruction alone."""
+        if self.adaptation is None:
+            raise ValueError("no target row was seen yet")
+        return name_rows(self.knowledge, self.adaptation, rows)
 
     def certify(self, raw: Floats, codes: Integers, unknown: float | None = None) -> None:
         """Hold labels of rows chosen at random against what is predicted of the rows now.
@@ -220,17 +213,16 @@ class Tracker:
         whose label is or was known proves nothing: the prediction has learned it. A row that is more
         novel than `unknown` has no class as its prediction, which is not right.
         """
-        self._current = None
         hashes, known = _hash_rows(raw), set(self.judged.tolist())
         fresh = list({one: i for i, one in enumerate(hashes.tolist()) if one not in known}.values())
         if not fresh:
             return
         raw, codes = raw[fresh], codes[fresh]
         rows = self.target.clean(raw)[0]
-        plain = predict_not_adapting(self.knowledge, rows) if self.knowledge.plain is not None else None
+        plain = self._predict_unadapted(rows) if self.knowledge.plain is not None else None
         adapting = None
         if self.adaptation is not None:
-            adapting = self.adaptation.answer(self.adaptation.ask(rows))[0]
+            adapting = self._predict_explained(self.adaptation, rows)
         other = adapting if plain is None else plain
         if other is None:
             return  # a model made from mixtures, before its first row
@@ -260,15 +252,38 @@ class Tracker:
         random : bool
             The rows were chosen at random, whatever was predicted of them.
         """
-        self._current = None
         known = self.new_classes
         self._name(new_classes)
         self.labelled = self.labelled.plus(raw, codes, random=random)
         self._remember(_hash_rows(raw))
         self.n_labels += len(raw)
         if self.new_classes != known or self.n_labels >= _LABEL_GROWTH * self._corrected_labels:
-            self._correct()
+            self._learn_labels()
         self._judge_again()
+
+    def _learn_labels(self) -> None:
+        """Weigh the explanations again, and fit the correction."""
+        if self.adaptation is not None and (self.labelled.codes < self.knowledge.model.n_classes).any():
+            self._adapt()
+        self._correct()
+
+    def set_baseline(self, raw: Floats, code: int) -> None:
+        """Learn rows of the target that are known to be of one class of the sources.
+
+        They are no rows of the stream: they only say how the target is calibrated.
+        """
+        self.target = self.target.copy()
+        rows, lost = self.target.clean(raw, whole=True, count=True)
+        if lost.all():
+            return
+        found = Baseline.of(code, rows[~lost])
+        others = [one for one in self.baselines if one.code != code]
+        for one in self.baselines:
+            found = one.plus(found) if one.code == code else found
+        self.baselines = (*others, found)
+        if self.adaptation is not None:
+            self.update()
+            self._judge_again()
 
     def _remember(self, hashes: Integers) -> None:
         """Remember that rows have labels."""
@@ -277,7 +292,6 @@ class Tracker:
 
     def add_class(self, summary: ClassSummary) -> None:
         """Learn a class from a summary, which replaces an earlier one of that name."""
-        self._current = None
         if summary.name not in self.new_classes:
             self._name((*self.new_classes, summary.name))
         others = [one for one in self.summaries if one.name != summary.name]
@@ -298,7 +312,7 @@ class Tracker:
             return
         rows, codes = self.target.clean(self.labelled.rows)[0], self.labelled.codes
         random = self.labelled.random
-        view, n_known = self.adaptation.believed.view, self.knowledge.model.n_classes
+        view, n_known = self.adaptation.believed, self.knowledge.model.n_classes
         for summary in self.summaries:
             drawn = view.centre + view.scale * summary.draw()
             code = n_known + self.new_classes.index(summary.name)
@@ -306,46 +320,26 @@ class Tracker:
             codes = np.concatenate([codes, np.full(len(drawn), code)])
             random = np.concatenate([random, np.zeros(len(drawn), dtype=bool)])
         anchors = self.target.clean(self.recent.rows[self.recent.spread(_ANCHORS)])[0]
-        said = self._answer_both(self.adaptation, rows, anchors)
-        chosen = look_chosen(said[0].probabilities, codes, random, said[1].probabilities)
-        if self._weigh_shift(rows, codes, chosen):
-            said = self._answer_both(self.adaptation, rows, anchors)
+        first = self._answers(self.adaptation, rows)
+        # Without anchors all rows were seen elsewhere.
+        second = Answers(first.probabilities[:0], first.logs[:, :0], first.features[:0])
+        if len(anchors):
+            second = self._answers(self.adaptation, anchors)
         plain = self.knowledge.plain
         statistics = None if plain is None else plain.statistics
         self.correction = fit_correction(
-            said[0], codes, random, said[1], self.n_classes, statistics, self.correction
+            first, codes, random, second, self.n_classes, statistics, self.correction
         )
         self._corrected_at, self._corrected_labels = self.target.mass, self.n_labels
 
-    def _weigh_shift(self, rows: Floats, codes: Integers, chosen: float) -> bool:
-        """Let labels say how far to believe a label shift; return whether that changes anything."""
-        known = codes < self.knowledge.model.n_classes
-        if self.adaptation is None or not known.any():
-            return False
-        before = used = self._shift_evidence
-        found = self.adaptation.shift_evidence(rows[known], codes[known])
-        if found is None and before != 0.0:
-            # Labels spoke against the shift so clearly that it is not followed: ask all of them again.
-            self._shift_evidence = used = 0.0
-            found = self._adapt().shift_evidence(rows[known], codes[known])
-        if found is not None:
-            # Half of it: labels that are not drawn at random, or of rows that are alike, prove less.
-            self._shift_evidence = 0.5 * (1.0 - chosen) * found
-        if self._shift_evidence != used:
-            self._adapt()
-        return self._shift_evidence != before
-
-    def _answer_both(self, adaptation: Adaptation, rows: Floats, anchors: Floats) -> list[Answers]:
-        """Return the answers for labelled rows and for anchors, if there are any."""
-        first = self._answers(adaptation, adaptation.ask(rows))
-        if not len(anchors):  # all rows were seen elsewhere
-            none = Answers(first.probabilities[:0], first.logs[:, :0], first.features[:0])
-            return [first, none]
-        return [first, self._answers(adaptation, adaptation.ask(anchors))]
-
-    def _answers(self, adaptation: Adaptation, question: Question) -> Answers:
-        probabilities, logs = adaptation.answer(question, adapt=not self.certificate.harm)
-        return Answers.of(probabilities, logs, adaptation.standardise(question.X))
+    def _answers(self, adaptation: Adaptation, rows: Floats) -> Answers:
+        """Return what the committee and the experts say of rows."""
+        if self.certificate.harm:
+            probabilities = self._predict_unadapted(rows)
+        else:
+            probabilities = self._predict_explained(adaptation, rows)
+        logs = expert_logs(self.knowledge, adaptation.believed, rows)
+        return Answers.of(probabilities, logs, standardise(self.knowledge, adaptation, rows))
 
     def join(self, seen: TargetState, rows: Floats) -> None:
         """Absorb what was seen of the target elsewhere, and adapt; judge by some of its rows."""
@@ -378,6 +372,7 @@ class Tracker:
         """
         if self.target.mass > 0.0:
             fresh.target = self.target.rebind(fresh.knowledge, fresh.settings)
+            fresh.baselines = tuple(replace(one, code=classes.index(one.code)) for one in self.baselines)
             fresh.recent, fresh.n_labels = self.recent, self.n_labels
             fresh.n_given, fresh._n_last = self.n_given, self._n_last
             fresh.new_classes, fresh.certificate = new_classes, self.certificate
@@ -409,27 +404,32 @@ class Tracker:
         tracker = self.copy()
         if keep < 1.0 and self.adaptation is not None:
             tracker.target = tracker.target.copy()
-            tracker.target.fade(keep)
+            tracker.target.rows.fade(keep)
             tracker.update()
         return tracker
 
     def update(self) -> None:
         """Adapt to what was seen."""
-        space = self._adapt().believed.view
-        self.losses.append((float(space.losses[0, 0]), space.target.loss))
+        before, after = self._adapt().losses.tolist()
+        self.losses.append((before, after))
         if not self._corrected_at <= self.target.mass < _ROW_GROWTH * self._corrected_at:
             self._correct()
 
     def _adapt(self) -> Adaptation:
-        self._adapted = self._current = None
-        self._adapted_with = self.label_shift
-        self.adaptation = update(
+        known = self.labelled.codes < self.knowledge.model.n_classes
+        labelled = None
+        if known.any():
+            rows, lost = self.target.clean(self.labelled.rows[known])
+            labelled = Labelled(rows[~lost], self.labelled.codes[known][~lost])
+        self.adaptation = adapt(
             self.knowledge,
-            self.target,
+            self.target.summary(),
             label_shift=self.label_shift,
-            evidence=self._shift_evidence,
+            labelled=labelled,
+            baselines=self.baselines,
         )
-        self.resemblance = compare_sources(self.adaptation.believed.view)
+        self.target = self.target.copy()
+        self.target.learned(self.adaptation.believed.scale)
         return self.adaptation
 
     # -- looking ---------------------------------------------------------------------------------
@@ -437,12 +437,19 @@ class Tracker:
     def predict_proba(self, rows: Floats) -> Floats:
         """Return the class probabilities of complete rows."""
         if self.adaptation is None:
-            found = predict_not_adapting(self.knowledge, rows)
+            found = self._predict_unadapted(rows)
             return np.hstack([found, np.zeros((len(rows), len(self.new_classes)))])
-        question = self.adaptation.ask(rows)
-        if self.correction is None:
-            return self.adaptation.answer(question, adapt=not self.certificate.harm)[0]
-        return self.correction.apply(self._answers(self.adaptation, question))
+        if self.correction is not None:
+            return self.correction.apply(self._answers(self.adaptation, rows))
+        if self.certificate.harm:
+            return self._predict_unadapted(rows)
+        return self._predict_explained(self.adaptation, rows)
+
+    def _predict_unadapted(self, rows: Floats) -> Floats:
+        return combine(unadapted_logits(self.knowledge, rows))
+
+    def _predict_explained(self, adaptation: Adaptation, rows: Floats) -> Floats:
+        return calibrated(self.knowledge, adaptation, classify(self.knowledge, adaptation, rows))
 
     def assess(self, raw: Floats, familiar: Familiar | None = None) -> tuple[Floats, Floats]:
         """Return class probabilities of rows as they come, and how unlike everything known they are.
@@ -456,8 +463,9 @@ class Tracker:
             return probabilities, np.where(lost, 1.0, self.knowledge.novelty.rank_first(distance))
         familiar = self.familiar if familiar is None else familiar
         shares = probabilities[:, : model.n_classes]
-        far = self.adaptation.novelty_distance(rows, self.adaptation.typical_in_columns(familiar.rows))
-        chances = familiar.name(self.adaptation.name_rows).chances(rows, shares.argmax(axis=1))
+        typical = typical_in_columns(self.knowledge, self.adaptation, familiar.rows)
+        far = novelty_distance(self.knowledge, self.adaptation, rows, typical)
+        chances = familiar.name(self._name_rows).chances(rows, shares.argmax(axis=1))
         novelty = np.where(lost, 1.0, self.knowledge.novelty.rank(far, chances))
         # A class that was named is known.
         return probabilities, novelty * shares.sum(axis=1) if self.new_classes else novelty
@@ -478,7 +486,7 @@ class Tracker:
             return free, np.zeros((0, self.n_classes)), np.zeros(0)
         probabilities, novelty = self.assess(raw[free])
         rng = np.random.default_rng([self.n_given, len(self.labelled)])
-        columns = self.adaptation.standardise(rows)
+        columns = standardise(self.knowledge, self.adaptation, rows)
         chosen = choose_rows(probabilities, columns, novelty > NOVELTY_THRESHOLD, n, rng)
         return free[chosen], probabilities[chosen], novelty[chosen]
 
@@ -520,7 +528,8 @@ class Tracker:
         """Return all that is known of the target, to continue bit for bit."""
         return TrackerState(
             target=self.target.state(),
-            adapted=None if self._adapted is None else self._adapted.state(),
+            adaptation=self.adaptation,
+            baselines=list(self.baselines),
             n_last=self._n_last,
             reliability=self.reliability,
             novel=self.novel,
@@ -535,7 +544,6 @@ class Tracker:
             correction=self.correction,
             corrected_at=self._corrected_at,
             corrected_labels=self._corrected_labels,
-            shift_evidence=self._shift_evidence,
             certificate=self.certificate,
             verdicts=self.verdicts,
             summaries=list(self.summaries),
@@ -552,13 +560,9 @@ class Tracker:
     ) -> Tracker:
         """Continue from what :meth:`state` returned."""
         tracker = cls(knowledge, settings, label_shift)
-        target = Target.from_state(knowledge, state.target)
-        adapted = None if state.adapted is None else Target.from_state(knowledge, state.adapted)
-        tracker.target = target if adapted is None else adapted
-        tracker._shift_evidence = state.shift_evidence
-        if tracker.target.mass > 0.0:
-            tracker._adapt()
-        tracker.target, tracker._adapted, tracker._n_last = target, adapted, state.n_last
+        tracker.target = Target.from_state(knowledge, state.target)
+        tracker.adaptation, tracker.baselines = state.adaptation, tuple(state.baselines)
+        tracker._n_last = state.n_last
         tracker.familiar = state.familiar
         tracker.reliability, tracker.novel = state.reliability, state.novel
         tracker.losses.extend((float(a), float(b)) for a, b in state.losses)

@@ -11,10 +11,10 @@ from scipy.special import logsumexp, softmax
 from baryflow.core.gaussian import LogDensity
 from baryflow.core.mixture import Mixture
 from baryflow.core.points import Points
-from baryflow.estimators._fit_dictionary import floor_stds
+from baryflow.estimators._adapt import Adaptation, typical_in_columns
+from baryflow.estimators._dictionary import floor_stds
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Novelty, nearest_distance
-from baryflow.estimators._sources import SourceModel
-from baryflow.estimators._update import Adaptation
+from baryflow.estimators._sources import SourceKnowledge, SourceModel
 from baryflow.validation import Floats
 
 
@@ -46,18 +46,18 @@ class KnownTarget:
     resemblance: Floats
 
     @classmethod
-    def of(cls, adaptation: Adaptation, resemblance: Floats, familiar: Floats) -> Self:
+    def of(cls, sources: SourceKnowledge, adaptation: Adaptation, familiar: Floats) -> Self:
         """Take it from an adaptation, and from rows that are familiar."""
-        space = adaptation.believed.view
+        one = adaptation.believed
         return cls(
-            mixture=space.labelled,
-            means=space.known.means.copy(),  # of its own, in one piece: as it is read back
-            stds=floor_stds(space.model, space.known),
-            centre=space.centre,
-            scale=space.scale,
+            mixture=adaptation.labelled,
+            means=adaptation.known_means,
+            stds=adaptation.known_stds,
+            centre=one.centre,
+            scale=one.scale,
             typical=adaptation.typical,
-            typical_in_columns=adaptation.typical_in_columns(familiar),
-            resemblance=resemblance,
+            typical_in_columns=typical_in_columns(sources, adaptation, familiar),
+            resemblance=adaptation.resemblance,
         )
 
 
@@ -143,7 +143,7 @@ def place(model: SourceModel, rows: Floats) -> Floats:
     """
     if model.view is None or model.moments is None:
         return np.zeros((len(rows), 0))
-    return model.project(rows, model.centre, model.moments.scale * np.exp(model.moments.usual_scale))
+    return model.project(rows, model.centre, model.moments.usual[1])
 
 
 def classes_apart(model: SourceModel) -> float:

@@ -200,10 +200,11 @@ class DaDiL(Adapter):
         model = learn_mixtures(
             list(sources.values()), n_classes, self.n_atoms, expect_proportions(self.class_prior, named)
         )
-        experts = [expert.name for expert in list_experts(None, stacked=False)]
-        committee = Committee.even(experts, 0, "mixtures were given, so no source can be left out")
+        experts = [expert.name for expert in list_experts(None)]
+        reason = "mixtures were given, so no source can be left out"
+        committee = Committee.even(experts, 0, n_classes, reason)
         user_prior = self.class_prior is not None
-        knowledge = SourceKnowledge(model, None, None, None, user_prior, committee, Novelty.none())
+        knowledge = SourceKnowledge(model, None, None, user_prior, committee, Novelty.none())
         tracker = Tracker(knowledge, row_settings(n_classes), bool(self.label_shift))
         tracker.take(Mixture(target.weights, target.means, target.stds, None, target.mass))
         self.n_features_in_ = target.n_features
@@ -219,10 +220,10 @@ class DaDiL(Adapter):
 
     @property
     def loss_curve_(self) -> Floats:
-        """Loss of the target before each step in which the dictionary moves towards it."""
+        """Loss of the target before and after the step of the dictionary towards it."""
         check_is_fitted(self, "_tracker")
         adaptation = self._tracker.adaptation
-        return np.zeros((0, 0)) if adaptation is None else adaptation.believed.view.losses
+        return np.zeros((0, 1)) if adaptation is None else adaptation.losses[:, None]
 
 
 def _check_mixtures(sources: Mapping[Any, Mixture], target: Any) -> int:

@@ -35,11 +35,12 @@ class OnlineDaDiL(Adapter):
     """Adapt a classifier from labelled sources to one unlabelled stream, while it flows.
 
     ``fit`` learns the sources. Each ``partial_fit`` absorbs target rows into a mixture of bounded size.
-    When enough rows are new, it fits the dictionary to the mixture, starting from the source-only
-    dictionary, so that the result depends on the rows seen and hardly on their order. A committee of
-    experts predicts: plain classifiers, the reconstruction of the target from the atoms, and its own
-    components labelled through the transport plan. Their weights, and how far to believe that classes
-    are more or less frequent than in the sources, are learned by leave-one-source-out.
+    When enough rows are new, it looks for explanations of the target: class proportions, and the offset
+    and gain of every column that follow from them. Evidence, labels and a baseline weigh them. Under
+    each, the dictionary is fitted to the mixture, starting from the source-only dictionary, so that the
+    result depends on the rows seen and hardly on their order. A committee of experts predicts: plain
+    classifiers, the reconstruction of the target from the atoms, and its own components labelled through
+    the transport plan. All weights are learned by leave-one-source-out.
 
     Parameters
     ----------
@@ -55,7 +56,8 @@ class OnlineDaDiL(Adapter):
         other classes share the rest equally. Without it classes are expected as in the sources. Rows can
         overrule it where they tell classes apart.
     label_shift : bool, default=True
-        Estimate the target's class proportions, and believe them as far as the evidence goes.
+        Classes may be more or less frequent than expected. Without it the target has the expected
+        proportions.
     validate : bool, default=True
         Learn the weights of the experts by leave-one-source-out. Without it all count the same.
     target_components : int, optional
@@ -66,7 +68,7 @@ class OnlineDaDiL(Adapter):
         Novelty above which :meth:`predict` answers `unknown_label`, for example 0.999. Off without it.
     unknown_label : optional
         Without it -1 for numbered classes and "unknown" for named ones.
-    keep_sources : bool, default=True
+    keep_sources : bool, default=False
         Keep the sources' rows, which :meth:`add_source` needs; a saved model then holds them too.
     n_jobs : int, optional
         Leave-one-source-out folds at the same time, as in joblib. By default one per core, if they take
@@ -93,8 +95,9 @@ class OnlineDaDiL(Adapter):
         The labelled reconstruction of the target, after the first ``partial_fit``.
     proportions_ : array of shape (n_classes,)
         Class proportions of the target, after the first ``partial_fit``.
-    label_shift_ : LabelShift
-        The most likely class proportions, and how far a label shift is believed.
+    explanations_ : list of TargetExplanation
+        What could explain the target, the likeliest first: weight, class proportions, and offset and
+        gain of every column.
     committee_ : Committee
         Whether it adapts, why, and the weights of the experts.
     reliability_ : float
@@ -147,7 +150,7 @@ class OnlineDaDiL(Adapter):
         half_life: float | None = None,
         unknown: float | None = None,
         unknown_label: Any = None,
-        keep_sources: bool = True,
+        keep_sources: bool = False,
         n_jobs: int | None = None,
         verbose: Any = False,
         random_state: Any = None,
@@ -491,6 +494,52 @@ class OnlineDaDiL(Adapter):
             self._expose()
         return self
 
+    @one_thread
+    def set_baseline(self, X: Any, label: Any) -> Self:
+        """Learn rows of this target that are known to be of one class.
+
+        They fix how the target is calibrated: thirty rows of normal operation settle most cases in which
+        several explanations fit. They can come before the first row of the stream or during it, and are
+        not counted as rows of the stream. Further rows of a class are added to the earlier ones.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+        label : str or int
+            A class of the sources.
+
+        Returns
+        -------
+        OnlineDaDiL
+            Itself. If it fails, nothing was learned.
+
+        Raises
+        ------
+        InvalidInputError
+            If no source has the class, or no row can be read.
+
+        Examples
+        --------
+        >>> from baryflow import OnlineDaDiL
+        >>> from baryflow.datasets import make_domains
+        >>> p = make_domains(n_per_class=40, random_state=0)
+        >>> model = OnlineDaDiL(classifier="linear", random_state=0).fit(p.X, p.y, p.domain)
+        >>> model = model.set_baseline(p.X_target[p.y_target == 0][:10], 0).partial_fit(p.X_target)
+        >>> round(sum(one.weight for one in model.explanations_), 6)
+        1.0
+        """
+        rows, known = self._rows(X), self._source_classes().tolist()
+        if label not in known:
+            raise InvalidInputError(f"no source has the class {label!r}: use one of {known}")
+        rows = rows[~np.isnan(rows).all(axis=1)]
+        if not len(rows):
+            raise InvalidInputError("a baseline needs at least one row with a value")
+        with self._unless_it_fails():
+            tracker = self._next_tracker()
+            tracker.set_baseline(rows, known.index(label))
+            self._follow(tracker)
+        return self
+
     def _read_labels(self, y: Any, n: int) -> tuple[Any, list[Any]]:
         """Return which rows have a label, and these labels."""
         if y is None:
@@ -538,7 +587,7 @@ class OnlineDaDiL(Adapter):
             rows = tracker.labelled.rows[tracker.labelled.codes == classes.index(name)]
         if not len(rows) or tracker.adaptation is None:
             raise InvalidInputError(f"no target row has the label {name!r}: call feedback first")
-        view, names = tracker.adaptation.believed.view, getattr(self, "feature_names_in_", None)
+        view, names = tracker.adaptation.believed, getattr(self, "feature_names_in_", None)
         rows = (tracker.target.clean(rows)[0] - view.centre) / view.scale
         columns = None if names is None else [str(one) for one in names]
         return ClassSummary.of(name, rows, tracker.knowledge.model.usual_stds(), columns)
@@ -611,7 +660,7 @@ class OnlineDaDiL(Adapter):
         as_count(n, "n")
         if not self._tracker.target.mass:
             raise InvalidInputError("no target row was seen yet: call partial_fit first")
-        chosen, probabilities, novelty = self._current().query(n)
+        chosen, probabilities, novelty = self._fitted().query(n)
         recent = self._tracker.recent
         best = probabilities.argmax(axis=1)
         return Query(
@@ -697,7 +746,7 @@ class OnlineDaDiL(Adapter):
     def loss_curve_(self) -> Floats:
         """Loss of the target before and after the step of each adaptation, of the last 10,000."""
         check_is_fitted(self, "_tracker")
-        return np.array(list(self._current().losses)).reshape(-1, 2)
+        return np.array(list(self._fitted().losses)).reshape(-1, 2)
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -744,7 +793,7 @@ class OnlineDaDiL(Adapter):
             If no target row was seen yet.
         """
         check_is_fitted(self)
-        return _know(self._current())
+        return _know(self._fitted())
 
     @one_thread
     def measure(self, X: Any, known: KnownTarget | None = None) -> Signals:
@@ -888,7 +937,7 @@ def _know(tracker: Tracker) -> KnownTarget:
     """Return the target as a tracker knows it."""
     if tracker.adaptation is None:
         raise InvalidInputError("no target row was seen yet: call partial_fit first")
-    return KnownTarget.of(tracker.adaptation, tracker.resemblance, tracker.familiar.rows)
+    return KnownTarget.of(tracker.knowledge, tracker.adaptation, tracker.familiar.rows)
 
 
 def _as_positions(positions: Any) -> Any:

@@ -227,11 +227,11 @@ def _decision(model: Adapter) -> str:
     if committee.adapts and len(committee.experts) > 1:
         described = model.describe_experts()
         body = [
-            [escape(described[name]), format_percent(usual), format_percent(shifted), alone.strip()]
-            for name, usual, shifted, alone in expert_table(committee)
+            [escape(described[name]), format_percent(weight), alone.strip()]
+            for name, weight, alone in expert_table(committee)
         ]
-        head = ("Expert", "Weight", "Under label shift", "Accuracy alone")
-        tables.append(table_html("Experts and their weights", head, body, "tnnn"))
+        head = ("Expert", "Weight", "Accuracy alone")
+        tables.append(table_html("Experts and their weights", head, body, "tnn"))
     if committee.scores:
         body = [
             [escape(name), format_percent(before), format_percent(after)]
@@ -264,8 +264,7 @@ def _classes(model: Adapter, marks: Sequence[float]) -> str:
     known = np.flatnonzero(~np.isnan(model.proportions_))  # those of new classes are not estimated
     shares, history = model.proportions_[known], model.history_.proportions[:, known]
     parts = (model.classes_[known].tolist(), shares.tolist(), history)
-    note = model.describe_label_shift().partition(" Estimated proportions")[0]  # the table has them
-    return _shares("class", "Class proportions", note, model, parts, marks)
+    return _shares("class", "Class proportions", model.describe_proportions(), model, parts, marks)
 
 
 def _shares(

@@ -43,7 +43,7 @@ def picture(session: Session) -> dict[str, Any]:
         "drifts": [dict(drift) for drift in metadata.get("drifts", [])],
         "bands": [dict(band) | {"label": str(band["label"])} for band in metadata.get("bands", [])],
         "changes": [dict(change) for change in metadata.get("changes", [])],
-        "label_shift": _label_shift(model),
+        "explanations": _explanations(model),
         "proportions": _proportions(model, classes),
         "new_classes": classes[session.config.n_classes :],
         "certificate": certify(session),
@@ -256,14 +256,9 @@ def _history(model: OnlineDaDiL, sources: list[str], likelihood: list[Any]) -> d
     }
 
 
-def _label_shift(model: OnlineDaDiL) -> dict[str, Any]:
-    """Return how far a label shift is believed, and whether it is estimated at all."""
-    if not model.resemblance_:
-        return {"estimated": False, "belief": None}
-    return {
-        "estimated": model.tracker.estimates_shift,
-        "belief": to_number(model.label_shift_.belief),
-    }
+def _explanations(model: OnlineDaDiL) -> str | None:
+    """Return what explains the target, in words; None before the first row."""
+    return model.describe_proportions() if model.resemblance_ else None
 
 
 def _proportions(model: OnlineDaDiL, classes: list[str]) -> dict[str, float | None]:

@@ -190,16 +190,14 @@ def _summarise(reader: Reader, partition: Any, packed: bytes, measured: TargetMo
     model = unpack(packed)
     tracker, moments = model.tracker, measured.moments
     means = np.where(moments.counts > 0.0, moments.means, tracker.knowledge.model.centre)
-    variances, mass = moments.variances, float(moments.counts.max(initial=0.0))
     target = measured.head.begin(model)
-    target.see_stds(np.sqrt(variances))
+    target.see_stds(np.sqrt(moments.variances))
     sample = TargetSummary(None, np.zeros(0, np.uint64), np.zeros((0, model.n_features_in_)))
     for block in reader.blocks(partition):
         if not len(block.X):
             continue
         rows, lost = target.clean(block.X, usual=means)
-        target.summarise(rows[~lost], (means, variances, mass))
-        target.look_again()
+        target.absorb(rows[~lost], np.ones(len(rows))[~lost])
         sample = _lowest_hashes([sample, TargetSummary(None, hash_rows(block.X, 0), block.X)])
     return TargetSummary(target.state() if target.mass > 0.0 else None, sample.hashes, sample.rows)
 
@@ -217,18 +215,11 @@ def _merge_summaries(parts: list[TargetSummary]) -> TargetSummary:
     states = [part.target for part in parts if part.target is not None]
     sample, merged = _lowest_hashes(parts), None
     if states:
-        rows, stacked = _merge([one.rows for one in states]), _merge([one.stacked for one in states])
-        merged = TargetState(rows, stacked, states[0].tally)
+        rows = StreamSummary.from_state(states[0].rows)
+        for state in states[1:]:
+            rows.merge(StreamSummary.from_state(state.rows))
+        merged = replace(states[0], rows=rows.state())
     return TargetSummary(merged, sample.hashes, sample.rows)
-
-
-def _merge(states: list[Any]) -> Any:
-    if states[0] is None:
-        return None
-    summary = StreamSummary.from_state(states[0])
-    for state in states[1:]:
-        summary.merge(StreamSummary.from_state(state))
-    return summary.state()
 
 
 @one_thread
@@ -238,8 +229,6 @@ def _adapt(
     if summary.target is None:
         return None, measured.out_of_range
     model = unpack(packed).spawn()
-    state = TargetState(
-        summary.target.rows, summary.target.stacked, measured.tally, units=measured.head.units
-    )
+    state = replace(summary.target, tally=measured.tally, units=measured.head.units)
     model.tracker.join(state, summary.rows)
     return model.target_state(), measured.out_of_range

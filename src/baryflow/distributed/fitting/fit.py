@@ -38,7 +38,7 @@ from baryflow.estimators._leave_one_out import (
     FoldResult,
     fit_fold,
     know_evenly,
-    learn_voters,
+    learn_evidence,
     make_folds,
     run_fold,
     with_committee,
@@ -53,12 +53,12 @@ from baryflow.estimators._sources import (
     COMPONENTS_PER_CLASS,
     LabelledRows,
     Outlook,
+    PlainClassifiers,
     SourceKnowledge,
     SourceModel,
     SourceOptions,
     build_model,
     fit_plain,
-    learn_model,
     mix_class,
     mix_sources,
 )
@@ -248,7 +248,7 @@ def _learn_sources(runner: TaskRunner, parts: Parts, plan: FitPlan) -> Any:
 
 
 def _run_folds(rows: Any, plan: FitPlan, shared: Any) -> Any:
-    """Return a delayed object that gives the voters and the result of every fold; None without folds."""
+    """Return a delayed object that gives the evidence and results of all folds; None without folds."""
     if not plan.validate:
         return None
     folds = delayed(_make_folds)(rows, shared)
@@ -256,8 +256,9 @@ def _run_folds(rows: Any, plan: FitPlan, shared: Any) -> Any:
         delayed(_fit_fold)(folds, number, shared)
         for number in range(min(MOST_FOLDS, len(plan.table.counts)))
     ]
-    voters = delayed(_learn_voters)(fitted)
-    return delayed(_collect)(voters, [delayed(_run_fold)(fold, voters) for fold in fitted])
+    evidence = delayed(_learn_evidence)(fitted)
+    results = [delayed(_run_fold)(number, fold, evidence) for number, fold in enumerate(fitted)]
+    return delayed(_collect)(evidence, results)
 
 
 @one_thread
@@ -270,13 +271,9 @@ def _labelled(second: ScatterAndSample, plan: FitPlan, proportional: bool) -> La
 
 
 @one_thread
-def _fit_plain(rows: LabelledRows, outlook: Outlook, plan: FitPlan) -> Any:
-    """Return the plain classifiers, and the model of the stacked space."""
-    options = plan.options
-    plain, stacked = fit_plain(
-        rows, plan.table, plan.classifiers, basis=outlook.basis, seed=options.seed
-    )
-    return plain, None if stacked is None else learn_model(stacked, options)
+def _fit_plain(rows: LabelledRows, outlook: Outlook, plan: FitPlan) -> PlainClassifiers:
+    seed = plan.options.seed
+    return fit_plain(rows, plan.table, plan.classifiers, basis=outlook.basis, seed=seed)
 
 
 @one_thread
@@ -308,9 +305,8 @@ def _build(mixtures: Any, outlook: Outlook, plan: FitPlan) -> SourceModel:
     return build_model(outlook, *mixtures, options=plan.options)
 
 
-def _know(model: SourceModel, plain_and_stacked: Any, plan: FitPlan) -> SourceKnowledge:
-    plain, stacked = plain_and_stacked
-    return know_evenly(model, plain, stacked, Limits.of(plan.table), plan.options)
+def _know(model: SourceModel, plain: PlainClassifiers, plan: FitPlan) -> SourceKnowledge:
+    return know_evenly(model, plain, Limits.of(plan.table), plan.options)
 
 
 @one_thread
@@ -323,17 +319,17 @@ def _fit_fold(folds: list[Fold], number: int, plan: FitPlan) -> Any:
 
 
 @one_thread
-def _learn_voters(fitted: list[Any]) -> Any:
+def _learn_evidence(fitted: list[Any]) -> Any:
     folds = [fold for fold in fitted if fold is not None]
-    return learn_voters(folds) if folds else None
+    return learn_evidence(folds) if folds else None
 
 
-def _run_fold(fold: Any, voters: Any) -> FoldResult | None:
-    return None if fold is None else run_fold(fold, voters)
+def _run_fold(number: int, fold: Any, evidence: Any) -> FoldResult | None:
+    return None if fold is None else run_fold(number, fold, evidence)
 
 
-def _collect(voters: Any, results: list[FoldResult | None]) -> Any:
-    return voters, [result for result in results if result is not None]
+def _collect(evidence: Any, results: list[FoldResult | None]) -> Any:
+    return evidence, [result for result in results if result is not None]
 
 
 @one_thread
@@ -342,9 +338,9 @@ def _finish(
 ) -> SourceKnowledge:
     if validated is None:
         return with_novelty(knowledge, rows, [])
-    voters, results = validated
-    if voters is None:
+    evidence, results = validated
+    if evidence is None:
         knowledge = without_folds(knowledge, len(plan.table.counts))
     else:
-        knowledge = with_committee(knowledge, voters, results)
+        knowledge = with_committee(knowledge, evidence, results)
     return with_novelty(knowledge, rows, results)

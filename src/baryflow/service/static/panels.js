@@ -245,12 +245,9 @@ const bar = (from, to, fill) => {
   return svg;
 };
 
-const BELIEVED = 0.05; // a label shift believed less than this is none, as in the report
-
-// Only if they are estimated and differ from those expected; else the proportions are an assumption.
-export const showProportions = ({ proportions, classes, label_shift: shift }) => {
-  const believed = shift.estimated && shift.belief >= BELIEVED;
-  const all = believed ? Object.entries(proportions).filter(([, share]) => share !== null).sort((a, b) => b[1] - a[1]) : [];
+// The caption says what explains the target, and what would settle it if several explanations fit.
+export const showProportions = ({ proportions, classes, explanations }) => {
+  const all = Object.entries(proportions).filter(([, share]) => share !== null).sort((a, b) => b[1] - a[1]);
   const shown = all.filter(([, share]) => share >= 0.005).slice(0, MAX_PROPORTIONS), n = all.length - shown.length;
   $("proportions").replaceChildren(...shown.map(([name, share]) => {
     const code = classes.indexOf(name);
@@ -258,9 +255,8 @@ export const showProportions = ({ proportions, classes, label_shift: shift }) =>
       bar(0, 100 * share / (shown[0][1] || 1), color(code)), element("span", { className: "n", textContent: formatPercent(share, 1) }));
   }));
   const rest = all.slice(shown.length).reduce((sum, [, share]) => sum + share, 0);
-  $("proportions-caption").textContent = believed
-    ? `Estimated: the target differs from the expected proportions (believed to ${formatPercent(shift.belief)}).${n ? ` ${plural(n, "further class", "further classes")}: ${formatPercent(rest, 1)} in total.` : ""}`
-    : shift.estimated ? "As expected: no label shift is believed." : "Not estimated: classes are taken to be as frequent as expected.";
+  $("proportions-caption").textContent =
+    `${explanations ?? ""}${n ? ` ${plural(n, "further class", "further classes")}: ${formatPercent(rest, 1)} in total.` : ""}`;
 };
 
 export const showColumns = (all) => {

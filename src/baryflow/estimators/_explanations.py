@@ -1,0 +1,449 @@
+"""One model of a domain, and the explanations of a target.
+
+A domain shows the same classes through its own *calibration*, an offset and a gain of every column:
+x = centre + scale · z. Given its class proportions, the moments of its rows give centre and scale in
+closed form (:meth:`ClassMoments.at`). So the proportions are the one thing to find.
+
+An *explanation* of a target is a vector of class proportions, with the calibration that follows. Several
+can fit the same rows: one class makes up most of them, or the offset is another one. :func:`propose`
+lists candidates, :func:`measure_evidence` measures what speaks for each, and :func:`weigh` turns that
+into weights: a conditional logit, whose coefficients :func:`learn_coefficients` learns on left-out
+sources. "Not adapting" is one more explanation: the usual calibration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import log_softmax, logsumexp
+
+from baryflow.core.discriminant import Discriminants
+from baryflow.core.mixture import Mixture
+from baryflow.estimators._source_table import ClassMoments, SourceTable
+from baryflow.validation import Floats, Integers
+
+EXPECTED, VOTES, FIXED_POINT, BASELINE, NOT_ADAPTING = (
+    "expected", "votes", "fixed point", "baseline", "not adapting",
+)  # fmt: skip
+#: Evidence for an explanation, in the order of the coefficients.
+EVIDENCE = ("likelihood", "fit", "calibration", "votes", "baseline", "not expected", "not adapting")
+#: Where the coefficients start, and to which they are drawn: those learned on other sets.
+DEFAULT_COEFFICIENTS = np.array([0.5, 2.0, 0.6, 1.0, 1.0, -1.0, -2.5])
+#: Evidence that is compared with that of the best explanation; differences count by their logarithm.
+_SQUASHED = [0, 2, 4]
+#: Evidence that can only speak for an explanation has a coefficient of at least 0.
+_N_SIGNED = 5
+#: Penalty on the squared distance of the coefficients from where they start.
+COEFFICIENT_SHRINKAGE = 0.02
+#: Least log-probability of a label, for learning coefficients and for following a target: labels may be
+#: wrong.
+_LEARNING_FLOOR, LABEL_FLOOR = -7.0, -4.0
+#: Rounds in which proportions and calibration are found in turn, and the part of each step.
+_ROUNDS, _STEP = 12, 0.6
+#: Share of the class that dominates at a start.
+_DOMINATING = 0.8
+#: Proportions this near to each other, in total variation, are the same explanation.
+_SAME = 0.05
+#: No class is taken to be rarer than this.
+RAREST = 1e-3
+#: Numbers that all starts may take at a time: with many classes and columns there are fewer starts.
+_BUDGET = 2**22
+#: Added to the variance of a target in the view, in units of the spread of a class.
+_LEAST_VARIANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class DomainModel:
+    """Where classes lie in a domain of known calibration, and how domains differ.
+
+    Rows, standardised with centre and scale of their domain, are seen as ``Z @ basis``. There, rows of a
+    class have variance 1 around its place: a part of it *between* domains, because in each a class lies
+    somewhat differently, and the rest within them.
+    """
+
+    basis: Floats  # (d, p): directions of the view, rotated
+    places: Floats  # (n_classes, p)
+    between: Floats  # (p,)
+    offset_variance: Floats  # (p,): of a domain's centre around the usual one, seen in the basis
+    gain_variance: float  # of the logarithm of its scale
+    freedom: float  # degrees of freedom of these variances
+    moments: ClassMoments
+
+    @classmethod
+    def of(cls, table: SourceTable, moments: ClassMoments, view: Discriminants) -> DomainModel:
+        """Learn it from the sources; in the view, rows of a class have variance 1 within a domain."""
+        counts = table.counts > 0.0
+        seen = moments.places @ view.directions
+        several = np.maximum(counts.sum(axis=0), 1)
+        mean = np.where(counts[:, :, None], seen, 0.0).sum(axis=0) / several[:, None]
+        # A class moves as a whole from one domain to the next.
+        steps = (seen - mean)[counts] / np.sqrt(1.0 - 1.0 / np.maximum(several, 2))[None].repeat(
+            len(counts), axis=0
+        )[counts][:, None]
+        values, vectors = np.linalg.eigh(steps.T @ steps / max(len(steps), 1))
+        values = np.maximum(values, 0.0)
+        rotation = vectors / np.sqrt(1.0 + values)
+        basis, places = view.directions @ rotation, mean @ rotation
+        n = len(table.counts)
+        centre, scale = moments.usual
+        offsets = ((moments.centre + moments.scale * moments.centres - centre) / scale) @ basis
+        gains = moments.log_scales - moments.log_scales.mean(axis=0)
+        # What a mean and a logarithm of a standard deviation of so many rows are off by chance.
+        chance = float((1.0 / np.maximum(table.counts.sum(axis=1), 1.0)).mean())
+        further = n / (n - 1) * (1.0 + 1.0 / n) if n > 1 else 1.0
+        spread = 1.0 + places.var(axis=0)
+        return cls(
+            basis,
+            places,
+            values / (1.0 + values),
+            further * np.square(offsets).mean(axis=0) + chance * spread if n > 1 else spread,
+            float(further * np.square(gains).mean() + chance / 2.0) if n > 1 else 1.0,
+            float(max(n - 1, 2)),
+            moments,
+        )
+
+    def see(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
+        """Return rows of a domain with this calibration, or with each of a stack of them."""
+        return np.asarray(((X - centre[..., None, :]) / scale[..., None, :]) @ self.basis)
+
+    def squared_distances(self, V: Floats) -> Floats:
+        """Return the squared distances of seen rows from the places of all classes."""
+        norms = np.square(V).sum(axis=-1)[..., None] + np.square(self.places).sum(axis=1)
+        return np.asarray(np.maximum(norms - 2.0 * V @ self.places.T, 0.0))
+
+    def log_posteriors(self, V: Floats, proportions: Floats) -> Floats:
+        """Return log-probabilities of the classes of seen rows."""
+        prior = np.log(np.maximum(proportions, RAREST))[..., None, :]
+        return np.asarray(log_softmax(prior - 0.5 * self.squared_distances(V), axis=-1))
+
+    @property
+    def effect(self) -> float:
+        """Variance of a class between domains, in units of that within them, mean over directions."""
+        return float((self.between / np.maximum(1.0 - self.between, 1e-12)).mean())
+
+
+@dataclass(frozen=True, eq=False)
+class TargetSummary:
+    """A target as components: their masses, means and stds, and the moments of all rows."""
+
+    masses: Floats
+    means: Floats  # (K, d), in the columns of the rows
+    stds: Floats
+    mean: Floats  # of all rows
+    variance: Floats
+    mass: float  # rows seen, or the sum of their weights
+    #: Returns the variances of the components in other coordinates, if more than the stds is known.
+    variances_in: Callable[[Floats], Floats] | None = None
+
+    @classmethod
+    def of_rows(cls, X: Floats) -> TargetSummary:
+        """Take every row for a component."""
+        n = len(X)
+        return cls(np.ones(n), X, np.zeros_like(X), X.mean(axis=0), X.var(axis=0), float(n))
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """Rows of a target known to be of one class: the class, their number, mean and variance."""
+
+    code: int
+    n_rows: float
+    mean: Floats
+    variance: Floats
+
+    @classmethod
+    def of(cls, code: int, rows: Floats) -> Baseline:
+        """Measure complete rows."""
+        return cls(code, float(len(rows)), rows.mean(axis=0), rows.var(axis=0))
+
+    def plus(self, other: Baseline) -> Baseline:
+        """Return the baseline of both."""
+        n = self.n_rows + other.n_rows
+        share, step = other.n_rows / n, other.mean - self.mean
+        variance = (1.0 - share) * self.variance + share * other.variance
+        variance = variance + share * (1.0 - share) * np.square(step)
+        return Baseline(self.code, n, self.mean + share * step, variance)
+
+
+class Candidate(NamedTuple):
+    """A possible explanation: class proportions, and the calibration that follows from them."""
+
+    name: str
+    proportions: Floats
+    centre: Floats
+    scale: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """One explanation of a target, and what classifies rows under it.
+
+    Attributes
+    ----------
+    name : str
+        ``"expected"``: classes are as frequent as expected. ``"votes"``: as often as classifiers of raw
+        rows find them. ``"fixed point"``: proportions and calibration that confirm each other.
+        ``"baseline"``: the calibration in which the baseline lies where its class does. ``"not
+        adapting"``: the usual calibration.
+    weight : float
+        How likely it is among all; they sum to 1.
+    proportions : array of shape (n_classes,)
+    centre, scale : array of shape (n_features,)
+        The calibration of the target, in the units of the sources.
+    reconstruction, labelled : Mixture or None
+        The target rebuilt from the atoms, and its components with labels; None for not adapting.
+    """
+
+    name: str
+    weight: float
+    proportions: Floats
+    centre: Floats
+    scale: Floats
+    reconstruction: Mixture | None = None
+    labelled: Mixture | None = None
+
+
+def propose(
+    model: DomainModel,
+    seen: TargetSummary,
+    prior: Floats,
+    votes: Floats,
+    trained: Floats,
+    baselines: Sequence[Baseline] = (),
+) -> list[Candidate]:
+    """Return what could explain a target, the expected proportions first, not adapting last.
+
+    Parameters
+    ----------
+    model : DomainModel
+    seen : TargetSummary
+    prior : array of shape (n_classes,)
+        Expected proportions.
+    votes : array of shape (n_components, n_classes)
+        Class probabilities by classifiers of raw rows.
+    trained : array of shape (n_classes,)
+        Class proportions of their training rows.
+    baselines : sequence of Baseline
+    """
+    moments, n_classes = model.moments, len(prior)
+    voted = estimate_proportions(votes, seen.masses, trained, prior)
+    average = seen.masses @ votes / seen.masses.sum()
+    each = _DOMINATING * np.eye(n_classes) + (1.0 - _DOMINATING) * prior
+    size = len(seen.masses) * (seen.means.shape[1] + n_classes) + moments.means.size
+    room = max(_BUDGET // size - 2, 0)
+    starts = np.stack([prior, average, *each[np.argsort(-average, kind="stable")[:room]]])
+    found = [prior]
+    names = [EXPECTED]
+    for q in [*_settle(model, seen, starts), voted]:
+        if all(0.5 * np.abs(q - other).sum() > _SAME for other in found):
+            found.append(q)
+            names.append(FIXED_POINT)
+    if found[-1] is voted:
+        names[-1] = VOTES
+    stacked = np.stack(found)
+    centres, scales = moments.at(seen.mean, seen.variance, stacked, seen.mass)
+    candidates = [Candidate(*one) for one in zip(names, found, centres, scales, strict=True)]
+    for baseline in baselines:
+        certain = np.full(n_classes, RAREST)
+        certain[baseline.code] = 1.0
+        calibration = moments.at(
+            baseline.mean, baseline.variance, certain / certain.sum(), baseline.n_rows
+        )
+        q = _settle(model, seen, prior[None], calibration)[0]
+        candidates.append(Candidate(BASELINE, q, *calibration))
+    return [*candidates, Candidate(NOT_ADAPTING, voted, *moments.usual)]
+
+
+def estimate_proportions(votes: Floats, weights: Floats, trained: Floats, expected: Floats) -> Floats:
+    """Return the most likely class proportions, given votes of calibrated classifiers.
+
+    Expectation maximisation (Saerens, Latinne and Decaestecker, 2002) from the expected proportions.
+
+    Parameters
+    ----------
+    votes : array of shape (n, n_classes)
+        Class probabilities.
+    weights : array of shape (n,)
+        How many rows each vote stands for.
+    trained : array of shape (n_classes,)
+        Class proportions of the classifiers' training rows.
+    expected : array of shape (n_classes,)
+        Where to start.
+    """
+    weights = weights / weights.sum()
+    trained = np.maximum(trained, RAREST)
+    q = normalise_proportions(expected)
+    for _ in range(3 * _ROUNDS):
+        weighted = votes * (q / trained)
+        q = normalise_proportions(weights @ (weighted / weighted.sum(axis=1, keepdims=True)))
+    return q
+
+
+def normalise_proportions(proportions: Floats) -> Floats:
+    """Return masses of classes as proportions, none of them too small."""
+    proportions = proportions / proportions.sum(axis=-1, keepdims=True)
+    found = np.maximum(proportions, RAREST)
+    return np.asarray(found / found.sum(axis=-1, keepdims=True))
+
+
+def _settle(
+    model: DomainModel, seen: TargetSummary, q: Floats, fixed: tuple[Floats, Floats] | None = None
+) -> Floats:
+    """Return fixed points of proportions → calibration → class probabilities → proportions.
+
+    `q` is a stack of starts; with `fixed` the calibration is known.
+    """
+    weights = seen.masses / seen.masses.sum()
+    for _ in range(_ROUNDS):
+        if fixed is None:
+            centre, scale = model.moments.at(seen.mean, seen.variance, q, seen.mass)
+        else:
+            centre, scale = (np.broadcast_to(one, (len(q), len(one))) for one in fixed)
+        posteriors = np.exp(model.log_posteriors(model.see(seen.means, centre, scale), q))
+        step = _STEP * (normalise_proportions(weights @ posteriors) - q)
+        q = q + step
+        if np.abs(step).max() < RAREST:
+            break
+    return q
+
+
+def measure_evidence(
+    model: DomainModel,
+    seen: TargetSummary,
+    candidates: Sequence[Candidate],
+    prior: Floats,
+    votes: Floats,
+    confusion: Floats,
+    baselines: Sequence[Baseline] = (),
+) -> Floats:
+    """Return what speaks for each explanation, shape (n_candidates, len(EVIDENCE) + 1).
+
+    The last column has a coefficient of 1: explanations other than the expected one share one prior.
+
+    Parameters
+    ----------
+    confusion : array of shape (n_classes, n_classes)
+        How often rows of a class of a left-out source are voted to be of each class.
+    """
+    weights = seen.masses / seen.masses.sum()
+    voted = np.bincount(votes.argmax(axis=1), weights, len(prior)).astype(np.float64)
+    table = np.array([_measure(model, seen, weights, one, voted, confusion) for one in candidates])
+    table[:, 0] *= (1.0 / (1.0 / np.maximum(seen.mass * prior, 1e-9) + model.effect)).sum()
+    known = [sum((_place_baseline(model, b, one) for b in baselines), 0.0) for one in candidates]
+    table = np.column_stack([table, known])
+    against_best = table[:, _SQUASHED] - table[:, _SQUASHED].max(axis=0)
+    table[:, _SQUASHED] = -np.log1p(-against_best)
+    names = [one.name for one in candidates]
+    other = np.array([name not in (EXPECTED, NOT_ADAPTING) for name in names], dtype=float)
+    share = -np.log(max(other.sum(), 1.0)) * other
+    unadapted = np.array([name == NOT_ADAPTING for name in names], dtype=float)
+    return np.column_stack([table, other, unadapted, share])
+
+
+def _measure(
+    model: DomainModel,
+    seen: TargetSummary,
+    weights: Floats,
+    candidate: Candidate,
+    voted: Floats,
+    confusion: Floats,
+) -> tuple[float, float, float, float]:
+    """Return likelihood of a row, fit, plausibility of the calibration, and that of the votes."""
+    _, q, centre, scale = candidate
+    V = model.see(seen.means, centre, scale)
+    within = np.zeros_like(V)
+    if seen.variances_in is not None:
+        within = seen.variances_in(model.basis / scale[:, None])
+    squared = model.squared_distances(V) + within.sum(axis=1, keepdims=True)
+    joint = np.log(np.maximum(q, RAREST)) - 0.5 * squared
+    densities = logsumexp(joint, axis=1)
+    p = V.shape[1]
+    away = V - weights @ V
+    covariance = (weights[:, None] * away).T @ away
+    covariance[np.arange(p), np.arange(p)] += weights @ within + _LEAST_VARIANCE
+    volume = float(np.linalg.slogdet(covariance)[1])  # makes calibrations comparable
+    loss = float(weights @ (np.exp(joint - densities[:, None]) * squared).sum(axis=1)) / p
+    expected = q @ confusion
+    surprise = float((voted * np.log((voted + RAREST) / (expected + RAREST))).sum())
+    return (
+        float(weights @ densities) + 0.5 * volume,
+        volume / p - np.log(max(loss, _LEAST_VARIANCE)),
+        _plausibility(model, centre, scale),
+        -surprise,
+    )
+
+
+def _plausibility(model: DomainModel, centre: Floats, scale: Floats) -> float:
+    """Return how plausible a calibration is among the sources': the log-density of a Student t."""
+    usual_centre, usual_scale = model.moments.usual
+    offset = ((centre - usual_centre) / usual_scale) @ model.basis
+    gain = float(np.square(np.log(scale / usual_scale)).mean())
+    freedom = model.freedom
+    found = np.log1p(np.square(offset) / (freedom * model.offset_variance)).sum()
+    found += len(offset) * np.log1p(gain / (freedom * model.gain_variance))
+    return float(-0.5 * (freedom + 1.0) * found)
+
+
+def _place_baseline(model: DomainModel, baseline: Baseline, candidate: Candidate) -> float:
+    """Return how plausible the place of the baseline is, which other domains show of its class."""
+    at = model.see(baseline.mean[None], candidate.centre, candidate.scale)[0]
+    variance = model.between + (1.0 - model.between) / baseline.n_rows
+    found = np.log1p(np.square(at - model.places[baseline.code]) / (model.freedom * variance)).sum()
+    return float(-0.5 * (model.freedom + 1.0) * found)
+
+
+def weigh(evidence: Floats, coefficients: Floats) -> Floats:
+    """Return the logarithms of the weights of explanations."""
+    return np.asarray(log_softmax(evidence @ np.append(coefficients, 1.0)))
+
+
+class EvidenceTrial(NamedTuple):
+    """Explanations of a stream of a left-out source, and what each says of its rows' true classes."""
+
+    fold: int
+    evidence: Floats  # (n_candidates, n_evidence)
+    log_proba: Floats  # (n_candidates, n_rows): of the true classes
+    weight: float
+
+
+def learn_coefficients(trials: Sequence[EvidenceTrial]) -> Floats:
+    """Return the coefficients with which labels of left-out sources are most likely."""
+    from scipy.optimize import minimize
+
+    if not trials:
+        return DEFAULT_COEFFICIENTS
+    total = sum(trial.weight for trial in trials)
+
+    def cost(coefficients: Floats) -> tuple[float, Floats]:
+        away = coefficients - DEFAULT_COEFFICIENTS
+        value, slope = COEFFICIENT_SHRINKAGE * float(away @ away), 2.0 * COEFFICIENT_SHRINKAGE * away
+        for trial in trials:
+            logs = weigh(trial.evidence, coefficients)
+            joint = logs[:, None] + np.maximum(trial.log_proba, _LEARNING_FLOOR)
+            found = logsumexp(joint, axis=0)
+            gain = np.exp(joint - found).mean(axis=1) - np.exp(logs)
+            value -= trial.weight / total * float(found.mean())
+            slope = slope - trial.weight / total * (trial.evidence[:, :-1].T @ gain)
+        return value, slope
+
+    n = len(DEFAULT_COEFFICIENTS)
+    bounds = [(0.0, None)] * _N_SIGNED + [(None, None)] * (n - _N_SIGNED)
+    start = DEFAULT_COEFFICIENTS
+    return np.asarray(minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds).x)
+
+
+def count_confusions(codes: Integers, voted: Integers, n_classes: int) -> Floats:
+    """Return how often rows of each class are voted to be of each."""
+    table = np.zeros((n_classes, n_classes))
+    np.add.at(table, (codes, voted), 1.0)
+    return table
+
+
+def confusion_shares(counts: Floats) -> Floats:
+    """Return counts as shares of each class; a class without rows is hardly confused."""
+    n = len(counts)
+    smoothed = counts + 0.5 * np.eye(n) + 0.5 / n
+    return np.asarray(smoothed / smoothed.sum(axis=1, keepdims=True))
