@@ -42,6 +42,23 @@ def test_rows_far_from_everything_are_novel_before_the_stream(problem):
     assert model.novelty(problem.X_target[:20] + 40.0).min() > 0.999
 
 
+def test_novel_rows_after_good_ones_stay_novel_where_sources_differ_much():
+    rng = np.random.default_rng(0)
+    domain, y = np.repeat([1, 2, 3], 60), np.tile([0, 1, 2], 60)
+    means = 3.0 * rng.normal(size=(3, 4))
+    X = means[y] + np.array([0.0, 10.0, -10.0])[domain - 1, None] + rng.normal(size=(180, 4))
+    model = OnlineDaDiL(classifier="linear", validate=False, random_state=0).fit(X, y, domain)
+    T = X[domain == 2]
+    model.partial_fit(T)
+    far = 60.0 + 0.1 * rng.normal(size=(2 * len(T), 4))
+    for start in range(0, len(far), 30):
+        rows = far[start : start + 30]
+        if start == 0:
+            assert model.novelty(rows).min() > 0.999
+        model.partial_fit(rows)
+    assert model.columns_ == {}  # neither glitches nor another unit
+
+
 def test_novelty_is_a_share_of_what_is_usual(problem, streamed):
     found = streamed.novelty(np.concatenate([problem.X_target, problem.X_target + 3.0]))
     assert found.min() >= 0.0

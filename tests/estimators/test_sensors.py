@@ -131,6 +131,23 @@ def test_offline_glitches_are_missing_too(problem):
     assert damaged.score(T, p.y_target) > plain.score(p.X_target, p.y_target) - 0.02
 
 
+@pytest.mark.parametrize("shift", [0.0, 30.0])
+def test_values_within_three_times_the_reach_of_all_sources_are_believed(shift):
+    """Few rows, or sources that differ much, are no reason for narrow limits."""
+    rng = np.random.default_rng(0)
+    domain, y = np.repeat([1, 2], 12), np.tile([0, 1], 12)
+    X = rng.normal(size=(24, 3)) + 2.0 * y[:, None] + shift * (domain == 2)[:, None]
+    model = OnlineDaDiL(classifier="linear", validate=False, random_state=0).fit(X, y, domain)
+    centre, scale = X.mean(axis=0), X.std(axis=0)
+    T = X[domain == 1].copy()
+    farthest = 2.99 * np.maximum(np.abs(X - centre).max(axis=0), 4.0 * scale)
+    T[3], T[5] = centre + farthest, centre - farthest
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.partial_fit(T)
+    assert model.columns_ == {}
+
+
 # -- columns that stop varying ----------------------------------------------------------------------
 
 

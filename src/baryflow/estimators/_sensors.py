@@ -24,6 +24,8 @@ from baryflow.validation import Booleans, Floats, Integers
 
 #: A glitch is this many times farther from the centre of a domain than values of sources from theirs.
 _TIMES = 3.0
+#: The values of all sources together are taken to reach at least this many stds.
+_LEAST_REACH = 4.0
 #: Values of each column that are remembered, to tell another calibration from glitches.
 _REMEMBERED = 32
 #: Median and lower quartile of the absolute deviations of normal values, in stds. The quartile stays
@@ -57,7 +59,11 @@ class Limits:
 
     @classmethod
     def of(cls, table: SourceTable) -> Limits:
-        """Allow for more than each source shows; a column that is constant in all has no limits."""
+        """Allow for more than the sources show, each alone and all together.
+
+        Sources that differ much, or of few rows, say little about how far out a target may be. A column
+        that is constant in all sources has no limits.
+        """
         reach = np.maximum(table.highest - table.source_means, table.source_means - table.lowest)
         # At least as far as normal values reach, in as many rows.
         least = float(norm.isf(0.5 / table.counts.sum()))
@@ -65,6 +71,9 @@ class Limits:
         width = np.where(table.constant, np.inf, _TIMES * reach)
         low = (table.source_means - width * table.spreads).min(axis=0)
         high = (table.source_means + width * table.spreads).max(axis=0)
+        whole = np.maximum(table.highest - table.centre, table.centre - table.lowest).max(axis=0)
+        whole = _TIMES * np.maximum(whole, _LEAST_REACH * table.scale)
+        low, high = np.minimum(low, table.centre - whole), np.maximum(high, table.centre + whole)
         return cls(low, high, _patience(table), width, UsualColumns.of(table))
 
     def recalibrate(self, before: Tally, rows: Floats, units: Units) -> Units:
