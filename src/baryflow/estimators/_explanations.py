@@ -8,7 +8,7 @@ An *explanation* of a target is a vector of class proportions, with the calibrat
 can fit the same rows: one class makes up most of them, or the offset is another one. :func:`propose`
 lists candidates, :func:`measure_evidence` measures what speaks for each, and :func:`weigh` turns that
 into weights: a conditional logit, whose coefficients :func:`learn_coefficients` learns on left-out
-sources. "Not adapting" is one more explanation: the usual calibration.
+sources. "Not adapting" is one more explanation: classifiers of raw rows, whatever the calibration is.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SQUASHED = [0, 2, 4]
 #: Evidence that can only speak for an explanation has a coefficient of at least 0.
 _N_SIGNED = 5
 #: Penalty on the squared distance of the coefficients from where they start.
-COEFFICIENT_SHRINKAGE = 0.02
+COEFFICIENT_SHRINKAGE = 0.1
 #: Least log-probability of a label, for learning coefficients and for following a target: labels may be
 #: wrong.
 _LEARNING_FLOOR, LABEL_FLOOR = -7.0, -4.0
@@ -332,6 +332,9 @@ def measure_evidence(
     voted = np.bincount(votes.argmax(axis=1), weights, len(prior)).astype(np.float64)
     table = np.array([_measure(model, seen, weights, one, voted, confusion) for one in candidates])
     table[:, 0] *= (1.0 / (1.0 / np.maximum(seen.mass * prior, 1e-9) + model.effect)).sum()
+    if candidates[-1].name == NOT_ADAPTING:
+        # What classifies raw rows needs no calibration, so none speaks for or against it.
+        table[-1] = table[0]
     known = [sum((_place_baseline(model, b, one) for b in baselines), 0.0) for one in candidates]
     table = np.column_stack([table, known])
     against_best = table[:, _SQUASHED] - table[:, _SQUASHED].max(axis=0)

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from scipy.special import entr, logsumexp
 
 from baryflow.validation import Booleans, Floats, Integers
 
 #: Rows that are remembered at most and at least, and values of them at most in between.
 _MOST_ROWS, _FEWEST_ROWS, _MOST_VALUES = 1000, 64, 1 << 16
-#: A novel row counts as this many times as uncertain.
-_NOVEL = 2.0
+#: A novel row counts as this many times as uncertain, and so does one that would settle which
+#: explanation is right.
+_NOVEL = _SETTLING = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +84,32 @@ class Query:
         return len(self.rows)
 
 
+def measure_disagreement(parts: Floats) -> Floats:
+    """Return how much a label of each row would tell about which explanation is right, 0 to 1.
+
+    The mutual information of label and explanation, as a part of what there is to know. `parts` are
+    log-probabilities under each explanation, plus the logarithm of its weight.
+    """
+    weights = np.exp(logsumexp(parts, axis=2))[:, 0]
+    whole = float(entr(weights).sum())
+    if not whole > 0.0:
+        return np.zeros(parts.shape[1])
+    given = np.exp(parts) / weights[:, None, None]
+    found = entr(np.exp(parts).sum(axis=0)).sum(axis=1) - weights @ entr(given).sum(axis=2)
+    return np.asarray(np.clip(found / whole, 0.0, 1.0))
+
+
 def choose_rows(
-    probabilities: Floats, columns: Floats, novel: Booleans, n: int, rng: np.random.Generator
+    probabilities: Floats,
+    columns: Floats,
+    novel: Booleans,
+    disagreement: Floats,
+    n: int,
+    rng: np.random.Generator,
 ) -> Integers:
     """Return the numbers of n rows that are uncertain, novel and unlike each other.
+
+    Rows count more on which explanations of the target disagree.
 
     A row stands for the gradient that the label predicted for it would have in a linear classifier: long
     if the prediction is uncertain, and in another direction for other columns and classes. Rows are
@@ -93,7 +117,7 @@ def choose_rows(
     """
     residuals = probabilities.copy()
     residuals[np.arange(len(residuals)), residuals.argmax(axis=1)] -= 1.0
-    residuals *= np.where(novel, _NOVEL, 1.0)[:, None]
+    residuals *= (np.where(novel, _NOVEL, 1.0) * (1.0 + (_SETTLING - 1.0) * disagreement))[:, None]
     rows = np.column_stack([columns / np.sqrt(columns.shape[1]), np.ones(len(columns))])
     lengths = np.vecdot(residuals, residuals) * np.vecdot(rows, rows)
     chosen: list[int] = []

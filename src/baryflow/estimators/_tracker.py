@@ -36,7 +36,7 @@ from baryflow.estimators._feedback import (
 )
 from baryflow.estimators._history import History
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Familiar
-from baryflow.estimators._query import RecentRows, choose_rows
+from baryflow.estimators._query import RecentRows, choose_rows, measure_disagreement
 from baryflow.estimators._sources import SourceKnowledge
 from baryflow.estimators._target import Target, TargetState
 from baryflow.validation import Booleans, Floats, Integers
@@ -487,7 +487,9 @@ class Tracker:
         probabilities, novelty = self.assess(raw[free])
         rng = np.random.default_rng([self.n_given, len(self.labelled)])
         columns = standardise(self.knowledge, self.adaptation, rows)
-        chosen = choose_rows(probabilities, columns, novelty > NOVELTY_THRESHOLD, n, rng)
+        disagreement = measure_disagreement(classify(self.knowledge, self.adaptation, rows))
+        novel = novelty > NOVELTY_THRESHOLD
+        chosen = choose_rows(probabilities, columns, novel, disagreement, n, rng)
         return free[chosen], probabilities[chosen], novelty[chosen]
 
     def _judge(self, raw: Floats, familiar: Familiar) -> None:
