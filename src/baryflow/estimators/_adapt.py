@@ -63,6 +63,7 @@ class Adaptation:
     known_stds: Floats
     resemblance: Floats  # share of each source in the target
     typical: float  # median distance of what was seen from the reconstruction
+    ambiguity: float  # share of rows whose class depends on which explanation is right
     #: How often each two experts agree about the target's components.
     agreements: Floats = field(default_factory=lambda: np.ones((1, 1)))
 
@@ -131,6 +132,7 @@ def adapt(
     known_stds = floor_stds(model, best.known)
     believed = next(one for one in ranked if one.reconstruction is not None)
     found = expert_logs(sources, believed, seen.means, raw_logs).argmax(axis=2)
+    shares = seen.masses / seen.masses.sum()
     return Adaptation(
         mass=seen.mass,
         explanations=ranked,
@@ -141,8 +143,16 @@ def adapt(
         known_stds=known_stds,
         resemblance=compare_sources(best.dictionary, best.target, model.domains),
         typical=_typical_distance(sources, seen, candidate, best.known.means, known_stds),
-        agreements=np.asarray((found[:, None] == found[None]) @ (seen.masses / seen.masses.sum())),
+        ambiguity=_measure_ambiguity(_classify(sources, ranked, seen.means, raw_logs), shares),
+        agreements=np.asarray((found[:, None] == found[None]) @ shares),
     )
+
+
+def _measure_ambiguity(parts: Floats, shares: Floats) -> float:
+    """Return how often an explanation, drawn by its weight, predicts another class than all together."""
+    weights = np.exp(logsumexp(parts, axis=2))[:, 0]
+    other = parts.argmax(axis=2) != logsumexp(parts, axis=0).argmax(axis=1)
+    return float(weights @ other @ shares)
 
 
 def explain(
@@ -247,10 +257,19 @@ def classify(sources: SourceKnowledge, adaptation: Adaptation, X: Floats) -> Flo
     up to its calibration.
     """
     raw_logs = None if sources.plain is None else sources.plain.raw_logs(X)
+    return _classify(sources, adaptation.explanations, X, raw_logs)
+
+
+def _classify(
+    sources: SourceKnowledge,
+    explanations: Sequence[Explanation],
+    X: Floats,
+    raw_logs: Floats | None,
+) -> Floats:
     parts = [
         np.log(max(one.weight, np.finfo(np.float64).tiny))
         + log_softmax(explained_logits(sources, one, X, raw_logs), axis=1)
-        for one in adaptation.explanations
+        for one in explanations
     ]
     return np.stack(parts)
 

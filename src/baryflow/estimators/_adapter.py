@@ -211,6 +211,11 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         ]
 
     @property
+    def ambiguity_(self) -> float:
+        """Share of the rows seen whose predicted class depends on which explanation is right."""
+        return self._adaptation().ambiguity
+
+    @property
     def target_mixture_(self) -> Mixture:
         """The labelled reconstruction of the target, in the coordinates of the view."""
         return self._adaptation().reconstruction

@@ -20,8 +20,9 @@ from baryflow.validation import Floats
 
 #: A class with a smaller share is listed as absent.
 _ABSENT = 0.005
-#: Explanations that are more likely than this compete; classes listed of each at most.
-_COMPETES, _LISTED = 0.1, 5
+#: Explanations compete if more rows than this depend on which is right. Those that are more likely than
+#: this are listed, and of each at most as many classes.
+AMBIGUOUS, _COMPETES, _LISTED = 0.05, 0.05, 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,13 +146,13 @@ def _describe_explanations(tracker: Tracker, classes: Any) -> list[str]:
 def describe_proportions(adaptation: Adaptation, classes: Any) -> str:
     """Return what explains the target; if several explanations compete, all of them, and what helps."""
     competing = [one for one in adaptation.explanations if one.weight >= _COMPETES]
-    if len(competing) < 2:
+    if len(competing) < 2 or adaptation.ambiguity < AMBIGUOUS:
         best = adaptation.explanations[0]
         return f"Class proportions ({best.weight:.0%} likely): {_describe_explanation(best, classes)}."
     listed = "; ".join(f"{one.weight:.0%} {_describe_explanation(one, classes)}" for one in competing)
     return (
-        f"{len(competing)} explanations fit: {listed}. "
-        "A label of one of these rows, or a baseline, would settle it."
+        f"{len(competing)} explanations fit, and {adaptation.ambiguity:.0%} of the predictions depend on "
+        f"which is right: {listed}. A label of one of these rows, or a baseline, would settle it."
     )
 
 

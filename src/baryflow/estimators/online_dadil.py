@@ -98,6 +98,8 @@ class OnlineDaDiL(Adapter):
     explanations_ : list of TargetExplanation
         What could explain the target, the likeliest first: weight, class proportions, and offset and
         gain of every column.
+    ambiguity_ : float
+        Share of the rows seen whose predicted class depends on which explanation is right.
     committee_ : Committee
         Whether it adapts, why, and the weights of the experts.
     reliability_ : float
