@@ -151,7 +151,7 @@ def describe_proportions(adaptation: Adaptation, classes: Any) -> str:
         return f"Class proportions ({best.weight:.0%} likely): {_describe_explanation(best, classes)}."
     listed = "; ".join(f"{one.weight:.0%} {_describe_explanation(one, classes)}" for one in competing)
     return (
-        f"{len(competing)} explanations fit, and {adaptation.ambiguity:.0%} of the predictions depend on "
+        f"{len(competing)} explanations fit, and {adaptation.ambiguity:.0%} of predictions depend on "
         f"which is right: {listed}. A label of one of these rows, or a baseline, would settle it."
     )
 
