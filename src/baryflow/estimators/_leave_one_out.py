@@ -43,6 +43,7 @@ from baryflow.estimators._committee import (
 )
 from baryflow.estimators._experts import expert_logs, list_experts, unadapted_logits
 from baryflow.estimators._explanations import (
+    BASELINE,
     NOT_ADAPTING,
     Baseline,
     Candidate,
@@ -435,14 +436,17 @@ def _try_explanations(
     if fold.label_shift:
         streams += [(some[:_EVIDENCE_ROWS], 1.0) for some in _shifted_streams(codes, rng, _DRAWS)]
     for some, weight in streams:
-        for baselines in ((), (_draw_baseline(fold, some),)):
-            arguments = (model.expected_prior, votes[some])
-            seen = TargetSummary.of_rows(fold.X[some])
-            found = propose(domain_model, seen, *arguments, _plain(fold).shares, baselines)
-            evidence = measure_evidence(domain_model, seen, found, *arguments, confusion, baselines)
-            said = np.stack([_say(domain_model, one, fold.X[some], votes[some]) for one in found])
-            right = said[:, np.arange(len(some)), codes[some]]
-            yield EvidenceTrial(number, evidence, right, weight)
+        arguments = (model.expected_prior, votes[some])
+        seen, baselines = TargetSummary.of_rows(fold.X[some]), (_draw_baseline(fold, some),)
+        found = propose(domain_model, seen, *arguments, _plain(fold).shares, baselines)
+        said = np.stack([_say(domain_model, one, fold.X[some], votes[some]) for one in found])
+        right = said[:, np.arange(len(some)), codes[some]]
+        evidence = measure_evidence(domain_model, seen, found, *arguments, confusion, baselines)
+        yield EvidenceTrial(number, evidence, right, weight)
+        without = [i for i, one in enumerate(found) if one.name != BASELINE]
+        known = [found[i] for i in without]
+        evidence = measure_evidence(domain_model, seen, known, *arguments, confusion)
+        yield EvidenceTrial(number, evidence, right[without], weight)
 
 
 def _draw_baseline(fold: FittedFold, some: Integers) -> Baseline:
