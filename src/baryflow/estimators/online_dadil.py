@@ -250,13 +250,12 @@ class OnlineDaDiL(Adapter):
         sources, classes = self.sources_, self.classes_.tolist()
         with self._unless_it_fails():
             self._begin(known.X, known.y, known.names)
-            if before.target.mass > 0.0:
-                own = tuple(name for name in before.new_classes if name not in self.classes_.tolist())
-                names = [*self.classes_.tolist(), *own]
-                places = find_places(self.sources_, sources), find_places(names, classes)
-                self._tracker = before.rebind(self._tracker, *places, own)
-                self.columns_ = columns
-            else:  # classes that were named elsewhere stay known
+            own = tuple(name for name in before.new_classes if name not in self.classes_.tolist())
+            names = [*self.classes_.tolist(), *own]
+            places = find_places(self.sources_, sources), find_places(names, classes)
+            self._tracker = before.rebind(self._tracker, *places, own)
+            self.columns_ = columns
+            if not before.target.mass:  # classes that were named elsewhere stay known
                 for summary in before.summaries:
                     if summary.name not in self.classes_.tolist():
                         self._tracker.add_class(summary)
