@@ -591,7 +591,9 @@ def evidence_trials(kind, rng, n=30):
     for _ in range(n):
         evidence = np.hstack([rng.normal(size=(3, 5)), np.zeros((3, 3))])
         right = evidence[:, number].argmax()
-        log_proba = np.where(np.arange(3)[:, None] == right, np.log(0.9), np.log(0.05)) + np.zeros((3, 20))
+        log_proba = np.where(np.arange(3)[:, None] == right, np.log(0.9), np.log(0.05)) + np.zeros(
+            (3, 20)
+        )
         found.append(EvidenceTrial(0, evidence, log_proba, 1.0))
     return found
 

@@ -739,7 +739,11 @@ class OnlineDaDiL(Adapter):
         tracker = self._tracker.copy()
         now, before = self.get_params(deep=False), vars(self).get("_following_with", {})
         if any(value is not before.get(name, self) for name, value in now.items()):
-            tracker.settings, tracker.label_shift = follow_settings(self, len(self._source_classes()))
+            found = follow_settings(self, len(self._source_classes()))
+            if found != (tracker.settings, tracker.label_shift):  # adapt to the next rows with them
+                tracker.settings, tracker.label_shift = found
+                tracker.target = tracker.target.copy()
+                tracker.target.learned_at = 0.0
             self._following_with = now
         return tracker
 
