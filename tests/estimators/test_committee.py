@@ -119,9 +119,9 @@ def test_kinds_of_explanations_that_were_right_become_likelier():
         "unadapted": {"right": [0.5] * 3, "shifted": [0.5] * 3, "unadapted": 0.95},
     }.items():
         found[name] = learn_committee(even(), trials(**right))[0].coefficients[-2:] - start
-    assert (found["expected"] < -0.5).all()
-    assert found["other"][0] > 0.5
-    assert found["unadapted"][1] > 0.5
+    assert (found["expected"] < -0.3).all()
+    assert found["other"][0] > 0.3
+    assert found["unadapted"][1] > 0.3
     np.testing.assert_array_equal(
         learn_committee(even(), trials([0.9] * 3))[0].coefficients[:-2], even().coefficients[:-2]
     )
