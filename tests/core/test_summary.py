@@ -7,7 +7,7 @@ from baryflow.exceptions import InvalidInputError
 
 
 @pytest.mark.parametrize(
-    "other", [{"distance": "w2"}, {"merging": "wasserstein"}, {"full_covariance": True}, {"n_votes": 3}]
+    "other", [{"distance": "w2"}, {"merging": "wasserstein"}, {"full_covariance": True}]
 )
 def test_components_of_two_kinds_do_not_mix(other):
     (name,) = other
@@ -24,14 +24,6 @@ def test_more_components_are_kept_than_shown():
     summary.update(X, np.ones(60))
     assert len(summary.components().masses) == 12
     assert summary.mixture().n_components == 4
-
-
-def test_votes_are_averaged_by_mass():
-    X = np.array([[0.0], [0.0], [9.0]])
-    summary = StreamSummary(1, Settings(max_components=2, resolution=1, n_votes=2))
-    summary.update(X, np.array([1.0, 3.0, 1.0]), np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]))
-    votes = summary.components().votes
-    assert sorted(votes.tolist()) == [[0.25, 0.75], [0.5, 0.5]]
 
 
 def test_two_that_go_on_from_one_state_do_not_disturb_each_other():

@@ -135,9 +135,8 @@ def test_rows_overrule_it_where_they_tell_classes_apart(problem):
 )
 def test_it_survives_saving(problem, prior, tmp_path):
     p = problem
-    model = OnlineDaDiL(classifier="linear", class_prior=prior, validate=False, random_state=0).fit(
-        p.X, p.y, p.domain
-    )
+    options = {"validate": False, "keep_sources": True, "random_state": 0}
+    model = OnlineDaDiL(classifier="linear", class_prior=prior, **options).fit(p.X, p.y, p.domain)
     stream(model, p.X_target[:96])
     model.save(tmp_path / "m.bary")
     again = baryflow.load(tmp_path / "m.bary")

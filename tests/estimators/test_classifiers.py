@@ -39,7 +39,7 @@ def rival(name, X, y):
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_probabilities_are_those_of_scikit_learn(name, n_classes):
     X, y, new = problem(n_classes)
-    found = CLASSIFIERS[name](X, y, n_classes, None, 3).classifier.proba(new)
+    found = CLASSIFIERS[name](X, y, n_classes, None, 3).proba(new)
     tolerance = 1e-6 if name == "kernel" else 1e-9  # it computes with 32 bits
     np.testing.assert_allclose(found, rival(name, X, y)(new), rtol=0.0, atol=tolerance)
 
@@ -47,7 +47,7 @@ def test_probabilities_are_those_of_scikit_learn(name, n_classes):
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_of_two_classes_the_same_one_is_predicted(name):
     X, y, new = problem(2)
-    found = CLASSIFIERS[name](X, y, 2, None, 3).classifier.proba(new).argmax(axis=1)
+    found = CLASSIFIERS[name](X, y, 2, None, 3).proba(new).argmax(axis=1)
     rivals = {"linear": LogisticRegression(C=0.1), "kernel": SVC(C=3.0)}
     model = rivals.get(name, ExtraTreesClassifier(100, bootstrap=True, random_state=3))
     np.testing.assert_array_equal(found, model.fit(X, y).predict(new))
@@ -56,7 +56,7 @@ def test_of_two_classes_the_same_one_is_predicted(name):
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_classes_without_rows_are_never_predicted(name):
     X, y, new = problem(3)
-    found = CLASSIFIERS[name](X, 2 * y, 6, None, 0).classifier.proba(new)
+    found = CLASSIFIERS[name](X, 2 * y, 6, None, 0).proba(new)
     assert found.shape == (50, 6)
     np.testing.assert_allclose(found[:, 1::2], 0.0, atol=1e-12)
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
@@ -65,14 +65,14 @@ def test_classes_without_rows_are_never_predicted(name):
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_one_class_is_certain(name):
     X, _, new = problem(2)
-    found = CLASSIFIERS[name](X, np.full(len(X), 1), 2, None, 0).classifier.proba(new)
+    found = CLASSIFIERS[name](X, np.full(len(X), 1), 2, None, 0).proba(new)
     np.testing.assert_allclose(found, np.tile([0.0, 1.0], (50, 1)), atol=1e-12)
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_what_is_kept_predicts_the_same_bits(name):
     X, y, new = problem(4)
-    classifier = CLASSIFIERS[name](X, y, 4, None, 0).classifier
+    classifier = CLASSIFIERS[name](X, y, 4, None, 0)
     again = decode(type(classifier), *encode(classifier))
     assert np.array_equal(again.proba(new), classifier.proba(new))
 
@@ -82,26 +82,16 @@ def test_a_weight_of_two_is_a_row_seen_twice():
     twice = np.arange(len(y)) % 3 == 0
     doubled = np.concatenate([X, X[twice]]), np.concatenate([y, y[twice]])
     for name in ("linear", "kernel"):
-        weighted = CLASSIFIERS[name](X, y, 3, 1.0 + twice, 0).classifier.proba(new)
+        weighted = CLASSIFIERS[name](X, y, 3, 1.0 + twice, 0).proba(new)
         if name == "linear":
-            repeated = CLASSIFIERS[name](*doubled, 3, None, 0).classifier.proba(new)
+            repeated = CLASSIFIERS[name](*doubled, 3, None, 0).proba(new)
             np.testing.assert_allclose(weighted, repeated, atol=1e-3)
-        assert not np.allclose(weighted, CLASSIFIERS[name](X, y, 3, None, 0).classifier.proba(new))
-
-
-def test_rows_that_a_tree_has_not_seen_are_judged_out_of_sample():
-    X, y, _ = problem(3, n=400)
-    fitted = CLASSIFIERS["trees"](X, y, 3, None, 0)
-    inside = (fitted.classifier.proba(X).argmax(axis=1) == y).mean()
-    outside = (fitted.out_of_sample.argmax(axis=1) == y).mean()
-    assert inside > 0.99
-    assert outside < inside
-    np.testing.assert_allclose(fitted.out_of_sample.sum(axis=1), 1.0)
+        assert not np.allclose(weighted, CLASSIFIERS[name](X, y, 3, None, 0).proba(new))
 
 
 def test_values_at_a_threshold_take_the_branch_that_scikit_learn_takes():
     X, y, _ = problem(3, d=2)
-    forest = CLASSIFIERS["trees"](X, y, 3, None, 3).classifier
+    forest = CLASSIFIERS["trees"](X, y, 3, None, 3)
     model = ExtraTreesClassifier(100, bootstrap=True, random_state=3).fit(X, y)
     at = forest.thresholds[np.isfinite(forest.thresholds)].astype(np.float32)[:300]
     around = [np.nextafter(at, np.float32(-np.inf)), at, np.nextafter(at, np.float32(np.inf))]
@@ -112,7 +102,7 @@ def test_values_at_a_threshold_take_the_branch_that_scikit_learn_takes():
 
 def test_a_row_is_predicted_alike_alone_and_among_others():
     X, y, new = problem(4)
-    forest = CLASSIFIERS["trees"](X, y, 4, None, 0).classifier
+    forest = CLASSIFIERS["trees"](X, y, 4, None, 0)
     together = forest.proba(new)
     assert np.array_equal(np.concatenate([forest.proba(row[None]) for row in new]), together)
     assert forest.proba(new[:0]).shape == (0, 4)
@@ -124,16 +114,13 @@ def test_trees_are_the_same_if_only_some_are_grown_at_a_time(monkeypatch):
     at_once = CLASSIFIERS["trees"](X, y, 5, None, 0)
     monkeypatch.setattr(_classifiers, "_COUNTS", 7 * 2 * len(X) * 4)
     by_and_by = CLASSIFIERS["trees"](X, y, 5, None, 0)
-    assert np.array_equal(at_once.out_of_sample, by_and_by.out_of_sample)
-    for one in dataclasses.fields(at_once.classifier):
-        assert np.array_equal(
-            getattr(at_once.classifier, one.name), getattr(by_and_by.classifier, one.name)
-        )
+    for one in dataclasses.fields(at_once):
+        assert np.array_equal(getattr(at_once, one.name), getattr(by_and_by, one.name))
 
 
 def test_a_damaged_tree_is_refused():
     X, y, _ = problem(3)
-    forest = CLASSIFIERS["trees"](X, y, 3, None, 0).classifier
+    forest = CLASSIFIERS["trees"](X, y, 3, None, 0)
     with pytest.raises(ValueError, match="does not exist"):
         dataclasses.replace(forest, left=forest.left + len(forest.left))
     with pytest.raises(ValueError, match="does not exist"):

@@ -8,46 +8,35 @@ from scipy.special import log_softmax, softmax
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.estimators._committee import Committee, Trial, learn_committee, learn_raw_weights
-from tests.estimators.streams import PROBLEM, fit_default, stream
+from baryflow.estimators._committee import Committee, Trial, learn_committee, learn_weights
+from baryflow.estimators._explanations import EXPECTED, FIXED_POINT, NOT_ADAPTING
+from baryflow.estimators._reliability import Calibration
+from tests.estimators.streams import PROBLEM, Fleet, fit_default, stream
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=30, random_state=0)
 NAMES = ("raw", "own", "other")
 
 
 def even(n_raw=1):
-    return Committee.even(NAMES, n_raw, "because")
+    return Committee.even(NAMES, n_raw, 3, "because")
 
 
 # -- weights ----------------------------------------------------------------------------------------
 
 
-def test_weights_depend_on_the_size_of_the_label_shift():
-    committee = even()
-    np.testing.assert_allclose(committee.weights(0.0), [1 / 3, 1 / 3, 1 / 3])
-    np.testing.assert_allclose(committee.weights(1 / 6), [1 / 2, 1 / 4, 1 / 4])
-    np.testing.assert_allclose(committee.weights(1.0), [2 / 3, 1 / 6, 1 / 6])  # raw rows count more
-    np.testing.assert_allclose(committee.raw, [1.0])
-
-
-def test_a_shift_is_believed_the_more_the_better_the_target_fits():
-    committee = even()
-    assert committee.believe(0.3, 0.0) < committee.believe(0.3, 1.0) < committee.believe(0.3, 5.0)
-    assert committee.believe(0.3, -5.0) < 0.1
-    assert committee.believe(0.3, 5.0) > 0.9
-
-
-def test_a_shift_that_chance_explains_is_not_believed():
-    assert even().believe(0.0, 100.0) == 0.0
+def test_before_anything_is_learned_all_experts_count_the_same():
+    committee = even(n_raw=2)
+    np.testing.assert_allclose(committee.weights, 1 / 3)
+    np.testing.assert_allclose(committee.raw, 1 / 2)  # those on raw rows alone, if nothing is adapted
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"usual": np.ones(2)},
-        {"usual": np.array([1.0, -1.0, 1.0])},
-        {"shifted": np.array([1.0, np.nan, 1.0])},
-        {"belief": np.zeros(3)},
+        {"weights": np.ones(2)},
+        {"weights": np.array([1.0, -1.0, 1.0])},
+        {"weights": np.array([1.0, np.nan, 1.0])},
+        {"coefficients": np.zeros(3)},
     ],
     ids=str,
 )
@@ -65,83 +54,86 @@ def vote(codes, right, rng, n_classes=3):
     return log_softmax(2.0 * np.eye(n_classes)[said] + 0.1 * rng.normal(size=(len(codes), 3)), axis=1)
 
 
-def trials(right, shifted_right=None, n=300, size=0.0, improvement=0.0):
-    """Return a trial of a whole stream, and one with label shift, of experts that are right so often."""
-    rng = np.random.default_rng(0)
-    codes = rng.integers(3, size=n)
-    logs = np.stack([vote(codes, one, rng) for one in right])
-    other = logs
-    if shifted_right is not None:
-        other = np.stack([vote(codes, one, rng) for one in shifted_right])
-    usual = Trial("whole stream", False, logs, logs, 0.0, 0.0, np.eye(len(logs)), codes)
-    shifted = Trial(
-        "other class proportions", True, logs, other, size, improvement, np.eye(len(logs)), codes
-    )
-    return [usual, shifted]
+def trials(right, shifted=None, unadapted=0.5, n=600):
+    """Return trials of two folds, whose experts are right so often given the true proportions.
+
+    Each has three explanations: the expected proportions, for which the experts are as right, others,
+    for which `shifted` says how right they are, and not adapting.
+    """
+    rng, found = np.random.default_rng(0), []
+    for fold in (0, 1):
+        codes = rng.integers(3, size=n)
+        logs, other = (
+            np.stack([vote(codes, one, rng) for one in experts]) for experts in (right, shifted or right)
+        )
+        trial = Trial(
+            fold=fold,
+            stream="whole stream",
+            true_logs=logs,
+            names=(EXPECTED, FIXED_POINT, NOT_ADAPTING),
+            log_weights=np.log([0.4, 0.3, 0.3]),
+            logs=(logs, other, None),
+            unadapted=vote(codes, unadapted, rng),
+            agreements=np.eye(len(logs)),
+            codes=codes,
+        )
+        found += [trial, trial._replace(stream="other class proportions")]
+    return found
 
 
 def test_who_is_right_more_often_gets_more_weight():
-    found = learn_committee(even(), trials([0.5, 0.95, 0.5], size=0.8))
-    share = found.usual / found.usual.sum()
+    found, _ = learn_committee(even(), trials([0.5, 0.95, 0.5]))
+    share = found.weights / found.weights.sum()
     assert share[1] > 0.6
     assert share.argmax() == 1
     np.testing.assert_allclose(found.accuracy, [0.5, 0.95, 0.5], atol=0.06)
-    assert (found.shifted / found.shifted.sum())[1] > 0.5
     assert [name for name, *_ in found.scores] == ["whole stream", "other class proportions"]
 
 
 def test_experts_that_are_all_alike_share_the_weight():
-    logs = trials([0.8, 0.8, 0.8])[0].logs[:1]
-    alike = [one._replace(logs=np.repeat(logs, 3, 0), shifted_logs=np.repeat(logs, 3, 0))
-             for one in trials([0.8, 0.8, 0.8])]  # fmt: skip
-    found = learn_committee(even(), alike)
-    np.testing.assert_allclose(found.usual / found.usual.sum(), 1 / 3, atol=0.01)
+    alike = []
+    for trial in trials([0.8, 0.8, 0.8]):
+        logs = np.repeat(trial.true_logs[:1], 3, axis=0)
+        alike.append(trial._replace(true_logs=logs, logs=(logs, logs, None)))
+    found, _ = learn_committee(even(), alike)
+    np.testing.assert_allclose(found.weights / found.weights.sum(), 1 / 3, atol=0.01)
 
 
 def test_the_sum_of_the_weights_calibrates():
     rng = np.random.default_rng(0)
     codes = rng.integers(3, size=2000)
     right = vote(codes, 0.9, rng)
-    sharp, blunt = (learn_raw_weights([((factor * right)[None], codes)]) for factor in (3.0, 0.5))
+    sharp, blunt = (learn_weights([((factor * right)[None], codes)]) for factor in (3.0, 0.5))
     assert sharp[0] < 1.0 < blunt[0]
     for weight, factor in ((sharp, 3.0), (blunt, 0.5)):
         certain = softmax(weight[0] * factor * right, axis=1).max(axis=1).mean()
         assert certain == pytest.approx(0.9, abs=0.03)
 
 
-def test_a_shift_is_believed_more_if_that_helped():
-    learned = []
-    for right in (([0.6] * 3, [0.95] * 3), ([0.95] * 3, [0.6] * 3)):
-        usual, shifted = trials(*right, size=0.5, improvement=0.5)
-        several = [usual._replace(size=0.1, improvement=value) for value in (-0.3, 0.0, 0.3)]
-        learned.append(learn_committee(even(), [*several, shifted]))
-    helped, harmed = learned
-    assert helped.believe(0.5, 0.5) > harmed.believe(0.5, 0.5) + 0.1
-    assert helped.believe(0.5, 0.5) > helped.believe(0.5, -0.3)
-    assert harmed.belief[1] >= 0.0  # a better fit never lowers it
+def test_kinds_of_explanations_that_were_right_become_likelier():
+    start = even().coefficients[-2:]  # not expected, not adapting
+    found = {}
+    for name, right in {
+        "expected": {"right": [0.95] * 3, "shifted": [0.5] * 3, "unadapted": 0.5},
+        "other": {"right": [0.5] * 3, "shifted": [0.95] * 3, "unadapted": 0.5},
+        "unadapted": {"right": [0.5] * 3, "shifted": [0.5] * 3, "unadapted": 0.95},
+    }.items():
+        found[name] = learn_committee(even(), trials(**right))[0].coefficients[-2:] - start
+    assert (found["expected"] < -0.3).all()
+    assert found["other"][0] > 0.3
+    assert found["unadapted"][1] > 0.3
+    np.testing.assert_array_equal(
+        learn_committee(even(), trials([0.9] * 3))[0].coefficients[:-2], even().coefficients[:-2]
+    )
 
 
-@pytest.mark.parametrize(
-    ("without", "adapted", "adapts"),
-    [
-        (0.9, 0.99, True),
-        (0.9, 0.892, True),  # less than a point
-        (0.9, 0.888, False),
-        (0.5, 0.477, True),  # less than a twentieth of the errors
-        (0.5, 0.473, False),
-    ],
-)
-def test_adapting_that_loses_clearly_is_switched_off(without, adapted, adapts):
-    codes = np.zeros(2000, dtype=int)
-    logs = np.zeros((3, 2000, 3))
-    for expert, (right, height) in enumerate([(without, 1.0), (adapted, 30.0), (adapted, 30.0)]):
-        n = round(2000 * right)  # the others outvote the first
-        logs[expert, :n, 0], logs[expert, n:, 1] = height, height
-    trial = Trial("whole stream", False, logs, logs, 0.0, 0.0, np.eye(len(logs)), codes)
-    found = learn_committee(replace(even(), usual=np.array([0.0, 0.5, 0.5])), [trial])
-    assert found.scores[0][1:] == pytest.approx((without, adapted))
-    assert found.adapts == adapts
-    assert ("less accurate" in found.reason) == (not adapts)
+def test_scores_are_of_weights_that_other_folds_taught():
+    one, two = trials([0.95, 0.4, 0.4]), trials([0.4, 0.95, 0.4])
+    mixed = [trial for trial in one if trial.fold == 0] + [trial for trial in two if trial.fold == 1]
+    found, logits = learn_committee(even(), mixed)
+    assert len(logits) == len(mixed)
+    own = [softmax(np.tensordot(found.weights, t.true_logs, 1)).argmax(axis=1) == t.codes for t in mixed]
+    assert found.scores[0][2] < np.mean(own) - 0.2  # each fold would have taught the other expert
 
 
 # -- of a model -------------------------------------------------------------------------------------
@@ -170,33 +162,36 @@ def test_before_any_row_the_weighted_plain_classifiers_predict(validated):
 
 def test_not_adapting_they_predict_whatever_is_seen(validated):
     known = validated.tracker.knowledge
-    known = replace(known, committee=replace(known.committee, adapts=False, reason="switched off"))
+    committee = replace(known.committee, adapts=False, reason="switched off")
+    known = replace(known, committee=committee, calibration=Calibration.none())
     model = OnlineDaDiL(**validated.get_params(deep=False))
     model.adopt(known, validated.classes_, validated.sources_, 4)
     before = model.predict_proba(P.X_target)
     np.testing.assert_allclose(before, not_adapting(validated, P.X_target), atol=1e-9)
     stream(model, P.X_target)
-    assert np.array_equal(model.predict_proba(P.X_target), before)
+    np.testing.assert_allclose(model.predict_proba(P.X_target), before, rtol=1e-12)
     adapted = stream(validated.spawn(), P.X_target).predict_proba(P.X_target)
     assert not np.allclose(adapted, before)
     assert "do not adapt" in model.report()
 
 
 def test_the_end_of_a_stream_is_the_weighted_sum_of_the_experts(validated):
-    model = stream(validated.spawn(), P.X_target)
-    known = model.tracker.knowledge
-    alone = []
-    for number in range(len(model.committee_.experts)):
-        weights = np.eye(len(model.committee_.experts))[number]
-        committee = replace(known.committee, usual=weights, shifted=weights)
-        one = OnlineDaDiL(classifier=model.classifier, label_shift=False, random_state=0)
-        one.adopt(replace(known, committee=committee), model.classes_, model.sources_, 4)
-        alone.append(stream(one, P.X_target).predict_proba(P.X_target))
-        assert (alone[-1].argmax(axis=1) == P.y_target).mean() > 0.5
-    one.adopt(known, model.classes_, model.sources_, 4)
-    found = stream(one, P.X_target).predict_proba(P.X_target)
-    expected = softmax(np.tensordot(model.committee_.usual, np.log(alone), 1), axis=1)
-    np.testing.assert_allclose(found, expected, atol=1e-9)
+    known, parameters = validated.tracker.knowledge, validated.get_params(deep=False)
+    # One explanation: the expected proportions. The calibration of probabilities is another matter.
+    never = np.append(known.committee.coefficients[:-1], -1e6)
+    known = replace(known, calibration=Calibration.none())
+
+    def follow(weights):
+        committee = replace(known.committee, weights=weights, coefficients=never)
+        one = OnlineDaDiL(**parameters).set_params(label_shift=False)
+        one.adopt(replace(known, committee=committee), validated.classes_, validated.sources_, 4)
+        return stream(one, P.X_target).predict_proba(P.X_target)
+
+    alone = [follow(weights) for weights in np.eye(len(known.committee.experts))]
+    for one in alone:
+        assert (one.argmax(axis=1) == P.y_target).mean() > 0.5
+    expected = softmax(np.tensordot(known.committee.weights, np.log(alone), 1), axis=1)
+    np.testing.assert_allclose(follow(known.committee.weights), expected, atol=1e-9)
 
 
 def test_every_expert_of_the_default_is_named_weighed_and_described():
@@ -205,19 +200,27 @@ def test_every_expert_of_the_default_is_named_weighed_and_described():
     assert committee.experts == (
         "linear", "kernel", "trees",
         "linear, per domain", "kernel, per domain", "trees, per domain",
-        "reconstruction", "components", "reconstruction, stacked", "components, stacked",
+        "reconstruction", "components",
     )  # fmt: skip
     assert list(described) == list(committee.experts)
-    for weights in (committee.usual, committee.shifted, committee.accuracy):
-        assert weights.shape == (10,)
+    for weights in (committee.weights, committee.accuracy):
+        assert weights.shape == (8,)
         assert (weights >= 0.0).all()
-    assert committee.usual.std() > 0.01  # learned, not even
     lines = model.report().splitlines()
-    share = committee.usual / committee.usual.sum()
+    share = committee.weights / committee.weights.sum()
     for number, text in enumerate(described.values()):
         (line,) = [line for line in lines if line.strip().startswith(f"{text}  ")]
         assert f"{share[number]:.0%}" in line
         assert f"{committee.accuracy[number]:.1%}" in line
+
+
+def test_where_machines_are_calibrated_differently_experts_on_raw_rows_count_less():
+    fleet = Fleet(2)
+    model = OnlineDaDiL(classifier="linear", random_state=0).fit(fleet.X, fleet.y, fleet.domain)
+    share = model.committee_.weights / model.committee_.weights.sum()
+    assert model.committee_.experts[:2] == ("linear", "linear, per domain")
+    assert share[0] < 0.7 * share[1]
+    assert share[0] < 0.2  # a quarter if nothing was learned
 
 
 def test_the_committee_is_more_accurate_than_its_plain_classifiers_alone():

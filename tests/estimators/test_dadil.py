@@ -156,7 +156,7 @@ def test_label_shift_is_found_where_the_sources_vary():
     domain = np.concatenate([p.domain[keep], np.full(few.sum(), -1)])
     with_shift = linear().fit(X, y, domain)
     without = linear(label_shift=False).fit(X, y, domain)
-    assert with_shift.label_shift_.proportions[:3].sum() > 0.6
+    assert with_shift.proportions_[:3].sum() > 0.6
     assert with_shift.score(p.X_target[few], p.y_target[few]) > without.score(
         p.X_target[few], p.y_target[few]
     )

@@ -64,9 +64,8 @@ def test_numpy_numbers_as_parameters_are_saved(problem, tmp_path):
 def test_one_more_source_leaves_the_reliability_and_may_come_with_another_prior(problem):
     p = problem
     first = (p.domain < 4) & (p.y < 7)
-    model = OnlineDaDiL(
-        classifier="linear", validate=False, class_prior=np.full(7, 1 / 7), random_state=0
-    )
+    options = {"validate": False, "keep_sources": True, "random_state": 0}
+    model = OnlineDaDiL(classifier="linear", class_prior=np.full(7, 1 / 7), **options)
     model.fit(p.X[first], p.y[first], p.domain[first]).partial_fit(p.X_target[:64])
     before = model.reliability_
     late = p.domain == 4

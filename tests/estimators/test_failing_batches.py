@@ -40,20 +40,21 @@ def failing_at(number):
 
 
 def online(**options):
-    options = {"classifier": "linear", "validate": False, "random_state": 0} | options
-    model = OnlineDaDiL(**options).fit(P.X, P.y, P.domain)
+    options = {"classifier": "linear", "validate": False, "keep_sources": True} | options
+    model = OnlineDaDiL(random_state=0, **options).fit(P.X, P.y, P.domain)
     return model.partial_fit(P.X_target[:20])
 
 
 MODELS = {
     "default": online,
     "forgetting": lambda: online(half_life=30.0),
-    "stacked": lambda: online(classifier=None),
+    "all classifiers": lambda: online(classifier=None),
     "mixture": lambda: OnlineGaussianMixture(5).fit(P.X_target[:20]),
 }
 CALLS = {
     "partial_fit": lambda model: model.partial_fit(P.X_target[20:40]),
     "forget": lambda model: model.forget(0.5),
+    "set_baseline": lambda model: model.set_baseline(P.X_target[:5], 0),
     "add_source": lambda model: model.add_source(P.X_target, P.y_target, 9),
 }
 

@@ -23,7 +23,7 @@ MISSING = [np.nan, None, pd.NA, pd.NaT, np.float32("nan")]
 
 
 def online(rows=X):
-    return OnlineDaDiL(**QUICK).fit(rows, Y, DOMAIN)
+    return OnlineDaDiL(keep_sources=True, **QUICK).fit(rows, Y, DOMAIN)
 
 
 def says(*parts):
@@ -196,7 +196,7 @@ def test_offline_without_target_rows_nothing_is_adapted():
 )
 @pytest.mark.parametrize("is_frame", [False, True])
 def test_add_source_with_its_arguments_swapped(order, message, is_frame):
-    model = OnlineDaDiL(**QUICK).fit(X, Y, [f"m{number}" for number in DOMAIN])
+    model = OnlineDaDiL(keep_sources=True, **QUICK).fit(X, Y, [f"m{number}" for number in DOMAIN])
     parts = {"X": X[:20], "y": Y[:20], "name": "new"}
     if is_frame:
         parts |= {"X": pd.DataFrame(X[:20]), "y": pd.Series(Y[:20])}

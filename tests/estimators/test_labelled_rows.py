@@ -46,7 +46,7 @@ def test_the_label_of_a_row_without_weight_is_none():
 
 def test_a_class_that_was_named_elsewhere_survives_a_new_source_before_the_first_row():
     summary = fit().partial_fit(X[:100]).feedback(X[:3], [77] * 3).export_class(77)
-    model = fit().add_class(summary).add_source(X[:80], Y[:80], 9)
+    model = fit(keep_sources=True).add_class(summary).add_source(X[:80], Y[:80], 9)
     assert model.classes_.tolist() == [*range(8), 77]
     assert model.partial_fit(X).predict_proba(X).shape == (len(X), 9)
 
@@ -83,14 +83,3 @@ def test_the_certificate_is_about_what_predict_returns():
     model.feedback(X[60:], Y[60:], certify=True)
     assert (said == -1).any()
     assert model.certificate_.right == (said == Y[60:]).sum()
-
-
-def test_labels_that_speak_for_a_label_shift_count_after_others_spoke_against_it():
-    few, others = Y < 3, Y >= 3
-    model = fit(validate=True).partial_fit(X[few])
-    model.feedback(X[others][:60], Y[others][:60], certify=True)
-    assert model.tracker.adaptation.shifted is None
-    before = model.target_state().shift_evidence
-    model.feedback(X[others][60:80], Y[others][60:80], certify=True)
-    assert model.target_state().shift_evidence != before
-    assert np.array_equal(model.predict_proba(X), model.spawn().predict_proba(X))

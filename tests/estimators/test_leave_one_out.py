@@ -25,13 +25,13 @@ def does_not_adapt(model, p, reason):
     assert reason in model.committee_.reason
     before = model.predict_proba(p.X_target)
     stream(model, p.X_target)
-    assert np.array_equal(model.predict_proba(p.X_target), before)
+    np.testing.assert_allclose(model.predict_proba(p.X_target), before, rtol=1e-9)
     report = model.report()
     for part in ("Decision: do not adapt", f"Why: {model.committee_.reason}.", "raw rows predict"):
         assert part in report
     assert 0.0 < model.reliability_ <= 1.0
     again = OnlineDaDiL.from_bytes(model.to_bytes())
-    assert np.array_equal(again.predict_proba(p.X_target), before)
+    assert np.array_equal(again.predict_proba(p.X_target), model.predict_proba(p.X_target))
     assert again.report() == report
 
 
@@ -66,7 +66,8 @@ def test_offline_one_source_is_not_enough_either():
     model = DaDiL(classifier="linear", random_state=0).fit(X, y, domain)
     online = linear().fit(p.X[one], p.y[one], p.domain[one])
     assert not model.committee_.adapts
-    assert np.array_equal(model.predict_proba(p.X_target), online.predict_proba(p.X_target))
+    expected = online.predict_proba(p.X_target)
+    np.testing.assert_allclose(model.predict_proba(p.X_target), expected, rtol=1e-9)
     assert "only one source" in model.report()
 
 
@@ -107,7 +108,7 @@ def test_without_it_all_experts_count_the_same():
     model = linear(validate=False).fit(SMALL.X, SMALL.y, SMALL.domain)
     assert model.committee_.adapts
     assert model.committee_.scores == ()
-    np.testing.assert_allclose(model.committee_.usual, 0.25)
+    np.testing.assert_allclose(model.committee_.weights, 0.25)
     assert "switched off" in model.report()
     assert "Leave-one-source-out accuracy" not in model.report()
 

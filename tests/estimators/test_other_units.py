@@ -35,7 +35,7 @@ X, Y, DOMAIN, T, TRUTH = make_fleet()
 
 def fit(rows=X, **parameters):
     parameters = {"classifier": "linear", "validate": False, "random_state": 0} | parameters
-    return OnlineDaDiL(**parameters).fit(rows, Y, DOMAIN)
+    return OnlineDaDiL(keep_sources=True, **parameters).fit(rows, Y, DOMAIN)
 
 
 def in_other_units(rows, columns=(0, 1)):

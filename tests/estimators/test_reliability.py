@@ -8,23 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 
-from baryflow.estimators._committee import Committee, Trial
-from baryflow.estimators._reliability import Calibration, learn_calibration, measure_agreement
+from baryflow.estimators._reliability import (
+    Calibration,
+    Prediction,
+    learn_calibration,
+    measure_agreement,
+)
 
 
 def trial(accuracy, agreement, seed=0, n=400):
-    """Return a trial in which two experts, always 90 % sure, are right for this share of the rows."""
+    """Return predictions that are always 90 % sure, and right for this share of the rows."""
     rng = np.random.default_rng(seed)
     codes = rng.integers(4, size=n)
     said = np.where(rng.random(n) < accuracy, codes, (codes + 1) % 4)
-    logs = np.repeat(log_softmax(3.3 * np.eye(4)[said], axis=1)[None], 2, axis=0)
-    agreements = np.array([[1.0, agreement], [agreement, 1.0]])
-    return Trial("whole stream", False, logs, logs, 0.0, 0.0, agreements, codes)
-
-
-@pytest.fixture(scope="module")
-def committee():
-    return Committee.even(["a", "b"], 1, "")
+    return Prediction(agreement, log_softmax(3.3 * np.eye(4)[said], axis=1), codes)
 
 
 def confidence(calibration, agreement):
@@ -32,10 +29,10 @@ def confidence(calibration, agreement):
     return float(softmax(calibration.factor(agreement) * logits, axis=1).max())
 
 
-def test_probabilities_follow_the_accuracy_at_each_agreement(committee):
+def test_probabilities_follow_the_accuracy_at_each_agreement():
     outside = [trial(0.4, 0.3, seed) for seed in range(3)]
     inside = [trial(0.95, 0.9, seed) for seed in range(3)]
-    found = learn_calibration(committee, [outside, inside])
+    found = learn_calibration([outside, inside])
     assert confidence(found, 0.3) == pytest.approx(0.4, abs=0.1)
     assert confidence(found, 0.9) == pytest.approx(0.95, abs=0.05)
     assert confidence(found, 0.3) < confidence(found, 0.6) < confidence(found, 0.9)
@@ -44,8 +41,8 @@ def test_probabilities_follow_the_accuracy_at_each_agreement(committee):
     assert confidence(found, 0.99) == confidence(found, 0.9)
 
 
-def test_more_agreement_never_makes_less_sure(committee):
-    found = learn_calibration(committee, [[trial(0.95, 0.3)], [trial(0.5, 0.9)]])
+def test_more_agreement_never_makes_less_sure():
+    found = learn_calibration([[trial(0.95, 0.3)], [trial(0.5, 0.9)]])
     assert confidence(found, 0.9) >= confidence(found, 0.3)
 
 

@@ -21,9 +21,9 @@ FITTED = {
     "mixture": lambda X: OnlineGaussianMixture(6).fit(X),
     "classifier": lambda X: MixtureClassifier(random_state=0).fit(X, P.y),
     "offline": lambda X: DaDiL(classifier="linear", validate=False, random_state=0).fit(X, P.y, SIGNED),
-    "online": lambda X: OnlineDaDiL(classifier="linear", validate=False, random_state=0).fit(
-        X, P.y, P.domain
-    ),
+    "online": lambda X: OnlineDaDiL(
+        classifier="linear", validate=False, keep_sources=True, random_state=0
+    ).fit(X, P.y, P.domain),
 }
 every_frame = pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
 every_model = pytest.mark.parametrize("make", FITTED.values(), ids=FITTED)

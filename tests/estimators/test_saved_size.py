@@ -14,8 +14,7 @@ def test_a_saved_target_of_the_plant_is_small():
     for batch in np.array_split(rows, 8):
         model.partial_fit(batch)
     state = model.target_state()
-    # Between two adaptations there is a copy of the target as it was at the last one.
-    copied = sum(array.nbytes for array in codec.encode(state.adapted)[1].values())
+    copied = sum(array.nbytes for array in codec.encode(state.adaptation)[1].values())
     size = len(model.to_bytes()) - sources
     assert size < 8e6
     spreads = state.target.rows.pool.spreads

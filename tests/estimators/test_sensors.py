@@ -100,7 +100,7 @@ def test_a_column_constant_but_for_rounding_changes_nothing(problem, untouched):
 def test_columns_are_named_as_the_user_names_them_and_kept(problem, tmp_path):
     p = problem
     names = [f"sensor {i}" for i in range(8)]
-    model = OnlineDaDiL(classifier="linear", validate=False, random_state=0)
+    model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=True, random_state=0)
     model.fit(pd.DataFrame(p.X, columns=names), p.y, p.domain)
     T = p.X_target[:64].copy()
     T[5, 4] = 1e5

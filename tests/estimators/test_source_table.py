@@ -104,8 +104,7 @@ def test_relabelling_classes_changes_no_moments(order, values):
 
 
 def test_few_rows_are_drawn_towards_what_is_usual_and_many_are_not():
-    usual_centre = LEARNED.centre + LEARNED.scale * LEARNED.usual_centre
-    usual_scale = LEARNED.scale * np.exp(LEARNED.usual_scale)
+    usual_centre, usual_scale = LEARNED.usual
     mean = usual_centre + 2.0 * usual_scale
     variance = np.square(5.0 * usual_scale)
     centre_parts, scale_parts = [], []
@@ -120,23 +119,34 @@ def test_few_rows_are_drawn_towards_what_is_usual_and_many_are_not():
         assert (parts[-1] > 0.9999).all()
 
 
-def test_the_drawing_of_few_rows_is_that_of_the_mean_of_two_guesses():
+def with_variances(known, centres=None, log_scales=None):
+    """Return the same moments of sources whose calibrations have these variances in every column."""
+    n = len(known.centres)
+    pattern = np.linspace(-1.0, 1.0, n)[:, None] * np.ones(D)
+    pattern /= pattern.std(axis=0, ddof=1)
+    changed = {}
+    for name, variance in (("centres", centres), ("log_scales", log_scales)):
+        if variance is not None:
+            changed[name] = getattr(known, name).mean(axis=0) + np.sqrt(variance) * pattern
+    return replace(known, **changed)
+
+
+@pytest.mark.parametrize("v", [0.01, 0.3])
+def test_the_drawing_of_few_rows_is_that_of_the_mean_of_two_guesses(v):
     # A source's centre varies by v; the mean of n rows by 1/n, in units of the scale: v / (v + 1/n).
-    quiet = replace(LEARNED, scale_variance=np.full(D, 1e9))
-    scale = LEARNED.scale
-    mean = LEARNED.centre + LEARNED.scale * (LEARNED.usual_centre + 1.0)
+    quiet = with_variances(LEARNED, centres=v, log_scales=1e9)
+    scale, (usual_centre, usual_scale) = LEARNED.scale, LEARNED.usual
+    mean = usual_centre + scale
     for mass in (2.0, 20.0):
         centre, found = quiet.at(mean, np.square(scale), EVEN, mass)
         np.testing.assert_allclose(found, scale, rtol=1e-6)
-        v = LEARNED.centre_variance
-        part = (centre - mean + scale) / scale
+        part = (centre - usual_centre) / scale
         np.testing.assert_allclose(part, v / (v + 1.0 / mass), rtol=1e-6)
     # The logarithm of a std of n rows varies by 1 / 2n.
-    usual = np.log(LEARNED.scale) + LEARNED.usual_scale
+    known = with_variances(LEARNED, log_scales=v)
     for mass in (2.0, 20.0):
-        _, found = LEARNED.at(mean, np.exp(2.0 * (usual + 1.0)), EVEN, mass)
-        v = LEARNED.scale_variance
-        np.testing.assert_allclose(np.log(found) - usual, v / (v + 0.5 / mass), rtol=1e-6)
+        _, found = known.at(mean, np.square(np.e * usual_scale), EVEN, mass)
+        np.testing.assert_allclose(np.log(found / usual_scale), v / (v + 0.5 / mass), rtol=1e-6)
 
 
 def test_where_the_sources_disagree_about_a_mix_its_moments_are_believed_less():
@@ -146,14 +156,13 @@ def test_where_the_sources_disagree_about_a_mix_its_moments_are_believed_less():
         X + (2.0 * rng.normal(size=(N_CLASSES, D)))[y]
         for X, y in zip(restless.rows, restless.codes, strict=True)
     ]
-    one, sure = np.eye(N_CLASSES)[1], np.full(D, 1e12)
+    one, sure = np.eye(N_CLASSES)[1], 1e12
     doubts = []
     for plant in (FIXED, restless):
         # Sources that are far apart are overruled by any measurement, sources that agree are not.
-        known = replace(plant.learned(), scale_variance=sure)
         centres = [
-            replace(known, centre_variance=variance).at(*plant.moments(one), one, 1e6)[0]
-            for variance in (np.zeros(D), np.full(D, 0.1), sure)
+            with_variances(plant.learned(), variance, sure).at(*plant.moments(one), one, 1e6)[0]
+            for variance in (0.0, 0.1, sure)
         ]
         belief = (centres[1] - centres[0]) / (centres[2] - centres[0])
         doubts.append((1.0 - belief) / belief)
@@ -193,9 +202,9 @@ def test_a_column_that_did_not_vary_keeps_the_usual_scale(problem):
     variance = problem.X_target.var(axis=0)
     variance[3] = 0.0
     _, scale = known.at(problem.X_target.mean(axis=0), variance, known.proportions, 2000.0)
-    assert scale[3] == pytest.approx(known.scale[3] * np.exp(known.usual_scale[3]))
+    assert scale[3] == pytest.approx(known.usual[1][3])
     _, scale = known.at(problem.X_target[0], np.zeros(8), known.proportions, 1.0)
-    np.testing.assert_allclose(scale, known.scale * np.exp(known.usual_scale))
+    np.testing.assert_allclose(scale, known.usual[1])
 
 
 def test_a_column_constant_in_one_source_does_not_bias_the_others_scale(problem):

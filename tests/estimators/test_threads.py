@@ -65,13 +65,13 @@ def test_folds_run_in_one_thread_wherever_they_run(two_threads, monkeypatch):
     p = make_domains(n_sources=3, n_classes=3, n_per_class=20, random_state=0)
     parts = [p.domain == number for number in (1, 2, 3)]
     sources = LabelledRows([p.X[part] for part in parts], [p.y[part] for part in parts], 3)
-    seen, update = [], _leave_one_out.update
+    seen, adapt = [], _leave_one_out.adapt
 
     def probe(*arguments, **named):
         seen.append(blas_threads())
-        return update(*arguments, **named)
+        return adapt(*arguments, **named)
 
-    monkeypatch.setattr(_leave_one_out, "update", probe)
+    monkeypatch.setattr(_leave_one_out, "adapt", probe)
     classifiers = {"linear": CLASSIFIERS["linear"]}
     _leave_one_out.learn(sources, classifiers, SourceOptions(), validate=True)
     assert len(seen) > 3

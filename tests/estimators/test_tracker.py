@@ -15,7 +15,7 @@ X = P.X_target
 
 
 def linear(**options):
-    return OnlineDaDiL(classifier="linear", validate=False, random_state=0, **options)
+    return OnlineDaDiL(classifier="linear", validate=False, keep_sources=True, random_state=0, **options)
 
 
 MODELS = {
@@ -24,7 +24,7 @@ MODELS = {
     "few components": lambda: linear(target_components=5),
     "without label shift": lambda: linear(label_shift=False),
     "class prior": lambda: linear(class_prior={1: 0.6}),
-    "stacked": lambda: OnlineDaDiL(validate=False, random_state=0),
+    "all classifiers": lambda: OnlineDaDiL(validate=False, random_state=0),
 }
 every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 
@@ -35,7 +35,7 @@ def same(a, b, rows):
     assert np.array_equal(a.novelty(rows), b.novelty(rows))
     assert np.array_equal(a.loss_curve_, b.loss_curve_)
     assert np.array_equal(a.proportions_, b.proportions_)
-    assert a.label_shift_.belief == b.label_shift_.belief
+    assert [one.weight for one in a.explanations_] == [one.weight for one in b.explanations_]
     assert a.resemblance_ == b.resemblance_
     assert a.reliability_ == b.reliability_
     assert a.report() == b.report()
@@ -130,11 +130,11 @@ def test_a_state_is_all_that_a_later_session_needs(make):
 def test_before_any_row_nothing_is_said_of_a_target():
     model = fit(linear, P)
     assert model.n_samples_seen_ == model.reliability_ == model.target_mass == 0
-    assert not hasattr(model, "label_shift_")
+    assert not hasattr(model, "explanations_")
     assert set(model.coordinates_) == {1, 2, 3}
     assert "raw rows predict" in model.report()
     with pytest.raises(InvalidInputError, match="no target row"):
-        model.describe_label_shift()
+        model.describe_proportions()
 
 
 def test_rows_without_weight_teach_nothing():

@@ -17,7 +17,7 @@ CLASSIFIERS = ["linear", "trees"]
 def predictions(factors, classifier):
     """Return what models say of rows whose columns are multiplied."""
     parameters = {"classifier": classifier, "validate": False, "random_state": 0}
-    return online(factors, parameters), offline(factors, parameters)
+    return online(factors, parameters | {"keep_sources": True}), offline(factors, parameters)
 
 
 @cache

@@ -90,7 +90,7 @@ def test_forgotten_the_target_is_as_new_but_for_the_count(plant):
     )
     assert again.to_bytes() == model.to_bytes()
     assert model.n_samples_seen_ == 96 + len(plant.X_target)
-    assert model.history_.n_rows[-1] == model.n_samples_seen_
+    assert 96 < model.history_.n_rows[-1] <= model.n_samples_seen_
 
 
 def test_a_copy_that_forgets_leaves_the_other_as_it_was(plant):

@@ -79,8 +79,11 @@ class Adaptation:
 
     @property
     def coverage(self) -> float:
-        """Share of the classes that were seen: 1 after ten rows of each."""
-        return float(np.minimum(self.mass * self.proportions / _ENOUGH, 1.0).mean())
+        """Share of the classes that were seen: 1 after ten rows of each; averaged over explanations."""
+        seen = [
+            np.minimum(self.mass * one.proportions / _ENOUGH, 1.0).mean() for one in self.explanations
+        ]
+        return float(np.dot([one.weight for one in self.explanations], seen))
 
     @property
     def reconstruction(self) -> Mixture:

@@ -171,7 +171,8 @@ class Target:
         """Return the same target as other sources see it, component by component."""
         bound = Target(knowledge, settings)
         bound.tally, bound.units = self.tally, self.units
-        bound.rows.take_over(self.rows)
+        if self.mass > 0.0:
+            bound.rows.take_over(self.rows)
         return bound
 
     # -- looking ---------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Familiar
 from baryflow.estimators._query import RecentRows, choose_rows, measure_disagreement
 from baryflow.estimators._sources import SourceKnowledge
 from baryflow.estimators._target import Target, TargetState
+from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Booleans, Floats, Integers
 
 #: Updates whose losses are remembered.
@@ -275,7 +276,9 @@ class Tracker:
         self.target = self.target.copy()
         rows, lost = self.target.clean(raw, whole=True, count=True)
         if lost.all():
-            return
+            raise InvalidInputError(
+                "no row of the baseline can be read: all values are far outside of the sources"
+            )
         found = Baseline.of(code, rows[~lost])
         others = [one for one in self.baselines if one.code != code]
         for one in self.baselines:
@@ -370,9 +373,9 @@ class Tracker:
         new_classes : tuple
             Names of the last of the classes, which no source has.
         """
+        fresh.baselines = tuple(replace(one, code=classes.index(one.code)) for one in self.baselines)
+        fresh.target = self.target.rebind(fresh.knowledge, fresh.settings)
         if self.target.mass > 0.0:
-            fresh.target = self.target.rebind(fresh.knowledge, fresh.settings)
-            fresh.baselines = tuple(replace(one, code=classes.index(one.code)) for one in self.baselines)
             fresh.recent, fresh.n_labels = self.recent, self.n_labels
             fresh.n_given, fresh._n_last = self.n_given, self._n_last
             fresh.new_classes, fresh.certificate = new_classes, self.certificate

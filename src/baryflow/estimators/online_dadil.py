@@ -250,13 +250,12 @@ class OnlineDaDiL(Adapter):
         sources, classes = self.sources_, self.classes_.tolist()
         with self._unless_it_fails():
             self._begin(known.X, known.y, known.names)
-            if before.target.mass > 0.0:
-                own = tuple(name for name in before.new_classes if name not in self.classes_.tolist())
-                names = [*self.classes_.tolist(), *own]
-                places = find_places(self.sources_, sources), find_places(names, classes)
-                self._tracker = before.rebind(self._tracker, *places, own)
-                self.columns_ = columns
-            else:  # classes that were named elsewhere stay known
+            own = tuple(name for name in before.new_classes if name not in self.classes_.tolist())
+            names = [*self.classes_.tolist(), *own]
+            places = find_places(self.sources_, sources), find_places(names, classes)
+            self._tracker = before.rebind(self._tracker, *places, own)
+            self.columns_ = columns
+            if not before.target.mass:  # classes that were named elsewhere stay known
                 for summary in before.summaries:
                     if summary.name not in self.classes_.tolist():
                         self._tracker.add_class(summary)
@@ -740,7 +739,11 @@ class OnlineDaDiL(Adapter):
         tracker = self._tracker.copy()
         now, before = self.get_params(deep=False), vars(self).get("_following_with", {})
         if any(value is not before.get(name, self) for name, value in now.items()):
-            tracker.settings, tracker.label_shift = follow_settings(self, len(self._source_classes()))
+            found = follow_settings(self, len(self._source_classes()))
+            if found != (tracker.settings, tracker.label_shift):  # adapt to the next rows with them
+                tracker.settings, tracker.label_shift = found
+                tracker.target = tracker.target.copy()
+                tracker.target.learned_at = 0.0
             self._following_with = now
         return tracker
 

@@ -1,4 +1,4 @@
-"""The update: the dictionary goes to the target, whatever its class proportions are."""
+"""Adapting: the dictionary goes to the target, whatever its class proportions are."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_block_steps_take_the_atoms_to_the_target():
     assert np.abs(np.stack([atom.means for atom in model.atoms_]) - atoms).max() > 0.1
 
 
-def test_every_update_starts_from_the_sources():
+def test_every_adaptation_starts_from_the_sources():
     at_once = fit(linear, P).partial_fit(P.X_target)
     in_parts = stream(fit(linear, P), P.X_target, 60)
     np.testing.assert_allclose(in_parts.class_means_, at_once.class_means_, atol=0.3)
@@ -61,9 +61,10 @@ def test_every_update_starts_from_the_sources():
 def test_classes_are_seen_after_ten_rows_of_each():
     model = OnlineDaDiL(classifier="linear", validate=False, label_shift=False, random_state=0)
     model.fit(P.X, P.y, P.domain)
-    for n_rows, seen in ((16, "20%"), (24, "50%"), (60, "100%")):  # of eight classes
+    for n_rows, seen in ((16, 0.2), (24, 0.5), (60, 1.0)):  # of eight classes
         model.partial_fit(P.X_target[:n_rows])
-        assert f"{seen} of the classes were seen" in model.report()
+        assert model.coverage_ == pytest.approx(seen, abs=0.02)
+        assert f"{model.coverage_:.0%} of the classes were seen" in model.report()
 
 
 def test_a_target_at_quite_another_level_is_found_though_the_plain_classifiers_are_wrong():
@@ -83,7 +84,7 @@ def test_a_target_at_quite_another_level_is_found_though_the_plain_classifiers_a
 @pytest.mark.parametrize("proportions", ["balanced", "80 %"])
 def test_no_class_proportions_do_harm(proportions):
     p, found = PROBLEM, []
-    for c in (0, 2, 4, 5):
+    for c in range(8):
         rows = mixed_rows(p.y_target, proportions, c)
         X, y = p.X_target[rows], p.y_target[rows]
         model = fit_default()

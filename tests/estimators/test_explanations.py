@@ -1,0 +1,673 @@
+"""Explanations of a target: what is proposed, what speaks for each, and what settles it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import log_softmax, logsumexp
+
+from baryflow import OnlineDaDiL
+from baryflow.estimators import _explanations as explanations
+from baryflow.estimators._explanations import (
+    DEFAULT_COEFFICIENTS,
+    EVIDENCE,
+    FIXED_POINT,
+    Baseline,
+    Candidate,
+    EvidenceTrial,
+    TargetSummary,
+    confusion_shares,
+    count_confusions,
+    estimate_proportions,
+    learn_coefficients,
+    measure_evidence,
+    propose,
+    weigh,
+)
+from baryflow.exceptions import InvalidInputError
+from tests.estimators.streams import Fleet, fit, stream, total_variation
+
+FLEET = Fleet(6)  # machines calibrated differently: a classifier of raw rows is mostly wrong
+ALIKE = Fleet(6, calibration=0.1)
+EVEN = np.full(3, 1 / 3)
+TRAINED = np.array([0.6, 0.3, 0.1])
+
+
+def linear():
+    return OnlineDaDiL(classifier="linear", random_state=0)
+
+
+def fitted(fleet=FLEET):
+    return fit(linear, fleet)
+
+
+def balanced_accuracy(model, X, y):
+    predicted = model.predict(X)
+    return np.mean([(predicted[y == c] == c).mean() for c in np.unique(y)])
+
+
+def only(c, n):
+    return np.where(np.arange(FLEET.n_classes) == c, n, 0)
+
+
+@pytest.fixture(scope="module")
+def normal_only():
+    """A model that saw one class alone: several explanations fit."""
+    X, y = FLEET.target(200, 0, 0, 0)
+    return stream(fitted(), X), X, y
+
+
+# -- a target with its own calibration and class proportions ------------------------------------------
+
+
+@pytest.mark.parametrize("counts", [(160, 13, 13, 14), (13, 14, 160, 13), (180, 7, 6, 7)])
+def test_a_machine_with_its_own_calibration_and_mostly_one_class_is_understood(counts):
+    X, y = FLEET.target(*counts)
+    model = fitted()
+    before = model.score(X, y), balanced_accuracy(model, X, y)
+    stream(model, X)
+    assert model.score(X, y) > max(0.9, before[0] + 0.1)
+    assert balanced_accuracy(model, X, y) > before[1] + 0.05
+    best = model.explanations_[0]
+    assert total_variation(np.array(list(best.proportions.values())), np.array(counts) / 200) < 0.1
+
+
+def test_balanced_rows_are_as_expected():
+    X, y = FLEET.target(40, 40, 40, 40)
+    model = stream(fitted(), X)
+    assert model.explanations_[0].name == "expected"
+    assert model.explanations_[0].weight > 0.5
+    assert model.score(X, y) > 0.8
+    assert "as expected" in model.describe_proportions()
+
+
+def test_of_machines_calibrated_alike_one_class_is_known_by_its_place():
+    X, y = ALIKE.target(200, 0, 0, 0)
+    model = stream(fitted(ALIKE), X)
+    assert model.proportions_[0] > 0.9
+    assert model.score(X, y) > 0.9
+    assert model.reliability_ > 0.8
+
+
+def test_explanations_are_distributions_in_the_units_of_the_user():
+    X, _ = FLEET.target(160, 13, 13, 14)
+    model = stream(fitted(), X)
+    found = model.explanations_
+    assert sum(one.weight for one in found) == pytest.approx(1.0)
+    assert [one.weight for one in found] == sorted((one.weight for one in found), reverse=True)
+    for one in found:
+        assert list(one.proportions) == model.classes_.tolist()
+        assert sum(one.proportions.values()) == pytest.approx(1.0)
+        assert (one.gains > 0.0).all()
+    expected = sum(one.weight * np.array(list(one.proportions.values())) for one in found)
+    np.testing.assert_allclose(model.proportions_, expected)
+
+
+def test_offsets_and_gains_recover_the_calibration():
+    X, _ = FLEET.target(320, 26, 26, 28)
+    best = stream(fitted(), X, 100).explanations_[0]
+    offsets, gains = FLEET.calibration
+    np.testing.assert_allclose(best.offsets, offsets, atol=0.45)
+    assert np.abs(best.offsets - offsets).mean() < 0.15 * np.abs(offsets).mean()
+    np.testing.assert_allclose(np.log(best.gains), np.log(gains), atol=0.2)
+    assert np.abs(np.log(best.gains / gains)).mean() < 0.6 * np.abs(np.log(gains)).mean()
+
+
+def test_a_column_in_another_unit_is_an_offset_and_a_gain_like_any_other():
+    X, _ = FLEET.target(40, 40, 40, 40)
+    factor, shift = np.ones(X.shape[1]), np.zeros(X.shape[1])
+    factor[2], shift[2] = 1000.0, 3000.0
+    plain, other = stream(fitted(), X), fitted()
+    with pytest.warns(UserWarning, match="unit"):
+        stream(other, shift + factor * X)
+    one, two = plain.explanations_[0], other.explanations_[0]
+    assert two.gains[2] / one.gains[2] == pytest.approx(1000.0, rel=0.25)
+    usual = FLEET.X[:, 2].mean()
+    there = shift[2] + factor[2] * (one.offsets[2] + one.gains[2] * usual)
+    assert abs(two.offsets[2] + two.gains[2] * usual - there) < 500.0
+    rest = np.arange(X.shape[1]) != 2
+    np.testing.assert_allclose(two.gains[rest], one.gains[rest], rtol=0.05)
+
+
+def test_not_adapting_moves_nothing():
+    X, _ = ALIKE.target(40, 40, 40, 40)
+    found = {one.name: one for one in stream(fitted(ALIKE), X).explanations_}
+    assert 0.01 < found["not adapting"].weight < 0.5
+    np.testing.assert_allclose(found["not adapting"].gains, 1.0)
+    np.testing.assert_allclose(found["not adapting"].offsets, 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("fault", [1, 3])
+def test_a_fault_that_stays_on_stays_found(fault):
+    model = stream(fitted(), FLEET.target(30, 30, 30, 30)[0])
+    X, _ = FLEET.target(*only(fault, 600))
+    found = []
+    for start in range(0, 600, 60):
+        rows = X[start : start + 60]
+        found.append((model.predict(rows) == fault).mean())
+        model.partial_fit(rows)
+    assert min(found) > 0.8
+    assert np.mean(found[-3:]) > 0.92
+
+
+# -- what settles it ----------------------------------------------------------------------------------
+
+
+def test_one_class_alone_is_ambiguous_and_the_model_says_so(normal_only):
+    model, _, _ = normal_only
+    competing = [one for one in model.explanations_ if one.weight > 0.1]
+    assert len(competing) > 1
+    assert model.reliability_ < 0.65
+    assert model.coverage_ < 0.5  # whichever it is, it is one class
+    report = model.report()
+    assert "explanations fit" in report
+    for one in competing:
+        c = max(one.proportions, key=one.proportions.get)
+        assert f"{c} {one.proportions[c]:.0%}" in report
+    assert "baseline" in report
+
+
+def test_where_one_explanation_fits_the_report_names_it():
+    X, y = FLEET.target(13, 160, 13, 14)
+    model = stream(fitted(), X)
+    (line,) = [one for one in model.report().splitlines() if "Class proportions" in one]
+    assert f"1 {model.explanations_[0].proportions[1]:.0%}" in line
+    assert "explanations fit" not in model.report()
+    assert model.reliability_ > 0.85
+    assert abs(model.reliability_ - model.score(X, y)) < 0.15
+
+
+def test_averaging_over_explanations_makes_unsure(normal_only):
+    model, X, _ = normal_only
+    assert model.explanations_[0].weight < 0.7
+    assert model.predict_proba(X).max(axis=1).mean() < model.explanations_[0].weight + 0.2
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_a_baseline_settles_it(normal_only, when):
+    without, X, y = normal_only
+    rows, _ = FLEET.target(30, 0, 0, 0, seed=1)
+    assert without.score(X, y) < 0.2
+    model = fitted()
+    if when == "before":
+        stream(model.set_baseline(rows, 0), X)
+    else:
+        stream(model, X).set_baseline(rows, 0)
+    assert model.score(X, y) > 0.9
+    assert model.n_samples_seen_ == 200  # baseline rows are no rows of the stream
+    assert model.reliability_ > without.reliability_ + 0.2
+    others, truth = FLEET.target(20, 20, 20, 20)
+    assert model.score(others, truth) > without.score(others, truth) + 0.1
+
+
+def test_further_rows_of_a_baseline_are_added():
+    X, _ = FLEET.target(60, 0, 0, 0)
+    rows, _ = FLEET.target(40, 0, 0, 0, seed=1)
+    at_once = stream(fitted().set_baseline(rows, 0), X)
+    in_parts = stream(fitted().set_baseline(rows[:15], 0).set_baseline(rows[15:], 0), X)
+    np.testing.assert_allclose(in_parts.predict_proba(X), at_once.predict_proba(X), atol=1e-9)
+
+
+def test_baselines_of_two_classes_are_both_used():
+    X, y = FLEET.target(100, 0, 0, 100)
+    model = fitted()
+    model.set_baseline(FLEET.target(30, 0, 0, 0, seed=1)[0], 0)
+    model.set_baseline(FLEET.target(0, 0, 0, 30, seed=1)[0], 3)
+    assert stream(model, X).score(X, y) > 0.85
+    found = model.explanations_[0].proportions
+    assert (found[0], found[3]) == pytest.approx((0.5, 0.5), abs=0.1)
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["no rows", "rows without a value"])
+def test_a_baseline_without_a_value_is_refused(empty):
+    model = stream(fitted(), FLEET.target(20, 20, 20, 20)[0])
+    before = model.to_bytes()
+    with pytest.raises(ValueError, match=r"row|0 sample"):
+        model.set_baseline(np.full((3, 8), np.nan) if empty else np.empty((0, 8)), 0)
+    assert model.to_bytes() == before
+
+
+def test_a_baseline_of_which_nothing_can_be_read_is_refused():
+    model = stream(fitted(), FLEET.target(20, 20, 20, 20)[0])
+    before = model.to_bytes()
+    with pytest.raises(InvalidInputError, match="baseline"):
+        model.set_baseline(np.full((3, 8), 1e30), 0)
+    assert model.to_bytes() == before
+
+
+def test_a_baseline_of_an_unknown_class_is_refused():
+    model = stream(fitted(), FLEET.target(20, 20, 20, 20)[0])
+    before = model.to_bytes()
+    with pytest.raises(InvalidInputError, match=r"'idle'.*\[0, 1, 2, 3\]"):
+        model.set_baseline(FLEET.target(5, 0, 0, 0)[0], "idle")
+    assert model.to_bytes() == before
+
+
+def test_a_baseline_that_fails_changes_nothing(monkeypatch):
+    model = stream(fitted(), FLEET.target(20, 20, 20, 20)[0])
+    before = model.to_bytes()
+
+    def fail(*_, **__):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("baryflow.estimators._tracker.adapt", fail)
+        with pytest.raises(MemoryError):
+            model.set_baseline(FLEET.target(30, 0, 0, 0)[0], 0)
+    assert model.to_bytes() == before
+
+
+def test_a_baseline_before_the_stream_survives_a_further_source():
+    model = OnlineDaDiL(classifier="linear", keep_sources=True, random_state=0)
+    first = FLEET.domain < 4
+    model.fit(FLEET.X[first], FLEET.y[first], FLEET.domain[first])
+    model.set_baseline(FLEET.target(30, 0, 0, 0, seed=1)[0], 0)
+    model.add_source(FLEET.X[~first], FLEET.y[~first], 9)
+    X, y = FLEET.target(200, 0, 0, 0)
+    assert "baseline" in {one.name for one in stream(model, X).explanations_}
+    assert model.score(X, y) > 0.9
+
+
+def test_three_labels_settle_it(normal_only):
+    without, X, y = normal_only
+    model = without.spawn()
+    assert model.score(X, y) < 0.2
+    model.feedback(X[:3], y[:3])
+    assert model.explanations_[0].weight > 0.9
+    assert model.explanations_[0].proportions[0] > 0.9
+    others, truth = FLEET.target(20, 20, 20, 20)  # it is no matter of the labelled class alone
+    assert model.score(others, truth) > without.score(others, truth) + 0.1
+
+
+def test_labels_are_weighed_before_they_are_learned_by_heart(normal_only):
+    model, X, y = normal_only
+    weights = []
+    for n in (0, 1, 3):
+        labelled = model.spawn()
+        if n:
+            labelled.feedback(X[:n], y[:n])
+        weights.append(sum(one.weight for one in labelled.explanations_ if one.proportions[0] > 0.9))
+    assert weights[0] < 0.3
+    assert 0.6 < weights[1] <= weights[2] + 0.05
+
+
+def test_a_wrong_label_is_no_veto():
+    X, y = FLEET.target(13, 160, 13, 14)
+    model = stream(fitted(), X)
+    wrong = np.flatnonzero(y == 1)[:1]
+    model.feedback(X[wrong], [2])
+    assert model.explanations_[0].proportions[1] > 0.6
+    assert model.score(X, y) > 0.85
+
+
+def normal_mostly():
+    return OnlineDaDiL(classifier="linear", class_prior={0: 0.85}, random_state=0)
+
+
+def test_rows_overrule_a_class_prior():
+    X, y = FLEET.target(13, 160, 13, 14)
+    model = stream(fit(normal_mostly, FLEET), X)
+    assert model.explanations_[0].proportions[1] > 0.7
+    assert model.score(X, y) > 0.9
+
+
+def test_a_class_prior_that_is_right_is_what_is_found():
+    X, y = FLEET.target(160, 13, 13, 14)
+    model = stream(fit(normal_mostly, FLEET), X)
+    assert model.explanations_[0].name == "expected"
+    assert model.explanations_[0].weight > 0.5
+    assert model.score(X, y) > 0.9
+
+
+def test_a_class_prior_speaks_where_rows_do_not(normal_only):
+    without, X, _ = normal_only
+    model = stream(fit(normal_mostly, FLEET), X)
+    assert model.proportions_[0] > without.proportions_[0] + 0.05
+
+
+# -- looking, and keeping ------------------------------------------------------------------------------
+
+
+def followed():
+    """Return a model that saw rows, a baseline and labels, and the rows."""
+    X, y = FLEET.target(80, 20, 30, 10)
+    model = stream(fitted().set_baseline(FLEET.target(20, 0, 0, 0, seed=1)[0], 0), X)
+    return model.feedback(X[:4], y[:4]), X, y
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_a_row_alone_is_predicted_like_among_others(labels):
+    model, X, _ = followed()
+    if not labels:
+        model = stream(fitted(), X)
+    alone = np.vstack([model.predict_proba(row[None]) for row in X[:40]])
+    np.testing.assert_allclose(alone, model.predict_proba(X)[:40], atol=1e-6)
+
+
+def test_looking_changes_nothing():
+    model, X, _ = followed()
+    before = model.to_bytes()
+    for name in dir(type(model)):
+        if name.endswith("_") and not name.startswith("_"):
+            getattr(model, name)
+    model.report()
+    model.describe_proportions()
+    model.describe_experts()
+    model.query(5)
+    model.predict(X)
+    model.predict_proba(X[:3])
+    model.assess(X)
+    model.measure(X)
+    model.place(X)
+    model.known_target()
+    assert model.to_bytes() == before
+
+
+@pytest.mark.parametrize("cut", [0, 64, 96])
+def test_resumed_it_continues_bit_for_bit(cut):
+    X, y = FLEET.target(80, 20, 30, 10)
+    rows, _ = FLEET.target(20, 0, 0, 0, seed=1)
+
+    def follow(resumed):
+        model = fitted().set_baseline(rows[:10], 0)
+        for start in range(0, len(X), 32):
+            if resumed and start == cut:
+                model = OnlineDaDiL.from_bytes(model.to_bytes())
+            model.partial_fit(X[start : start + 32])
+            if start == 32:
+                model.feedback(X[:3], y[:3])
+            if start == 64:
+                model.set_baseline(rows[10:], 0)
+        return model
+
+    one, other = follow(False), follow(True)
+    assert one.to_bytes() == other.to_bytes()
+    assert np.array_equal(one.predict_proba(X), other.predict_proba(X))
+    assert one.report() == other.report()
+
+
+# -- proportions from votes ---------------------------------------------------------------------------
+
+
+def draw_votes(truth, trained, n=400, apart=3.0, seed=0):
+    """Return the exact posterior probabilities of rows, by a classifier trained on other proportions."""
+    rng = np.random.default_rng(seed)
+    y = rng.choice(len(truth), size=n, p=truth)
+    x = apart * np.eye(len(truth))[y] + rng.normal(size=(n, len(truth)))
+    return np.exp(log_softmax(apart * x + np.log(trained), axis=1)), y
+
+
+def most_likely(votes, weights, trained):
+    """Maximise the likelihood Σ w log Σ_c q_c · vote_c / trained_c by a general solver."""
+    densities = np.log(votes / trained)
+
+    def cost(logits):
+        return -weights @ logsumexp(densities + log_softmax(logits), axis=1) / weights.sum()
+
+    found = minimize(cost, np.zeros(votes.shape[1]), method="BFGS", options={"gtol": 1e-9})
+    return np.exp(log_softmax(found.x))
+
+
+@pytest.mark.parametrize("truth", [(0.1, 0.2, 0.7), (0.8, 0.1, 0.1), (0.34, 0.33, 0.33)])
+def test_proportions_maximise_the_likelihood(truth):
+    votes, y = draw_votes(np.array(truth), TRAINED)
+    weights = 1.0 + (y == 1) * 4.0 + np.arange(len(y)) % 3  # rows that count several times
+    found = estimate_proportions(votes, weights, TRAINED, EVEN)
+    np.testing.assert_allclose(found, most_likely(votes, weights, TRAINED), atol=1e-4)
+    counted = np.bincount(y, weights) / weights.sum()
+    assert total_variation(found, counted) < 0.04
+
+
+def test_classes_that_overlap_need_many_rounds():
+    votes, _ = draw_votes(np.array([0.05, 0.15, 0.8]), TRAINED, n=4000, apart=1.2)
+    found = estimate_proportions(votes, np.ones(len(votes)), TRAINED, TRAINED)
+    np.testing.assert_allclose(found, most_likely(votes, np.ones(len(votes)), TRAINED), atol=0.02)
+
+
+def test_votes_that_say_nothing_leave_the_expected_proportions():
+    votes = np.tile(TRAINED, (50, 1))
+    for expected in (EVEN, TRAINED, np.array([0.2, 0.2, 0.6])):
+        found = estimate_proportions(votes, np.ones(50), TRAINED, expected)
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_a_class_that_is_not_expected_can_still_be_found():
+    for vote in ([0.05, 0.95], [0.0, 1.0]):
+        votes = np.tile(vote, (50, 1))
+        found = estimate_proportions(votes, np.ones(50), np.array([0.5, 0.5]), np.array([1.0, 0.0]))
+        assert found[1] > 0.99
+
+
+def test_no_class_is_ruled_out():
+    votes = np.tile([1.0, 0.0, 0.0], (50, 1))
+    found = estimate_proportions(votes, np.ones(50), EVEN, EVEN)
+    np.testing.assert_allclose(found[1:], explanations.RAREST, rtol=1e-2)
+    assert found.sum() == pytest.approx(1.0, abs=1e-12)
+
+
+def test_a_class_without_training_rows_is_no_division_by_zero():
+    votes = np.tile([0.7, 0.3, 0.0], (50, 1))
+    found = estimate_proportions(votes, np.ones(50), np.array([0.7, 0.3, 0.0]), EVEN)
+    assert np.isfinite(found).all()
+    assert found[2] < 2 * explanations.RAREST
+
+
+# -- what is proposed, and what speaks for it ----------------------------------------------------------
+
+
+class Case:
+    """A target of a fleet, and what is proposed and measured of it."""
+
+    def __init__(self, fleet, counts, baselines=()):
+        self.knowledge = fitted(fleet).tracker.knowledge
+        self.model = self.knowledge.model.domain_model
+        self.X, self.y = fleet.target(*counts)
+        self.seen = TargetSummary.of_rows(self.X)
+        self.prior = np.full(fleet.n_classes, 1 / fleet.n_classes)
+        self.truth = np.bincount(self.y, minlength=fleet.n_classes) / len(self.y)
+        raw = self.knowledge.plain.raw_logs(self.X)[0]
+        self.votes = np.exp(log_softmax(raw, axis=1))
+        self.baselines = baselines
+        shares = self.knowledge.plain.shares
+        self.found = propose(self.model, self.seen, self.prior, self.votes, shares, baselines)
+
+    def candidate(self, proportions):
+        """Return the explanation that the target has these class proportions."""
+        proportions = explanations.normalise_proportions(np.asarray(proportions, dtype=float))
+        calibration = self.model.moments.at(
+            self.seen.mean, self.seen.variance, proportions, self.seen.mass
+        )
+        return Candidate(FIXED_POINT, proportions, *calibration)
+
+    def evidence(self, *candidates, confusion=None):
+        """Return a dict of kind → what speaks for each of the candidates."""
+        confusion = self.knowledge.committee.confusion if confusion is None else confusion
+        arguments = (self.prior, self.votes, confusion, self.baselines)
+        table = measure_evidence(self.model, self.seen, candidates, *arguments)
+        return dict(zip(EVIDENCE, table.T, strict=False))
+
+
+@pytest.mark.parametrize("counts", [(160, 13, 13, 14), (13, 160, 13, 14), (10, 80, 10, 100)])
+def test_the_true_proportions_are_proposed(counts):
+    case = Case(FLEET, counts)
+    names = [one.name for one in case.found]
+    assert names[0] == "expected"
+    assert names[-1] == "not adapting"
+    nearest = min(case.found[:-1], key=lambda one: total_variation(one.proportions, case.truth))
+    assert nearest.name == FIXED_POINT
+    assert total_variation(nearest.proportions, case.truth) < 0.07
+    V = case.model.see(case.X, nearest.centre, nearest.scale)
+    assert (case.model.log_posteriors(V, nearest.proportions).argmax(axis=1) == case.y).mean() > 0.9
+
+
+def test_proposals_differ_from_each_other():
+    found = Case(FLEET, (160, 13, 13, 14)).found[:-1]
+    for i, one in enumerate(found):
+        for other in found[:i]:
+            assert total_variation(one.proportions, other.proportions) > 0.05
+
+
+def test_a_baseline_is_one_more_proposal():
+    rows, _ = FLEET.target(30, 0, 0, 0, seed=1)
+    case = Case(FLEET, (160, 13, 13, 14), (Baseline.of(0, rows),))
+    (one,) = [one for one in case.found if one.name == "baseline"]
+    assert total_variation(one.proportions, case.truth) < 0.07
+    V = case.model.see(rows, one.centre, one.scale)
+    assert (case.model.log_posteriors(V, case.prior).argmax(axis=1) == 0).mean() > 0.75
+
+
+@pytest.mark.parametrize("kind", ["likelihood", "fit"])
+def test_rows_of_several_classes_speak_for_the_true_proportions(kind):
+    case = Case(FLEET, (160, 13, 13, 14))
+    wrong = [case.candidate(0.8 * np.eye(4)[c] + 0.05) for c in (1, 2, 3)]
+    found = case.evidence(case.candidate(case.truth), *wrong)[kind]
+    assert (found[0] > found[1:] + 0.1).all()
+
+
+def test_calibrations_unlike_those_of_the_sources_are_implausible():
+    case = Case(ALIKE, (200, 0, 0, 0))
+    found = case.evidence(*[case.candidate(one) for one in np.eye(4)])["calibration"]
+    assert (found[0] > found[1:] + 1.0).all()
+    flat = Case(FLEET, (200, 0, 0, 0))  # machines differ: any calibration is plausible
+    other = flat.evidence(*[flat.candidate(one) for one in np.eye(4)])["calibration"]
+    assert np.ptp(other) < np.ptp(found)
+
+
+def test_votes_speak_for_proportions_that_would_be_voted_like_that():
+    case = Case(ALIKE, (13, 160, 13, 14))
+    candidates = [case.candidate(0.8 * one + 0.05) for one in np.eye(4)]
+    found = case.evidence(*candidates)["votes"]
+    assert (found[1] > np.delete(found, 1) + 0.5).all()
+    useless = case.evidence(*candidates, confusion=np.full((4, 4), 0.25))["votes"]
+    np.testing.assert_allclose(useless, useless[0], atol=1e-9)
+
+
+def test_a_baseline_speaks_for_calibrations_in_which_it_lies_where_its_class_does():
+    rows, _ = FLEET.target(30, 0, 0, 0, seed=1)
+    candidates = np.eye(4)
+    without = Case(FLEET, (200, 0, 0, 0))
+    found = without.evidence(*[without.candidate(one) for one in candidates])["baseline"]
+    np.testing.assert_array_equal(found, 0.0)
+    case = Case(FLEET, (200, 0, 0, 0), (Baseline.of(0, rows),))
+    found = case.evidence(*[case.candidate(one) for one in candidates])["baseline"]
+    assert (found[0] > found[1:] + 1.0).all()
+
+
+def test_more_rows_of_a_baseline_speak_louder():
+    found = []
+    for n in (3, 30):
+        rows, _ = FLEET.target(n, 0, 0, 0, seed=1)
+        case = Case(FLEET, (200, 0, 0, 0), (Baseline.of(0, rows),))
+        evidence = case.evidence(*[case.candidate(one) for one in np.eye(4)])["baseline"]
+        found.append(evidence[0] - evidence[1:].max())
+    assert found[1] > found[0] > 0.0
+
+
+def test_the_more_rows_the_more_the_likelihood_counts_but_not_without_end():
+    case, gaps = Case(FLEET, (160, 13, 13, 14)), []
+    right, wrong = case.candidate(case.truth), case.candidate([0.05, 0.05, 0.85, 0.05])
+    for mass in (10.0, 200.0, 1e4, 1e6):
+        case.seen = replace(case.seen, mass=mass)
+        evidence = case.evidence(right, wrong)["likelihood"]
+        gaps.append(evidence[0] - evidence[1])
+    assert np.all(np.diff(gaps) > 0.0)
+    assert gaps[3] - gaps[2] < 0.1  # a class moves as a whole: its rows are not independent proofs
+
+
+def test_explanations_that_are_not_expected_share_one_prior():
+    evidence = np.zeros((4, len(EVIDENCE) + 1))
+    evidence[1:3, -1] = -np.log(2.0)
+    weights = np.exp(weigh(evidence, DEFAULT_COEFFICIENTS))
+    np.testing.assert_allclose(weights, [1 / 3, 1 / 6, 1 / 6, 1 / 3])
+
+
+# -- learned coefficients ------------------------------------------------------------------------------
+
+
+def evidence_trials(kind, rng, n=30):
+    """Return trials in which evidence of this kind, and no other, tells which explanation is right."""
+    number, found = EVIDENCE.index(kind), []
+    for _ in range(n):
+        evidence = np.hstack([rng.normal(size=(3, 5)), np.zeros((3, 3))])
+        right = evidence[:, number].argmax()
+        log_proba = np.where(np.arange(3)[:, None] == right, np.log(0.9), np.log(0.05)) + np.zeros(
+            (3, 20)
+        )
+        found.append(EvidenceTrial(0, evidence, log_proba, 1.0))
+    return found
+
+
+@pytest.mark.parametrize("kind", EVIDENCE[:5])
+def test_evidence_that_is_right_counts_more(kind):
+    number = EVIDENCE.index(kind)
+    found = learn_coefficients(evidence_trials(kind, np.random.default_rng(0)))
+    assert found[number] > DEFAULT_COEFFICIENTS[number] + 0.3
+    others = np.delete(found[:5], number)
+    assert (others < np.delete(DEFAULT_COEFFICIENTS[:5], number) + 0.1).all()
+    assert (others < found[number]).all()
+
+
+def test_evidence_that_is_wrong_counts_nothing_but_never_speaks_against():
+    trials = [
+        one._replace(evidence=-one.evidence)
+        for one in evidence_trials("votes", np.random.default_rng(0))
+    ]
+    assert learn_coefficients(trials)[EVIDENCE.index("votes")] == 0.0
+
+
+def test_labels_become_likelier_under_what_was_learned():
+    trials = evidence_trials("fit", np.random.default_rng(1))
+
+    def likelihood(coefficients):
+        logs = [weigh(one.evidence, coefficients)[:, None] + one.log_proba for one in trials]
+        return np.mean([logsumexp(one, axis=0).mean() for one in logs])
+
+    assert likelihood(learn_coefficients(trials)) > likelihood(DEFAULT_COEFFICIENTS) + 0.05
+
+
+def test_without_trials_the_defaults_stay():
+    np.testing.assert_array_equal(learn_coefficients([]), DEFAULT_COEFFICIENTS)
+
+
+def test_a_model_learns_its_coefficients():
+    known = [fitted(fleet).committee_.coefficients for fleet in (FLEET, ALIKE)]
+    assert np.abs(known[0] - DEFAULT_COEFFICIENTS)[:5].max() > 0.05
+    assert (np.stack(known)[:, :5] >= 0.0).all()
+    # Where machines are calibrated differently, votes of a classifier of raw rows say little.
+    votes = EVIDENCE.index("votes")
+    assert known[0][votes] < known[1][votes] - 0.05
+
+
+def test_confusions_are_shares_of_each_class():
+    counts = count_confusions(np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1]), 3)
+    np.testing.assert_array_equal(counts, [[2, 1, 0], [0, 1, 0], [0, 0, 0]])
+    shares = confusion_shares(counts)
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    assert shares[0, 0] > shares[0, 1] > shares[0, 2] > 0.0
+    assert shares[2, 2] > 0.5  # a class that was not seen is hardly confused
+
+
+# -- values --------------------------------------------------------------------------------------------
+
+
+def test_a_baseline_and_further_rows_are_the_baseline_of_all():
+    rows = np.random.default_rng(0).normal(1e3, 5.0, size=(50, 4))
+    found = Baseline.of(1, rows[:7]).plus(Baseline.of(1, rows[7:20])).plus(Baseline.of(1, rows[20:]))
+    whole = Baseline.of(1, rows)
+    assert (found.code, found.n_rows) == (1, 50.0)
+    np.testing.assert_allclose(found.mean, whole.mean, rtol=1e-12)
+    np.testing.assert_allclose(found.variance, whole.variance, rtol=1e-9)
+
+
+@pytest.mark.parametrize("mass", [1.0, 200.0])
+def test_calibrations_of_a_stack_of_proportions_are_those_of_each(mass):
+    moments = fitted().tracker.knowledge.model.moments
+    X, _ = FLEET.target(50, 50, 50, 50)
+    shares = np.random.default_rng(0).dirichlet(np.ones(4), size=(3, 2))
+    centres, scales = moments.at(X.mean(axis=0), X.var(axis=0), shares, mass)
+    assert centres.shape == scales.shape == (3, 2, 8)
+    for i in np.ndindex(3, 2):
+        centre, scale = moments.at(X.mean(axis=0), X.var(axis=0), shares[i], mass)
+        np.testing.assert_allclose(centres[i], centre, rtol=1e-10)
+        np.testing.assert_allclose(scales[i], scale, rtol=1e-10)
