@@ -183,7 +183,7 @@ def draw_dictionary(model):
 def draw_committee(model):
     """Draw the weights of the experts."""
     committee, described = model.committee_, model.describe_experts()
-    shares = committee.usual / committee.usual.sum()
+    shares = committee.weights / committee.weights.sum()
     plain = [not ("atoms" in text or "components" in text) for text in described.values()]
     figure, axes = new(7.6, 3.0)
     places = np.arange(len(shares))[::-1]

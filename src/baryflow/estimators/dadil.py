@@ -51,10 +51,10 @@ class DaDiL(Adapter):
     ----------
     classes_, sources_, atoms_, coordinates_, resemblance_, committee_, columns_, history_
         As in :class:`~baryflow.OnlineDaDiL`.
-    reliability_, coverage_, novelty_, target_mixture_, label_shift_, proportions_, class_means_
+    reliability_, coverage_, novelty_, target_mixture_, explanations_, proportions_, class_means_
         As in :class:`~baryflow.OnlineDaDiL`.
-    loss_curve_ : array of shape (n_steps, 1)
-        Loss of the target before each step in which the dictionary moves towards it.
+    loss_curve_ : array of shape (2, 1)
+        Loss of the target before and after the step of the dictionary towards it.
 
     Examples
     --------
