@@ -10,7 +10,11 @@ class Pupil:
     """Says 1, three times of four, until it has seen a row, then the sign."""
 
     classes_ = np.array([0, 1])
-    committee_, label_shift_ = SimpleNamespace(adapts=True), SimpleNamespace(belief=0.5)
+    committee_ = SimpleNamespace(adapts=True)
+    explanations_ = tuple(
+        SimpleNamespace(name=name, weight=weight)
+        for name, weight in (("votes", 0.375), ("not adapting", 0.25), ("expected", 0.25))
+    ) + (SimpleNamespace(name="fixed point", weight=0.125),)
     reliability_ = 0.0
 
     def predict_proba(self, X):
