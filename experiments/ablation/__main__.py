@@ -68,8 +68,8 @@ def without_experts(is_removed):
 def without_posteriors():
     """Let class probabilities not count in the costs of transport plans."""
 
-    def fit_dictionary(model, seen, candidate, posteriors):
-        return original(model, seen, candidate, None)
+    def fit_dictionary(*arguments):
+        return original(*arguments[:-1], None)
 
     original = _adapt.fit_dictionary
     return [(_adapt, "fit_dictionary", fit_dictionary)]
@@ -81,7 +81,8 @@ def with_steps(n_steps):
     def step(dictionary, domains, frozen=()):
         if not n_steps:
             return np.array([dictionary.transport(domain) for domain in domains])
-        return [original_step(dictionary, domains, frozen) for _ in range(n_steps)][0]
+        losses = [original_step(dictionary, domains, frozen) for _ in range(n_steps)]
+        return losses[0]
 
     def fit_dictionary(*arguments):
         with patched((Dictionary, "step", step)):
@@ -116,8 +117,8 @@ def without_evidence(name):
 def with_default_coefficients():
     """Let leave-one-source-out learn the experts' weights alone."""
     return [
-        (_leave_one_out, "learn_coefficients", lambda trials: _explanations.DEFAULT_COEFFICIENTS),
-        (_committee, "_learn_shifts", lambda weights, trials: np.zeros(2)),
+        (_leave_one_out, "learn_coefficients", lambda _: _explanations.DEFAULT_COEFFICIENTS),
+        (_committee, "_learn_shifts", lambda *_: np.zeros(2)),
     ]
 
 

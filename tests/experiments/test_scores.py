@@ -11,10 +11,12 @@ class Pupil:
 
     classes_ = np.array([0, 1])
     committee_ = SimpleNamespace(adapts=True)
-    explanations_ = tuple(
-        SimpleNamespace(name=name, weight=weight)
-        for name, weight in (("votes", 0.375), ("not adapting", 0.25), ("expected", 0.25))
-    ) + (SimpleNamespace(name="fixed point", weight=0.125),)
+    explanations_ = (
+        SimpleNamespace(name="votes", weight=0.375),
+        SimpleNamespace(name="not adapting", weight=0.25),
+        SimpleNamespace(name="expected", weight=0.25),
+        SimpleNamespace(name="fixed point", weight=0.125),
+    )
     reliability_ = 0.0
 
     def predict_proba(self, X):
