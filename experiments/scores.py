@@ -66,9 +66,14 @@ def follow(model, stream, batch, watch=None):
         "reliability": float(np.mean(reliability)),
         "reliability_first": reliability[0],
         "adapts": bool(model.committee_.adapts),
-        "shift_belief": float(model.label_shift_.belief),
+        "shift_belief": shift_belief(model),
         "seconds_a_batch": spent / len(reliability),
     }
+
+
+def shift_belief(model):
+    """Return how likely class proportions are that differ from the expected ones."""
+    return sum(one.weight for one in model.explanations_ if one.name not in ("expected", "not adapting"))
 
 
 def _along(classes, ours, not_adapting, y):

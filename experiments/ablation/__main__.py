@@ -16,13 +16,15 @@ from pathlib import Path
 import numpy as np
 
 from baryflow import OnlineDaDiL
-from baryflow.core.mixture import Mixture
-from baryflow.estimators import _committee, _fit_dictionary, _leave_one_out, _sources, _update
+from baryflow.core.dictionary import Dictionary
+from baryflow.estimators import _adapt, _committee, _explanations, _leave_one_out, _sources
 from experiments import mixes, results
 from experiments.msda import problems
 from experiments.scores import follow, rounded
 
 RESULTS = Path(__file__).parent / "results" / "ablation.csv"
+#: Made before there were explanations, with parts that are gone.
+BEFORE = RESULTS.with_stem("ablation-0.2")
 PAGE = "docs/method/what-was-tried.md"
 KEY = ("set", "target", "part", "mix")
 FIELDS = (*KEY, "rows", "not_adapting", "flowing", "end", "adapts", "shift_belief", "seconds")
@@ -46,78 +48,82 @@ def patched(*changes):
 
 
 def without_experts(is_removed):
-    """Give experts no weight; votes and "not adapting" stay as they are."""
+    """Give experts no weight; not adapting stays as it is."""
 
-    def learn(committee, trials):
+    def learn_committee(committee, trials):
         kept = np.array([not is_removed(name) for name in committee.experts])
 
-        def learn_weights(tables, start, offsets=None):
-            tables = [(logs[kept], codes) for logs, codes in tables]
+        def learn_weights(tables):
             weights = np.zeros(len(kept))
-            weights[kept] = original(tables, start[kept] / start[kept].sum(), offsets)
+            weights[kept] = original([(logs[kept], codes) for logs, codes in tables])
             return weights
 
-        with patched((_committee, "_learn_weights", learn_weights)):
+        with patched((_committee, "learn_weights", learn_weights)):
             return _committee.learn_committee(committee, trials)
 
-    original = _committee._learn_weights
-    return [(_leave_one_out, "learn_committee", learn)]
+    original = _committee.learn_weights
+    return [(_leave_one_out, "learn_committee", learn_committee)]
 
 
-def with_committee(change):
-    """Change the committee once it was learned."""
+def without_posteriors():
+    """Let class probabilities not count in the costs of transport plans."""
 
-    def learn(committee, trials):
-        return change(_committee.learn_committee(committee, trials))
+    def fit_dictionary(*arguments):
+        return original(*arguments[:-1], None)
 
-    return [(_leave_one_out, "learn_committee", learn)]
-
-
-def without_votes():
-    """Let votes not count in the costs of transport plans; they still find the class proportions."""
-
-    def match(model, seen, proportions):
-        return original(model, replace(seen, votes=None), proportions)
-
-    original = _fit_dictionary._match
-    return [(_fit_dictionary, "_match", match)]
-
-
-def without_awaited_rows():
-    """Let the target's components stand alone, without a row of every class from its reconstruction."""
-
-    def label(match, target, rebuilt):
-        found, n = original(match, target, rebuilt), len(match.masses)
-        weights = found.weights[:n] / found.weights[:n].sum()
-        return Mixture(weights, found.means[:n], found.stds[:n], found.labels[:n], found.mass)
-
-    original = _fit_dictionary._label
-    return [(_fit_dictionary, "_label", label)]
+    original = _adapt.fit_dictionary
+    return [(_adapt, "fit_dictionary", fit_dictionary)]
 
 
 def with_steps(n_steps):
     """Let the dictionary take more steps towards a target, or none."""
 
-    def move(match):
-        with patched((_fit_dictionary, "_STEPS", n_steps)):
-            dictionary, target, losses = original(match)
-        return dictionary, target, losses if n_steps else np.array([[target.loss]])
+    def step(dictionary, domains, frozen=()):
+        if not n_steps:
+            return np.array([dictionary.transport(domain) for domain in domains])
+        losses = [original_step(dictionary, domains, frozen) for _ in range(n_steps)]
+        return losses[0]
 
-    original = _fit_dictionary._move
-    return [(_fit_dictionary, "_move", move)]
+    def fit_dictionary(*arguments):
+        with patched((Dictionary, "step", step)):
+            return original(*arguments)
+
+    original, original_step = _adapt.fit_dictionary, Dictionary.step
+    return [(_adapt, "fit_dictionary", fit_dictionary)]
 
 
-def without_candidate(name):
-    """Let one of the two ways to estimate class proportions find what is expected."""
+def without_explanations(*names):
+    """Propose no explanations of these names."""
 
-    def expected(knowledge, rows, stacked, *_):
-        return _update.fit_dictionary(knowledge, rows, stacked, knowledge.model.expected_prior)
+    def propose(*arguments):
+        return [one for one in original(*arguments) if one.name not in names]
 
-    return [(_update, name, expected)]
+    original = _explanations.propose
+    return [(module, "propose", propose) for module in (_adapt, _leave_one_out)]
+
+
+def without_evidence(name):
+    """Measure nothing of this kind of evidence."""
+
+    def measure_evidence(*arguments):
+        found = original(*arguments)
+        found[:, _explanations.EVIDENCE.index(name)] = 0.0
+        return found
+
+    original = _explanations.measure_evidence
+    return [(module, "measure_evidence", measure_evidence) for module in (_adapt, _leave_one_out)]
+
+
+def with_default_coefficients():
+    """Let leave-one-source-out learn the experts' weights alone."""
+    return [
+        (_leave_one_out, "learn_coefficients", lambda _: _explanations.DEFAULT_COEFFICIENTS),
+        (_committee, "_learn_shifts", lambda *_: np.zeros(2)),
+    ]
 
 
 def is_raw(name):
-    return not (is_per_domain(name) or is_view(name) or is_stacked(name))
+    return not (is_per_domain(name) or is_view(name))
 
 
 def is_per_domain(name):
@@ -128,30 +134,27 @@ def is_view(name):
     return name in ("reconstruction", "components")
 
 
-def is_stacked(name):
-    return name.endswith(", stacked")
-
-
 #: By name: what is patched, and parameters.
 PARTS = {
     "default": ([], {}),
     "no raw classifiers": (without_experts(is_raw), {}),
     "no classifiers per domain": (without_experts(is_per_domain), {}),
-    "no dictionary in the view": (without_experts(is_view), {}),
-    "no stacked dictionary": (without_experts(is_stacked), {}),
-    "no dictionary": (without_experts(lambda name: is_view(name) or is_stacked(name)), {}),
-    "no votes in plans": (without_votes(), {}),
-    "no rows awaited": (without_awaited_rows(), {}),
+    "no dictionary": (without_experts(is_view), {}),
+    "no class probabilities in plans": (without_posteriors(), {}),
     "one component a class": ([(_sources, "COMPONENTS_PER_CLASS", 1)], {}),
     "no steps": (with_steps(0), {}),
     "three steps": (with_steps(3), {}),
-    "shift by votes alone": (without_candidate("_shift_by_experts"), {}),
-    "shift by experts alone": (without_candidate("_shift_by_votes"), {}),
-    "one round of experts": ([(_update, "_ROUNDS", 1)], {}),
-    "proportions trusted": (with_committee(lambda found: replace(found, trust=1.0)), {}),
+    "no explanation by votes": (without_explanations(_explanations.VOTES), {}),
+    "no fixed points": (without_explanations(_explanations.FIXED_POINT), {}),
+    "always adapt": (without_explanations(_explanations.NOT_ADAPTING), {}),
+    "no evidence of likelihood": (without_evidence("likelihood"), {}),
+    "no evidence of fit": (without_evidence("fit"), {}),
+    "no evidence of calibration": (without_evidence("calibration"), {}),
+    "no evidence of votes": (without_evidence("votes"), {}),
+    "likeliest explanation alone": ([(_adapt, "_MOST", 1)], {}),
+    "default coefficients": (with_default_coefficients(), {}),
     "no label shift": ([], {"label_shift": False}),
     "even weights": ([], {"validate": False}),
-    "always adapt": (with_committee(lambda found: replace(found, adapts=True)), {}),
 }
 
 
@@ -221,9 +224,9 @@ def try_part(data, which, target, part, wanted):
 
 def table(rows):
     """One line a part: means over sets of the default, and by how many points the others differ."""
-    found = {part: {} for part in PARTS}
+    found = {"default": {}}
     for r in rows:
-        found[r["part"]][r["set"], r["target"], r["mix"]] = r
+        found.setdefault(r["part"], {})[r["set"], r["target"], r["mix"]] = r
     lines = ["| part | as they come: flowing | end | other class proportions: flowing | end | targets |"]
     lines.append("|---|---:|---:|---:|---:|---:|")
     for part, mine in found.items():

@@ -43,7 +43,7 @@ SIZES, COLUMNS, CLASSES, SOURCES = (250_000, 1_000_000, 4_000_000), 64, 29, 6
 SAMPLE, WIDTH, PARTITION_BYTES = 50_000, 8, 32 << 20
 #: Learning that is done during the third pass; the rest is done before or after it.
 BESIDE = (
-    "start", "mix", "fit_plain", "make_folds", "fit_fold", "learn_voters", "run_fold", "collect",
+    "start", "mix", "fit_plain", "make_folds", "fit_fold", "learn_evidence", "run_fold", "collect",
 )  # fmt: skip
 BEYOND = (1_000_000_000, 100)
 
@@ -76,7 +76,7 @@ class Costs:
 
         folds = min(SOURCES, MOST_FOLDS)
         turns = math.ceil(folds / workers) / folds
-        leave_one_out = sum(self.learning[name] for name in ("make_folds", "learn_voters", "collect"))
+        leave_one_out = sum(self.learning[name] for name in ("make_folds", "learn_evidence", "collect"))
         leave_one_out += turns * sum(self.learning[name] for name in ("fit_fold", "run_fold"))
         mixtures = self.learning["start"] + seconds_of("em") + self.learning["mix"]
         chains = (mixtures, self.learning["fit_plain"], leave_one_out)

@@ -20,7 +20,7 @@ STAGES = {
     "sample": ("sample", "merge-sample"),
     "em": ("em", "merge-em", "start"),
     "classifiers": ("fit_plain",),
-    "leave_one_out": ("make_folds", "fit_fold", "learn_voters", "run_fold", "collect"),
+    "leave_one_out": ("make_folds", "fit_fold", "learn_evidence", "run_fold", "collect"),
     "novelty": ("finish",),
 }
 

@@ -16,7 +16,7 @@ from baryflow import DaDiL, MixtureClassifier, OnlineDaDiL
 from experiments import mixes
 from experiments.msda.plain import PlainClassifiers, standardise
 from experiments.msda.problems import flow
-from experiments.scores import accuracy, follow
+from experiments.scores import accuracy, follow, shift_belief
 
 BATCH = 32
 #: Stream seeds of a mix other than "as is": each draws another dominating class and another order.
@@ -186,7 +186,7 @@ def offline(p, seed):
             "offline": accuracy(model.predict(target), labels),
             "seconds": time.perf_counter() - start,
             "adapts": bool(model.committee_.adapts),
-            "shift_belief": float(model.label_shift_.belief),
+            "shift_belief": shift_belief(model),
         }
         if target is p.X:
             figures["held_out"] = accuracy(model.predict(p.X_held), p.y_held)

@@ -72,7 +72,9 @@ def follow(model, X, y):
         for start in range(0, len(y), BATCH):
             batch = X[start : start + BATCH]
             scheduled.append(model.predict(batch))
-            tracker = model.tracker.current()
+            tracker = model.tracker.copy()
+            if tracker.target.n_new:
+                tracker.update()
             proba = tracker.predict_proba(tracker.target.clean(batch)[0])
             exact.append(model.classes_[proba.argmax(axis=1)])
             model.partial_fit(batch)

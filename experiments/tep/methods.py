@@ -12,7 +12,7 @@ from baryflow import DaDiL, MixtureClassifier, OnlineDaDiL
 from experiments import mixes
 from experiments.msda.methods import OT_ROWS
 from experiments.msda.plain import standardise
-from experiments.scores import accuracy, follow
+from experiments.scores import accuracy, follow, shift_belief
 from experiments.tep.problems import ORDERS, stream
 
 BATCHES = (32, 8, 128)
@@ -109,7 +109,7 @@ def offline(p, part, model):
             "seconds": time.perf_counter() - start,
             "held_out": accuracy(fitted.predict(p.X_held), p.y_held),
             "adapts": bool(fitted.committee_.adapts),
-            "shift_belief": float(fitted.label_shift_.belief),
+            "shift_belief": shift_belief(fitted),
         }
         losses = np.asarray(fitted.loss_curve_)[:, -1]
         curve = [(step, "offline", loss, "") for step, loss in enumerate(losses)]

@@ -243,7 +243,7 @@ def test_inspect_describes_classifiers_that_adapt(described, rows, tmp_path):
         | shown
     )
     online = (
-        OnlineDaDiL(classifier="linear", validate=False, random_state=0)
+        OnlineDaDiL(classifier="linear", validate=False, keep_sources=True, random_state=0)
         .fit(X, y, source)
         .partial_fit(X[:20])
     )
@@ -258,9 +258,7 @@ def test_inspect_describes_classifiers_that_adapt(described, rows, tmp_path):
         }
         | shown
     )
-    alone = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
-        X, y, source
-    )
+    alone = OnlineDaDiL(classifier="linear", validate=False, random_state=0).fit(X, y, source)
     assert "inside" not in described(alone.save)
 
 

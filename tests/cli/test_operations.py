@@ -40,7 +40,7 @@ def call(*arguments, code=0, **how):
 def model():
     frame = pd.DataFrame(P.X, columns=COLUMNS)
     names = np.array(["", "north", "south", "west"])[P.domain]
-    fitted = OnlineDaDiL(classifier="linear", validate=False, random_state=0)
+    fitted = OnlineDaDiL(classifier="linear", validate=False, keep_sources=True, random_state=0)
     return fitted.fit(frame, CLASSES[P.y], names)
 
 
@@ -343,7 +343,7 @@ def test_sources_that_cannot_be_added_are_refused(model, files):
     labelled(path, P.X_target, CLASSES[P.y_target])
     taken = call(*how, "--name", "north", code=1).stderr
     assert "already has a source 'north': choose another name with --name" in taken
-    bare = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0)
+    bare = OnlineDaDiL(classifier="linear", validate=False, random_state=0)
     bare.fit(pd.DataFrame(P.X, columns=COLUMNS), CLASSES[P.y], P.domain).save(files / "bare.bary")
     found = call("add-source", files / "bare.bary", path, "--name", "9", *how[3:], code=1)
     assert "--keep-rows" in found.stderr

@@ -62,7 +62,7 @@ def test_run_is_better_than_not_adapting_and_than_standardising(fitted, truth, t
     assert records[1]["time"] == "2024-03-04T02:00:00"
     right = float(np.mean([r["label"] == t for r, t in zip(records, truth, strict=True)]))
     # Of these rows the pooled classifier is right about 79 %, standardising each pump about 86 %.
-    assert right > 0.90
+    assert right > 0.86 + 0.03
     words = call("report", after).stdout
     assert "900 target rows seen" in words
     call("plot", after, "-o", tmp_path / "after.png")

@@ -29,7 +29,7 @@ def client():
 
 @pytest.fixture(scope="session")
 def in_memory():
-    """A model with a stacked space, in which a target has a second summary."""
+    """A model of two classifiers."""
     few = slice(0, 1200)
     return histories.new(classifier=["linear", "trees"]).fit(
         histories.X[few], histories.Y[few], sample_domain=histories.DOMAIN[few]

@@ -10,7 +10,13 @@ class Pupil:
     """Says 1, three times of four, until it has seen a row, then the sign."""
 
     classes_ = np.array([0, 1])
-    committee_, label_shift_ = SimpleNamespace(adapts=True), SimpleNamespace(belief=0.5)
+    committee_ = SimpleNamespace(adapts=True)
+    explanations_ = (
+        SimpleNamespace(name="votes", weight=0.375),
+        SimpleNamespace(name="not adapting", weight=0.25),
+        SimpleNamespace(name="expected", weight=0.25),
+        SimpleNamespace(name="fixed point", weight=0.125),
+    )
     reliability_ = 0.0
 
     def predict_proba(self, X):

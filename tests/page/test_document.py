@@ -145,14 +145,14 @@ def test_columns_are_in_the_units_of_rows_with_the_largest_difference_first():
     assert cells[3:5] == [f"{target[:, 2].mean():.1f}", f"{X[:, 2].mean():.1f}"]
 
 
-def test_the_description_of_a_label_shift_is_escaped_once():
+def test_the_description_of_class_proportions_is_escaped_once():
     X, y, domain, _ = small_problem()
     names = np.char.add("<i>&", y)
     model = OnlineDaDiL(classifier="linear", random_state=0, validate=False)
     model.fit(X, names, sample_domain=domain).partial_fit(X[y == y[0]])  # one class only
-    assert f"<i>&{y[0]}: " in model.describe_label_shift()
+    assert f"<i>&{y[0]} 100%" in model.describe_proportions()
     text = html_report(model)
-    assert f"&lt;i&gt;&amp;{y[0]}: " in text
+    assert f"&lt;i&gt;&amp;{y[0]} 100%" in text
     assert "<i>" not in text
     assert "&amp;lt;" not in text
 

@@ -58,7 +58,7 @@ def fails(monkeypatch):
 
             monkeypatch.setattr(OnlineDaDiL, "assess", broken)
         else:
-            absorb, adapt = Tracker.absorb, _tracker.update
+            absorb, adapt = Tracker.absorb, _tracker.adapt
 
             def poisoned(*_, **__):
                 raise ArithmeticError("cannot learn this")
@@ -66,7 +66,7 @@ def fails(monkeypatch):
             def update(
                 self, raw, weights, **more
             ):  # the rows are in the summary when the adaptation fails
-                monkeypatch.setattr(_tracker, "update", poisoned if is_fatal(raw) else adapt)
+                monkeypatch.setattr(_tracker, "adapt", poisoned if is_fatal(raw) else adapt)
                 absorb(self, raw, weights, **more)
 
             monkeypatch.setattr(Tracker, "absorb", update)

@@ -198,7 +198,7 @@ class StoppablePage:
         self.stop()
 
 
-def test_novelty_is_said_in_rows_and_proportions_only_if_estimated(browser, case):
+def test_novelty_is_said_in_rows_and_proportions_with_what_explains_them(browser, case):
     with (
         background(create_app(case[0], batch_size=16)) as url,
         httpx.Client(base_url=url) as client,
@@ -208,9 +208,8 @@ def test_novelty_is_said_in_rows_and_proportions_only_if_estimated(browser, case
         wait_rows(page, 48)
         novel = page.text("#now-novelty-more")
         assert "like known rows" in novel or "unlike everything known" in novel
-        assert "expected" in page.text("#proportions-caption")
-        bars = page.page.locator("#proportions .bar").count()
-        assert (bars > 0) == page.text("#proportions-caption").startswith("Estimated")
+        assert "likely): as expected." in page.text("#proportions-caption")
+        assert page.page.locator("#proportions .bar").count() == 3
         post(client, "pump", np.full((3, 4), 90.0) + np.arange(3)[:, None])
         page.wait("() => / of 50$/.test(document.querySelector('#now-novelty').textContent)")
         assert int(page.text("#now-novelty").split()[0]) >= 3

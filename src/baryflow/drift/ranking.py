@@ -239,6 +239,9 @@ class Watch:
         if came**2 < self.expected:
             return _few_classes(came, self.expected), 0
         if spread**2 < of_one * (of_one + self.apart):
+            # Several classes are predicted for rows of one: that says nothing about their order.
+            check_at = self._state.n_rows + self.warm_up
+            self._state = replace(self._state, classes=classes[:0], next_check=check_at)
             return _LITTLE_SPREAD, 0
         # A stream in which each class comes once has as many runs as classes.
         run, needed = find_stride(classes, self.n_classes, errors=0.0), 2 * (self.n_classes + 1)

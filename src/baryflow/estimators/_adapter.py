@@ -180,7 +180,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
 
         Its size is bounded. :meth:`plot` draws it.
         """
-        return self._fitted().history
+        return self._fitted().history_now()
 
     @property
     def resemblance_(self) -> dict[Any, float]:

@@ -149,7 +149,9 @@ def describe_proportions(adaptation: Adaptation, classes: Any) -> str:
     if len(competing) < 2 or adaptation.ambiguity < AMBIGUOUS:
         best = adaptation.explanations[0]
         return f"Class proportions ({best.weight:.0%} likely): {_describe_explanation(best, classes)}."
-    listed = "; ".join(f"{one.weight:.0%} {_describe_explanation(one, classes)}" for one in competing)
+    listed = "; ".join(
+        f"{_describe_explanation(one, classes)} ({one.weight:.0%} likely)" for one in competing
+    )
     return (
         f"{len(competing)} explanations fit, and {adaptation.ambiguity:.0%} of predictions depend on "
         f"which is right: {listed}. A label of one of these rows, or a baseline, would settle it."
@@ -160,13 +162,15 @@ def _describe_explanation(one: Explanation, classes: Any) -> str:
     """Return class proportions in words."""
     if one.name == EXPECTED:
         return "as expected"
-    if one.name == NOT_ADAPTING:
-        return "calibrated like the sources, not adapted to"
     order = np.argsort(-one.proportions, kind="stable")
     present = [i for i in order[:_LISTED] if one.proportions[i] >= _ABSENT]
     left = float(one.proportions.sum() - one.proportions[present].sum())
     words = ", ".join(f"{classes[i]} {one.proportions[i]:.0%}" for i in present)
-    return words if left < _ABSENT * len(one.proportions) else f"{words}, others {left:.0%}"
+    if left >= _ABSENT * len(one.proportions):
+        words += f", others {left:.0%}"
+    if one.name == NOT_ADAPTING:
+        words = f"calibrated like the sources, {words}"
+    return words
 
 
 def _describe_coverage(tracker: Tracker) -> list[str]:

@@ -517,7 +517,16 @@ class Tracker:
 
     def record(self) -> None:
         """Add the present figures to the history."""
-        self.history = self.history.record(
+        self.history = self._with_present()
+
+    def history_now(self) -> History:
+        """Return the history up to the last row, if it came after the last adaptation as well."""
+        if self.adaptation is None or not len(self.history) or self.history.n_rows[-1] == self.n_rows:
+            return self.history
+        return self._with_present()
+
+    def _with_present(self) -> History:
+        return self.history.record(
             n_rows=self.n_rows,
             resemblance=self.resemblance,
             proportions=self.proportions,
