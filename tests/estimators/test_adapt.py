@@ -1,11 +1,15 @@
 """Adapting: the dictionary goes to the target, whatever its class proportions are."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from tests.estimators.streams import PROBLEM, fit, fit_default, mixed_rows, stream
+from baryflow.estimators._dictionary import fit_dictionary
+from baryflow.estimators._explanations import Candidate, TargetSummary
+from tests.estimators.streams import PROBLEM, Fleet, fit, fit_default, mixed_rows, stream
 
 P = make_domains(n_per_class=60, random_state=2)
 
@@ -36,6 +40,22 @@ def test_votes_keep_the_plan_from_crossing_classes():
     labels = model.known_target().mixture.predict_proba(model.in_view(X_target))
     assert (labels.argmax(axis=1) == y_target).mean() > 0.95
     assert model.score(X_target, y_target) > 0.95
+
+
+def test_class_probabilities_of_components_enter_the_plan():
+    fleet = Fleet(1)
+    model = linear().fit(fleet.X, fleet.y, fleet.domain).tracker.knowledge.model
+    X, y = fleet.target(40, 40, 40, 40)
+    seen, even = TargetSummary.of_rows(X), np.full(4, 0.25)
+    seen = replace(seen, variances_in=lambda A: np.zeros((len(X), A.shape[1])))
+    calibration = model.moments_at(seen.mean, seen.variance, even, seen.mass)
+    candidate = Candidate("given", even, *calibration)
+    right = []
+    for posteriors in (None, np.eye(4)[y]):
+        labels = fit_dictionary(model, seen, candidate, posteriors).labelled.labels
+        right.append((labels.argmax(axis=1) == y).mean())
+    assert 0.7 < right[0] < 0.95
+    assert right[1] > right[0] + 0.03
 
 
 def test_block_steps_take_the_atoms_to_the_target():
