@@ -488,7 +488,7 @@ class Case:
         return dict(zip(EVIDENCE, table.T, strict=False))
 
 
-@pytest.mark.parametrize("counts", [(160, 13, 13, 14), (13, 160, 13, 14), (10, 80, 10, 100)])
+@pytest.mark.parametrize("counts", [(160, 13, 13, 14), (100, 10, 80, 10), (80, 10, 10, 100)])
 def test_the_true_proportions_are_proposed(counts):
     case = Case(FLEET, counts)
     names = [one.name for one in case.found]
@@ -496,7 +496,7 @@ def test_the_true_proportions_are_proposed(counts):
     assert names[-1] == "not adapting"
     nearest = min(case.found[:-1], key=lambda one: total_variation(one.proportions, case.truth))
     assert nearest.name == FIXED_POINT
-    assert total_variation(nearest.proportions, case.truth) < 0.07
+    assert total_variation(nearest.proportions, case.truth) < 0.03
     V = case.model.see(case.X, nearest.centre, nearest.scale)
     assert (case.model.log_posteriors(V, nearest.proportions).argmax(axis=1) == case.y).mean() > 0.9
 

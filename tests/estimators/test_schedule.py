@@ -55,7 +55,7 @@ def test_at_the_end_it_is_nearly_as_if_it_had_adapted_after_every_batch(fitted):
     agree = rare.predict(P.X_target) == often.predict(P.X_target)
     assert agree.mean() > 0.98
     np.testing.assert_allclose(rare.proportions_, often.proportions_, atol=0.02)
-    assert rare.coverage_ == often.coverage_
+    assert rare.coverage_ == pytest.approx(often.coverage_, abs=0.01)
     # It is that of the predictions that were made.
     assert rare.reliability_ == pytest.approx(often.reliability_, abs=0.02)
 

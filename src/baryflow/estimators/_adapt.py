@@ -83,7 +83,7 @@ class Adaptation:
         seen = [
             np.minimum(self.mass * one.proportions / _ENOUGH, 1.0).mean() for one in self.explanations
         ]
-        return float(np.dot([one.weight for one in self.explanations], seen))
+        return min(float(np.dot([one.weight for one in self.explanations], seen)), 1.0)
 
     @property
     def reconstruction(self) -> Mixture:
