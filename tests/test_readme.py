@@ -81,7 +81,7 @@ def test_the_first_example_wins_by_what_the_readme_says(tmp_path, monkeypatch):
     assert found[2] > max(found[:2]) + 5
     committee = names["model"].committee_
     dictionary = ["reconstruction" in name or "components" in name for name in committee.experts]
-    assert committee.weights[dictionary].sum() > 0.2 * committee.weights.sum()  # the dictionary takes part
+    assert committee.weights[dictionary].sum() > 0.2 * committee.weights.sum()
     shown = re.search(r"```text\n(.*?)\n", text).group(1)
     figures = [float(number) for number in re.findall(r"([\d.]+)%", shown)]
     assert figures == pytest.approx(found, abs=1.0)

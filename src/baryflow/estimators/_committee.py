@@ -15,7 +15,6 @@ from scipy.special import log_softmax, logsumexp
 
 from baryflow.estimators._classifiers import softmax
 from baryflow.estimators._explanations import (
-    COEFFICIENT_SHRINKAGE,
     DEFAULT_COEFFICIENTS,
     EXPECTED,
     NOT_ADAPTING,
@@ -26,6 +25,8 @@ from baryflow.validation import Floats, Integers
 FLOOR = 1e-3
 #: Penalty on the squared distance of normalised weights from even ones.
 _SHRINKAGE = 0.3
+#: Penalty on the squared changes of the last two coefficients.
+_SHIFT_SHRINKAGE = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,10 +161,7 @@ def _learn_shifts(weights: Floats, trials: list[Trial]) -> Floats:
     ]
 
     def cost(shifts: Floats) -> tuple[float, Floats]:
-        value, slope = (
-            COEFFICIENT_SHRINKAGE * float(shifts @ shifts),
-            2.0 * COEFFICIENT_SHRINKAGE * shifts,
-        )
+        value, slope = _SHIFT_SHRINKAGE * float(shifts @ shifts), 2.0 * _SHIFT_SHRINKAGE * shifts
         for log_weights, kinds, right in cases:
             prior = log_softmax(log_weights + kinds @ shifts)
             joint = prior[:, None] + right

@@ -87,8 +87,6 @@ _FIRST_ROWS, _PARTS = (32, 96, 256), (0.1, 0.3, 0.6)
 _DRAWS, _PREDICTED_DRAWS = 2, 1
 #: Rows of a stream from which evidence is learned at most, and rows of a baseline.
 _EVIDENCE_ROWS, _BASELINE_ROWS = 400, 30
-#: What a whole stream counts among those from which evidence is learned.
-_WHOLE = 4.0
 #: Rows of a batch of a left-out source that flows past for novelty, and of its past before they count.
 _BATCH, _ENOUGH_PAST = 50, 100
 #: One row in this many of one of the other sources is held out: a target inside of the sources.
@@ -431,10 +429,11 @@ def _try_explanations(
     domain_model, rng = model.domain_model, np.random.default_rng(0)
     if domain_model is None:
         return
-    whole = rng.permutation(len(codes))[:_EVIDENCE_ROWS]
-    streams = [(whole, _WHOLE)] if len(whole) >= _FEWEST // 2 else []
+    whole, shifted = rng.permutation(len(codes))[:_EVIDENCE_ROWS], []
     if fold.label_shift:
-        streams += [(some[:_EVIDENCE_ROWS], 1.0) for some in _shifted_streams(codes, rng, _DRAWS)]
+        shifted = [(some[:_EVIDENCE_ROWS], 1.0) for some in _shifted_streams(codes, rng, _DRAWS)]
+    # A target with the sources' proportions is as likely as one with others.
+    streams = [(whole, float(max(len(shifted), 1))), *shifted] if len(whole) >= _FEWEST // 2 else shifted
     for some, weight in streams:
         arguments = (model.expected_prior, votes[some])
         seen, baselines = TargetSummary.of_rows(fold.X[some]), (_draw_baseline(fold, some),)
