@@ -26,7 +26,7 @@ FLOOR = 1e-3
 #: Penalty on the squared distance of normalised weights from even ones.
 _SHRINKAGE = 0.3
 #: Penalty on the squared changes of the last two coefficients.
-_SHIFT_SHRINKAGE = 0.01
+_SHIFT_SHRINKAGE = 0.02
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,7 +38,7 @@ _SQUASHED = [0, 2, 4]
 #: Evidence that can only speak for an explanation has a coefficient of at least 0.
 _N_SIGNED = 5
 #: Penalty on the squared distance of the coefficients from where they start.
-COEFFICIENT_SHRINKAGE = 0.02
+COEFFICIENT_SHRINKAGE = 0.1
 #: Least log-probability of a label, for learning coefficients and for following a target: labels may be
 #: wrong.
 _LEARNING_FLOOR, LABEL_FLOOR = -7.0, -4.0
