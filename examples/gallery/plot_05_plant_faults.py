@@ -57,7 +57,7 @@ for name, labels in (
 # Fault by fault
 # --------------
 # Most faults are recognised in the new mode without adapting, and are left out of the
-# figure. Adapting helps with some of the others; one gets worse. Three classes are
+# figure. Adapting helps with three of the others; fault 9 gets worse. Three classes are
 # still recognised in less than half of their runs, normal operation among them.
 
 recalls = np.array(

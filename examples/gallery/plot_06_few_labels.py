@@ -56,7 +56,7 @@ queried, random, alone = (100 * np.mean(runs, axis=0) for runs in (queried, rand
 # -------------------------------------
 # The curves are means over three targets. Queried rows are worth more than random
 # ones: about half as many are needed. With random rows, a classifier of the labels
-# alone is better than the model between about 12 and 24 labels, because these targets
+# alone is better than the model from about 12 labels on, because these targets
 # have little in common with their sources. So ask for the rows that ``query``
 # returns.
 

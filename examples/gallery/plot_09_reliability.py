@@ -42,7 +42,7 @@ for own in (0.15, 0.8, 2.0):
 # Estimated and true accuracy
 # ---------------------------
 # Each point is a stream. As long as the sources explain the target, the estimate is
-# within a few points of the truth, and slightly too low. Far outside of the sources it
+# within about ten points of the truth, and too low. Far outside of the sources it
 # is much too high: a model cannot know from unlabelled rows alone that classes have
 # moved past each other.
 
