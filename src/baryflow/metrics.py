@@ -269,7 +269,7 @@ class StreamingScorer:
     ...     cv=LeaveOneGroupOut(),
     ... )
     >>> search.fit(p.X, p.y, groups=p.domain, sample_domain=p.domain).best_params_
-    {'label_shift': True}
+    {'label_shift': False}
 
     The same where metadata routing is switched on:
 

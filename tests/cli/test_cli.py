@@ -38,7 +38,7 @@ def test_the_demo_adapts_and_draws(run, tmp_path):
         line[:36].strip(): float(line[36:].strip(" %")) for line in done.stdout.splitlines()[1:5]
     }
     assert accuracy["adapting, during the stream"] > accuracy["source-only"] + 0.5
-    assert accuracy["adapted, after the stream"] > accuracy["source-only"] + 1
+    assert accuracy["adapted, after the stream"] > accuracy["source-only"] + 0.5
     assert accuracy["adapted, after the stream"] > accuracy["trained on the target's labels"] - 2.5
     assert "Decision:" in done.stdout
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")

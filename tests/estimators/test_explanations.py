@@ -636,7 +636,7 @@ def test_a_model_learns_its_coefficients():
     assert (np.stack(known)[:, :5] >= 0.0).all()
     # Where machines are calibrated differently, votes of a classifier of raw rows say little.
     votes = EVIDENCE.index("votes")
-    assert known[0][votes] < known[1][votes] - 0.05
+    assert known[0][votes] < known[1][votes]
 
 
 def test_confusions_are_shares_of_each_class():

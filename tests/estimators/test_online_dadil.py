@@ -90,7 +90,7 @@ def test_what_it_found_is_open_to_inspection(problem, streamed):
     assert set(streamed.coordinates_) == {1, 2, 3, 4, "target"}
     assert streamed.n_samples_seen_ == len(problem.X_target)
     assert sum(streamed.resemblance_.values()) == pytest.approx(1.0)
-    assert len(streamed.loss_curve_) == len(streamed.history_) <= 10
+    assert len(streamed.loss_curve_) <= len(streamed.history_) <= 10
     assert streamed.target_mixture_.n_classes == 8
     np.testing.assert_allclose(streamed.proportions_, 1 / 8, atol=0.1)
     assert streamed.proportions_.sum() == pytest.approx(1.0)

@@ -23,6 +23,7 @@ from baryflow.estimators._explanations import (
     EXPECTED,
     LABEL_FLOOR,
     NOT_ADAPTING,
+    OFTEN_CHOSEN,
     Baseline,
     Candidate,
     Explanation,
@@ -35,7 +36,7 @@ from baryflow.estimators._novelty import nearest_distance
 from baryflow.estimators._reliability import measure_agreement
 from baryflow.estimators._resemblance import compare_sources
 from baryflow.estimators._sources import SourceKnowledge
-from baryflow.validation import Floats, Integers
+from baryflow.validation import Booleans, Floats, Integers
 
 #: This many rows of a class are enough to know it.
 _ENOUGH = 10.0
@@ -48,6 +49,7 @@ class Labelled(NamedTuple):
 
     rows: Floats
     codes: Integers
+    random: Booleans  # chosen at random, whatever was predicted of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +127,8 @@ def adapt(
     weights = logs[kept]
     if labelled is not None and len(labelled.codes):
         # The experts know rows better than what the candidates were chosen by.
-        weights = weights + [_label_likelihood(sources, one, labelled) for one in explanations]
+        said = [explained_logits(sources, one, labelled.rows) for one in explanations]
+        weights = weights + label_likelihoods(np.stack(said), weights, labelled)
     weights = np.exp(log_softmax(weights))
     order = np.argsort(-weights, kind="stable")
     first = next(kept[i] for i in order if kept[i] in fitted)
@@ -189,14 +192,15 @@ def explain(
         return candidates, np.array([-np.inf, 0.0])
     if labelled is not None and len(labelled.codes):
         # Which candidates labels favour, by the domain model alone, which is quick.
-        rows = np.arange(len(labelled.codes))
-        for number, one in enumerate(candidates):
-            V = domain_model.see(labelled.rows, one.centre, one.scale)
-            found = domain_model.log_posteriors(V, one.proportions)[rows, labelled.codes]
-            logs[number] += np.maximum(found, LABEL_FLOOR).sum()
+        said = [
+            domain_model.log_posteriors(
+                domain_model.see(labelled.rows, one.centre, one.scale), one.proportions
+            )
+            for one in candidates
+        ]
         # The likelihood of the labels themselves follows once the experts are asked.
-        order = np.argsort(-logs, kind="stable")[:_MOST]
-        keep = sorted({*order.tolist(), 0})
+        favoured = logs + label_likelihoods(np.stack(said), logs, labelled)
+        keep = sorted({*np.argsort(-favoured, kind="stable")[:_MOST].tolist(), int(logs.argmax())})
         return [candidates[i] for i in keep], weigh(evidence[keep], committee.coefficients)
     return candidates, logs
 
@@ -236,11 +240,29 @@ def explain_as(sources: SourceKnowledge, seen: TargetSummary, proportions: Float
     return _explain(candidate, _fit(sources, seen, candidate))
 
 
-def _label_likelihood(sources: SourceKnowledge, one: Explanation, labelled: Labelled) -> float:
-    """Return the logarithm of how likely labels are under an explanation; none is a veto."""
-    logits = explained_logits(sources, one, labelled.rows)
-    found = log_softmax(logits, axis=1)[np.arange(len(labelled.codes)), labelled.codes]
-    return float(np.maximum(found, LABEL_FLOOR).sum())
+def label_likelihoods(logits: Floats, log_weights: Floats, labelled: Labelled) -> Floats:
+    """Return the logarithm of how likely labels are under each explanation; none is a veto.
+
+    If every label contradicts what all explanations together predict, rows may have been chosen because
+    the prediction was wrong. Then a label says which of the other classes it is, and nothing else.
+
+    Parameters
+    ----------
+    logits : array of shape (n_explanations, n, n_classes)
+        Of the labelled rows.
+    log_weights : array of shape (n_explanations,)
+        Before any label is known.
+    labelled : Labelled
+    """
+    logs, rows = log_softmax(logits, axis=2), np.arange(len(labelled.codes))
+    right = logs[:, rows, labelled.codes]
+    drawn = np.maximum(right, LABEL_FLOOR).sum(axis=1)
+    shown = logsumexp(log_weights[:, None, None] + logs, axis=0).argmax(axis=1)
+    if labelled.random.any() or (shown == labelled.codes).any():
+        return np.asarray(drawn)
+    other = np.log1p(-np.exp(np.minimum(logs[:, rows, shown], -1e-12)))
+    chosen = np.maximum(np.minimum(right - other, 0.0), LABEL_FLOOR).sum(axis=1)
+    return np.asarray(np.logaddexp(np.log(1.0 - OFTEN_CHOSEN) + drawn, np.log(OFTEN_CHOSEN) + chosen))
 
 
 def explained_logits(

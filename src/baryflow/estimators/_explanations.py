@@ -42,6 +42,8 @@ COEFFICIENT_SHRINKAGE = 0.1
 #: Least log-probability of a label, for learning coefficients and for following a target: labels may be
 #: wrong.
 _LEARNING_FLOOR, LABEL_FLOOR = -7.0, -4.0
+#: How often rows are labelled because the prediction was wrong.
+OFTEN_CHOSEN = 0.2
 #: Rounds in which proportions and calibration are found in turn, and the part of each step.
 _ROUNDS, _STEP = 12, 0.6
 #: Share of the class that dominates at a start.
@@ -81,9 +83,8 @@ class DomainModel:
         several = np.maximum(counts.sum(axis=0), 1)
         mean = np.where(counts[:, :, None], seen, 0.0).sum(axis=0) / several[:, None]
         # A class moves as a whole from one domain to the next.
-        steps = (seen - mean)[counts] / np.sqrt(1.0 - 1.0 / np.maximum(several, 2))[None].repeat(
-            len(counts), axis=0
-        )[counts][:, None]
+        unbiased = np.sqrt(1.0 - 1.0 / np.maximum(several, 2))
+        steps = ((seen - mean) / unbiased[:, None])[counts]
         values, vectors = np.linalg.eigh(steps.T @ steps / max(len(steps), 1))
         values = np.maximum(values, 0.0)
         rotation = vectors / np.sqrt(1.0 + values)

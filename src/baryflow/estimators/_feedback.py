@@ -26,6 +26,7 @@ from scipy.stats import betabinom
 
 from baryflow.core.transport import fast_squared_distances
 from baryflow.estimators._committee import FLOOR
+from baryflow.estimators._explanations import OFTEN_CHOSEN
 from baryflow.estimators._orders import number_within
 from baryflow.estimators._sources import LinearStatistics
 from baryflow.validation import Booleans, Floats, Integers
@@ -48,9 +49,9 @@ _LEVERAGE = 0.999
 _SPREAD = 2.5
 #: Labels for each class that the adjustment for the proportions of the labels adds.
 _PSEUDO_LABELS = 1.0
-#: How well the rate of errors is known, in rows; that of rows chosen because predictions are wrong; and
-#: how often rows are; how often the rate of errors may be anything.
-_RATE_ROWS, _CHOSEN_RATE, _OFTEN_CHOSEN, _NO_IDEA = 8.0, 0.9, 0.2, 0.2
+#: How well the rate of errors is known, in rows; that of rows chosen because predictions are wrong; how
+#: often the rate of errors may be anything.
+_RATE_ROWS, _CHOSEN_RATE, _NO_IDEA = 8.0, 0.9, 0.2
 _LEAST_ERRORS = 0.03
 #: Labels that agree from which on rows near them are taken to be of their class.
 _GROUP = 3
@@ -299,7 +300,7 @@ def look_chosen(own: Floats, codes: Integers, random: Booleans, others: Floats) 
         betabinom.pmf(wrong, n, _RATE_ROWS * p, _RATE_ROWS * (1.0 - p)) for p in (rate, _CHOSEN_RATE)
     )
     drawn = (1.0 - _NO_IDEA) * drawn + _NO_IDEA / (n + 1)
-    by_error = _OFTEN_CHOSEN * picked / (_OFTEN_CHOSEN * picked + (1.0 - _OFTEN_CHOSEN) * drawn)
+    by_error = OFTEN_CHOSEN * picked / (OFTEN_CHOSEN * picked + (1.0 - OFTEN_CHOSEN) * drawn)
     expected = float((1.0 - (1.0 - others.mean(axis=0)) ** n).sum())
     by_class = max(0.0, 1.0 - len(np.unique(codes)) / expected) ** 2
     return share * float(max(by_error, by_class))

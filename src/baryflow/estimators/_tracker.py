@@ -423,7 +423,8 @@ class Tracker:
         labelled = None
         if known.any():
             rows, lost = self.target.clean(self.labelled.rows[known])
-            labelled = Labelled(rows[~lost], self.labelled.codes[known][~lost])
+            codes, random = self.labelled.codes[known], self.labelled.random[known]
+            labelled = Labelled(rows[~lost], codes[~lost], random[~lost])
         self.adaptation = adapt(
             self.knowledge,
             self.target.summary(),
