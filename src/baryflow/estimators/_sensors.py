@@ -109,18 +109,26 @@ class Limits:
     def _find_far(self, X: Floats) -> Booleans:
         return np.less(X, self.low) | np.greater(X, self.high)
 
-    def around(self, values: Floats) -> tuple[Floats, Floats]:
+    def around(self, values: Floats, past: tuple[Floats, Floats] | None = None) -> tuple[Floats, Floats]:
         """Return the limits of a target with these last values: the sources', wider if it spreads more.
 
-        Values are in the units of the sources.
+        Values are in the units of the sources. `past` are mean and variance of what was believed before:
+        a target keeps its calibration, so values far from both are glitches, however many there are.
         """
         n = (~np.isnan(values)).sum(axis=0)
         if not (n >= _ENOUGH).any():
             return self.low, self.high
         centre = _quantile(values, 0.5)
         spread = _quantile(np.abs(values - centre), 0.25) / _QUARTER
-        # Elsewhere it is a matter of units, and what keeps one value does not spread.
-        known = (n >= _ENOUGH) & (spread > 0.0) & (centre >= self.low) & (centre <= self.high)
+        near = np.ones(len(n), dtype=bool)
+        if past is not None:
+            reach = np.where(
+                np.isfinite(self.width), self.width / _TIMES, 0.0
+            )  # as values of sources do
+            near = np.abs(centre - past[0]) <= reach * np.sqrt(past[1])
+        near |= (centre >= self.low) & (centre <= self.high)
+        # What keeps one value does not spread.
+        known = (n >= _ENOUGH) & (spread > 0.0) & near
         width = np.where(known & np.isfinite(self.width), self.width, 0.0) * spread
         return (
             np.where(known, np.fmin(self.low, centre - width), self.low),

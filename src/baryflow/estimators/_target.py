@@ -34,6 +34,7 @@ class TargetState:
     learned_at: float
     n_new: float
     units: Units
+    believed: tuple[Floats, Floats] | None  # range of believable values, in these units
 
 
 class Target:
@@ -89,7 +90,9 @@ class Target:
             return raw, np.asarray(np.isnan(raw).all(axis=1))
         if count:
             self._find_units(limits, raw)
-            self._range = limits.around(self.units.convert(last_values(self.tally.recent, raw)))
+            past = self.rows.moments() if self.mass > 0.0 else None
+            last = self.units.convert(last_values(self.tally.recent, raw))
+            self._range = limits.around(last, past)
         rows = self.screen(raw)
         if count:
             self.tally = self.tally + Tally.of(raw, np.where(np.isnan(rows), np.nan, raw))
@@ -106,10 +109,10 @@ class Target:
 
     def screen(self, raw: Floats) -> Floats:
         """Return rows in the units of the sources, glitches left out."""
-        if self._range is None and self.knowledge.limits is not None:
-            self._range = self.knowledge.limits.around(self.units.convert(self.tally.recent))
-        rows = self.units.convert(raw)
-        return rows if self._range is None else screen(rows, *self._range)
+        rows, limits, believed = self.units.convert(raw), self.knowledge.limits, self._range
+        if believed is None and limits is not None:  # nothing was counted here yet
+            believed = limits.around(self.units.convert(self.tally.recent))
+        return rows if believed is None else screen(rows, *believed)
 
     def _find_units(self, limits: Limits, raw: Floats) -> None:
         """Find the units of the columns, with these new rows."""
@@ -209,7 +212,9 @@ class Target:
 
     def state(self) -> TargetState:
         """Return all that is kept, to continue bit for bit."""
-        return TargetState(self.rows.state(), self.tally, self.learned_at, self.n_new, self.units)
+        return TargetState(
+            self.rows.state(), self.tally, self.learned_at, self.n_new, self.units, self._range
+        )
 
     @classmethod
     def from_state(cls, knowledge: SourceKnowledge, state: TargetState) -> Target:
@@ -218,6 +223,7 @@ class Target:
         target.rows = StreamSummary.from_state(state.rows)
         target.tally, target.units = state.tally, state.units
         target.learned_at, target.n_new = state.learned_at, state.n_new
+        target._range = state.believed
         return target
 
     @classmethod
