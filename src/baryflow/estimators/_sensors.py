@@ -120,13 +120,13 @@ class Limits:
             return self.low, self.high
         centre = _quantile(values, 0.5)
         spread = _quantile(np.abs(values - centre), 0.25) / _QUARTER
-        near = np.ones(len(n), dtype=bool)
+        reach = np.where(np.isfinite(self.width), self.width / _TIMES, 0.0)  # as values of sources do
+        near = (centre >= self.low) & (centre <= self.high)
         if past is not None:
-            reach = np.where(
-                np.isfinite(self.width), self.width / _TIMES, 0.0
-            )  # as values of sources do
-            near = np.abs(centre - past[0]) <= reach * np.sqrt(past[1])
-        near |= (centre >= self.low) & (centre <= self.high)
+            near |= np.abs(centre - past[0]) <= reach * np.sqrt(past[1])
+        else:
+            margin = reach * np.nan_to_num(self.usual.spread)
+            near |= (centre >= self.low - margin) & (centre <= self.high + margin)
         # What keeps one value does not spread.
         known = (n >= _ENOUGH) & (spread > 0.0) & near
         width = np.where(known & np.isfinite(self.width), self.width, 0.0) * spread
