@@ -121,19 +121,18 @@ def adapt(
     """
     raw_logs = None if sources.plain is None else sources.plain.raw_logs(seen.means)
     candidates, logs = explain(sources, seen, raw_logs, label_shift, labelled, baselines)
-    kept = _choose(candidates, logs)
-    fitted = {i: _fit(sources, seen, candidates[i]) for i in kept if candidates[i].name != NOT_ADAPTING}
-    explanations = [_explain(candidates[i], fitted.get(i)) for i in kept]
-    weights = logs[kept]
+    fitted = [None if one.name == NOT_ADAPTING else _fit(sources, seen, one) for one in candidates]
+    explanations = [_explain(*one) for one in zip(candidates, fitted, strict=True)]
     if labelled is not None and len(labelled.codes):
         # The experts know rows better than what the candidates were chosen by.
         said = [explained_logits(sources, one, labelled.rows) for one in explanations]
-        weights = weights + label_likelihoods(np.stack(said), weights, labelled)
-    weights = np.exp(log_softmax(weights))
-    order = np.argsort(-weights, kind="stable")
-    first = next(kept[i] for i in order if kept[i] in fitted)
-    best, candidate = fitted[first], candidates[first]
-    ranked = tuple(_with_weight(explanations[i], float(weights[i])) for i in order)
+        logs = logs + label_likelihoods(np.stack(said), logs, labelled)
+    kept = _choose(candidates, logs)
+    weights = np.exp(log_softmax(logs[kept]))
+    ranked = tuple(_with_weight(explanations[i], float(w)) for i, w in zip(kept, weights, strict=True))
+    best, candidate = next(
+        (one, candidates[i]) for i in kept.tolist() for one in [fitted[i]] if one is not None
+    )
     model = sources.model
     known_stds = floor_stds(model, best.known)
     believed = next(one for one in ranked if one.reconstruction is not None)
@@ -169,9 +168,10 @@ def explain(
     labelled: Labelled | None,
     baselines: Sequence[Baseline],
 ) -> tuple[list[Candidate], Floats]:
-    """Return candidates for explanations, and the logarithms of their weights.
+    """Return the candidates that are likely enough, and the logarithms of their weights.
 
-    `raw_logs` are what the plain classifiers say of the target's components on raw rows.
+    `raw_logs` are what the plain classifiers say of the target's components on raw rows. Labels help to
+    choose the candidates. Their likelihood is not in the weights: it follows once the experts are asked.
     """
     model, committee = sources.model, sources.committee
     domain_model, prior = model.domain_model, model.expected_prior
@@ -181,15 +181,13 @@ def explain(
     trained = prior if sources.user_prior else sources.plain.shares
     candidates = propose(domain_model, seen, prior, votes, trained, baselines)
     if not committee.adapts:
-        candidates = [candidates[0], candidates[-1]]
-    elif not label_shift:
+        return [candidates[0], candidates[-1]], np.array([-np.inf, 0.0])
+    if not label_shift:
         candidates = [one for one in candidates if one.name in (EXPECTED, NOT_ADAPTING)]
     evidence = measure_evidence(
         domain_model, seen, candidates, prior, votes, committee.confusion, baselines
     )
     logs = weigh(evidence, committee.coefficients)
-    if not committee.adapts:
-        return candidates, np.array([-np.inf, 0.0])
     if labelled is not None and len(labelled.codes):
         # Which candidates labels favour, by the domain model alone, which is quick.
         said = [
@@ -198,15 +196,15 @@ def explain(
             )
             for one in candidates
         ]
-        # The likelihood of the labels themselves follows once the experts are asked.
         favoured = logs + label_likelihoods(np.stack(said), logs, labelled)
-        keep = sorted({*np.argsort(-favoured, kind="stable")[:_MOST].tolist(), int(logs.argmax())})
-        return [candidates[i] for i in keep], weigh(evidence[keep], committee.coefficients)
-    return candidates, logs
+        kept = np.union1d(_choose(candidates, favoured), _choose(candidates, logs))
+    else:
+        kept = _choose(candidates, logs)
+    return [candidates[i] for i in kept], logs[kept]
 
 
 def _choose(candidates: Sequence[Candidate], logs: Floats) -> Integers:
-    """Return the explanations that are likely enough, and at least one that adapts."""
+    """Return the explanations that are likely enough, the likeliest first, and one that adapts."""
     order = np.argsort(-logs, kind="stable")
     kept = [i for i in order.tolist()[:_MOST] if logs[i] >= logs[order[0]] + np.log(_UNLIKELY)]
     if all(candidates[i].name == NOT_ADAPTING for i in kept):
