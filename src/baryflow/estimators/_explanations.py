@@ -93,7 +93,7 @@ class DomainModel:
         centre, scale = moments.usual
         offsets = ((moments.centre + moments.scale * moments.centres - centre) / scale) @ basis
         gains = moments.log_scales - moments.log_scales.mean(axis=0)
-        # What a mean and a logarithm of a standard deviation of so many rows are off by chance.
+        # By how much chance moves a mean, and twice the logarithm of a standard deviation.
         chance = float((1.0 / np.maximum(table.counts.sum(axis=1), 1.0)).mean())
         further = n / (n - 1) * (1.0 + 1.0 / n) if n > 1 else 1.0
         spread = 1.0 + places.var(axis=0)

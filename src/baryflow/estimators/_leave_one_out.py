@@ -438,7 +438,7 @@ def _try_explanations(
         arguments = (model.expected_prior, votes[some])
         seen, baselines = TargetSummary.of_rows(fold.X[some]), (_draw_baseline(fold, some),)
         found = propose(domain_model, seen, *arguments, _plain(fold).shares, baselines)
-        said = np.stack([_say(domain_model, one, fold.X[some], votes[some]) for one in found])
+        said = np.stack([_explained_logs(domain_model, one, fold.X[some], votes[some]) for one in found])
         right = said[:, np.arange(len(some)), codes[some]]
         evidence = measure_evidence(domain_model, seen, found, *arguments, confusion, baselines)
         yield EvidenceTrial(number, evidence, right, weight)
@@ -456,7 +456,7 @@ def _draw_baseline(fold: FittedFold, some: Integers) -> Baseline:
     return Baseline.of(code, fold.X[mine[order[:_BASELINE_ROWS]]])
 
 
-def _say(model: DomainModel, candidate: Candidate, X: Floats, votes: Floats) -> Floats:
+def _explained_logs(model: DomainModel, candidate: Candidate, X: Floats, votes: Floats) -> Floats:
     """Return log-probabilities of rows by the domain model alone, or by votes on raw rows."""
     if candidate.name == NOT_ADAPTING:
         return np.log(votes + FLOOR)

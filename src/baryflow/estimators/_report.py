@@ -159,7 +159,7 @@ def describe_proportions(adaptation: Adaptation, classes: Any) -> str:
 
 
 def _describe_explanation(one: Explanation, classes: Any) -> str:
-    """Return class proportions in words."""
+    """Describe the class proportions of an explanation."""
     if one.name == EXPECTED:
         return "as expected"
     order = np.argsort(-one.proportions, kind="stable")

@@ -21,7 +21,7 @@ from baryflow.validation import Booleans, Floats
 
 #: Components kept of a target, for each class.
 COMPONENTS_PER_CLASS = 3
-#: There is something to learn when there are so many new rows, as a part of those before and in all.
+#: Adapt after this many new rows: as a part of those before, and at most.
 _GROWTH, _MOST_NEW = 0.25, 2048.0
 
 

@@ -168,7 +168,7 @@ class UsualColumns:
         """Return offset and factor with which a column of this centre and spread is as usual.
 
         Known units come first, the likeliest of those that are possible, then a factor alone, an offset
-        alone, and both. With `n_rows` the domain is a target, of which so many values were seen, perhaps
+        alone, and both. With `n_rows` the domain is a target with this many values seen, perhaps
         of one class only.
         """
         usual, unit = float(self.centre[column]), float(self.spread[column])

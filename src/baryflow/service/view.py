@@ -257,7 +257,7 @@ def _history(model: OnlineDaDiL, sources: list[str], likelihood: list[Any]) -> d
 
 
 def _explanations(model: OnlineDaDiL) -> str | None:
-    """Return what explains the target, in words; None before the first row."""
+    """Return a sentence on what explains the target; None before the first row."""
     return model.describe_proportions() if model.resemblance_ else None
 
 
