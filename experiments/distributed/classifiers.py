@@ -92,7 +92,7 @@ def fit_exactly(client, parts, content):
     pooled, own = (one.fit() for one in fits)
     seconds = time.perf_counter() - began
     model = OnlineDaDiL.from_bytes(content)
-    knowledge = model.tracker.knowledge
+    knowledge = model.knowledge_
     knowledge = replace(knowledge, plain=replace(knowledge.plain, raw=[pooled], per_domain=[own]))
     model = new_linear().adopt(knowledge, catalog.classes, catalog.sources, parts.columns)
     return model.to_bytes(), seconds, sum(one.passes for one in fits)

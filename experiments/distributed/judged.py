@@ -32,7 +32,7 @@ def judge(content, problem):
 
 def nll_of_sources(model, problem):
     """Return the mean negative log-density of rows held out, under the mixture of class and source."""
-    learned = model.tracker.knowledge.model
+    learned = model.knowledge_.model
     X, y, source = problem.held_out(HELD)
     total = 0.0
     for number, domain in enumerate(learned.domains):

@@ -31,7 +31,7 @@ def cells_of(seed):
     """Return the rows of every class of every source in the view, and the spread that is usual."""
     p = make_domains(n_per_class=N_PER_CLASS, random_state=seed)
     model = OnlineDaDiL(random_state=0, validate=False).fit(p.X, p.y, sample_domain=p.domain)
-    learned = model.tracker.knowledge.model
+    learned = model.knowledge_.model
     cells = []
     for source in np.unique(p.domain):
         rows, y = p.X[p.domain == source], p.y[p.domain == source]

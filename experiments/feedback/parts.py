@@ -173,7 +173,7 @@ def measure_many(target):
         spent += time.perf_counter() - start
         if call % EVERY == 0 or call == 1:
             n = EVERY if call > 1 else 1
-            values, arrays = encode(model.target_state())
+            values, arrays = encode(model.state_)
             size = len(json.dumps(values)) + sum(array.nbytes for array in arrays.values())
             found = {"bytes": size, "seconds": spent / n, "n_labels": call, "method": "feedback"}
             yield found | {"accuracy": accuracy(model.predict(p.X), p.y)}

@@ -113,12 +113,12 @@ def follow(X, y, domain, T, codes, c, classifier):
             spent += time.perf_counter() - clock
             reliability.append(model.reliability_)
         new = codes == c
-        again = model.spawn(model.target_state()).partial_fit(T[new & ~early][:BATCH])
+        again = model.spawn(model.state_).partial_fit(T[new & ~early][:BATCH])
         rng = np.random.default_rng(1)
         noise = np.column_stack([rng.permutation(column) for column in T.T])[:BATCH]
         noise += rng.normal(size=noise.shape) * T.std(axis=0) * 0.1
         found = float((model.novelty(noise) > NOVELTY_THRESHOLD).mean())
-        noisy = model.spawn(model.target_state()).partial_fit(noise)
+        noisy = model.spawn(model.state_).partial_fit(noise)
     novel = np.concatenate(novelty) > NOVELTY_THRESHOLD
     before = [
         value for i, value in enumerate(reliability) if early[min((i + 1) * BATCH, len(early)) - 1]

@@ -15,6 +15,7 @@ import numpy as np
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import load_tep
+from baryflow.estimators._follow import update
 from experiments import mixes, results
 from experiments.ablation import __main__ as ablation
 from experiments.msda import problems
@@ -72,17 +73,16 @@ def follow(model, X, y):
         for start in range(0, len(y), BATCH):
             batch = X[start : start + BATCH]
             scheduled.append(model.predict(batch))
-            tracker = model.tracker.copy()
-            if tracker.target.n_new:
-                tracker.update()
-            proba = tracker.predict_proba(tracker.target.clean(batch)[0])
-            exact.append(model.classes_[proba.argmax(axis=1)])
+            twin = model.spawn()
+            if twin.state_.n_new:
+                twin.state_ = update(twin.knowledge_, twin.state_)
+            exact.append(twin.predict(batch))
             model.partial_fit(batch)
     scheduled, exact = np.concatenate(scheduled), np.concatenate(exact)
     return {
         "rows": len(y),
         "batches": -(-len(y) // BATCH),
-        "adaptations": model.tracker.history.n_updates,
+        "adaptations": model.state_.history.n_updates,
         "flowing": round(float((scheduled == y).mean()), 5),
         "every_batch": round(float((exact == y).mean()), 5),
         "differing": round(float((scheduled != exact).mean()), 5),

@@ -3,7 +3,8 @@
 One encoding for everything that is saved. A dataclass becomes its class's name and its fields, an array
 its name among the arrays, and what JSON has no word for is tagged. On the way back only those classes
 are made that the annotations of the one asked for lead to, and every field must be of the type that is
-annotated: what was damaged or made up becomes an error and never something else. Decoding takes memory
+annotated: what was damaged or made up becomes an error and never something else. A class that is no
+dataclass may have a `state`, which is one, and be made `from_state` again. Decoding takes memory
 in proportion to the file: an array is used once, and names are not padded far beyond their own length.
 """
 
@@ -76,6 +77,8 @@ def _encoded(value: Any, name: str, arrays: Arrays) -> Any:
         return value
     if isinstance(value, np.ndarray):
         return _encoded_array(value, name, arrays)
+    if hasattr(type(value), "state_type"):
+        value = value.state()
     if dataclasses.is_dataclass(value):
         fields = {
             field.name: _encoded(getattr(value, field.name), f"{name}.{field.name}".lstrip("."), arrays)
@@ -171,7 +174,12 @@ class _Reader:
 
     def _class(self, value: Values) -> Any:
         fields = {name: self.read(item) for name, item in value["fields"].items()}
-        return self.classes[value["class"]](**fields)
+        kind = self.classes[value["class"]]
+        if not hasattr(kind, "state_type"):
+            return kind(**fields)
+        state = kind.state_type(**fields)
+        _require(state, kind.state_type, value["class"])
+        return kind.from_state(state)
 
     def _array(self, value: Values) -> Any:
         name = value["array"]
@@ -236,12 +244,16 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 
 @functools.cache
 def _classes(kind: type[Any]) -> dict[str, type[Any]]:
-    """Return all dataclasses to which the annotations of one lead, by name."""
+    """Return all classes to which the annotations of one lead, by the name that is saved."""
     found: dict[str, type[Any]] = {}
     waiting = [kind]
     while waiting:
         hint = waiting.pop()
-        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        if hasattr(hint, "state_type"):
+            if hint.state_type.__name__ not in found:
+                found[hint.state_type.__name__] = hint
+                waiting.extend(_hints(hint.state_type).values())
+        elif dataclasses.is_dataclass(hint) and isinstance(hint, type):
             if hint.__name__ not in found:
                 found[hint.__name__] = hint
                 waiting.extend(_hints(hint).values())

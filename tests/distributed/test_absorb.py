@@ -117,5 +117,5 @@ def test_absorb_converts_columns_in_other_units(in_memory):
         found = distributed.absorb(
             in_memory, distributed.from_arrays(da.from_array(T, chunks=(300, -1)))
         )
-    assert found.tracker.target.tally.glitches[1] < 0.1 * len(T)
+    assert found.state_.tally.glitches[1] < 0.1 * len(T)
     assert found.score(T, P.y_target) > right - 0.02 > in_memory.score(P.X_target, P.y_target) + 0.05

@@ -81,7 +81,7 @@ def test_parameters_mean_what_they_mean_in_memory(parameters):
 
 def nll(model, X, y, domain):
     """Return the negative log-likelihood of rows in the mixtures of their sources."""
-    known = model.tracker.knowledge.model
+    known = model.knowledge_.model
     found = []
     for number, name in enumerate(model.sources_):
         rows = X[domain == name]

@@ -155,7 +155,7 @@ def test_after_a_restart_only_what_came_since_is_known(plant, model):
     (number,) = (i for i, report in enumerate(reports) if report.drift_detected)
     assert reports[number].action == "restart"
     assert model.n_samples_seen_ == len(X)
-    assert model.target_mass == len(X) - 32 * number
+    assert model.state_.mass == len(X) - 32 * number
     assert model.resemblance_[2] > 0.5  # the domain into which it has turned
 
 
@@ -164,7 +164,7 @@ def test_forgetting_leaves_no_more_than_came_since(plant, model):
     reports = follow(DriftMonitor(model, action="forget", warm_up=100), X)
     (number,) = (i for i, report in enumerate(reports) if report.drift_detected)
     since = reports[number]
-    assert model.target_mass == pytest.approx(since.n_rows - since.since + len(X) - 32 * number)
+    assert model.state_.mass == pytest.approx(since.n_rows - since.since + len(X) - 32 * number)
     assert model.n_samples_seen_ == len(X)
 
 

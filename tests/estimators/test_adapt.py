@@ -37,14 +37,14 @@ def test_votes_keep_the_plan_from_crossing_classes():
     X, y, domain, X_target, y_target = crossed()
     model = linear().fit(X, y, domain).partial_fit(X_target)
     # The components alone, labelled through the plan.
-    labels = model.known_target().mixture.predict_proba(model.in_view(X_target))
+    labels = model.state_.adapted.labelled.predict_proba(model.in_view(X_target))
     assert (labels.argmax(axis=1) == y_target).mean() > 0.95
     assert model.score(X_target, y_target) > 0.95
 
 
 def test_class_probabilities_of_components_enter_the_plan():
     fleet = Fleet(1)
-    model = linear().fit(fleet.X, fleet.y, fleet.domain).tracker.knowledge.model
+    model = linear().fit(fleet.X, fleet.y, fleet.domain).knowledge_.model
     X, y = fleet.target(40, 40, 40, 40)
     seen, even = TargetSummary.of_rows(X), np.full(4, 0.25)
     seen = replace(seen, variances_in=lambda A: np.zeros((len(X), A.shape[1])))

@@ -161,7 +161,7 @@ def test_before_any_row_the_weighted_plain_classifiers_predict(validated):
 
 
 def test_not_adapting_they_predict_whatever_is_seen(validated):
-    known = validated.tracker.knowledge
+    known = validated.knowledge_
     committee = replace(known.committee, adapts=False, reason="switched off")
     known = replace(known, committee=committee, calibration=Calibration.none())
     model = OnlineDaDiL(**validated.get_params(deep=False))
@@ -176,7 +176,7 @@ def test_not_adapting_they_predict_whatever_is_seen(validated):
 
 
 def test_the_end_of_a_stream_is_the_weighted_sum_of_the_experts(validated):
-    known, parameters = validated.tracker.knowledge, validated.get_params(deep=False)
+    known, parameters = validated.knowledge_, validated.get_params(deep=False)
     # One explanation: the expected proportions. The calibration of probabilities is another matter.
     never = np.append(known.committee.coefficients[:-1], -1e6)
     known = replace(known, calibration=Calibration.none())

@@ -26,7 +26,7 @@ def test_rows_of_which_nothing_is_left_teach_nothing(problem):
     first[:16] = 1e6
     with pytest.warns(UserWarning, match="far outside"):
         model = fit(p).partial_fit(first)
-    assert model.target_mass == 16.0
+    assert model.state_.mass == 16.0
     before = model.predict_proba(p.X_target)
     model.partial_fit(np.full((64, 8), np.nan))
     assert np.array_equal(model.predict_proba(p.X_target), before)

@@ -25,6 +25,7 @@ from baryflow.estimators._explanations import (
     propose,
     weigh,
 )
+from baryflow.estimators._watching import known_target, measure, place
 from baryflow.exceptions import InvalidInputError
 from tests.estimators.streams import Fleet, fit, stream, total_variation
 
@@ -252,7 +253,7 @@ def test_a_baseline_that_fails_changes_nothing(monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("baryflow.estimators._tracker.adapt", fail)
+        patch.setattr("baryflow.estimators._follow.adapt", fail)
         with pytest.raises(MemoryError):
             model.set_baseline(FLEET.target(30, 0, 0, 0)[0], 0)
     assert model.to_bytes() == before
@@ -358,9 +359,9 @@ def test_looking_changes_nothing():
     model.predict(X)
     model.predict_proba(X[:3])
     model.assess(X)
-    model.measure(X)
-    model.place(X)
-    model.known_target()
+    for look in (measure, place):
+        look(model.knowledge_, model.state_, X)
+    known_target(model.knowledge_, model.state_)
     assert model.to_bytes() == before
 
 
@@ -460,7 +461,7 @@ class Case:
     """A target of a fleet, and what is proposed and measured of it."""
 
     def __init__(self, fleet, counts, baselines=()):
-        self.knowledge = fitted(fleet).tracker.knowledge
+        self.knowledge = fitted(fleet).knowledge_
         self.model = self.knowledge.model.domain_model
         self.X, self.y = fleet.target(*counts)
         self.seen = TargetSummary.of_rows(self.X)
@@ -662,7 +663,7 @@ def test_a_baseline_and_further_rows_are_the_baseline_of_all():
 
 @pytest.mark.parametrize("mass", [1.0, 200.0])
 def test_calibrations_of_a_stack_of_proportions_are_those_of_each(mass):
-    moments = fitted().tracker.knowledge.model.moments
+    moments = fitted().knowledge_.model.moments
     X, _ = FLEET.target(50, 50, 50, 50)
     shares = np.random.default_rng(0).dirichlet(np.ones(4), size=(3, 2))
     centres, scales = moments.at(X.mean(axis=0), X.var(axis=0), shares, mass)

@@ -101,7 +101,7 @@ def test_no_row_is_counted_again():
     model = seen()
     model.feedback(P.X_target[:20], TRUE[:20])
     assert model.n_samples_seen_ == SEEN.n_samples_seen_
-    assert model.target_mass == SEEN.target_mass
+    assert model.state_.mass == SEEN.state_.mass
     assert model.n_labels_ == 20
 
 
@@ -111,7 +111,7 @@ def test_the_latest_label_of_a_row_counts():
     once = seen().feedback(P.X_target[:30], TRUE[:30])
     assert twice.n_labels_ == 60
     # Penalties were weighed with the first labels; the rows and labels are the same.
-    state = [model.target_state().labelled for model in (once, twice)]
+    state = [model.state_.labelled for model in (once, twice)]
     assert np.array_equal(state[0].rows, state[1].rows)
     assert np.array_equal(state[0].codes, state[1].codes)
 
@@ -173,7 +173,7 @@ def test_saved_on_the_way_it_continues_bit_for_bit(cuts, data):
         start += 8 * cut
         labels = [name if data.draw(st.booleans()) else None for name in TRUE[rows]]
         one.partial_fit(P.X_target[rows], labels)
-        other = FITTED.spawn(OnlineDaDiL.from_bytes(other.to_bytes()).target_state())
+        other = FITTED.spawn(OnlineDaDiL.from_bytes(other.to_bytes()).state_)
         other.partial_fit(P.X_target[rows], labels)
     assert np.array_equal(one.predict_proba(P.X_target), other.predict_proba(P.X_target))
     assert one.to_bytes() == other.to_bytes()
@@ -196,7 +196,7 @@ def test_labels_and_rows_kept_are_bounded():
             rows = np.random.default_rng(seed).permutation(len(TRUE))
             model.feedback(P.X_target[rows] + seed * 1e-3, TRUE[rows])
         sizes.append(len(model.to_bytes()))
-    assert np.bincount(model.target_state().labelled.codes).max() <= 50
+    assert np.bincount(model.state_.labelled.codes).max() <= 50
     assert max(sizes) - min(sizes) < 2000
 
 
@@ -209,7 +209,7 @@ def test_a_source_may_bring_the_class_that_was_named():
     assert sorted(model.classes_[:-1]) == sorted(NAMES)
     assert model.classes_[-1] == "leak"
     assert model.n_labels_ == 9
-    named = model.classes_[model.target_state().labelled.codes]
+    named = model.classes_[model.state_.labelled.codes]
     assert named.tolist() == ["seal"] * 5 + ["leak"] * 4
 
 
@@ -351,7 +351,7 @@ def test_only_labels_of_rows_chosen_at_random_prove_something():
 
 def test_it_falls_back_where_adapting_is_shown_to_harm():
     # One class alone: with its own moments it looks like the mean of all. Not adapting is out.
-    known = FITTED.tracker.knowledge
+    known = FITTED.knowledge_
     committee = replace(known.committee, coefficients=np.append(known.committee.coefficients[:-1], -1e6))
     model = linear(label_shift=False).adopt(
         replace(known, committee=committee), FITTED.classes_, FITTED.sources_, 8

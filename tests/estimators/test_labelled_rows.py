@@ -6,6 +6,7 @@ import pytest
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.estimators._class_summary import ClassSummary
+from baryflow.estimators._follow import join
 from baryflow.exceptions import InvalidInputError
 
 P = make_domains(n_per_class=20, random_state=0)
@@ -25,7 +26,7 @@ def test_a_query_leaves_out_empty_rows_even_if_there_are_no_others():
 
 def test_labels_are_learned_if_all_rows_were_seen_elsewhere():
     model, other = fit(), fit().partial_fit(X[:100])
-    model.tracker.join(other.tracker.target.state(), X[:20])
+    model.state_ = join(model.knowledge_, model.state_, other.state_, X[:20])
     model.feedback(X[:3], [99] * 3)
     assert model.predict_proba(X).shape == (len(X), 9)
 
@@ -74,7 +75,7 @@ def test_a_row_counts_once_for_the_certificate_even_if_its_label_is_not_kept_any
     for one in (model, model.spawn(), again):
         one.feedback(rows, labels, certify=True)
         assert one.certificate_.n == 120
-        assert len(one.tracker.labelled) == 50
+        assert len(one.state_.labelled) == 50
 
 
 def test_the_certificate_is_about_what_predict_returns():

@@ -201,7 +201,7 @@ def test_parameters_changed_on_the_way(problem, tmp_path):
     again = baryflow.load(tmp_path / "m.bary")
     for other in (model, again):
         stream(other, p.X_target[96:160])
-    assert model.target_mass < 70
+    assert model.state_.mass < 70
     assert {one.name for one in model.explanations_} <= {"expected", "not adapting"}
     assert np.array_equal(again.predict_proba(p.X_target), model.predict_proba(p.X_target))
     for wrong in ({"classifier": "kernel"}, {"validate": True}, {"n_atoms": 2}):

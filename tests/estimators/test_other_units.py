@@ -166,10 +166,10 @@ def test_a_target_that_spreads_more_than_any_source_keeps_its_values(fitted):
     centre = rows[:, 3].mean()
     rows[:, 3] = centre + 8.0 * (rows[:, 3] - centre)  # about the same centre
     model, _ = stream(fitted.spawn(), rows)
-    assert model.tracker.target.tally.glitches[3] < 0.1 * len(rows)
+    assert model.state_.tally.glitches[3] < 0.1 * len(rows)
     values = in_other_units(rows)  # and after its units are known
     model, _ = stream(fitted.spawn(), values)
-    assert model.tracker.target.tally.glitches[3] < 0.1 * len(rows)
+    assert model.state_.tally.glitches[3] < 0.1 * len(rows)
 
 
 def test_offline_a_target_in_other_units_is_converted():

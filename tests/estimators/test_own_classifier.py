@@ -227,7 +227,7 @@ DAMAGES = {
 def test_an_archive_that_is_compressed_damaged_or_too_large_is_refused(damage):
     model = fit(LogisticRegression())
     model.to_bytes()  # packs the classifier
-    for one in model.tracker.knowledge.plain.raw:
+    for one in model.knowledge_.plain.raw:
         found = np.frombuffer(damage(one.archive.tobytes()), dtype=np.uint8)
         object.__setattr__(one, "archive", found)
     with pytest.raises(FileFormatError, match="classifier"):
@@ -253,7 +253,7 @@ def test_boosted_trees_inside_of_something_else_are_not_trusted():
     model = fit(inside)
     with pytest.raises(InvalidInputError, match="cannot be saved"):
         model.to_bytes()
-    for one in (*model.tracker.knowledge.plain.raw, *model.tracker.knowledge.plain.per_domain):
+    for one in (*model.knowledge_.plain.raw, *model.knowledge_.plain.per_domain):
         data = np.frombuffer(skops.io.dumps(one.estimator), dtype=np.uint8)
         object.__setattr__(one, "archive", data)
     with pytest.raises(FileFormatError, match="TreePredictor"):
@@ -261,7 +261,7 @@ def test_boosted_trees_inside_of_something_else_are_not_trusted():
 
 
 def first_classifier(model):
-    return model.tracker.knowledge.plain.raw[0]
+    return model.knowledge_.plain.raw[0]
 
 
 def break_tree(model, field, value):

@@ -13,11 +13,11 @@ def test_a_saved_target_of_the_plant_is_small():
     rows = np.random.default_rng(0).permutation(X[~source])
     for batch in np.array_split(rows, 8):
         model.partial_fit(batch)
-    state = model.target_state()
+    state = model.state_
     copied = sum(array.nbytes for array in codec.encode(state.adaptation)[1].values())
     size = len(model.to_bytes()) - sources
     assert size < 8e6
-    spreads = state.target.rows.pool.spreads
+    spreads = state.rows.state().pool.spreads
     # However long the stream, a component keeps no more vectors than this.
     most = len(spreads.ranks) * (spreads.limit + 8) * X.shape[1] * 8
     rest = size - copied - spreads.vectors.nbytes

@@ -155,7 +155,7 @@ def test_a_label_from_one_time_to_another(tmp_path):
     runner = run(tmp_path, [span, label(25)])
     model = runner.session.model
     assert model.n_labels_ == 10
-    labelled = model.tracker.labelled  # the label of a single row counts more
+    labelled = model.state_.labelled  # the label of a single row counts more
     assert (labelled.codes == 3).sum() == 9
     assert model.classes_.tolist() == ["idle", "leak", "wear", "scale"]
     assert [e["learned"] for e in events(tmp_path, "label")] == [10]

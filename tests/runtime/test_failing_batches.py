@@ -10,8 +10,7 @@ from click.testing import CliRunner
 from baryflow import OnlineDaDiL, codec
 from baryflow.cli import main
 from baryflow.datasets import make_domains
-from baryflow.estimators import _tracker
-from baryflow.estimators._tracker import Tracker
+from baryflow.estimators import _follow, online_dadil
 from baryflow.runtime import Checkpoint, Rows, SessionConfig
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
@@ -35,7 +34,7 @@ def some_rows(values):
 
 def content(model):
     """Return all that a model knows of its target, fit for being compared."""
-    values, arrays = codec.encode(model.target_state())
+    values, arrays = codec.encode(model.state_)
     return json.dumps(values, default=str), {name: array.tobytes() for name, array in arrays.items()}
 
 
@@ -58,18 +57,16 @@ def fails(monkeypatch):
 
             monkeypatch.setattr(OnlineDaDiL, "assess", broken)
         else:
-            absorb, adapt = Tracker.absorb, _tracker.adapt
+            follow, adapt = online_dadil.follow, _follow.adapt
 
             def poisoned(*_, **__):
                 raise ArithmeticError("cannot learn this")
 
-            def update(
-                self, raw, weights, **more
-            ):  # the rows are in the summary when the adaptation fails
-                monkeypatch.setattr(_tracker, "adapt", poisoned if is_fatal(raw) else adapt)
-                absorb(self, raw, weights, **more)
+            def update(sources, state, raw, weights, **more):  # rows are absorbed before it fails
+                monkeypatch.setattr(_follow, "adapt", poisoned if is_fatal(raw) else adapt)
+                return follow(sources, state, raw, weights, **more)
 
-            monkeypatch.setattr(Tracker, "absorb", update)
+            monkeypatch.setattr(online_dadil, "follow", update)
 
     return begin
 
@@ -177,13 +174,13 @@ def test_a_replay_sets_the_same_rows_aside(files, fails, method, monkeypatch):
 
 
 def test_other_warnings_are_no_column_events(model, monkeypatch):
-    absorb = Tracker.absorb
+    follow = online_dadil.follow
 
-    def noisy(self, raw, weights, **more):
+    def noisy(*given, **more):
         warnings.warn("an unrelated library is old", UserWarning, stacklevel=1)
-        absorb(self, raw, weights, **more)
+        return follow(*given, **more)
 
-    monkeypatch.setattr(Tracker, "absorb", noisy)
+    monkeypatch.setattr(online_dadil, "follow", noisy)
     rows = P.X_target[:32].copy()
     rows[:, 2] = np.nan
     with warnings.catch_warnings(record=True) as caught:

@@ -126,7 +126,7 @@ def test_likelihood_is_kept_for_the_points_of_the_history(model, rows, monkeypat
     monkeypatch.setattr("baryflow.estimators._history.LONGEST", 8)
     session = follow(model, rows[:80], batch=4)
     kept = [n for n, _ in session.metadata["likelihood"]]
-    assert kept == session.model.tracker.history.n_rows.tolist()
+    assert kept == session.model.state_.history.n_rows.tolist()
     assert len(kept) <= 8
 
 

@@ -49,6 +49,9 @@ class StreamSummary:
     origin: an offset then costs no digits.
     """
 
+    #: How it is saved.
+    state_type = StreamSummaryState
+
     def __init__(self, n_features: int, settings: Settings, metric: Floats | None = None) -> None:
         self.settings = settings
         self.n_features = n_features

@@ -154,7 +154,7 @@ def require_fitted(model: Any) -> None:
     """Raise an error unless the model is a fitted OnlineDaDiL."""
     if not isinstance(model, OnlineDaDiL):
         raise InvalidInputError(f"expected an OnlineDaDiL, got {type(model).__name__}")
-    _ = model.tracker  # raises NotFittedError
+    _ = model.n_samples_seen_  # raises NotFittedError
 
 
 def require_columns(model: OnlineDaDiL, names: Sequence[Any] | None, width: int) -> list[Any] | None:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from baryflow.drift.betting import BettingDetector, BettingState, Detector
 from baryflow.drift.ranking import SIGNALS, Watch, WatchState, count_effectively
-from baryflow.estimators._watching import KnownTarget, classes_apart
+from baryflow.estimators._watching import KnownTarget, classes_apart, known_target, measure, place
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_choice, as_count, as_real, count_of
 
@@ -229,21 +229,23 @@ class DriftMonitor:
         """
         watch, before = self._watch, self._watch.status
         self.drift_detected = False
-        if watch.ready and self.model.target_mass > 0.0:
-            watch.put_down(self.model.known_target())
-        report = self._learn(X) if watch.known is None else self._look(X, watch.known)
+        model, rows = self.model, self.model.check_rows(X)
+        if watch.ready and model.state_.mass > 0.0:
+            watch.put_down(known_target(model.knowledge_, model.state_))
+        report = self._learn(rows) if watch.known is None else self._look(rows, watch.known)
         return replace(report, news=self._watch.status not in ("learned", before))
 
-    def _learn(self, X: Any) -> DriftReport:
+    def _learn(self, rows: Floats) -> DriftReport:
         """Take note of rows while the target is not watched."""
-        classes, points = self.model.place(X)
+        classes, points = place(self.model.knowledge_, self.model.state_, rows)
         self._watch.learn(classes, points)
         self.n_rows += len(classes)
         return DriftReport(self.n_rows, "learning", reason=self._watch.reason)
 
-    def _look(self, X: Any, known: KnownTarget) -> DriftReport:
+    def _look(self, raw: Floats, known: KnownTarget) -> DriftReport:
         """Hold rows against the target as it was known."""
-        first, measured = self.n_rows, self.model.measure(X, known)
+        first, model = self.n_rows, self.model
+        measured = measure(model.knowledge_, model.state_, raw, known)
         rows, ranks = self._watch.rank(measured)
         self.n_rows += len(measured.lost)
         for detector in self.detectors.values():
@@ -299,7 +301,7 @@ class DriftMonitor:
             self.model.forget()
         elif self.action == "forget":
             recent = self.n_rows - found.since
-            self.model.forget(min(1.0, recent / max(self.model.target_mass, recent)))
+            self.model.forget(min(1.0, recent / max(self.model.state_.mass, recent)))
         self.drift_detected, self.n_drifts = True, self.n_drifts + 1
         self._watch = self._new_watch()
         self._reset()
@@ -321,7 +323,7 @@ class DriftMonitor:
                 self.detectors[name] = BettingDetector(detector.threshold)
 
     def _new_watch(self) -> Watch:
-        model = self.model.tracker.knowledge.model
+        model = self.model.knowledge_.model
         expected = count_effectively(model.expected_prior)
         seed = self.seed + 2 * self.n_drifts
         return Watch(_n_classes(self.model), expected, classes_apart(model), self.warm_up, seed)
@@ -400,7 +402,7 @@ def check_signals(signals: Sequence[str]) -> tuple[str, ...]:
 
 def _n_classes(model: Any) -> int:
     """Return the number of classes of the sources: the target's own do not count for the signals."""
-    return int(model.tracker.knowledge.model.n_classes)
+    return int(model.knowledge_.model.n_classes)
 
 
 def _run_since(row: int) -> str:

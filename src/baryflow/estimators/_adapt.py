@@ -8,14 +8,12 @@ explanations, the experts combined within each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import log_softmax, logsumexp
 
-from baryflow.core.dictionary import Dictionary
-from baryflow.core.mixture import Mixture
 from baryflow.estimators._committee import combine
 from baryflow.estimators._dictionary import FittedDictionary, fit_dictionary, floor_stds
 from baryflow.estimators._experts import expert_logs, unadapted_logits
@@ -32,16 +30,16 @@ from baryflow.estimators._explanations import (
     propose,
     weigh,
 )
-from baryflow.estimators._novelty import nearest_distance
-from baryflow.estimators._reliability import measure_agreement
+from baryflow.estimators._predict import classify, explained_logits
 from baryflow.estimators._resemblance import compare_sources
 from baryflow.estimators._sources import SourceKnowledge
+from baryflow.estimators._state import Adaptation, TargetState, clean, see_scale, summarise
 from baryflow.validation import Booleans, Floats, Integers
 
-#: This many rows of a class are enough to know it.
-_ENOUGH = 10.0
 #: Explanations less likely than this are dropped, and at most as many are kept.
 _UNLIKELY, _MOST = 0.01, 6
+#: Adaptations whose losses are remembered.
+_CURVE = 10_000
 
 
 class Labelled(NamedTuple):
@@ -52,103 +50,64 @@ class Labelled(NamedTuple):
     random: Booleans  # chosen at random, whatever was predicted of them
 
 
-@dataclass(frozen=True, eq=False)
-class Adaptation:
-    """What the sources taught, adapted to one target."""
-
-    mass: float  # rows seen
-    explanations: tuple[Explanation, ...]  # the likeliest first
-    atoms: Floats  # of the likeliest that adapts, after their step towards the target
-    coordinates: Floats
-    losses: Floats  # of the target, before and after that step
-    known_means: Floats  # its reconstruction before that step
-    known_stds: Floats
-    resemblance: Floats  # share of each source in the target
-    typical: float  # median distance of what was seen from the reconstruction
-    ambiguity: float  # share of rows whose class depends on which explanation is right
-    #: How often each two experts agree about the target's components.
-    agreements: Floats = field(default_factory=lambda: np.ones((1, 1)))
-
-    @property
-    def believed(self) -> Explanation:
-        """The likeliest explanation that adapts."""
-        return next(one for one in self.explanations if one.reconstruction is not None)
-
-    @property
-    def proportions(self) -> Floats:
-        """Class proportions of the rows seen, averaged over explanations."""
-        return np.asarray(sum(one.weight * one.proportions for one in self.explanations))
-
-    @property
-    def coverage(self) -> float:
-        """Share of the classes that were seen: 1 after ten rows of each; averaged over explanations."""
-        seen = [
-            np.minimum(self.mass * one.proportions / _ENOUGH, 1.0).mean() for one in self.explanations
-        ]
-        return min(float(np.dot([one.weight for one in self.explanations], seen)), 1.0)
-
-    @property
-    def reconstruction(self) -> Mixture:
-        """The target rebuilt from the atoms, by the likeliest explanation that adapts."""
-        return self.believed.reconstruction  # type: ignore[return-value]
-
-    @property
-    def labelled(self) -> Mixture:
-        """The target's own components with labels, by the same explanation."""
-        return self.believed.labelled  # type: ignore[return-value]
-
-
-def adapt(
-    sources: SourceKnowledge,
-    seen: TargetSummary,
-    *,
-    label_shift: bool = True,
-    labelled: Labelled | None = None,
-    baselines: Sequence[Baseline] = (),
-) -> Adaptation:
-    """Adapt to what was seen of a target.
-
-    Parameters
-    ----------
-    sources : SourceKnowledge
-    seen : TargetSummary
-    label_shift : bool
-        Classes may be more or less frequent than expected.
-    labelled : Labelled, optional
-        Rows with labels.
-    baselines : sequence of Baseline
-        Rows known to be of one class.
-    """
+def adapt(sources: SourceKnowledge, state: TargetState) -> TargetState:
+    """Adapt to all that is known of a target: its rows, labels and baselines."""
+    seen, labelled = summarise(state), _clean_labelled(sources, state)
     raw_logs = None if sources.plain is None else sources.plain.raw_logs(seen.means)
-    candidates, logs = explain(sources, seen, raw_logs, label_shift, labelled, baselines)
+    candidates, logs = explain(sources, seen, raw_logs, state.label_shift, labelled, state.baselines)
     fitted = [None if one.name == NOT_ADAPTING else _fit(sources, seen, one) for one in candidates]
     explanations = [_explain(*one) for one in zip(candidates, fitted, strict=True)]
-    if labelled is not None and len(labelled.codes):
+    if len(labelled.codes):
         # The experts know rows better than what the candidates were chosen by.
         said = [explained_logits(sources, one, labelled.rows) for one in explanations]
         logs = logs + label_likelihoods(np.stack(said), logs, labelled)
     kept = _choose(candidates, logs)
-    weights = np.exp(log_softmax(logs[kept]))
-    ranked = tuple(_with_weight(explanations[i], float(w)) for i, w in zip(kept, weights, strict=True))
-    best, candidate = next(
-        (one, candidates[i]) for i in kept.tolist() for one in [fitted[i]] if one is not None
+    weights = np.exp(log_softmax(logs[kept])).tolist()
+    ranked = tuple(replace(explanations[i], weight=w) for i, w in zip(kept, weights, strict=True))
+    best = next(i for i in kept.tolist() if fitted[i] is not None)
+    adaptation = _collect(sources, seen, raw_logs, ranked, candidates[best], fitted[best])
+    return replace(
+        state,
+        adaptation=adaptation,
+        rows=see_scale(sources, state.rows, adaptation.believed.scale),
+        learned_at=state.mass,
+        n_new=0.0,
+        losses=np.concatenate([state.losses, adaptation.losses[None]])[-_CURVE:],
     )
-    model = sources.model
-    known_stds = floor_stds(model, best.known)
-    believed = next(one for one in ranked if one.reconstruction is not None)
+
+
+def _clean_labelled(sources: SourceKnowledge, state: TargetState) -> Labelled:
+    """Return the labelled rows of a target that can be read and are of classes of the sources."""
+    known = state.labelled.codes < sources.model.n_classes
+    rows, lost = clean(sources, state, state.labelled.rows[known])
+    codes, random = state.labelled.codes[known], state.labelled.random[known]
+    return Labelled(rows[~lost], codes[~lost], random[~lost])
+
+
+def _collect(
+    sources: SourceKnowledge,
+    seen: TargetSummary,
+    raw_logs: Floats | None,
+    explanations: tuple[Explanation, ...],
+    candidate: Candidate,
+    fitted: FittedDictionary,
+) -> Adaptation:
+    """Return an adaptation: explanations, and what is shown of the best of them that adapts."""
+    model, shares = sources.model, seen.masses / seen.masses.sum()
+    known_stds = floor_stds(model, fitted.known)
+    believed = next(one for one in explanations if one.reconstruction is not None)
     found = expert_logs(sources, believed, seen.means, raw_logs).argmax(axis=2)
-    shares = seen.masses / seen.masses.sum()
     return Adaptation(
         mass=seen.mass,
-        explanations=ranked,
-        atoms=best.dictionary.atoms,
-        coordinates=best.target.coordinates,
-        losses=best.losses,
-        known_means=best.known.means.copy(),
+        explanations=explanations,
+        atoms=fitted.dictionary.atoms,
+        coordinates=fitted.target.coordinates,
+        losses=fitted.losses,
+        known_means=fitted.known.means.copy(),
         known_stds=known_stds,
-        resemblance=compare_sources(best.dictionary, best.target, model.domains),
-        typical=_typical_distance(sources, seen, candidate, best.known.means, known_stds),
-        ambiguity=_measure_ambiguity(_classify(sources, ranked, seen.means, raw_logs), shares),
+        resemblance=compare_sources(fitted.dictionary, fitted.target, model.domains),
+        typical=_typical_distance(sources, seen, candidate, fitted.known.means, known_stds),
+        ambiguity=_measure_ambiguity(classify(sources, explanations, seen.means, raw_logs), shares),
         agreements=np.asarray((found[:, None] == found[None]) @ shares),
     )
 
@@ -165,7 +124,7 @@ def explain(
     seen: TargetSummary,
     raw_logs: Floats | None,
     label_shift: bool,
-    labelled: Labelled | None,
+    labelled: Labelled,
     baselines: Sequence[Baseline],
 ) -> tuple[list[Candidate], Floats]:
     """Return the candidates that are likely enough, and the logarithms of their weights.
@@ -188,7 +147,7 @@ def explain(
         domain_model, seen, candidates, prior, votes, committee.confusion, baselines
     )
     logs = weigh(evidence, committee.coefficients)
-    if labelled is not None and len(labelled.codes):
+    if len(labelled.codes):
         # Which candidates labels favour, by the domain model alone, which is quick.
         said = [
             domain_model.log_posteriors(
@@ -227,10 +186,6 @@ def _explain(candidate: Candidate, fitted: FittedDictionary | None) -> Explanati
     )
 
 
-def _with_weight(explanation: Explanation, weight: float) -> Explanation:
-    return Explanation(**{**vars(explanation), "weight": weight})
-
-
 def explain_as(sources: SourceKnowledge, seen: TargetSummary, proportions: Floats) -> Explanation:
     """Return the explanation that a target has these class proportions."""
     calibration = sources.model.moments_at(seen.mean, seen.variance, proportions, seen.mass)
@@ -263,46 +218,6 @@ def label_likelihoods(logits: Floats, log_weights: Floats, labelled: Labelled) -
     return np.asarray(np.logaddexp(np.log(1.0 - OFTEN_CHOSEN) + drawn, np.log(OFTEN_CHOSEN) + chosen))
 
 
-def explained_logits(
-    sources: SourceKnowledge, one: Explanation, X: Floats, raw_logs: Floats | None = None
-) -> Floats:
-    """Return the logits of complete rows under one explanation."""
-    if one.reconstruction is None:
-        return unadapted_logits(sources, X, raw_logs)
-    logs = expert_logs(sources, one, X, raw_logs)
-    return np.asarray(np.tensordot(sources.committee.weights, logs, 1))
-
-
-def classify(sources: SourceKnowledge, adaptation: Adaptation, X: Floats) -> Floats:
-    """Return the log-probabilities of complete rows under each explanation, weighed.
-
-    Shape (n_explanations, n, n_classes); the logarithm of their summed exponentials is the prediction,
-    up to its calibration.
-    """
-    raw_logs = None if sources.plain is None else sources.plain.raw_logs(X)
-    return _classify(sources, adaptation.explanations, X, raw_logs)
-
-
-def _classify(
-    sources: SourceKnowledge,
-    explanations: Sequence[Explanation],
-    X: Floats,
-    raw_logs: Floats | None,
-) -> Floats:
-    parts = [
-        np.log(max(one.weight, np.finfo(np.float64).tiny))
-        + log_softmax(explained_logits(sources, one, X, raw_logs), axis=1)
-        for one in explanations
-    ]
-    return np.stack(parts)
-
-
-def calibrated(sources: SourceKnowledge, adaptation: Adaptation, parts: Floats) -> Floats:
-    """Return the probabilities of rows from what :func:`classify` returned."""
-    agreement = measure_agreement(adaptation.agreements, sources.committee.weights)
-    return combine(sources.calibration.factor(agreement) * logsumexp(parts, axis=0))
-
-
 def _typical_distance(
     sources: SourceKnowledge, seen: TargetSummary, candidate: Candidate, there: Floats, stds: Floats
 ) -> float:
@@ -317,54 +232,3 @@ def _typical_distance(
     order = np.argsort(nearest)
     reached = np.cumsum(seen.masses[order]) >= 0.5 * seen.masses.sum()
     return max(float(nearest[order][reached.argmax()]), 1e-12)
-
-
-def standardise(sources: SourceKnowledge, adaptation: Adaptation, X: Floats) -> Floats:
-    """Return complete rows in units of the target's calibration, as classifiers per domain see them."""
-    one, plain = adaptation.believed, sources.plain
-    Z = (X - one.centre) / one.scale
-    return Z if plain is None else plain.reduce(Z)
-
-
-def name_rows(sources: SourceKnowledge, adaptation: Adaptation, X: Floats) -> Integers:
-    """Return the most probable class of rows by the reconstruction alone, which is quick."""
-    one = adaptation.believed
-    Z = sources.model.project(X, one.centre, one.scale)
-    return np.asarray(adaptation.reconstruction.predict_proba(Z).argmax(axis=1))
-
-
-def novelty_distance(
-    sources: SourceKnowledge, adaptation: Adaptation, X: Floats, typical: float
-) -> Floats:
-    """Return the distance of rows from everything known, in units of what is typical.
-
-    The geometric mean of that from the reconstruction, in the view, and that from the classes of the
-    sources, in all columns; `typical` is what :func:`typical_in_columns` returned.
-    """
-    one, model = adaptation.believed, sources.model
-    Z = model.project(X, one.centre, one.scale)
-    distance = nearest_distance(Z, adaptation.known_means, adaptation.known_stds) / adaptation.typical
-    prototypes = model.prototypes
-    if prototypes is None or typical <= 0.0:
-        return distance
-    others = prototypes.distances((X - one.centre) / one.scale)
-    return np.asarray(np.sqrt(distance * others / typical))
-
-
-def typical_in_columns(sources: SourceKnowledge, adaptation: Adaptation, familiar: Floats) -> float:
-    """Return the median distance of rows from the classes of the sources, in all columns.
-
-    `familiar` are rows of the target that show what is typical; without any it is 0.
-    """
-    one, prototypes = adaptation.believed, sources.model.prototypes
-    if prototypes is None or not len(familiar):
-        return 0.0
-    usual = np.median(prototypes.distances((familiar - one.centre) / one.scale))
-    return max(float(usual), 1e-12)
-
-
-def atoms_of(sources: SourceKnowledge, adaptation: Adaptation) -> Dictionary:
-    """Return the dictionary after its step towards the target."""
-    dictionary = sources.model.dictionary.copy()
-    dictionary.atoms = adaptation.atoms
-    return dictionary

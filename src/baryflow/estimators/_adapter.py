@@ -12,10 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from baryflow.core.mixture import Mixture
 from baryflow.core.points import Points
-from baryflow.core.settings import Settings
-from baryflow.estimators._adapt import Adaptation, atoms_of
 from baryflow.estimators._classifiers import choose_classifiers
 from baryflow.estimators._columns import ColumnComparison, compare
+from baryflow.estimators._committee import Committee
 from baryflow.estimators._dictionary import floor_stds
 from baryflow.estimators._domains import TARGET, by_source
 from baryflow.estimators._experts import describe_experts
@@ -24,6 +23,7 @@ from baryflow.estimators._input import InputMixin
 from baryflow.estimators._leave_one_out import learn
 from baryflow.estimators._parameters import progress_of, restore_classifier, source_options
 from baryflow.estimators._persistence import Persistable, Shell, plain
+from baryflow.estimators._predict import assess, atoms_of, predict_proba
 from baryflow.estimators._report import TargetExplanation, describe, describe_proportions
 from baryflow.estimators._sensors import find_counters
 from baryflow.estimators._sources import (
@@ -32,8 +32,8 @@ from baryflow.estimators._sources import (
     atoms_as_mixtures,
     complete_sources,
 )
+from baryflow.estimators._state import Adaptation, TargetState, clean, find_faults
 from baryflow.estimators._threads import one_thread
-from baryflow.estimators._tracker import Tracker, TrackerState
 from baryflow.estimators._units import describe_units
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats
@@ -66,9 +66,7 @@ class AdapterState:
     sources: list[Any]
     knowledge: SourceKnowledge
     learned_with: dict[str, Any]
-    settings: Settings
-    label_shift: bool
-    tracker: TrackerState
+    target: TargetState
     kept: SourceRows | None
 
 
@@ -77,9 +75,14 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
 
     Attributes
     ----------
-    classes_, sources_ : array and list
-    _tracker : Tracker
-        Follows the target, with what the sources taught.
+    sources_ : list
+        Names of the sources.
+    knowledge_ : SourceKnowledge
+        What the sources taught; it is never changed, and many models can share it.
+    state_ : TargetState
+        All that is known of the target: the one thing that changes while it is followed.
+    _classes : array
+        Classes of the sources.
     _kept : SourceRows or None
         The sources themselves.
     """
@@ -89,10 +92,10 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     n_jobs: int | None
     random_state: Any
 
-    classes_: Any
     sources_: list[Any]
-    columns_: dict[Any, str]
-    _tracker: Tracker
+    knowledge_: SourceKnowledge
+    state_: TargetState
+    _classes: Any
     _kept: SourceRows | None
     _learned_with: dict[str, Any]
     state_type = AdapterState
@@ -131,22 +134,36 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
                 stacklevel=4,  # the caller of fit, past the limit on threads
             )
 
-    def _find_faults(self) -> dict[Any, str]:
-        return self._tracker.target.find_faults(getattr(self, "feature_names_in_", None))
+    # -- looking ---------------------------------------------------------------------------------
 
-    def _expose(self) -> None:
-        """Set the fitted attributes that do not depend on an adaptation."""
-        tracker, known = self._tracker, self._source_classes()
-        self.classes_ = known
-        if tracker.new_classes:
-            self.classes_ = np.array([*known.tolist(), *tracker.new_classes], dtype=_kind_of(known))
-        self.committee_ = tracker.knowledge.committee
+    @property
+    def classes_(self) -> Any:
+        """Classes of the sources, then those of the target alone."""
+        known, more = self._classes, self._fitted().new_classes
+        if not more:
+            return known
+        kind = str if known.dtype.kind == "U" else known.dtype  # names of any length
+        return np.array([*known.tolist(), *more], dtype=kind)
 
-    def _fitted(self) -> Tracker:
-        """Return the tracker; AttributeError before `fit`."""
-        if "_tracker" not in vars(self):
+    @property
+    def columns_(self) -> dict[Any, str]:
+        """Columns of the target that are not as they should be, and what is wrong with them."""
+        return self._find_faults(self._fitted())
+
+    def _find_faults(self, state: TargetState) -> dict[Any, str]:
+        return find_faults(self.knowledge_, state, getattr(self, "feature_names_in_", None))
+
+    @property
+    def committee_(self) -> Committee:
+        """Whether it adapts, why, and the weights of the experts."""
+        self._fitted()
+        return self.knowledge_.committee
+
+    def _fitted(self) -> TargetState:
+        """Return the state; AttributeError before `fit`."""
+        if "state_" not in vars(self):
             raise AttributeError(f"this {type(self).__name__} is not fitted yet")
-        return self._tracker
+        return self.state_
 
     def _adaptation(self) -> Adaptation:
         """Return the last adaptation; AttributeError before the first one."""
@@ -180,7 +197,8 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
 
         Its size is bounded. :meth:`plot` draws it.
         """
-        return self._fitted().history_now()
+        state = self._fitted()
+        return state.recorded().history if len(state.history) else state.history
 
     @property
     def resemblance_(self) -> dict[Any, float]:
@@ -189,10 +207,8 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         The shares sum to 1. Domains are compared in the coordinates of the view, where shift and scale
         of a domain no longer count.
         """
-        tracker = self._fitted()
-        if tracker.adaptation is None:
-            return {}
-        return dict(zip(self.sources_, tracker.resemblance.tolist(), strict=True))
+        shares = self._fitted().resemblance.tolist()
+        return dict(zip(self.sources_, shares, strict=True)) if shares else {}
 
     @property
     def proportions_(self) -> Floats:
@@ -203,11 +219,10 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     @property
     def explanations_(self) -> list[TargetExplanation]:
         """What could explain the target, the likeliest first, in the user's units."""
-        tracker, adaptation = self._fitted(), self._adaptation()
-        usual = tracker.knowledge.model.moments
+        units, usual = self._fitted().units, self.knowledge_.model.moments
         return [
-            TargetExplanation.of(one, self._source_classes(), tracker.target.units, usual)
-            for one in adaptation.explanations
+            TargetExplanation.of(one, self._classes, units, usual)
+            for one in self._adaptation().explanations
         ]
 
     @property
@@ -223,32 +238,26 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     @property
     def coordinates_(self) -> dict[Any, Floats]:
         """Barycentric coordinates of every source by its name, and of the target."""
-        tracker = self._fitted()
-        found = zip(self.sources_, tracker.knowledge.model.domains, strict=True)
+        state = self._fitted()
+        found = zip(self.sources_, self.knowledge_.model.domains, strict=True)
         coordinates = {name: domain.coordinates for name, domain in found}
-        if tracker.adaptation is not None:
-            coordinates[TARGET] = tracker.adaptation.coordinates
+        if state.adaptation is not None:
+            coordinates[TARGET] = state.adaptation.coordinates
         return coordinates
-
-    def _source_classes(self) -> Any:
-        """Return the classes that the sources have; those of the target alone come after them."""
-        known = self.classes_[: self._tracker.knowledge.model.n_classes]
-        return np.array(known.tolist(), dtype=_kind_of(known))
 
     @property
     def atoms_(self) -> list[Mixture]:
         """The atoms as labelled mixtures, in the coordinates of the view."""
-        check_is_fitted(self, "_tracker")
-        tracker = self._fitted()
-        if tracker.adaptation is None:
-            return atoms_as_mixtures(tracker.knowledge.model.dictionary)
-        return atoms_as_mixtures(atoms_of(tracker.knowledge, tracker.adaptation))
+        check_is_fitted(self, "state_")
+        if self.state_.adaptation is None:
+            return atoms_as_mixtures(self.knowledge_.model.dictionary)
+        return atoms_as_mixtures(atoms_of(self.knowledge_, self.state_.adaptation))
 
     @property
     def source_mixtures_(self) -> dict[Any, Mixture]:
         """The labelled mixture of every source by its name, in the coordinates of the view."""
-        check_is_fitted(self, "_tracker")
-        model = self._tracker.knowledge.model
+        check_is_fitted(self, "state_")
+        model = self.knowledge_.model
         return {
             name: _as_mixture(domain, model)
             for name, domain in zip(self.sources_, model.domains, strict=True)
@@ -273,9 +282,8 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         InvalidInputError
             If the columns are not those that it was fitted on, or do not hold numbers.
         """
-        rows = self._rows(X)
-        tracker = self._tracker
-        return tracker.predict_proba(tracker.target.clean(rows)[0])
+        rows = clean(*self._known(), self.check_rows(X))[0]
+        return predict_proba(*self._known(), rows)
 
     def predict(self, X: Any) -> Any:
         """Return the most probable class of every target row.
@@ -336,8 +344,12 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         InvalidInputError
             If the model was made from mixtures: nothing is known of rows then.
         """
-        rows = self._rows(X)
-        return self._tracker.assess(rows)
+        return assess(*self._known(), self.check_rows(X))
+
+    def _known(self) -> tuple[SourceKnowledge, TargetState]:
+        """Return what the sources taught, and what is known of the target."""
+        check_is_fitted(self, "state_")
+        return self.knowledge_, self.state_
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -349,7 +361,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         str
         """
         check_is_fitted(self)
-        return describe(self._fitted(), self.classes_, self.sources_, self.columns_)
+        return describe(*self._known(), self.classes_, self.sources_, self.columns_)
 
     def describe_experts(self) -> dict[str, str]:
         """Return what each expert of the committee is, by its name.
@@ -359,7 +371,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         dict of name → description
         """
         check_is_fitted(self)
-        return describe_experts(self._tracker.knowledge)
+        return describe_experts(self.knowledge_)
 
     def describe_proportions(self) -> str:
         """Return what explains the target: how often each class occurs, and how likely that is.
@@ -374,9 +386,9 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             If no target row was seen yet.
         """
         check_is_fitted(self)
-        if self._tracker.adaptation is None:
+        if self.state_.adaptation is None:
             raise InvalidInputError("no target row was seen yet")
-        return describe_proportions(self._tracker.adaptation, self._source_classes())
+        return describe_proportions(self.state_.adaptation, self._classes)
 
     def plot(self) -> Any:
         """Draw resemblance, reliability, novelty, proportions and loss along the stream.
@@ -400,8 +412,8 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     @property
     def n_samples_seen_(self) -> int:
         """Target rows seen."""
-        check_is_fitted(self, "_tracker")
-        return self._tracker.n_rows
+        check_is_fitted(self, "state_")
+        return self.state_.n_rows
 
     def compare_columns(self) -> ColumnComparison:
         """Compare the columns of the target with those of the sources, in the units of rows.
@@ -427,7 +439,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         True
         """
         check_is_fitted(self)
-        return compare(self._tracker, getattr(self, "feature_names_in_", None))
+        return compare(*self._known(), getattr(self, "feature_names_in_", None))
 
     @one_thread
     def in_view(self, X: Any) -> Floats:
@@ -450,12 +462,12 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         InvalidInputError
             If the columns are not those that it was fitted on, or do not hold numbers.
         """
-        rows = self._tracker.target.clean(self._rows(X))[0]
-        return self._tracker.knowledge.model.project(rows, *self._moments())
+        rows = self.check_rows(X)
+        return self.knowledge_.model.project(clean(*self._known(), rows)[0], *self._moments())
 
     def _moments(self) -> tuple[Floats, Floats]:
         """Return centre and scale of the target, or before its first row those of the sources."""
-        model, adaptation = self._tracker.knowledge.model, self._fitted().adaptation
+        model, adaptation = self.knowledge_.model, self._fitted().adaptation
         if adaptation is None:
             return model.centre, model.scale
         return adaptation.believed.centre, adaptation.believed.scale
@@ -482,8 +494,8 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             If there is no view yet.
         """
         check_is_fitted(self)
-        model, (centre, scale) = self._tracker.knowledge.model, self._moments()
-        units = self._tracker.target.units
+        model, (centre, scale) = self.knowledge_.model, self._moments()
+        units = self.state_.units
         return model.lift(mixture, units.revert(centre), units.factors * scale)
 
     @property
@@ -493,11 +505,11 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         As the target shows it, or before its first row the sources on the whole; of a class that no
         source has, the mean of its labelled rows, if any.
         """
-        check_is_fitted(self, "_tracker")
-        adaptation = self._fitted().adaptation
+        check_is_fitted(self, "state_")
+        adaptation = self.state_.adaptation
         shown = self.atoms_ if adaptation is None else [adaptation.reconstruction]
         means = np.mean([_class_means(self.in_columns(mixture)) for mixture in shown], axis=0)
-        labelled, n_known = self._tracker.labelled, len(means)
+        labelled, n_known = self.state_.labelled, len(means)
         found = np.full((len(self.classes_), means.shape[1]), np.nan)
         found[:n_known] = means
         for c in np.unique(labelled.codes[labelled.codes >= n_known]):
@@ -507,19 +519,16 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     # -- keeping ---------------------------------------------------------------------------------
 
     def _state(self) -> AdapterState:
-        tracker = self._tracker
-        knowledge, plain_ones = tracker.knowledge, tracker.knowledge.plain
-        if plain_ones is not None:
-            knowledge = replace(knowledge, plain=plain_ones.packed())
+        knowledge = self.knowledge_
+        if knowledge.plain is not None:
+            knowledge = replace(knowledge, plain=knowledge.plain.packed())
         return AdapterState(
             Shell.of(self),
-            self._source_classes(),
+            self._classes,
             self.sources_,
             knowledge,
             {name: plain(value) for name, value in self._learned_with.items()},
-            tracker.settings,
-            tracker.label_shift,
-            tracker.state(),
+            self.state_,
             self._kept,
         )
 
@@ -528,26 +537,17 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         model = cls(**state.shell.parameters)
         state.shell.fill(model)
         restore_classifier(model, state.knowledge)
-        model.classes_, model.sources_ = state.classes, state.sources
-        if len(set(model.classes_.tolist())) != state.knowledge.model.n_classes:
+        if len(set(state.classes.tolist())) != state.knowledge.model.n_classes:
             raise InvalidInputError("the classes do not fit the model")
         if state.knowledge.model.centre.shape != (model.n_features_in_,):
             raise InvalidInputError("the number of columns does not fit the model")
-        model._tracker = Tracker.from_state(
-            state.knowledge, state.settings, state.label_shift, state.tracker
-        )
+        model._classes, model.sources_ = state.classes, state.sources
+        model.knowledge_, model.state_ = state.knowledge, state.target
         model._learned_with, model._kept = dict(state.learned_with), state.kept
         if "classifier" in model._learned_with:
             model._learned_with["classifier"] = model.classifier
-        model.columns_ = model._find_faults()
-        model._expose()
         model.predict_proba(np.zeros((1, model.n_features_in_)))  # finds what does not fit together
         return model
-
-
-def _kind_of(classes: Any) -> Any:
-    """Return the type of classes, names of any length."""
-    return str if classes.dtype.kind == "U" else classes.dtype
 
 
 def _as_mixture(domain: Any, model: SourceModel) -> Mixture:

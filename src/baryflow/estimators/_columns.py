@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from baryflow.estimators._tracker import Tracker
+from baryflow.estimators._sources import SourceKnowledge
+from baryflow.estimators._state import TargetState
 from baryflow.validation import Floats, Integers
 
 
@@ -60,21 +61,21 @@ class ColumnComparison:
         return order[~np.isnan(size[order])]
 
 
-def compare(tracker: Tracker, names: Any) -> ColumnComparison:
+def compare(sources: SourceKnowledge, state: TargetState, names: Any) -> ColumnComparison:
     """Compare what was seen of a target with its sources; without names columns are numbered from 0."""
-    model, target, limits = tracker.knowledge.model, tracker.target, tracker.knowledge.limits
-    unseen = np.full(len(model.centre), target.mass <= 0.0)
+    model, limits = sources.model, sources.limits
+    unseen = np.full(len(model.centre), state.mass <= 0.0)
     stds = np.full(len(unseen), np.nan)
     if limits is not None:  # rows came, and were counted
-        unseen |= target.tally.values == 0.0
+        unseen |= state.tally.values == 0.0
         stds = np.where(np.isfinite(limits.high), model.scale, 0.0)
-    mean, variance = target.rows.moments() if target.mass > 0.0 else (model.centre, model.scale)
+    mean, variance = state.rows.moments() if state.mass > 0.0 else (model.centre, model.scale)
     return ColumnComparison(
         names=list(range(len(unseen))) if names is None else names.tolist(),
         source_means=model.centre,
         source_stds=stds,
-        target_means=np.where(unseen, np.nan, target.units.revert(mean)),
-        target_stds=np.where(unseen, np.nan, target.units.factors * np.sqrt(variance)),
-        offsets=target.units.offsets,
-        factors=target.units.factors,
+        target_means=np.where(unseen, np.nan, state.units.revert(mean)),
+        target_stds=np.where(unseen, np.nan, state.units.factors * np.sqrt(variance)),
+        offsets=state.units.offsets,
+        factors=state.units.factors,
     )

@@ -38,8 +38,18 @@ class InputMixin:
         tags.input_tags.allow_nan = True
         return tags
 
-    def _rows(self, X: Any) -> Floats:
-        """Check rows against those that the model was fitted on."""
+    def check_rows(self, X: Any) -> Floats:
+        """Return rows as the model reads them; raise InvalidInputError unless it can.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_samples, n_features)
+
+        Returns
+        -------
+        array of shape (n_samples, n_features)
+            Columns in the order of the model; NaN marks a missing value.
+        """
         check_is_fitted(self)
         if isinstance(X, InOrder):
             return self._check_in_order(X.values)

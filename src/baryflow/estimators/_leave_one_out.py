@@ -22,14 +22,7 @@ import numpy as np
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
 
-from baryflow.estimators._adapt import (
-    Adaptation,
-    adapt,
-    explain_as,
-    name_rows,
-    novelty_distance,
-    typical_in_columns,
-)
+from baryflow.estimators._adapt import adapt, explain_as
 from baryflow.estimators._classifiers import CLASSIFIERS, Fit
 from baryflow.estimators._committee import (
     FLOOR,
@@ -57,8 +50,10 @@ from baryflow.estimators._explanations import (
     normalise_proportions,
     propose,
 )
+from baryflow.estimators._follow import absorb
 from baryflow.estimators._novelty import Familiar, Novelty
 from baryflow.estimators._orders import SHIFTS, number_within, shift_labels, stream_order
+from baryflow.estimators._predict import name_rows, novelty_distance, typical_in_columns
 from baryflow.estimators._progress import Progress, Schedule
 from baryflow.estimators._reliability import Prediction, learn_calibration, measure_agreement
 from baryflow.estimators._sensors import Limits
@@ -71,7 +66,7 @@ from baryflow.estimators._sources import (
     SourceOptions,
     fit_sources,
 )
-from baryflow.estimators._target import Target, row_settings
+from baryflow.estimators._state import Adaptation, begin, row_settings, summarise
 from baryflow.estimators._threads import one_thread
 from baryflow.validation import Booleans, Floats, Integers
 
@@ -554,10 +549,11 @@ def _try(
 ) -> tuple[Trial, Adaptation]:
     """Adapt to some rows of a left-out source, and ask the experts about others."""
     knowledge, ahead = fold.knowledge, ahead[:_PREDICTED]
-    target = Target(knowledge, row_settings(knowledge.model.n_classes))
-    target.absorb(fold.X[seen], np.ones(len(seen)), whole=True)
-    summary, X = target.summary(), fold.X[ahead]
-    adaptation = adapt(knowledge, summary, label_shift=fold.label_shift)
+    settings = row_settings(knowledge.model.n_classes)
+    state = begin(knowledge, settings, label_shift=fold.label_shift)
+    state = absorb(knowledge, state, fold.X[seen], np.ones(len(seen)), whole=True)
+    summary, X = summarise(state), fold.X[ahead]
+    adaptation = adapt(knowledge, state).adapted
     counts = np.bincount(fold.codes[seen], minlength=knowledge.model.n_classes)
     true = explain_as(knowledge, summary, normalise_proportions(counts.astype(np.float64)))
     raw = _plain(fold).raw_logs(X)

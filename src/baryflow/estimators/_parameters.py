@@ -15,7 +15,7 @@ from baryflow.estimators._domains import check_classes, expect_proportions
 from baryflow.estimators._progress import ConsoleLine, Progress
 from baryflow.estimators._random_state import draw_seed
 from baryflow.estimators._sources import SourceKnowledge, SourceOptions
-from baryflow.estimators._target import row_settings
+from baryflow.estimators._state import row_settings
 from baryflow.estimators._unknown import check_unknown
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import as_count

@@ -8,13 +8,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from baryflow.estimators._adapt import Adaptation
 from baryflow.estimators._committee import Committee
 from baryflow.estimators._experts import describe_experts
 from baryflow.estimators._explanations import EXPECTED, NOT_ADAPTING, Explanation
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD
 from baryflow.estimators._source_table import ClassMoments
-from baryflow.estimators._tracker import Tracker
+from baryflow.estimators._sources import SourceKnowledge
+from baryflow.estimators._state import Adaptation, TargetState
 from baryflow.estimators._units import Units
 from baryflow.validation import Floats
 
@@ -62,34 +62,40 @@ class TargetExplanation:
         return cls(one.name, one.weight, shares, offsets, gains)
 
 
-def describe(tracker: Tracker, classes: Any, sources: list[Any], faults: Mapping[Any, str]) -> str:
+def describe(
+    knowledge: SourceKnowledge,
+    state: TargetState,
+    classes: Any,
+    sources: list[Any],
+    faults: Mapping[Any, str],
+) -> str:
     """Return the report of a target, a line for each fact.
 
     To add a line, add a function that returns lines to the list below.
     """
     parts = [
         _describe_sources(classes, sources),
-        _describe_committee(tracker),
-        _describe_resemblance(tracker, sources),
-        _describe_explanations(tracker, classes),
-        _describe_coverage(tracker),
-        _describe_recent(tracker),
-        _describe_feedback(tracker, classes),
+        _describe_committee(knowledge),
+        _describe_resemblance(state, sources),
+        _describe_explanations(knowledge, state, classes),
+        _describe_coverage(knowledge, state),
+        _describe_recent(state),
+        _describe_feedback(state, classes),
         [f"Column {name}: {fault}." for name, fault in faults.items()],
     ]
     return "\n".join(line for lines in parts for line in lines)
 
 
-def _describe_feedback(tracker: Tracker, classes: Any) -> list[str]:
+def _describe_feedback(state: TargetState, classes: Any) -> list[str]:
     """Return what labels of the target's rows taught and prove."""
-    if not tracker.n_labels:
+    if not state.n_labels:
         return []
-    counts = np.bincount(tracker.labelled.codes, minlength=len(classes))
+    counts = np.bincount(state.labelled.codes, minlength=len(classes))
     named = ", ".join(f"{classes[c]}: {counts[c]}" for c in np.flatnonzero(counts))
-    lines = [f"Labels of target rows: {tracker.n_labels}. Kept, by class: {named}."]
-    if tracker.new_classes:
-        lines.append(f"Classes that no source has: {', '.join(map(str, tracker.new_classes))}.")
-    return lines + tracker.certificate.describe()
+    lines = [f"Labels of target rows: {state.n_labels}. Kept, by class: {named}."]
+    if state.new_classes:
+        lines.append(f"Classes that no source has: {', '.join(map(str, state.new_classes))}.")
+    return lines + state.certificate.describe()
 
 
 def _describe_sources(classes: Any, sources: list[Any]) -> list[str]:
@@ -97,9 +103,9 @@ def _describe_sources(classes: Any, sources: list[Any]) -> list[str]:
     return [f"{_count_sources(sources)}. {named}{', '.join(map(str, classes))}."]
 
 
-def _describe_committee(tracker: Tracker) -> list[str]:
+def _describe_committee(knowledge: SourceKnowledge) -> list[str]:
     """Return whether it adapts and why, the experts' weights, and the leave-one-source-out table."""
-    committee = tracker.knowledge.committee
+    committee = knowledge.committee
     does = "adapt" if committee.adapts else "do not adapt; the plain classifiers on raw rows predict"
     lines = [f"Decision: {does}.", f"Why: {committee.reason}."]
     if committee.scores:
@@ -109,7 +115,7 @@ def _describe_committee(tracker: Tracker) -> list[str]:
         ]
     if committee.adapts and len(committee.experts) > 1:
         tested = f"{'alone':>8}" if len(committee.accuracy) else ""
-        described = describe_experts(tracker.knowledge)
+        described = describe_experts(knowledge)
         width = max(map(len, described.values()))
         lines.append(f"{'Experts, and their weights':<{width + 2}}   weight{tested}")
         lines += [
@@ -126,8 +132,8 @@ def expert_table(committee: Committee) -> list[tuple[str, float, str]]:
     return list(zip(committee.experts, weights.tolist(), alone, strict=True))
 
 
-def _describe_resemblance(tracker: Tracker, sources: list[Any]) -> list[str]:
-    shares = dict(zip(sources, tracker.resemblance.tolist(), strict=False))
+def _describe_resemblance(state: TargetState, sources: list[Any]) -> list[str]:
+    shares = dict(zip(sources, state.resemblance.tolist(), strict=False))
     if not shares:
         return []
     nearest = sorted(shares.items(), key=lambda item: -item[1])
@@ -137,10 +143,10 @@ def _describe_resemblance(tracker: Tracker, sources: list[Any]) -> list[str]:
     ]
 
 
-def _describe_explanations(tracker: Tracker, classes: Any) -> list[str]:
-    if tracker.adaptation is None or not tracker.knowledge.committee.adapts:
+def _describe_explanations(knowledge: SourceKnowledge, state: TargetState, classes: Any) -> list[str]:
+    if state.adaptation is None or not knowledge.committee.adapts:
         return []
-    return [describe_proportions(tracker.adaptation, classes)]
+    return [describe_proportions(state.adaptation, classes)]
 
 
 def describe_proportions(adaptation: Adaptation, classes: Any) -> str:
@@ -173,27 +179,27 @@ def _describe_explanation(one: Explanation, classes: Any) -> str:
     return words
 
 
-def _describe_coverage(tracker: Tracker) -> list[str]:
-    adaptation, adapts = tracker.adaptation, tracker.knowledge.committee.adapts
+def _describe_coverage(knowledge: SourceKnowledge, state: TargetState) -> list[str]:
+    adaptation, adapts = state.adaptation, knowledge.committee.adapts
     if adaptation is None or not adapts:
-        return [f"{_count_rows(tracker)} seen; the plain classifiers on raw rows predict."]
+        return [f"{_count_rows(state)} seen; the plain classifiers on raw rows predict."]
     seen = f"{adaptation.coverage:.0%} of the classes were seen (ten rows or more of each)"
-    return [f"{_count_rows(tracker)} seen; {seen}."]
+    return [f"{_count_rows(state)} seen; {seen}."]
 
 
-def _count_rows(tracker: Tracker) -> str:
-    return "1 target row" if tracker.n_rows == 1 else f"{tracker.n_rows} target rows"
+def _count_rows(state: TargetState) -> str:
+    return "1 target row" if state.n_rows == 1 else f"{state.n_rows} target rows"
 
 
-def _describe_recent(tracker: Tracker) -> list[str]:
-    if not len(tracker.history):
+def _describe_recent(state: TargetState) -> list[str]:
+    if not len(state.history):
         return []
     reliability = (
-        f"Reliability of the last batch: {tracker.reliability:.0%} (estimated share of right "
+        f"Reliability of the last batch: {state.reliability:.0%} (estimated share of right "
         "predictions; those for novel rows count as wrong)."
     )
     novelty = (
-        f"Novelty of the last batch: {tracker.novel:.0%} of its rows are novel (less like "
+        f"Novelty of the last batch: {state.novel:.0%} of its rows are novel (less like "
         f"everything known than {NOVELTY_THRESHOLD:.0%} of the rows that are known)."
     )
     return [reliability, novelty]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp, softmax
@@ -11,11 +11,14 @@ from scipy.special import logsumexp, softmax
 from baryflow.core.gaussian import LogDensity
 from baryflow.core.mixture import Mixture
 from baryflow.core.points import Points
-from baryflow.estimators._adapt import Adaptation, typical_in_columns
 from baryflow.estimators._dictionary import floor_stds
-from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Novelty, nearest_distance
+from baryflow.estimators._novelty import NOVELTY_THRESHOLD, nearest_distance
+from baryflow.estimators._predict import assess, predict_proba, typical_in_columns
 from baryflow.estimators._sources import SourceKnowledge, SourceModel
-from baryflow.validation import Floats
+from baryflow.estimators._state import TargetState, clean
+from baryflow.estimators._threads import one_thread
+from baryflow.exceptions import InvalidInputError
+from baryflow.validation import Floats, Integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,21 +47,6 @@ class KnownTarget:
     typical: float
     typical_in_columns: float
     resemblance: Floats
-
-    @classmethod
-    def of(cls, sources: SourceKnowledge, adaptation: Adaptation, familiar: Floats) -> Self:
-        """Take it from an adaptation, and from rows that are familiar."""
-        one = adaptation.believed
-        return cls(
-            mixture=adaptation.labelled,
-            means=adaptation.known_means,
-            stds=adaptation.known_stds,
-            centre=one.centre,
-            scale=one.scale,
-            typical=adaptation.typical,
-            typical_in_columns=typical_in_columns(sources, adaptation, familiar),
-            resemblance=adaptation.resemblance,
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +99,38 @@ class Signals:
         }
 
 
-def hold_against(known: KnownTarget, model: SourceModel, novelty: Novelty, rows: Floats) -> Signals:
+def known_target(sources: SourceKnowledge, state: TargetState) -> KnownTarget:
+    """Return a target as it is known now, to hold later rows against it."""
+    if (adaptation := state.adaptation) is None:
+        raise InvalidInputError("no target row was seen yet: call partial_fit first")
+    one = adaptation.believed
+    return KnownTarget(
+        mixture=adaptation.labelled,
+        means=adaptation.known_means,
+        stds=adaptation.known_stds,
+        centre=one.centre,
+        scale=one.scale,
+        typical=adaptation.typical,
+        typical_in_columns=typical_in_columns(sources, adaptation, state.familiar.rows),
+        resemblance=adaptation.resemblance,
+    )
+
+
+@one_thread
+def measure(
+    sources: SourceKnowledge, state: TargetState, raw: Floats, known: KnownTarget | None = None
+) -> Signals:
+    """Hold rows against a target as it was known once, or without that as it is known now."""
+    rows, lost = clean(sources, state, raw)
+    if known is not None:
+        return replace(hold_against(known, sources, rows), lost=lost)
+    found = hold_against(known_target(sources, state), sources, rows)
+    return replace(found, lost=lost, novelty=assess(sources, state, raw)[1])
+
+
+def hold_against(known: KnownTarget, sources: SourceKnowledge, rows: Floats) -> Signals:
     """Hold complete rows against a target as it was known."""
+    model = sources.model
     Z = model.project(rows, known.centre, known.scale)
     mixture = known.mixture
     joint = LogDensity(mixture.means, mixture.stds)(Z) + np.log(mixture.weights)
@@ -122,28 +140,39 @@ def hold_against(known: KnownTarget, model: SourceModel, novelty: Novelty, rows:
     if model.prototypes is not None and known.typical_in_columns > 0.0:
         others = model.prototypes.distances((rows - known.centre) / known.scale)
         far = np.sqrt(loss * others / known.typical_in_columns)
-    sources = np.stack([_log_density(model, domain, Z) for domain in model.domains], axis=1)
+    each = np.stack([_log_density(model, domain, Z) for domain in model.domains], axis=1)
     blend = np.log(np.maximum(known.resemblance, np.finfo(np.float64).tiny))
-    even = logsumexp(sources, axis=1) - np.log(sources.shape[1])
+    even = logsumexp(each, axis=1) - np.log(each.shape[1])
     return Signals(
         likelihood=likelihood,
         loss=loss,
-        resemblance=softmax(sources, axis=1),
-        likeness=logsumexp(sources + blend, axis=1) - even,
+        resemblance=softmax(each, axis=1),
+        likeness=logsumexp(each + blend, axis=1) - even,
         proportions=np.exp(joint - likelihood[:, None]) @ np.asarray(mixture.labels),
-        novelty=novelty.rank(far),
+        novelty=sources.novelty.rank(far),
         lost=np.zeros(len(rows), dtype=bool),
     )
 
 
-def place(model: SourceModel, rows: Floats) -> Floats:
-    """Return complete rows in the view, through the usual scale of a source instead of the target's.
+@one_thread
+def place(sources: SourceKnowledge, state: TargetState, raw: Floats) -> tuple[Integers, Floats]:
+    """Return where rows are, before or without learning from them.
 
-    The spread of a class is about 1 in every dimension, however few classes have come.
+    Returns
+    -------
+    classes : array of shape (n,)
+        Numbers of the classes of the sources, as they are predicted.
+    points : array of shape (n - n_lost, n_dimensions)
+        Rows in the view, through the usual scale of a source instead of the target's: the spread of a
+        class is about 1 in every dimension, however few classes have come. Rows without a readable value
+        are left out.
     """
+    model = sources.model
+    rows, lost = clean(sources, state, raw)
+    classes = predict_proba(sources, state, rows)[:, : model.n_classes].argmax(axis=1)
     if model.view is None or model.moments is None:
-        return np.zeros((len(rows), 0))
-    return model.project(rows, model.centre, model.moments.usual[1])
+        return classes, np.zeros((int((~lost).sum()), 0))
+    return classes, model.project(rows[~lost], model.centre, model.moments.usual[1])
 
 
 def classes_apart(model: SourceModel) -> float:

@@ -20,13 +20,13 @@ from baryflow.estimators._domains import (
     split_domains,
 )
 from baryflow.estimators._experts import list_experts
+from baryflow.estimators._follow import follow, follow_mixture
 from baryflow.estimators._novelty import Novelty
 from baryflow.estimators._parameters import check_atoms
 from baryflow.estimators._sensors import warn
 from baryflow.estimators._sources import SourceKnowledge, learn_mixtures
-from baryflow.estimators._target import row_settings
+from baryflow.estimators._state import begin, row_settings
 from baryflow.estimators._threads import one_thread
-from baryflow.estimators._tracker import Tracker
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats
 
@@ -143,11 +143,10 @@ class DaDiL(Adapter):
                 )
             self._warn_of_counters(rows[~is_target], names[~is_target])
             knowledge, classes, sources = self._learn(rows[~is_target], labels, names[~is_target])
-            tracker = Tracker(knowledge, row_settings(len(classes)), bool(self.label_shift))
+            self._settle(knowledge, classes, sources)
             if is_target.any():
-                tracker.absorb(rows[is_target], np.ones(int(is_target.sum())), whole=True)
-            self._take(tracker, classes, sources)
-            self.columns_ = self._find_faults()
+                some = rows[is_target]
+                self.state_ = follow(knowledge, self.state_, some, np.ones(len(some)), whole=True)
             warn({}, self.columns_)
         return self
 
@@ -205,24 +204,26 @@ class DaDiL(Adapter):
         committee = Committee.even(experts, 0, n_classes, reason)
         user_prior = self.class_prior is not None
         knowledge = SourceKnowledge(model, None, None, user_prior, committee, Novelty.none())
-        tracker = Tracker(knowledge, row_settings(n_classes), bool(self.label_shift))
-        tracker.take(Mixture(target.weights, target.means, target.stds, None, target.mass))
         self.n_features_in_ = target.n_features
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_  # of an earlier fit
-        self._take(tracker, named, list(sources))
+        self._settle(knowledge, named, list(sources))
+        unlabelled = Mixture(target.weights, target.means, target.stds, None, target.mass)
+        self.state_ = follow_mixture(knowledge, self.state_, unlabelled)
         return self
 
-    def _take(self, tracker: Tracker, classes: Any, sources: list[Any]) -> None:
-        self.classes_, self.sources_, self._tracker = classes, sources, tracker
-        self._learned_with, self._kept, self.columns_ = {}, None, {}
-        self._expose()
+    def _settle(self, knowledge: SourceKnowledge, classes: Any, sources: list[Any]) -> None:
+        """Begin with a target of which nothing is known."""
+        self._classes, self.sources_, self.knowledge_ = classes, sources, knowledge
+        settings = row_settings(len(classes))
+        self.state_ = begin(knowledge, settings, label_shift=bool(self.label_shift))
+        self._learned_with, self._kept = {}, None
 
     @property
     def loss_curve_(self) -> Floats:
         """Loss of the target before and after the step of the dictionary towards it."""
-        check_is_fitted(self, "_tracker")
-        adaptation = self._tracker.adaptation
+        check_is_fitted(self, "state_")
+        adaptation = self.state_.adaptation
         return np.zeros((0, 1)) if adaptation is None else adaptation.losses[:, None]
 
 

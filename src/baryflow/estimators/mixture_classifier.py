@@ -162,7 +162,7 @@ class MixtureClassifier(Persistable, InputMixin, ClassifierMixin, BaseEstimator)
         InvalidInputError
             If the columns are not those that it was fitted on, or do not hold numbers.
         """
-        rows = self._rows(X)
+        rows = self.check_rows(X)
         return self.classes_[self.mixture_.predict(rows)]
 
     def predict_proba(self, X: Any) -> Floats:
@@ -182,7 +182,7 @@ class MixtureClassifier(Persistable, InputMixin, ClassifierMixin, BaseEstimator)
         InvalidInputError
             If the columns are not those that it was fitted on, or do not hold numbers.
         """
-        rows = self._rows(X)
+        rows = self.check_rows(X)
         return self.mixture_.predict_proba(rows)
 
     def predict_log_proba(self, X: Any) -> Floats:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -19,16 +18,26 @@ from baryflow.estimators._domains import (
     name_sources,
     read_partial_labels,
 )
+from baryflow.estimators._follow import (
+    add_class,
+    certify,
+    follow,
+    forget,
+    learn_labels,
+    rebind,
+    reconfigure,
+    set_baseline,
+)
 from baryflow.estimators._parameters import follow_settings, remember_fixed, require_unchanged
+from baryflow.estimators._predict import choose_queries
 from baryflow.estimators._query import Query
 from baryflow.estimators._sensors import describe_new_faults
 from baryflow.estimators._sources import SourceKnowledge
+from baryflow.estimators._state import TargetState, begin, clean
 from baryflow.estimators._threads import one_thread
-from baryflow.estimators._tracker import Tracker, TrackerState
 from baryflow.estimators._unknown import check_unknown, mark_unknown, name_unknown
-from baryflow.estimators._watching import KnownTarget, Signals, hold_against, place
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, Integers, as_count, as_real, as_weights
+from baryflow.validation import Floats, as_count, as_real, as_weights
 
 
 class OnlineDaDiL(Adapter):
@@ -244,22 +253,20 @@ class OnlineDaDiL(Adapter):
                 "keep_sources=True, in memory"
             )
         check_new_source(X, y, name, self.sources_)
-        rows = self._rows(X)
+        rows = self.check_rows(X)
         known = kept.plus(rows, check_labels(y, len(rows)), name)
-        before, columns = self._tracker, self.columns_
-        sources, classes = self.sources_, self.classes_.tolist()
+        before, sources, classes = self.state_, self.sources_, self.classes_.tolist()
         with self._unless_it_fails():
             self._begin(known.X, known.y, known.names)
-            own = tuple(name for name in before.new_classes if name not in self.classes_.tolist())
-            names = [*self.classes_.tolist(), *own]
-            places = find_places(self.sources_, sources), find_places(names, classes)
-            self._tracker = before.rebind(self._tracker, *places, own)
-            self.columns_ = columns
-            if not before.target.mass:  # classes that were named elsewhere stay known
+            now = self._classes.tolist()
+            own = tuple(name for name in before.new_classes if name not in now)
+            places = find_places(self.sources_, sources), find_places([*now, *own], classes)
+            state = rebind(self.knowledge_, self.state_, before, places, own)
+            if not before.mass:  # classes that were named elsewhere stay known
                 for summary in before.summaries:
-                    if summary.name not in self.classes_.tolist():
-                        self._tracker.add_class(summary)
-            self._expose()
+                    if summary.name not in now:
+                        state = add_class(self.knowledge_, state, summary)
+            self.state_ = state
         return self
 
     def _begin(self, X: Floats, y: Any, names: Any) -> None:
@@ -273,11 +280,11 @@ class OnlineDaDiL(Adapter):
         self, knowledge: SourceKnowledge, classes: Any, sources: list[Any], rows: SourceRows | None
     ) -> None:
         """Begin to follow a target with what was learned of the sources, and their rows, if any."""
-        self.classes_, self.sources_ = classes, sources
-        self._tracker = Tracker(knowledge, *follow_settings(self, len(classes)))
-        self._following_with, self._learned_with = self.get_params(deep=False), remember_fixed(self)
-        self._kept, self.columns_ = rows, {}
-        self._expose()
+        settings, label_shift = follow_settings(self, len(classes))
+        self._classes, self.sources_ = classes, sources
+        self.knowledge_ = knowledge
+        self.state_ = begin(knowledge, settings, label_shift=label_shift)
+        self._learned_with, self._kept = remember_fixed(self), rows
 
     def adopt(
         self, knowledge: SourceKnowledge, classes: Any, sources: list[Any], columns: list[Any] | int
@@ -372,7 +379,7 @@ class OnlineDaDiL(Adapter):
         InvalidInputError
             If rows, labels or weights do not fit, or a parameter was changed that cannot be.
         """
-        if y is not None and not hasattr(self, "_tracker"):
+        if y is not None and not hasattr(self, "state_"):
             if sample_weight is not None:
                 raise InvalidInputError("sample_weight is for target rows: sources take none")
             return self.fit(X, y)
@@ -419,7 +426,7 @@ class OnlineDaDiL(Adapter):
         InvalidInputError
             If rows, labels or weights do not fit, or a parameter was changed that cannot be.
         """
-        rows = self._rows(X)
+        rows = self.check_rows(X)
         weights = as_weights(sample_weight, "sample_weight", length=len(rows))
         labelled, labels = self._read_labels(y, len(rows))
         counts = weights > 0.0  # a row without weight is no row: its label says nothing
@@ -428,16 +435,14 @@ class OnlineDaDiL(Adapter):
         places = None if positions is None else _as_positions(positions)
         if places is not None and places.shape != (len(rows),):
             raise InvalidInputError(f"positions must be {len(rows)} numbers, one for each row")
-        with self._unless_it_fails():
-            tracker = self._next_tracker()
-            if labels and certify:
-                tracker.certify(rows[labelled], self._number(tracker, labels)[0], self.unknown)
-            tracker.absorb(rows, weights, positions=places)
-            self._teach(tracker, rows[labelled], labels, random=certify)
-            self._tracker = tracker
-            before, self.columns_ = self.columns_, self._find_faults()
-            self._expose()
-        return describe_new_faults(before, self.columns_)
+        state = self._current_state()
+        if labels and certify:
+            state = self._certify(state, rows[labelled], labels)
+        state = follow(self.knowledge_, state, rows, weights, positions=places)
+        state = self._learn_labels(state, rows[labelled], labels, random=certify)
+        found = describe_new_faults(self.columns_, self._find_faults(state))
+        self.state_ = state
+        return found
 
     @one_thread
     def feedback(self, X: Any, y: Any, *, certify: bool = False) -> Self:
@@ -480,19 +485,16 @@ class OnlineDaDiL(Adapter):
         >>> model.n_labels_
         5
         """
-        rows = self._rows(X)
-        if not self._tracker.target.mass:
+        rows = self.check_rows(X)
+        if not self.state_.mass:
             raise InvalidInputError("no target row was seen yet: call partial_fit, with labels if any")
         labelled, labels = self._read_labels(y, len(rows))
         if not labels:
             return self
-        with self._unless_it_fails():
-            tracker = self._next_tracker()
-            if certify:
-                tracker.certify(rows[labelled], self._number(tracker, labels)[0], self.unknown)
-            self._teach(tracker, rows[labelled], labels, random=certify)
-            self._tracker = tracker
-            self._expose()
+        state = self._current_state()
+        if certify:
+            state = self._certify(state, rows[labelled], labels)
+        self.state_ = self._learn_labels(state, rows[labelled], labels, random=certify)
         return self
 
     @one_thread
@@ -529,36 +531,44 @@ class OnlineDaDiL(Adapter):
         >>> round(sum(one.weight for one in model.explanations_), 6)
         1.0
         """
-        rows, known = self._rows(X), self._source_classes().tolist()
+        rows, known = self.check_rows(X), self._classes.tolist()
         if label not in known:
             raise InvalidInputError(f"no source has the class {label!r}: use one of {known}")
         rows = rows[~np.isnan(rows).all(axis=1)]
         if not len(rows):
             raise InvalidInputError("a baseline needs at least one row with a value")
-        with self._unless_it_fails():
-            tracker = self._next_tracker()
-            tracker.set_baseline(rows, known.index(label))
-            self._follow(tracker)
+        code = known.index(label)
+        self.state_ = set_baseline(self.knowledge_, self._current_state(), rows, code)
         return self
 
     def _read_labels(self, y: Any, n: int) -> tuple[Any, list[Any]]:
         """Return which rows have a label, and these labels."""
         if y is None:
             return np.zeros(n, dtype=bool), []
-        unknown = name_unknown(self.unknown_label, self._source_classes())
-        return read_partial_labels(y, n, self._source_classes(), unknown)
+        unknown = name_unknown(self.unknown_label, self._classes)
+        return read_partial_labels(y, n, self._classes, unknown)
 
-    def _teach(self, tracker: Tracker, rows: Floats, labels: list[Any], *, random: bool) -> None:
-        """Let a tracker learn labels, except those of empty rows: nothing can be learned from them."""
-        told = np.asarray(~np.isnan(rows).all(axis=1))
-        if told.any():
-            some = [label for label, there in zip(labels, told, strict=True) if there]
-            tracker.feedback(rows[told], *self._number(tracker, some), random=random)
+    def _learn_labels(
+        self, state: TargetState, rows: Floats, labels: list[Any], *, random: bool
+    ) -> TargetState:
+        """Learn labels, except those of empty rows: nothing can be learned from them."""
+        there = np.asarray(~np.isnan(rows).all(axis=1))
+        if not there.any():
+            return state
+        some = [label for label, readable in zip(labels, there, strict=True) if readable]
+        return learn_labels(
+            self.knowledge_, state, rows[there], *self._number(state, some), random=random
+        )
 
-    def _number(self, tracker: Tracker, labels: list[Any]) -> tuple[Any, tuple[Any, ...]]:
+    def _certify(self, state: TargetState, rows: Floats, labels: list[Any]) -> TargetState:
+        """Hold labels of rows chosen at random against the predictions."""
+        codes, _ = self._number(state, labels)
+        return certify(self.knowledge_, state, rows, codes, self.unknown)
+
+    def _number(self, state: TargetState, labels: list[Any]) -> tuple[Any, tuple[Any, ...]]:
         """Return the numbers of labels, and all classes of the target alone, in the order they came."""
-        known = self._source_classes().tolist()
-        names = list(dict.fromkeys([*known, *tracker.new_classes, *labels]))
+        known = self._classes.tolist()
+        names = list(dict.fromkeys([*known, *state.new_classes, *labels]))
         number = {name: i for i, name in enumerate(names)}
         codes = np.array([number[label] for label in labels], dtype=np.intp)
         return codes, tuple(names[len(known) :])
@@ -582,16 +592,15 @@ class OnlineDaDiL(Adapter):
             If no target row has this label.
         """
         check_is_fitted(self)
-        tracker, classes = self._tracker, self.classes_.tolist()
-        rows = np.empty((0, 0))
+        state, classes, rows = self.state_, self.classes_.tolist(), np.empty((0, 0))
         if name in classes:
-            rows = tracker.labelled.rows[tracker.labelled.codes == classes.index(name)]
-        if not len(rows) or tracker.adaptation is None:
+            rows = state.labelled.rows[state.labelled.codes == classes.index(name)]
+        if not len(rows) or state.adaptation is None:
             raise InvalidInputError(f"no target row has the label {name!r}: call feedback first")
-        view, names = tracker.adaptation.believed, getattr(self, "feature_names_in_", None)
-        rows = (tracker.target.clean(rows)[0] - view.centre) / view.scale
+        view, names = state.adaptation.believed, getattr(self, "feature_names_in_", None)
+        rows = (clean(self.knowledge_, state, rows)[0] - view.centre) / view.scale
         columns = None if names is None else [str(one) for one in names]
-        return ClassSummary.of(name, rows, tracker.knowledge.model.usual_stds(), columns)
+        return ClassSummary.of(name, rows, self.knowledge_.model.usual_stds(), columns)
 
     @one_thread
     def add_class(self, summary: ClassSummary) -> Self:
@@ -619,8 +628,8 @@ class OnlineDaDiL(Adapter):
             raise InvalidInputError(
                 f"summary must be what export_class returned, got a {type(summary).__name__}"
             )
-        known, names = self._source_classes(), getattr(self, "feature_names_in_", None)
-        if summary.name in known.tolist():
+        names = getattr(self, "feature_names_in_", None)
+        if summary.name in self._classes.tolist():
             raise InvalidInputError(f"{summary.name!r} is a class of the sources already")
         # Refuses names where classes are numbers, and so on.
         if not self._read_labels([summary.name], 1)[1]:
@@ -629,11 +638,7 @@ class OnlineDaDiL(Adapter):
             names is not None and summary.columns is not None and summary.columns != list(names)
         ):
             raise InvalidInputError("the columns of the summary are not those of the model")
-        with self._unless_it_fails():
-            tracker = self._next_tracker()
-            tracker.add_class(summary)
-            self._tracker = tracker
-            self._expose()
+        self.state_ = add_class(self.knowledge_, self._current_state(), summary)
         return self
 
     @one_thread
@@ -659,10 +664,10 @@ class OnlineDaDiL(Adapter):
         """
         check_is_fitted(self)
         as_count(n, "n")
-        if not self._tracker.target.mass:
+        if not self.state_.mass:
             raise InvalidInputError("no target row was seen yet: call partial_fit first")
-        chosen, probabilities, novelty = self._fitted().query(n)
-        recent = self._tracker.recent
+        chosen, probabilities, novelty = choose_queries(*self._known(), n)
+        recent = self.state_.recent
         best = probabilities.argmax(axis=1)
         return Query(
             recent.positions[chosen],
@@ -691,21 +696,21 @@ class OnlineDaDiL(Adapter):
             If positions are not whole numbers.
         """
         check_is_fitted(self)
-        numbers = self._tracker.recent.find(_as_positions(positions))
+        numbers = self.state_.recent.find(_as_positions(positions))
         found = numbers >= 0
-        return self._tracker.recent.rows[numbers[found]], found
+        return self.state_.recent.rows[numbers[found]], found
 
     @property
     def certificate_(self) -> Certificate:
         """What labels of rows chosen at random prove about the predictions, and about adapting."""
-        check_is_fitted(self, "_tracker")
-        return self._tracker.certificate
+        check_is_fitted(self, "state_")
+        return self.state_.certificate
 
     @property
     def n_labels_(self) -> int:
         """Labels of target rows that came."""
-        check_is_fitted(self, "_tracker")
-        return self._tracker.n_labels
+        check_is_fitted(self, "state_")
+        return self.state_.n_labels
 
     @one_thread
     def forget(self, keep: float = 0.0) -> Self:
@@ -729,29 +734,20 @@ class OnlineDaDiL(Adapter):
         """
         check_is_fitted(self)
         keep = as_real(keep, "keep", low=0.0, high=1.0)
-        with self._unless_it_fails():
-            self._follow(self._tracker.forget(keep))
+        self.state_ = forget(*self._known(), keep)
         return self
 
-    def _next_tracker(self) -> Tracker:
-        """Return a copy of the tracker with the current parameters, as far as these may change."""
+    def _current_state(self) -> TargetState:
+        """Return the state with the current parameters, as far as these may change."""
         require_unchanged(self, self._learned_with)
-        tracker = self._tracker.copy()
-        now, before = self.get_params(deep=False), vars(self).get("_following_with", {})
-        if any(value is not before.get(name, self) for name, value in now.items()):
-            found = follow_settings(self, len(self._source_classes()))
-            if found != (tracker.settings, tracker.label_shift):  # adapt to the next rows with them
-                tracker.settings, tracker.label_shift = found
-                tracker.target = tracker.target.copy()
-                tracker.target.learned_at = 0.0
-            self._following_with = now
-        return tracker
+        settings, label_shift = follow_settings(self, len(self._classes))
+        return reconfigure(self.state_, settings, label_shift=label_shift)
 
     @property
     def loss_curve_(self) -> Floats:
         """Loss of the target before and after the step of each adaptation, of the last 10,000."""
-        check_is_fitted(self, "_tracker")
-        return np.array(list(self._fitted().losses)).reshape(-1, 2)
+        check_is_fitted(self, "state_")
+        return self.state_.losses
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -779,85 +775,9 @@ class OnlineDaDiL(Adapter):
         labels = self.classes_[probabilities.argmax(axis=1)]
         return mark_unknown(labels, novelty > self.unknown, self.unknown_label, self.classes_)
 
-    @property
-    def target_mass(self) -> float:
-        """How many rows of the target count: those seen, less what has faded."""
-        check_is_fitted(self)
-        return self._tracker.target.mass
-
-    def known_target(self) -> KnownTarget:
-        """Return the target as it is known now, to hold later rows against it.
-
-        Returns
-        -------
-        KnownTarget
-
-        Raises
-        ------
-        InvalidInputError
-            If no target row was seen yet.
-        """
-        check_is_fitted(self)
-        return _know(self._fitted())
-
-    @one_thread
-    def measure(self, X: Any, known: KnownTarget | None = None) -> Signals:
-        """Hold rows against the target, before or without learning from them.
-
-        Parameters
-        ----------
-        X : array or frame of shape (n_samples, n_features)
-        known : KnownTarget, optional
-            The target as it was known once; without it as it is known now.
-
-        Returns
-        -------
-        Signals
-
-        Raises
-        ------
-        InvalidInputError
-            If no target row was seen yet, or the rows do not fit.
-        """
-        raw = self._rows(X)
-        now = known is None
-        known = _know(self._tracker) if known is None else known
-        knowledge = self._tracker.knowledge
-        rows, lost = self._tracker.target.clean(raw)
-        found = hold_against(known, knowledge.model, knowledge.novelty, rows)
-        found.lost[:] = lost
-        return replace(found, novelty=self._tracker.assess(raw)[1]) if now else found
-
-    @one_thread
-    def place(self, X: Any) -> tuple[Integers, Floats]:
-        """Return where rows are, before or without learning from them.
-
-        Parameters
-        ----------
-        X : array or frame of shape (n_samples, n_features)
-
-        Returns
-        -------
-        classes : array of shape (n_samples,)
-            Numbers of the classes of the sources, as they are predicted.
-        points : array of shape (n_samples - n_lost, n_dimensions)
-            Rows in the view, standardised by the sources; rows without a readable value are left
-            out.
-
-        Raises
-        ------
-        InvalidInputError
-            If the rows do not fit.
-        """
-        tracker = self._tracker
-        model = tracker.knowledge.model
-        rows, lost = tracker.target.clean(self._rows(X))
-        classes = tracker.predict_proba(rows)[:, : model.n_classes].argmax(axis=1)
-        return classes, place(model, rows[~lost])
-
     # -- many targets ----------------------------------------------------------------------------
 
-    def spawn(self, target: TrackerState | None = None) -> Self:
+    def spawn(self, target: TargetState | None = None) -> Self:
         """Return a model of another target, which shares what the sources taught.
 
         Thousands of targets can be followed, each by a model spawned from one, and the sources are in
@@ -865,8 +785,8 @@ class OnlineDaDiL(Adapter):
 
         Parameters
         ----------
-        target : TrackerState, optional
-            What :meth:`target_state` returned for that target; without it what this model has seen.
+        target : TargetState, optional
+            The ``state_`` of that target; without it that of this model.
 
         Returns
         -------
@@ -888,47 +808,21 @@ class OnlineDaDiL(Adapter):
         (320, 0)
         """
         check_is_fitted(self)
-        state = self.target_state() if target is None else target
-        if not isinstance(state, TrackerState):
+        state = self.state_ if target is None else target
+        if not isinstance(state, TargetState):
             raise InvalidInputError(
-                f"target must be what target_state() returned, or None, got a {type(state).__name__}"
+                f"target must be the state_ of a model, or None, got a {type(state).__name__}"
             )
         spawned = type(self).__new__(type(self))
         spawned.__dict__.update(self.__dict__)
-        before = self._tracker
-        tracker = Tracker.from_state(before.knowledge, before.settings, before.label_shift, state)
-        OnlineDaDiL._follow(spawned, tracker)
+        spawned.state_ = state
         return spawned
-
-    def _follow(self, tracker: Tracker) -> None:
-        self._tracker = tracker
-        self.columns_ = self._find_faults()
-        self._expose()
-
-    def target_state(self) -> TrackerState:
-        """Return all that was seen of the target, without what the sources taught.
-
-        Returns
-        -------
-        TrackerState
-            For :meth:`spawn`, and for ``baryflow.codec.encode``.
-        """
-        check_is_fitted(self)
-        return self._tracker.state()
-
-    @property
-    def tracker(self) -> Tracker:
-        """The tracker that follows the target, for programs that summarise rows elsewhere."""
-        check_is_fitted(self)
-        return self._tracker
 
     # -- keeping ---------------------------------------------------------------------------------
 
     def _state(self) -> AdapterState:
         require_unchanged(self, self._learned_with)
-        follow_settings(
-            self, len(self._source_classes())
-        )  # a model that cannot be used could not be loaded
+        follow_settings(self, len(self._classes))  # a model that cannot be used could not be loaded
         return super()._state()
 
     @classmethod
@@ -936,13 +830,6 @@ class OnlineDaDiL(Adapter):
         model = super()._from_state(state)
         follow_settings(model, state.knowledge.model.n_classes)
         return model
-
-
-def _know(tracker: Tracker) -> KnownTarget:
-    """Return the target as a tracker knows it."""
-    if tracker.adaptation is None:
-        raise InvalidInputError("no target row was seen yet: call partial_fit first")
-    return KnownTarget.of(tracker.knowledge, tracker.adaptation, tracker.familiar.rows)
 
 
 def _as_positions(positions: Any) -> Any:

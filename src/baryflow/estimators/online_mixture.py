@@ -196,7 +196,7 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
     @one_thread  # bits depend on it
     def _absorb(self, X: Any, sample_weight: Any, *, reset: bool) -> Self:
         with self._unless_it_fails():
-            rows = self._first_rows(X) if reset else self._rows(X)
+            rows = self._first_rows(X) if reset else self.check_rows(X)
             weights = as_weights(sample_weight, "sample_weight", length=len(rows))
             settings = self._settings()
             summary = StreamSummary(rows.shape[1], settings) if reset else self._summary.copy()
@@ -277,7 +277,7 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
         InvalidInputError
             If the columns are not those that it was fitted on, or do not hold numbers.
         """
-        rows = self._rows(X)
+        rows = self.check_rows(X)
         return self.mixture_.log_density(rows)
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -318,7 +318,7 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
         InvalidInputError
             If the columns are not those that it was fitted on, or do not hold numbers.
         """
-        rows = self._rows(X)
+        rows = self.check_rows(X)
         most_probable: Integers = self.mixture_.component_log_density(rows).argmax(axis=1)
         return most_probable
 
@@ -339,7 +339,7 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
         InvalidInputError
             If the columns are not those that it was fitted on, or do not hold numbers.
         """
-        rows = self._rows(X)
+        rows = self.check_rows(X)
         return self.mixture_.posterior(rows)
 
     def sample(self, n_samples: int = 1, random_state: RandomState = None) -> tuple[Floats, Integers]:
@@ -380,7 +380,7 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
         InvalidInputError
             If the columns are not those that it was fitted on, or do not hold numbers.
         """
-        rows = self._rows(X)
+        rows = self.check_rows(X)
         return self.mixture_.bic(rows)
 
     def aic(self, X: Any) -> float:
@@ -400,7 +400,7 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
         InvalidInputError
             If the columns are not those that it was fitted on, or do not hold numbers.
         """
-        rows = self._rows(X)
+        rows = self.check_rows(X)
         return self.mixture_.aic(rows)
 
     # -- keeping -----------------------------------------------------------------------------

@@ -59,7 +59,7 @@ class TakesWindows(InputMixin):
                     f"{held.shape}"
                 )
             return held
-        rows = self._rows(X)
+        rows = self.check_rows(X)
         return rows.reshape(len(rows), *wanted)
 
     def _take_shape(self, length: int, channels: list[str]) -> None:

@@ -19,6 +19,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from baryflow.estimators._domains import check_classes
 from baryflow.estimators._sensors import describe_new_faults
+from baryflow.estimators._state import find_faults
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.metrics import (
@@ -344,7 +345,8 @@ def _score(
 
 def _warn_of_columns(model: OnlineDaDiL, names: Any) -> None:
     """Warn of columns of the target that are not as they should be."""
-    faults = model.tracker.target.find_faults(getattr(model, "feature_names_in_", names))
+    names = getattr(model, "feature_names_in_", names)
+    faults = find_faults(model.knowledge_, model.state_, names)
     if faults:
         warnings.warn(describe_new_faults({}, faults), UserWarning, stacklevel=2)
 

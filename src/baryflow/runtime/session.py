@@ -20,7 +20,7 @@ from baryflow.alarms import AlarmCommand, AlarmConfig, Alarms, AlarmState, Chang
 from baryflow.alarms.evidence import find_evidence
 from baryflow.drift import DriftMonitor, MonitorState
 from baryflow.estimators._input import InOrder
-from baryflow.estimators._tracker import TrackerState
+from baryflow.estimators._state import TargetState
 from baryflow.estimators._unknown import mark_unknown, name_unknown
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
@@ -120,7 +120,7 @@ def labels_by_key(labels: Iterable[Label]) -> dict[str, list[Label]]:
 class SessionState:
     """The state of a session, without the knowledge of the sources that all sessions share."""
 
-    tracker: TrackerState
+    target: TargetState
     monitor: MonitorState | None
     window: Position | None
     waiting: Rows
@@ -160,11 +160,11 @@ class SessionConfig:
     @property
     def n_classes(self) -> int:
         """Classes of the sources."""
-        return self.model.tracker.knowledge.model.n_classes
+        return self.model.knowledge_.model.n_classes
 
     def begin(self) -> Session:
         """Return a session for a target that has sent no rows yet."""
-        before = self.model.target_state()
+        before = self.model.state_
         # Rows that the model has seen elsewhere get positions before all those of the stream.
         recent = replace(before.recent, positions=np.arange(1 - len(before.recent), 1))
         model = self.model.spawn(replace(before, recent=recent))
@@ -177,7 +177,7 @@ class SessionConfig:
 
     def resume(self, state: SessionState) -> Session:
         """Return a session in a saved state."""
-        model, stream = self.model.spawn(state.tracker), self._stream()
+        model, stream = self.model.spawn(state.target), self._stream()
         monitor = None if state.monitor is None else DriftMonitor.from_state(model, state.monitor)
         if stream is not None and state.window is not None:
             stream.resume(state.window)
@@ -452,7 +452,7 @@ class Session:
         result = self._absorb(rows, position)
         known = self.remembered.plus(replace(rows, values=rows.values[:, :0]))
         self.remembered = known.pick(np.flatnonzero(self.model.recent_rows(known.positions)[1]).tolist())
-        if self.held and self.model.target_mass > 0.0:
+        if self.held and self.model.state_.mass > 0.0:
             labels, self.held = self.held, []
             result.add(self._teach(labels, position))
             result.pending -= len(labels)
@@ -475,19 +475,19 @@ class Session:
             return Result(events=events, unlearned=len(rows))
         if problem:
             events.append(Event("column", position, problem))
-        tracker = model.tracker  # as it was at the last adaptation
-        shares = dict(zip(model.sources_, tracker.resemblance.tolist(), strict=False))
+        state = model.state_
+        shares = dict(zip(model.sources_, state.resemblance.tolist(), strict=False))
         nearest = max(shares, key=lambda name: shares[name], default=None)
         details = {
             "rows": len(rows),
             "rows_seen": model.n_samples_seen_,
-            "reliability": _round(tracker.reliability),
-            "coverage": _round(tracker.coverage),
-            "novelty": _round(tracker.novel),
+            "reliability": _round(state.reliability),
+            "coverage": _round(state.coverage),
+            "novelty": _round(state.novel),
             "resemblance": {str(name): _round(share) for name, share in shares.items()},
         }
         message = (
-            f"{count_of(len(rows), 'row')}, reliability {tracker.reliability:.0%}, most like {nearest}"
+            f"{count_of(len(rows), 'row')}, reliability {state.reliability:.0%}, most like {nearest}"
         )
         return Result(events=[*events, Event("batch", position, message, details)])
 
@@ -532,7 +532,7 @@ class Session:
                 may_come = expecting and index.may_come(label)
                 for found, waits in index.find(replace(label, label=name), may_come=may_come):
                     names.add(name)
-                    if self.model.target_mass > 0.0 and not waits:
+                    if self.model.state_.mass > 0.0 and not waits:
                         ready.append(found)
                         continue
                     if not waits and len(held) >= _MOST_HELD:
@@ -595,7 +595,7 @@ class Session:
         list of dict
             Position, time, label, probability, novelty, values, and offset if it has one.
         """
-        if not self.model.target_mass:
+        if not self.model.state_.mass:
             return []
         found = self.model.query(n)
         number = {position: i for i, position in enumerate(self.remembered.positions.tolist())}
@@ -638,7 +638,7 @@ class Session:
         if model.unknown is not None:
             novel = novelty > model.unknown
             labels = mark_unknown(labels, novel, model.unknown_label, model.classes_)
-        reliability, seen = _round(model.tracker.reliability), model.n_samples_seen_
+        reliability, seen = _round(model.reliability_), model.n_samples_seen_
         highest = probabilities[np.arange(len(best)), best]
         records = [
             {
@@ -686,7 +686,7 @@ class Session:
     def state(self) -> SessionState:
         """Return the state from which :meth:`SessionConfig.resume` continues bit for bit."""
         return SessionState(
-            self.model.target_state(),
+            self.model.state_,
             None if self.monitor is None else self.monitor.state(),
             None if self.stream is None else self.stream.position,
             self.waiting,

@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from baryflow.estimators._input import InOrder
+from baryflow.estimators._watching import measure
 from baryflow.runtime import Result, Session
 from baryflow.runtime.session import describe_error
 from baryflow.service.errors import RequestError, to_json
@@ -280,12 +280,13 @@ def record_likelihood(session: Session) -> None:
     The model's own history does not hold it. Only points that this history still has are kept.
     """
     metadata, model = session.metadata, session.model
-    history, recorded = model.tracker.history, metadata.get("likelihood", [])
+    history, recorded = model.state_.history, metadata.get("likelihood", [])
     learned = int(history.n_rows[-1]) if len(history) else 0
     rows = [one["values"] for one in metadata.get("recent", [])][-session.config.batch_size :]
     if not rows or not learned or (recorded and recorded[-1][0] == learned):
         return
-    found = model.measure(InOrder(np.array(rows, dtype=np.float64))).summary()["likelihood"]
+    measured = measure(model.knowledge_, model.state_, np.array(rows, dtype=np.float64))
+    found = measured.summary()["likelihood"]
     kept = set(history.n_rows.tolist())
     point = [learned, float(f"{found:.5g}")] if math.isfinite(found) else None
     metadata["likelihood"] = [one for one in [*recorded, point] if one is not None and one[0] in kept]
@@ -296,15 +297,15 @@ def summarize(session: Session) -> dict[str, Any]:
 
     Figures are those of the last adaptation: there may be thousands of targets.
     """
-    model, metadata, tracker = session.model, session.metadata, session.model.tracker
-    resemblance = dict(zip(model.sources_, tracker.resemblance.tolist(), strict=False))
+    model, metadata, state = session.model, session.metadata, session.model.state_
+    resemblance = dict(zip(model.sources_, state.resemblance.tolist(), strict=False))
     recent = metadata.get("recent") or [{}]
     return {
         "rows_seen": rows_of(session),
         "rows_learned": int(model.n_samples_seen_),
-        "reliability": _round(tracker.reliability),
-        "coverage": _round(tracker.coverage),
-        "novelty": _round(tracker.novel),
+        "reliability": _round(state.reliability),
+        "coverage": _round(state.coverage),
+        "novelty": _round(state.novel),
         "n_labels": int(metadata.get("labels", 0)),
         "n_commands": commands_of(session),
         "certified_accuracy": certify(session)["accuracy"],

@@ -12,6 +12,7 @@ import numpy as np
 from baryflow.alarms.evidence import find_nearest, find_reasons, name_column, to_number
 from baryflow.core.mixture import Mixture
 from baryflow.estimators._input import InOrder
+from baryflow.estimators._watching import known_target
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.runtime.session import Rows, Session
 from baryflow.service.target_record import certify
@@ -230,8 +231,8 @@ def _values(record: Mapping[str, Any]) -> Floats:
 
 def _target_mixture(model: OnlineDaDiL) -> Mixture:
     """Return the target's components, without those that only hold the place of a class."""
-    mixture = model.known_target().mixture
-    rows = mixture.weights * (model.target_mass + np.asarray(mixture.labels).shape[1])
+    mixture = known_target(model.knowledge_, model.state_).mixture
+    rows = mixture.weights * (model.state_.mass + np.asarray(mixture.labels).shape[1])
     seen = rows >= min(_LEAST_ROWS, float(rows.max()))
     weights = mixture.weights[seen]
     labels = np.asarray(mixture.labels)[seen]

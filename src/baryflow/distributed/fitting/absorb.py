@@ -13,17 +13,16 @@ import numpy as np
 from dask.delayed import delayed
 
 from baryflow.core.moments import Moments
-from baryflow.core.summary import StreamSummary
 from baryflow.distributed.fitting.partitions import OUT_OF_RANGE, Parts, Reader, require_parts
 from baryflow.distributed.fitting.passes import hash_rows
 from baryflow.distributed.prediction import pack, require_columns, unpack
 from baryflow.distributed.store import open_store
 from baryflow.distributed.tasks import TaskRunner
+from baryflow.estimators._follow import join, see_stds, summarise_rows
 from baryflow.estimators._progress import Progress
 from baryflow.estimators._sensors import Tally, warn
-from baryflow.estimators._target import Target, TargetState
+from baryflow.estimators._state import TargetState, begin, clean, count, screen_rows
 from baryflow.estimators._threads import one_thread
-from baryflow.estimators._tracker import TrackerState
 from baryflow.estimators._units import Units
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
@@ -121,11 +120,11 @@ class Head:
     units: Units
     recent: Floats  # the last of these rows
 
-    def begin(self, model: OnlineDaDiL) -> Target:
+    def begin(self, model: OnlineDaDiL) -> TargetState:
         """Return a target without rows, which judges glitches by these."""
-        target = Target(model.tracker.knowledge, model.tracker.settings)
-        target.units, target.tally = self.units, replace(target.tally, recent=self.recent)
-        return target
+        settings, label_shift = model.state_.rows.settings, model.state_.label_shift
+        state = begin(model.knowledge_, settings, label_shift=label_shift)
+        return replace(state, units=self.units, tally=replace(state.tally, recent=self.recent))
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,25 +150,25 @@ class TargetSummary:
 def _read_head(reader: Reader, partitions: list[Any], packed: bytes) -> Head:
     """Read the first rows: partitions must agree about the units of the columns."""
     model = unpack(packed)
-    if model.tracker.knowledge.limits is None:
+    if model.knowledge_.limits is None:
         raise InvalidInputError(
             "cannot absorb rows: the model was made from mixtures, not fitted on rows"
         )
-    target = model.tracker.target.copy()
+    state = model.state_
     for block in chain.from_iterable(map(reader.blocks, partitions)):
         if len(block.X):
-            target.clean(block.X, count=True)
+            state = count(model.knowledge_, state, block.X)
             break
-    return Head(target.units, target.tally.recent)
+    return Head(state.units, state.tally.recent)
 
 
 @one_thread
 def _measure(reader: Reader, partition: Any, packed: bytes, head: Head) -> TargetMoments:
-    target = head.begin(unpack(packed))
-    d = len(head.units.factors)
+    model = unpack(packed)
+    state, d = head.begin(model), len(head.units.factors)
     found = [TargetMoments(head, Moments.none(d), Tally.none(d), 0)]
     for block in reader.blocks(partition):
-        rows = target.screen(block.X)
+        rows = screen_rows(model.knowledge_, state, block.X)
         moments = Moments.of(rows, np.ones(len(rows)))
         tally = Tally.of(block.X, np.where(np.isnan(rows), np.nan, block.X))
         found.append(TargetMoments(head, moments, tally, block.out_of_range))
@@ -188,18 +187,18 @@ def _merge_moments(parts: list[TargetMoments]) -> TargetMoments:
 @one_thread
 def _summarise(reader: Reader, partition: Any, packed: bytes, measured: TargetMoments) -> TargetSummary:
     model = unpack(packed)
-    tracker, moments = model.tracker, measured.moments
-    means = np.where(moments.counts > 0.0, moments.means, tracker.knowledge.model.centre)
-    target = measured.head.begin(model)
-    target.see_stds(np.sqrt(moments.variances))
+    sources, moments = model.knowledge_, measured.moments
+    means = np.where(moments.counts > 0.0, moments.means, sources.model.centre)
+    state = measured.head.begin(model)
+    state = replace(state, rows=see_stds(sources, state.rows, np.sqrt(moments.variances)))
     sample = TargetSummary(None, np.zeros(0, np.uint64), np.zeros((0, model.n_features_in_)))
     for block in reader.blocks(partition):
         if not len(block.X):
             continue
-        rows, lost = target.clean(block.X, usual=means)
-        target.absorb(rows[~lost], np.ones(len(rows))[~lost])
+        rows, lost = clean(sources, state, block.X, usual=means)
+        state = summarise_rows(sources, state, rows[~lost], np.ones(len(rows))[~lost])
         sample = _lowest_hashes([sample, TargetSummary(None, hash_rows(block.X, 0), block.X)])
-    return TargetSummary(target.state() if target.mass > 0.0 else None, sample.hashes, sample.rows)
+    return TargetSummary(state if state.mass > 0.0 else None, sample.hashes, sample.rows)
 
 
 def _lowest_hashes(parts: list[TargetSummary]) -> TargetSummary:
@@ -215,20 +214,20 @@ def _merge_summaries(parts: list[TargetSummary]) -> TargetSummary:
     states = [part.target for part in parts if part.target is not None]
     sample, merged = _lowest_hashes(parts), None
     if states:
-        rows = StreamSummary.from_state(states[0].rows)
+        rows = states[0].rows.copy()
         for state in states[1:]:
-            rows.merge(StreamSummary.from_state(state.rows))
-        merged = replace(states[0], rows=rows.state())
+            rows.merge(state.rows)
+        merged = replace(states[0], rows=rows)
     return TargetSummary(merged, sample.hashes, sample.rows)
 
 
 @one_thread
 def _adapt(
     packed: bytes, measured: TargetMoments, summary: TargetSummary
-) -> tuple[TrackerState | None, int]:
+) -> tuple[TargetState | None, int]:
     if summary.target is None:
         return None, measured.out_of_range
-    model = unpack(packed).spawn()
-    state = replace(summary.target, tally=measured.tally, units=measured.head.units)
-    model.tracker.join(state, summary.rows)
-    return model.target_state(), measured.out_of_range
+    model = unpack(packed)
+    seen = replace(summary.target, tally=measured.tally, units=measured.head.units)
+    state = join(model.knowledge_, model.state_, seen, summary.rows)
+    return state, measured.out_of_range

@@ -6,7 +6,7 @@ import pytest
 import baryflow
 from baryflow import OnlineDaDiL, codec
 from baryflow.datasets import make_domains
-from baryflow.estimators._tracker import TrackerState
+from baryflow.estimators._state import TargetState
 from baryflow.exceptions import InvalidInputError
 from tests.estimators.streams import PROBLEM, fit, fit_default, stream
 
@@ -97,7 +97,7 @@ def test_many_targets_share_what_was_learned(make):
     assert np.array_equal(one.predict_proba(X), alone.predict_proba(X))
     assert not np.array_equal(other.predict_proba(X), alone.predict_proba(X))
     assert model.to_bytes() == before
-    assert one.tracker.knowledge is other.tracker.knowledge is model.tracker.knowledge
+    assert one.knowledge_ is other.knowledge_ is model.knowledge_
 
 
 def test_spawned_it_is_the_same_bits_and_then_independent():
@@ -115,12 +115,12 @@ def test_spawned_it_is_the_same_bits_and_then_independent():
 def test_a_state_is_all_that_a_later_session_needs(make):
     model = fit(make, P)
     first = stream(model.spawn(), X[:60], 20)
-    state = codec.decode(TrackerState, *codec.encode(first.target_state()))
+    state = codec.decode(TargetState, *codec.encode(first.state_))
     later = model.spawn(state)
     same(later, first, X)
     same(stream(later, X[60:], 20), stream(first, X[60:], 20), X)
     assert model.n_samples_seen_ == 0
-    with pytest.raises(InvalidInputError, match="target_state"):
+    with pytest.raises(InvalidInputError, match="state_"):
         model.spawn("north")
 
 
@@ -129,7 +129,7 @@ def test_a_state_is_all_that_a_later_session_needs(make):
 
 def test_before_any_row_nothing_is_said_of_a_target():
     model = fit(linear, P)
-    assert model.n_samples_seen_ == model.reliability_ == model.target_mass == 0
+    assert model.n_samples_seen_ == model.reliability_ == model.state_.mass == 0
     assert not hasattr(model, "explanations_")
     assert set(model.coordinates_) == {1, 2, 3}
     assert "raw rows predict" in model.report()
@@ -142,7 +142,7 @@ def test_rows_without_weight_teach_nothing():
     before = model.predict_proba(X)
     with pytest.raises(InvalidInputError, match="at least one row must count"):
         model.partial_fit(X[:20], sample_weight=np.zeros(20))
-    assert model.reliability_ == model.target_mass == 0.0
+    assert model.reliability_ == model.state_.mass == 0.0
     assert np.array_equal(model.predict_proba(X), before)
 
 
@@ -160,7 +160,7 @@ def test_weights_count_rows():
     a = fit(linear, PROBLEM).partial_fit(rows, sample_weight=np.full(40, 2.0))
     b = fit(linear, PROBLEM).partial_fit(np.repeat(rows, 2, axis=0))
     np.testing.assert_allclose(a.predict_proba(rows), b.predict_proba(rows), atol=1e-6)
-    assert a.target_mass == b.target_mass == 80.0
+    assert a.state_.mass == b.state_.mass == 80.0
     assert not np.allclose(
         fit(linear, PROBLEM).partial_fit(rows).predict_proba(rows), b.predict_proba(rows)
     )
@@ -170,8 +170,8 @@ def test_with_a_half_life_the_rows_seen_count_less():
     model = stream(fit(MODELS["forgetting"], P), X, 20)
     assert model.n_samples_seen_ == 120
     decay = 0.5 ** (20 / 40)
-    assert model.target_mass == pytest.approx(20 * sum(decay**k for k in range(6)), rel=0.3)
-    assert stream(fit(linear, P), X).target_mass == pytest.approx(120.0)
+    assert model.state_.mass == pytest.approx(20 * sum(decay**k for k in range(6)), rel=0.3)
+    assert stream(fit(linear, P), X).state_.mass == pytest.approx(120.0)
 
 
 # -- other sources ----------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_a_source_added_later_keeps_the_target():
     reliability, history = model.reliability_, len(model.history_)
     model.add_source(P.X[~known], P.y[~known], 3)
     assert model.n_samples_seen_ == 120
-    assert model.target_mass == pytest.approx(120.0)
+    assert model.state_.mass == pytest.approx(120.0)
     assert model.reliability_ == reliability
     assert len(model.history_) == history
     whole = stream(fit(linear, P), X)

@@ -1,0 +1,224 @@
+"""From a target's state to predictions: class probabilities, novelty, reliability, rows to label.
+
+Everything here is read from the state. A prediction depends on the row and the state alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import log_softmax, logsumexp
+
+from baryflow.core.dictionary import Dictionary
+from baryflow.estimators._committee import combine
+from baryflow.estimators._experts import expert_logs, unadapted_logits
+from baryflow.estimators._explanations import Explanation
+from baryflow.estimators._feedback import Answers
+from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Familiar, nearest_distance
+from baryflow.estimators._query import choose_rows, measure_disagreement
+from baryflow.estimators._reliability import measure_agreement
+from baryflow.estimators._sources import SourceKnowledge
+from baryflow.estimators._state import Adaptation, TargetState, clean
+from baryflow.validation import Floats, Integers
+
+# -- class probabilities ---------------------------------------------------------------------------
+
+
+def predict_proba(sources: SourceKnowledge, state: TargetState, rows: Floats) -> Floats:
+    """Return the class probabilities of complete rows."""
+    if state.adaptation is None:
+        found = predict_unadapted(sources, rows)
+        return np.hstack([found, np.zeros((len(rows), len(state.new_classes)))])
+    if state.correction is not None:
+        return state.correction.apply(find_answers(sources, state, rows))
+    if state.certificate.harm:
+        return predict_unadapted(sources, rows)
+    return predict_explained(sources, state.adaptation, rows)
+
+
+def predict_unadapted(sources: SourceKnowledge, rows: Floats) -> Floats:
+    """Return what the plain classifiers on raw rows predict."""
+    return combine(unadapted_logits(sources, rows))
+
+
+def predict_explained(sources: SourceKnowledge, adaptation: Adaptation, rows: Floats) -> Floats:
+    """Return what the committee predicts, averaged over explanations, before any label."""
+    parts = classify(sources, adaptation.explanations, rows)
+    agreement = measure_agreement(adaptation.agreements, sources.committee.weights)
+    return combine(sources.calibration.factor(agreement) * logsumexp(parts, axis=0))
+
+
+def find_answers(sources: SourceKnowledge, state: TargetState, rows: Floats) -> Answers:
+    """Return what the committee and the experts predict of rows, for a correction."""
+    adaptation = state.adapted
+    if state.certificate.harm:
+        probabilities = predict_unadapted(sources, rows)
+    else:
+        probabilities = predict_explained(sources, adaptation, rows)
+    logs = expert_logs(sources, adaptation.believed, rows)
+    return Answers.of(probabilities, logs, standardise(sources, adaptation, rows))
+
+
+def classify(
+    sources: SourceKnowledge,
+    explanations: Sequence[Explanation],
+    X: Floats,
+    raw_logs: Floats | None = None,
+) -> Floats:
+    """Return the log-probabilities of complete rows under each explanation, weighed.
+
+    Shape (n_explanations, n, n_classes); the logarithm of their summed exponentials is the prediction,
+    up to its calibration. `raw_logs` are those of the plain classifiers on raw rows, if they are known.
+    """
+    if raw_logs is None and sources.plain is not None:
+        raw_logs = sources.plain.raw_logs(X)
+    parts = [
+        np.log(max(one.weight, np.finfo(np.float64).tiny))
+        + log_softmax(explained_logits(sources, one, X, raw_logs), axis=1)
+        for one in explanations
+    ]
+    return np.stack(parts)
+
+
+def explained_logits(
+    sources: SourceKnowledge, one: Explanation, X: Floats, raw_logs: Floats | None = None
+) -> Floats:
+    """Return the logits of complete rows under one explanation."""
+    if one.reconstruction is None:
+        return unadapted_logits(sources, X, raw_logs)
+    logs = expert_logs(sources, one, X, raw_logs)
+    return np.asarray(np.tensordot(sources.committee.weights, logs, 1))
+
+
+def standardise(sources: SourceKnowledge, adaptation: Adaptation, X: Floats) -> Floats:
+    """Return complete rows in units of the target's calibration, as classifiers per domain see them."""
+    one, plain = adaptation.believed, sources.plain
+    Z = (X - one.centre) / one.scale
+    return Z if plain is None else plain.reduce(Z)
+
+
+def name_rows(sources: SourceKnowledge, adaptation: Adaptation, X: Floats) -> Integers:
+    """Return the most probable class of rows by the reconstruction alone, which is quick."""
+    one = adaptation.believed
+    Z = sources.model.project(X, one.centre, one.scale)
+    return np.asarray(adaptation.reconstruction.predict_proba(Z).argmax(axis=1))
+
+
+# -- novelty and reliability -----------------------------------------------------------------------
+
+
+def assess(
+    sources: SourceKnowledge, state: TargetState, raw: Floats, familiar: Familiar | None = None
+) -> tuple[Floats, Floats]:
+    """Return class probabilities of rows as they come, and how unlike everything known they are.
+
+    `familiar` is what is familiar, if not all that was seen.
+    """
+    rows, lost = clean(sources, state, raw)
+    probabilities, model = predict_proba(sources, state, rows), sources.model
+    adaptation = state.adaptation
+    if adaptation is None:
+        distance = model.novelty_distance(rows, model.centre, model.scale)
+        return probabilities, np.where(lost, 1.0, sources.novelty.rank_first(distance))
+    familiar = state.familiar if familiar is None else familiar
+    shares = probabilities[:, : model.n_classes]
+    typical = typical_in_columns(sources, adaptation, familiar.rows)
+    far = novelty_distance(sources, adaptation, rows, typical)
+    named = familiar.name(lambda X: name_rows(sources, adaptation, X))
+    chances = named.chances(rows, shares.argmax(axis=1))
+    novelty = np.where(lost, 1.0, sources.novelty.rank(far, chances))
+    # A class that was named is known.
+    return probabilities, novelty * shares.sum(axis=1) if state.new_classes else novelty
+
+
+def novelty_distance(
+    sources: SourceKnowledge, adaptation: Adaptation, X: Floats, typical: float
+) -> Floats:
+    """Return the distance of rows from everything known, in units of what is typical.
+
+    The geometric mean of that from the reconstruction, in the view, and that from the classes of the
+    sources, in all columns; `typical` is what :func:`typical_in_columns` returned.
+    """
+    one, model = adaptation.believed, sources.model
+    Z = model.project(X, one.centre, one.scale)
+    distance = nearest_distance(Z, adaptation.known_means, adaptation.known_stds) / adaptation.typical
+    prototypes = model.prototypes
+    if prototypes is None or typical <= 0.0:
+        return distance
+    others = prototypes.distances((X - one.centre) / one.scale)
+    return np.asarray(np.sqrt(distance * others / typical))
+
+
+def typical_in_columns(sources: SourceKnowledge, adaptation: Adaptation, familiar: Floats) -> float:
+    """Return the median distance of rows from the classes of the sources, in all columns.
+
+    `familiar` are rows of the target that show what is typical; without any it is 0.
+    """
+    one, prototypes = adaptation.believed, sources.model.prototypes
+    if prototypes is None or not len(familiar):
+        return 0.0
+    usual = np.median(prototypes.distances((familiar - one.centre) / one.scale))
+    return max(float(usual), 1e-12)
+
+
+def judge(
+    sources: SourceKnowledge, state: TargetState, raw: Floats, familiar: Familiar | None = None
+) -> TargetState:
+    """Estimate how far predictions for rows can be relied on; `familiar` is what was before them."""
+    if not len(raw) or state.adaptation is None:
+        return state
+    probabilities, novelty = assess(sources, state, raw, familiar)
+    novel = novelty > NOVELTY_THRESHOLD
+    reliability = sources.calibration.estimate(
+        probabilities, novel, 1.0 - NOVELTY_THRESHOLD, state.verdicts
+    )
+    return replace(state, reliability=reliability, novel=float(novel.mean()))
+
+
+def judge_again(sources: SourceKnowledge, state: TargetState) -> TargetState:
+    """Judge the last rows again, after labels or a baseline have changed the predictions."""
+    if not state.n_last:
+        return state
+    raw, n = state.recent.rows[-state.n_last :], state.n_rows
+    state = judge(sources, state, raw, state.familiar.before(len(raw)))
+    if len(state.history) and state.history.n_rows[-1] == n:
+        history = state.history.amend(reliability=state.reliability, novelty=state.novel)
+        state = replace(state, history=history)
+    return state
+
+
+# -- rows that are worth a label, and the dictionary -----------------------------------------------
+
+
+def choose_queries(
+    sources: SourceKnowledge, state: TargetState, n: int
+) -> tuple[Integers, Floats, Floats]:
+    """Return n of the recent rows that are most worth a label, their probabilities and novelty.
+
+    Rows are given by their numbers among the recent ones; those with a label are left out.
+    """
+    adaptation = state.adapted
+    known = {row.tobytes() for row in state.labelled.rows}
+    raw = state.recent.rows
+    free = np.array([i for i, row in enumerate(raw) if row.tobytes() not in known], dtype=np.intp)
+    rows, lost = clean(sources, state, raw[free])
+    free, rows = free[~lost], rows[~lost]
+    if not len(free):
+        n_classes = sources.model.n_classes + len(state.new_classes)
+        return free, np.zeros((0, n_classes)), np.zeros(0)
+    probabilities, novelty = assess(sources, state, raw[free])
+    rng = np.random.default_rng([state.n_given, len(state.labelled)])
+    columns = standardise(sources, adaptation, rows)
+    disagreement = measure_disagreement(classify(sources, adaptation.explanations, rows))
+    novel = novelty > NOVELTY_THRESHOLD
+    chosen = choose_rows(probabilities, columns, novel, disagreement, n, rng)
+    return free[chosen], probabilities[chosen], novelty[chosen]
+
+
+def atoms_of(sources: SourceKnowledge, adaptation: Adaptation) -> Dictionary:
+    """Return the dictionary after its step towards the target."""
+    dictionary = sources.model.dictionary.copy()
+    dictionary.atoms = adaptation.atoms
+    return dictionary
