@@ -281,6 +281,16 @@ def test_three_labels_settle_it(normal_only):
     assert model.score(others, truth) > without.score(others, truth) + 0.1
 
 
+def test_labels_bring_back_an_explanation_that_evidence_alone_had_dropped():
+    fleet = Fleet(4, n_classes=12)
+    X, y = fleet.target(0, 0, 0, 200, *[0] * 8)
+    model = stream(fitted(fleet), X)
+    assert all(one.proportions[3] < 0.5 for one in model.explanations_)
+    model.feedback(X[:3], y[:3], certify=True)
+    assert model.explanations_[0].proportions[3] > 0.9
+    assert model.score(X, y) > 0.9
+
+
 def test_labels_are_weighed_before_they_are_learned_by_heart(normal_only):
     model, X, y = normal_only
     weights = []

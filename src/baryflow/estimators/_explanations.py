@@ -109,7 +109,11 @@ class DomainModel:
 
     def see(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
         """Return rows of a domain with this calibration, or with each of a stack of them."""
-        return np.asarray(((X - centre[..., None, :]) / scale[..., None, :]) @ self.basis)
+        if centre.ndim == 1:
+            return np.asarray(((X - centre) / scale) @ self.basis)
+        # A stack of small matrices instead of a stack of all rows; an offset costs no digits.
+        shifts = ((centre - centre[0]) / scale) @ self.basis
+        return np.asarray((X - centre[0]) @ (self.basis / scale[:, :, None]) - shifts[:, None])
 
     def squared_distances(self, V: Floats) -> Floats:
         """Return the squared distances of seen rows from the places of all classes."""
