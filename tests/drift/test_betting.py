@@ -143,3 +143,28 @@ def test_a_state_within_a_block_continues_bit_for_bit():
         second.update(rank)
     assert second.value == whole.value
     assert second.since == whole.since
+
+
+@given(
+    ranks=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60),
+    skew=st.sampled_from([0.2, 1.0, 5.0]),
+    block=st.sampled_from([1, 3, 7]),
+    cuts=st.lists(st.integers(0, 60), max_size=3),
+)
+def test_many_ranks_are_taken_as_one_after_the_other(ranks, skew, block, cuts):
+    x = np.array(ranks) ** skew
+    single, many = BettingDetector(20.0, block=block), BettingDetector(20.0, block=block)
+    expected = []
+    for number, one in enumerate(x):
+        single.update(one)
+        if single.drift_detected:
+            expected.append((number, single.since, single.value))
+    found, start = [], 0
+    for end in sorted({*cuts, len(x)}):
+        alarms = many.update_many(x[start:end])
+        found += [(start + one.number, one.since, one.value) for one in alarms]
+        start = max(start, min(end, len(x)))
+    assert [one[:2] for one in found] == [one[:2] for one in expected]
+    assert [one[2] for one in found] == pytest.approx([one[2] for one in expected])
+    for name, value in vars(single.state()).items():
+        np.testing.assert_allclose(getattr(many.state(), name), value, err_msg=name)

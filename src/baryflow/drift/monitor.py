@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from baryflow.drift.betting import BettingDetector, BettingState, Detector
+from baryflow.drift.betting import Alarm, BettingDetector, BettingState, Detector
 from baryflow.drift.ranking import SIGNALS, Watch, WatchState, count_effectively
 from baryflow.estimators._watching import KnownTarget, classes_apart, known_target, measure, place
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, as_choice, as_count, as_real, count_of
+from baryflow.validation import Floats, Integers, as_choice, as_count, as_real, count_of
 
 #: What can be done about drift.
 ACTIONS = ("report", "forget", "restart")
@@ -251,9 +251,7 @@ class DriftMonitor:
         for detector in self.detectors.values():
             if isinstance(detector, BettingDetector):
                 detector.block = max(self._watch.stride, 1)
-        for row, values in zip(rows.tolist(), ranks, strict=True):
-            if sounding := self._feed(values):
-                self._suspect = self._suspect or self._locate(sounding, first + row)
+        self._suspect = self._suspect or self._find_suspect(first + rows, ranks)
         measures = measured.summary()
         if self._suspect is not None and self._is_drift(self._suspect, measures["novelty"]):
             return self._sound(self._suspect, measures)
@@ -276,24 +274,18 @@ class DriftMonitor:
             self._watch.stop(_run_since(found.since))
         return False
 
-    def _feed(self, row: Floats) -> list[str]:
-        """Give the ranks of one row to the detectors; return which of them sound."""
-        sounding = []
-        for name in self.signals:
-            self.detectors[name].update(float(row[SIGNALS.index(name)]))
-            if self.detectors[name].drift_detected:
-                sounding.append(name)
-        return sounding
-
-    def _locate(self, signals: list[str], row: int) -> Suspect:
-        """Return what has changed, and since when."""
-        since, strength = row, 0.0
-        for name in signals:
-            detector = self.detectors[name]
-            if isinstance(detector, BettingDetector):
-                since = min(since, row + 1 - detector.since)
-                strength = max(strength, detector.value)
-        return Suspect(tuple(signals), max(since, 0), strength)
+    def _find_suspect(self, rows: Integers, ranks: Floats) -> Suspect | None:
+        """Give ranks to the detectors; return what has changed, and since when, if one sounds."""
+        alarms = {
+            name: _feed(self.detectors[name], ranks[:, SIGNALS.index(name)]) for name in self.signals
+        }
+        found = {name: one[0] for name, one in alarms.items() if one}
+        if not found:
+            return None
+        first = min(alarm.number for alarm in found.values())
+        sounding = {name: alarm for name, alarm in found.items() if alarm.number == first}
+        since = min(int(rows[first]) + 1 - alarm.since for alarm in sounding.values())
+        return Suspect(tuple(sounding), max(since, 0), max(alarm.value for alarm in sounding.values()))
 
     def _sound(self, found: Suspect, measures: dict[str, float]) -> DriftReport:
         """Report drift, do something about it, and start over."""
@@ -403,6 +395,18 @@ def check_signals(signals: Sequence[str]) -> tuple[str, ...]:
 def _n_classes(model: Any) -> int:
     """Return the number of classes of the sources: the target's own do not count for the signals."""
     return int(model.knowledge_.model.n_classes)
+
+
+def _feed(detector: Detector, ranks: Floats) -> list[Alarm]:
+    """Give ranks to a detector; return when it has sounded. Of others than ours little is known then."""
+    if isinstance(detector, BettingDetector):
+        return detector.update_many(ranks)
+    alarms = []
+    for number, rank in enumerate(ranks.tolist()):
+        detector.update(rank)
+        if detector.drift_detected:
+            alarms.append(Alarm(number, 1, 0.0))
+    return alarms
 
 
 def _run_since(row: int) -> str:
