@@ -171,10 +171,12 @@ class BettingDetector:
                 f"expected a rank between 0 and 1, got {wrong}: see baryflow.drift.Ranks"
             )
         sides = np.maximum(np.stack([x, 1.0 - x], axis=1), _SMALLEST)
-        bets = (_EXPONENTS * sides[:, :, None] ** (_EXPONENTS - 1.0)).reshape(len(x), _N_BETS - 1).tolist()
+        bets = _EXPONENTS * sides[:, :, None] ** (_EXPONENTS - 1.0)
         parts = np.minimum((x * _PARTS).astype(np.intp), _PARTS - 1).tolist()
         alarms = []
-        for number, (bet, part) in enumerate(zip(bets, parts, strict=True)):
+        for number, (bet, part) in enumerate(
+            zip(bets.reshape(len(x), _N_BETS - 1).tolist(), parts, strict=True)
+        ):
             if self._detected:
                 self._begin()
             self._won = [won + more for won, more in zip(self._won, [*bet, 0.0], strict=True)]
