@@ -379,8 +379,8 @@ def _draw(y: Any, mine: Any, shares: Mapping[Any, float] | None, seed: int, targ
     some = mine[draw_proportions(y[mine], shares, np.random.default_rng([seed, 1]))]
     if len(some) < _FEW:
         warnings.warn(
-            f"only {count_of(len(some), 'row')} of {target} can flow with these class proportions, "
-            "which is few",
+            f"{target} has only {count_of(len(some), 'row')} for these class proportions: add rows of "
+            "the frequent class, or lower its share",
             UserWarning,
             stacklevel=2,
         )

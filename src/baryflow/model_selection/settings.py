@@ -100,7 +100,11 @@ class Knowledge:
         A model that adapts is also tried without; one that does not is only tried as it is.
         """
         prior, rows, labels = self.class_prior is not None, self.baseline_rows, self.labels
-        pieces = [{"class_prior": prior}, {"baseline_rows": rows}, {"labels": labels}]
+        pieces: list[dict[str, Any]] = [
+            {"class_prior": prior},
+            {"baseline_rows": rows},
+            {"labels": labels},
+        ]
         known: list[dict[str, Any]] = [{}, *(piece for piece in pieces if any(piece.values()))]
         ways = (True, STANDARDISE, False) if adapt is True else (adapt,)
         found = [Setting(way) for way in ways]
@@ -117,7 +121,7 @@ class Knowledge:
     def apply(self, fitted: OnlineDaDiL, setting: Setting, baseline: Any) -> OnlineDaDiL:
         """Return a model with a setting, made of a fitted one; nothing is fitted again."""
         knowledge, classes = fitted.tracker.knowledge, fitted.classes_
-        model = clone(fitted).set_params(adapt=setting.adapt)
+        model: OnlineDaDiL = clone(fitted).set_params(adapt=setting.adapt)
         if setting.class_prior:
             shares = self._expect(classes)
             model.set_params(class_prior=shares)
