@@ -281,6 +281,7 @@ def test_what_evaluate_recommends_is_one_command(short, tmp_path):
     assert found["fit"] | {"label": "condition", "domain-from-file": True} == found["fit"]
     assert found["fit"]["class-prior"] == ["normal=0.85"]
     assert "--class-prior normal=0.85 -o model.bary" in text
+    assert all(str(file) in text for file in short)
     model = tmp_path / "m.bary"
     call("--config", tmp_path / "found.toml", "fit", *short, "-o", model)
     assert baryflow.load(model).class_prior == {"normal": 0.85}

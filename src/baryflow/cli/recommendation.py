@@ -23,6 +23,10 @@ _PLAIN = {
 }
 _IN_WORDS = {"yes": "adapt", "standardise": "only standardise", "no": "do not adapt"}
 _DEFAULT_BATCH = 32
+#: Files that a command lists at most.
+_LISTED = 8
+#: Difference in balanced accuracy from which another setting is mentioned.
+_RARE_CLASSES = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +51,7 @@ class Recommendation:
                 f"  and {count_of(setting.labels, 'label')} of rows that the model asks for "
                 "(docs/guide/labels.md)"
             )
-        return "\n".join([*lines, *self._hint()])
+        return "\n".join([*lines, *self._name_balanced(), *self._name_plain()])
 
     def as_toml(self) -> str:
         """Return the options as the text of a configuration file."""
@@ -62,8 +66,9 @@ class Recommendation:
         return "\n".join(lines) + "\n"
 
     def _commands(self) -> list[str]:
-        files = " ".join(shlex.quote(str(file)) for file in self.labelled.files[:3])
-        files += " …" if len(self.labelled.files) > 3 else ""
+        names, files = self.labelled.files, "FILES"
+        if len(names) <= _LISTED:
+            files = " ".join(shlex.quote(str(name)) for name in names)
         return [
             f"  baryflow fit {files} {_as_arguments(self._fit())} -o model.bary",
             f"  baryflow run model.bary INPUT {_as_arguments(self._run())}".rstrip(),
@@ -102,7 +107,18 @@ class Recommendation:
         }
         return {name: value for name, value in options.items() if value}
 
-    def _hint(self) -> list[str]:
+    def _name_balanced(self) -> list[str]:
+        """Return which setting is better at rare classes, if one is by far."""
+        chosen, tried = self.found.recommend(), self.found.summary().settings
+        best = max(tried, key=lambda one: one.balanced)
+        if best.balanced <= chosen.balanced + _RARE_CLASSES:
+            return []
+        what = f"{_IN_WORDS[best.setting.way]}, with {best.setting.describe_knowledge()} known"
+        figures = f"{100 * best.balanced:.1f} instead of {100 * chosen.balanced:.1f}"
+        why = "If rare classes matter as much as frequent ones"
+        return [f"{why}: {what} (balanced accuracy {figures}); see --scoring."]
+
+    def _name_plain(self) -> list[str]:
         """Return how to get a plain classifier that is better, if there is one."""
         best = max(self.found.summary().rivals(), key=lambda rival: rival.flowing)
         gain = best.flowing - self.found.recommend().flowing
