@@ -4,6 +4,7 @@ import csv
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -260,3 +261,57 @@ def test_fit_and_evaluate_point_out_a_counter_by_name_once(tmp_path):
         assert found.count("rises") == 1
         assert "--ignore record_id" in found
         assert "rises" not in call(*command, "--ignore", "record_id").stderr
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    """Every third row of three pumps."""
+    files = [tmp_path_factory.mktemp("short") / Path(name).name for name in LABELLED[:3]]
+    for whole, thinned in zip(LABELLED, files, strict=False):
+        lines = Path(whole).read_text(encoding="utf-8").splitlines()
+        thinned.write_text("\n".join([lines[0], *lines[1::3]]), encoding="utf-8")
+    return files
+
+
+def test_what_evaluate_recommends_is_one_command(short, tmp_path):
+    how = ["--class-proportions", "normal=0.85", "--seeds", 1, "--write", tmp_path / "found.toml"]
+    result = call("evaluate", *short, *HOW, *CHEAP, *how)
+    text = result.stdout.split("Recommended: ")[1]
+    found = tomllib.loads((tmp_path / "found.toml").read_text(encoding="utf-8"))
+    assert found["fit"] | {"label": "condition", "domain-from-file": True} == found["fit"]
+    assert found["fit"]["class-prior"] == ["normal=0.85"]
+    assert "--class-prior normal=0.85 -o model.bary" in text
+    assert all(str(file) in text for file in short)
+    model = tmp_path / "m.bary"
+    call("--config", tmp_path / "found.toml", "fit", *short, "-o", model)
+    assert baryflow.load(model).class_prior == {"normal": 0.85}
+    assert "exists" in call("evaluate", *short, *HOW, *CHEAP, *how, code=1).stderr
+
+
+def test_fit_can_only_standardise(short, tmp_path):
+    result = call("fit", *short, *HOW, *CHEAP, "--adapt", "standardise", "-o", tmp_path / "m.bary")
+    assert "standardised by its own mean" in result.stdout
+    assert baryflow.load(tmp_path / "m.bary").adapt == "standardise"
+
+
+def test_evaluate_tries_what_is_known_of_a_target(short):
+    known = ["--baseline-rows", 10, "--normal-class", "normal", "--labels", 2]
+    result = call("evaluate", *short, *HOW, *CHEAP, *known, "--scoring", "balanced_accuracy")
+    assert "balanced accuracy of settings" in result.stdout
+    for words in ("10 baseline rows, 2 labels", "Recommended: "):
+        assert words in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--baseline-rows", 30], "--normal-class"),
+        (["--baseline-rows", 30, "--normal-class", "normal", "--window", 5], "--normal-rows"),
+        (["--class-proportions", "normal"], "--class-proportions must be CLASS=SHARE"),
+        (["--class-proportions", "well=0.5"], "bearing wear"),
+        (["--class-proportions", "normal=0.8", "--class-proportions", "cavitation=0.8"], "sum"),
+        (["--normal-class", "normal"], "--window"),
+    ],
+)
+def test_evaluate_refuses_knowledge_that_makes_no_sense(short, options, words):
+    assert words in call("evaluate", *short, *HOW, *CHEAP, *options, code=1).stderr

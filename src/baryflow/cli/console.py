@@ -38,6 +38,8 @@ _OPTIONS = {
     "sample_domain": "--domain",
     "domain_from_file": "--domain-from-file",
     "class_prior": "--class-prior",
+    "class_proportions": "--class-proportions",
+    "baseline_rows": "--baseline-rows",
     "batch_size": "--batch-size",
     "n_jobs": "--jobs",
     "random_state": "--seed",

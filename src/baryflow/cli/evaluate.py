@@ -13,8 +13,15 @@ import numpy as np
 from baryflow.cli import options
 from baryflow.cli.console import Line, bar, duration, echo, report_errors
 from baryflow.cli.fit import classifier_option, label_shift_option
-from baryflow.cli.labelled_files import LabelledFiles, check_and_describe, labelled_files
+from baryflow.cli.labelled_files import (
+    LabelledFiles,
+    check_and_describe,
+    find_class,
+    labelled_files,
+    parse_class_prior,
+)
 from baryflow.cli.options import FIGURES, Command, OutputFile, protect_inputs
+from baryflow.cli.recommendation import Recommendation
 from baryflow.estimators._plots import new_figure
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
@@ -36,6 +43,32 @@ _TOLERANCE = "Differences of up to 1 point count as equal."
 @labelled_files
 @classifier_option
 @label_shift_option
+@click.option(
+    "--class-proportions",
+    multiple=True,
+    metavar="CLASS=SHARE",
+    help="Let the left-out domain flow with this share of a class, as in operation; repeatable.  "
+    "[default: as in the files]",
+)
+@click.option(
+    "--class-prior",
+    multiple=True,
+    metavar="CLASS=SHARE",
+    help="Also try what knowing the share of a class would buy; repeatable.  "
+    "[default: those of --class-proportions]",
+)
+@click.option(
+    "--baseline-rows",
+    type=click.IntRange(1),
+    metavar="ROWS",
+    help="Also try what this many rows known to be of --normal-class would buy.  [default: none]",
+)
+@click.option(
+    "--labels",
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    help="Also try what this many labels in all would buy, of rows the model asks for.  [default: none]",
+)
 @click.option(
     "--order",
     type=click.Choice(["as_is", "shuffled", "runs", "by_class"]),
@@ -61,6 +94,23 @@ _TOLERANCE = "Differences of up to 1 point count as equal."
     metavar="NUMBER",
     help="Also show what labels of this many rows for each class of the left-out domain would buy.",
 )
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    help="Streams of each left-out domain.  [default: 3 with --class-proportions, else 1]",
+)
+@click.option(
+    "--scoring",
+    type=click.Choice(["accuracy", "balanced_accuracy"]),
+    default="accuracy",
+    help="What to compare; balanced accuracy counts every class the same.",
+)
+@click.option(
+    "--write",
+    type=OutputFile(".toml"),
+    help="Write the recommended settings here, for example to baryflow.toml.",
+)
 @click.option("--figure", type=OutputFile(*FIGURES), help="Draw the result here (PNG, SVG or PDF).")
 @options.seed
 @options.jobs
@@ -69,20 +119,31 @@ def evaluate(
     *,
     classifier: tuple[str, ...],
     no_label_shift: bool,
+    class_proportions: tuple[str, ...],
+    class_prior: tuple[str, ...],
+    baseline_rows: int | None,
+    labels: int | None,
     order: str,
     batch_size: int,
     normal_rows: int | None,
     labels_per_class: int | None,
+    seeds: int | None,
+    scoring: str,
+    write: Path | None,
     figure: Path | None,
     seed: int,
     jobs: int,
 ) -> None:
     """Test on FILES whether adapting helps: leave out each domain in turn and stream its rows.
 
-    Adapting is compared with plain classifiers: on rows as they are, and standardised by domain.
+    Adapting is compared with plain classifiers: on rows as they are, and standardised by domain. The
+    verdict ends with the settings to use, and says what knowing more about a target would buy.
     """
     with report_errors():
-        labelled.check()
+        labelled.check(baseline_rows=baseline_rows is not None)
+        _check_baseline(baseline_rows, labelled, [*class_proportions, *class_prior])
+        if write is not None and write.exists():
+            raise InvalidInputError(f"{write} exists already: name another file, or remove it")
         if normal_rows is not None:
             _check_normal_rows(normal_rows, labelled)
         if figure is not None:
@@ -101,6 +162,14 @@ def evaluate(
                 f"evaluate leaves out one domain at a time and needs two or more; all rows are of "
                 f"{domains[0]!r} (see --domain and --domain-from-file)"
             )
+        known: dict[str, Any] = {
+            "class_proportions": parse_class_prior(class_proportions, table.y, "--class-proportions"),
+            "class_prior": parse_class_prior(class_prior, table.y),
+            "baseline_rows": baseline_rows or 0,
+            "labels": labels or 0,
+        }
+        if baseline_rows is not None and labelled.normal_class is not None:
+            known["baseline_class"] = find_class(labelled.normal_class, table.y, "--normal-class")
         check_and_describe(table, signals, labelled.label)
         with Line() as line, warnings.catch_warnings():
             # check_and_describe has named them.
@@ -109,6 +178,10 @@ def evaluate(
                 "order": order,
                 "batch_size": batch_size,
                 "labels_per_class": labels_per_class or 0,
+                "n_seeds": seeds or (3 if class_proportions else 1),
+                "scoring": scoring,
+                "random_state": seed,
+                **known,
                 "n_jobs": jobs,
                 "verbose": _Progress(line, len(domains), jobs),
             }
@@ -121,12 +194,26 @@ def evaluate(
                 how |= {"normal": signals.normal, "n_normal": n_normal}
                 found = evaluate_signals(signals.cut, signals.domain, signals.features, model, **how)
         echo(found.table())
-        echo(f"\n{give_verdict(found)}")
+        echo(f"\n{found.settings_table()}")
+        options_of = Recommendation(found, labelled, classifier, no_label_shift, batch_size)
+        echo(f"\n{give_verdict(found)}\n\n{options_of.describe()}")
+        if write is not None:
+            write.write_text(options_of.as_toml(), encoding="utf-8")
+            echo(f"settings: {write}", err=True)
         if labels_per_class is not None:
             echo(f"\n{found.label_table()}\n\n{judge_labels(found)}")
         if figure is not None:
             found.plot().get_figure().savefig(figure, dpi=150)
             echo(f"figure: {figure}", err=True)
+
+
+def _check_baseline(rows: int | None, labelled: LabelledFiles, shares: list[str]) -> None:
+    if rows is None:
+        return
+    if labelled.window is not None:
+        raise InvalidInputError("--baseline-rows is for plain rows; with --window use --normal-rows")
+    if labelled.normal_class is None and not shares:
+        raise InvalidInputError("--baseline-rows needs --normal-class, the class of these rows")
 
 
 class _Progress:

@@ -59,6 +59,15 @@ label_shift_option = click.option(
     help="Take classes to be as frequent as expected; do not estimate that from the target's rows.",
 )
 
+class_prior_option = click.option(
+    "--class-prior",
+    multiple=True,
+    metavar="CLASS=SHARE",
+    help="Expected share of a class in the target, 0 to 1; repeatable.  [default: learned]",
+)
+#: Values of --adapt, and those of the parameter.
+ADAPT: dict[str, bool | str] = {"yes": True, "standardise": "standardise", "no": False}
+
 
 @click.command(
     cls=Command,
@@ -67,13 +76,15 @@ label_shift_option = click.option(
 )
 @labelled_files
 @classifier_option
-@click.option(
-    "--class-prior",
-    multiple=True,
-    metavar="CLASS=SHARE",
-    help="Expected share of a class in the target, 0 to 1; repeatable.  [default: learned]",
-)
+@class_prior_option
 @label_shift_option
+@click.option(
+    "--adapt",
+    type=click.Choice(list(ADAPT)),
+    default="yes",
+    help="Adapt to the target; only standardise it by its own mean and deviation; or do neither. "
+    "'baryflow evaluate' says which is best.",
+)
 @click.option(
     "-o", "--output", required=True, type=OutputFile(".bary"), help="Write the model here (.bary)."
 )
@@ -98,6 +109,7 @@ def fit(
     classifier: tuple[str, ...],
     class_prior: tuple[str, ...],
     no_label_shift: bool,
+    adapt: str,
     output: Path,
     keep_rows: bool,
     seed: int,
@@ -114,6 +126,7 @@ def fit(
     model = OnlineDaDiL(
         classifier=list(classifier) or None,
         label_shift=not no_label_shift,
+        adapt=ADAPT[adapt],
         keep_sources=keep_rows and dask is None,
         n_jobs=jobs,
         random_state=seed,

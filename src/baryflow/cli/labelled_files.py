@@ -67,14 +67,19 @@ class LabelledFiles:
     normal_class: str | None
     encoder: Path | None
 
-    def check(self) -> None:
-        """Refuse options that do not fit together, or need a missing package, before reading."""
+    def check(self, *, baseline_rows: bool = False) -> None:
+        """Refuse options that do not fit together, or need a missing package, before reading.
+
+        A baseline of plain rows also has a normal class.
+        """
         if (self.domain is None) != self.domain_from_file:
             raise InvalidInputError(
                 "name the domain of each row: --domain COLUMN, or --domain-from-file if each file is one"
             )
         if self.window is None:
             for name in ("step", "normal_class", "encoder"):
+                if name == "normal_class" and baseline_rows:
+                    continue
                 if getattr(self, name) is not None:
                     option = f"--{name.replace('_', '-')}"
                     raise InvalidInputError(f"{option} is for windows of raw signals: add --window ROWS")
@@ -126,7 +131,7 @@ class LabelledFiles:
         domain = table.domain[cut.end]
         normal = None
         if self.normal_class is not None:
-            normal = _find_class(self.normal_class, table.y, "--normal-class")
+            normal = find_class(self.normal_class, table.y, "--normal-class")
             find_normal(cut, domain, normal)
         features = SignalFeatures() if self.encoder is None else read_encoder(self.encoder, cut)
         return Signals(cut, domain, step, normal, features)
@@ -193,8 +198,10 @@ labelled_files = collect(
 )
 
 
-def parse_class_prior(shares: tuple[str, ...], y: Any) -> dict[Any, float] | None:
-    """Return the expected class proportions from texts such as ``normal=0.5``."""
+def parse_class_prior(
+    shares: tuple[str, ...], y: Any, option: str = "--class-prior"
+) -> dict[Any, float] | None:
+    """Return class proportions from texts such as ``normal=0.5``."""
     found: dict[Any, float] = {}
     for text in shares:
         name, _, share = text.rpartition("=")
@@ -203,14 +210,12 @@ def parse_class_prior(shares: tuple[str, ...], y: Any) -> dict[Any, float] | Non
         except ValueError:
             number = -1.0
         if not name or not 0.0 <= number <= 1.0:
-            raise InvalidInputError(
-                f"--class-prior must be CLASS=SHARE, a share of 0 to 1, got {text!r}"
-            )
-        found[_find_class(name, y, "--class-prior")] = number
+            raise InvalidInputError(f"{option} must be CLASS=SHARE, a share of 0 to 1, got {text!r}")
+        found[find_class(name, y, option)] = number
     return found or None
 
 
-def _find_class(name: str, y: Any, option: str) -> Any:
+def find_class(name: str, y: Any, option: str) -> Any:
     """Return the class of this name, which may be a number."""
     classes = {str(known): known for known in np.unique(y).tolist()}
     if name not in classes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.special import log_softmax, logsumexp
@@ -19,6 +19,7 @@ from baryflow.estimators._explanations import (
     EXPECTED,
     NOT_ADAPTING,
 )
+from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers
 
 #: Added to probabilities before the logarithm, so that no expert can veto a class on its own.
@@ -27,6 +28,11 @@ FLOOR = 1e-3
 _SHRINKAGE = 0.3
 #: Penalty on the squared changes of the last two coefficients.
 _SHIFT_SHRINKAGE = 0.02
+#: Coefficient of what makes an explanation impossible, whatever labels say.
+_NEVER = -1e6
+#: Values of the parameter `adapt`.
+STANDARDISE = "standardise"
+WAYS = (True, STANDARDISE, False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +88,37 @@ class Committee:
         n = len(experts)
         raw, confusion = np.full(n_raw, 1.0 / max(n_raw, 1)), np.eye(n_classes)
         return cls(tuple(experts), adapts, raw, np.full(n, 1.0 / n), confusion, reason=reason)
+
+    def limit(self, adapt: bool | str) -> Self:
+        """Return a committee that adapts in one of the :data:`WAYS`.
+
+        If it only standardises, the plain classifiers per domain count the same, and the expected class
+        proportions are the only explanation.
+        """
+        if adapt is True:
+            return self
+        if adapt is False:
+            return replace(self, adapts=False, reason="adapting was switched off")
+        n, weights, coefficients = (
+            len(self.raw),
+            np.zeros(len(self.experts)),
+            np.zeros_like(self.coefficients),
+        )
+        # As sharp as all experts together are.
+        weights[n : 2 * n], coefficients[-2:] = self.weights.sum() / n, _NEVER
+        reason = (
+            "each domain is standardised by its own mean and deviation, and nothing else, as requested"
+        )
+        return replace(
+            self, adapts=True, weights=weights, coefficients=coefficients, reason=reason, scores=()
+        )
+
+
+def check_way(adapt: Any) -> bool | str:
+    """Return one of the :data:`WAYS` to adapt; refuse anything else."""
+    if not any(adapt is way or (isinstance(adapt, str) and adapt == way) for way in WAYS):
+        raise InvalidInputError(f"adapt must be True, {STANDARDISE!r} or False, got {adapt!r}")
+    return adapt  # type: ignore[no-any-return]
 
 
 def not_adapting(raw: Floats, logs: Floats) -> Floats:

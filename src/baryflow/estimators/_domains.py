@@ -243,7 +243,7 @@ def fill_gaps(X: Floats, fallback: Floats) -> Floats:
     return np.where(missing, np.where(counts > 0, means, fallback), X)
 
 
-def expect_proportions(class_prior: Any, classes: Any) -> Floats | None:
+def expect_proportions(class_prior: Any, classes: Any, called: str = "class_prior") -> Floats | None:
     """Return the class proportions that the user expects of a target, in the order of the classes.
 
     A mapping, or a pandas Series, names some classes; the others share the rest equally.
@@ -257,21 +257,21 @@ def expect_proportions(class_prior: Any, classes: Any) -> Floats | None:
         unknown = [name for name in class_prior if name not in names]
         if unknown:
             raise InvalidInputError(
-                f"class_prior names {unknown[0]!r}, which is not a class; classes are {names}"
+                f"{called} names {unknown[0]!r}, which is not a class; classes are {names}"
             )
-        given = {name: as_real(share, f"class_prior[{name!r}]", low=0.0, high=1.0)
+        given = {name: as_real(share, f"{called}[{name!r}]", low=0.0, high=1.0)
                  for name, share in class_prior.items()}  # fmt: skip
         total, others = sum(given.values()), n - len(given)
         if total > 1.0 + 1e-9 or (others == 0 and abs(total - 1.0) > 1e-9):
             what = "at most 1" if others else "1"
-            raise InvalidInputError(f"the shares of class_prior must sum to {what}, got {total:g}")
+            raise InvalidInputError(f"the shares of {called} must sum to {what}, got {total:g}")
         rest = max(0.0, 1.0 - total) / max(others, 1)
         shares = np.array([given.get(name, rest) for name in names])
     else:
-        shares = as_vector(class_prior, "class_prior", length=n, dim="n_classes")
+        shares = as_vector(class_prior, called, length=n, dim="n_classes")
         if shares.min() < 0.0 or abs(float(shares.sum()) - 1.0) > 1e-6:
             raise InvalidInputError(
-                f"class_prior must hold shares that are not negative and sum to 1, got {shares.tolist()}"
+                f"{called} must hold shares that are not negative and sum to 1, got {shares.tolist()}"
             )
     shares = np.maximum(shares, _RAREST)
     return np.asarray(shares / shares.sum())

@@ -66,7 +66,7 @@ def follow_settings(estimator: Any, n_classes: int) -> tuple[Settings, bool]:
 
 
 #: Parameters that cannot change between fit and the end of a stream.
-_FIXED = ("n_atoms", "classifier", "class_prior", "validate", "keep_sources")
+_FIXED = ("n_atoms", "classifier", "class_prior", "validate", "adapt", "keep_sources")
 
 
 def remember_fixed(estimator: Any) -> dict[str, Any]:

@@ -289,6 +289,14 @@ class SourceKnowledge:
     novelty: Novelty
     calibration: Calibration = field(default_factory=Calibration.none)
 
+    def expect(self, prior: Floats) -> SourceKnowledge:
+        """Return the same for a user who expects these class proportions; nothing is learned again."""
+        return replace(self, model=replace(self.model, expected_prior=prior), user_prior=True)
+
+    def limit(self, adapt: bool | str) -> SourceKnowledge:
+        """Return the same for a target that is adapted to in another way."""
+        return replace(self, committee=self.committee.limit(adapt))
+
 
 @dataclass(frozen=True, eq=False)
 class LabelledRows:

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from baryflow.estimators._adapter import Adapter, AdapterState, SourceRows
 from baryflow.estimators._certificate import Certificate
 from baryflow.estimators._class_summary import ClassSummary
+from baryflow.estimators._committee import check_way
 from baryflow.estimators._domains import (
     check_labels,
     check_new_source,
@@ -69,6 +70,10 @@ class OnlineDaDiL(Adapter):
         proportions.
     validate : bool, default=True
         Learn the weights of the experts by leave-one-source-out. Without it all count the same.
+    adapt : {True, "standardise", False}, default=True
+        ``"standardise"`` only standardises the target by its mean and deviation, corrected for
+        `class_prior`, and asks the plain classifiers that learned each source in that way. False asks
+        those of raw rows. Labels are learned from in each case; a baseline only with True.
     target_components : int, optional
         Components kept of the target; without it three times the number of classes.
     half_life : float, optional
@@ -157,6 +162,7 @@ class OnlineDaDiL(Adapter):
         class_prior: Any = None,
         label_shift: bool = True,
         validate: bool = True,
+        adapt: bool | str = True,
         target_components: int | None = None,
         half_life: float | None = None,
         unknown: float | None = None,
@@ -171,6 +177,7 @@ class OnlineDaDiL(Adapter):
         self.class_prior = class_prior
         self.label_shift = label_shift
         self.validate = validate
+        self.adapt = adapt
         self.target_components = target_components
         self.half_life = half_life
         self.unknown = unknown
@@ -271,6 +278,7 @@ class OnlineDaDiL(Adapter):
 
     def _begin(self, X: Floats, y: Any, names: Any) -> None:
         """Learn all sources; nothing of the model changes unless all of it succeeds."""
+        check_way(self.adapt)
         follow_settings(self, len(np.unique(y)))  # refuses wrong parameters before the long work
         found = self._learn(X, y, names)
         rows = SourceRows(X.copy(), np.array(y), np.array(names)) if self.keep_sources else None
@@ -282,8 +290,8 @@ class OnlineDaDiL(Adapter):
         """Begin to follow a target with what was learned of the sources, and their rows, if any."""
         settings, label_shift = follow_settings(self, len(classes))
         self._classes, self.sources_ = classes, sources
-        self.knowledge_ = knowledge
-        self.state_ = begin(knowledge, settings, label_shift=label_shift)
+        self.knowledge_ = knowledge.limit(check_way(self.adapt))
+        self.state_ = begin(self.knowledge_, settings, label_shift=label_shift)
         self._learned_with, self._kept = remember_fixed(self), rows
 
     def adopt(

@@ -2,5 +2,14 @@
 
 from baryflow.model_selection.evaluation import DomainScore, Evaluation, LabelScore, PlainScore
 from baryflow.model_selection.leaving_out import evaluate
+from baryflow.model_selection.settings import Setting, SettingScore
 
-__all__ = ["DomainScore", "Evaluation", "LabelScore", "PlainScore", "evaluate"]
+__all__ = [
+    "DomainScore",
+    "Evaluation",
+    "LabelScore",
+    "PlainScore",
+    "Setting",
+    "SettingScore",
+    "evaluate",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -10,6 +10,8 @@ import numpy as np
 
 from baryflow.estimators._plots import AREA, INK, PALE, new_figure, short_name
 from baryflow.exceptions import InvalidInputError
+from baryflow.model_selection.settings import Setting, SettingScore
+from baryflow.validation import count_of
 
 _FIGURES = (
     "source", "standardised_flowing", "standardised_end", "flowing", "end", "harm",
@@ -27,7 +29,14 @@ _LEGEND = (
     "source: the pooled classifier, which does not adapt; harm: how far the model's worst is below it",
     "flowing: each batch before it was learned from; end: the same rows after the stream",
 )
-_NOT_IN_FRAMES = ("report", "labels", "plain")
+_NOT_IN_FRAMES = ("report", "labels", "plain", "settings")
+_SETTING_HEAD = ("adapt", "known of the target", "flowing", "gain", "end", "balanced")
+_SETTING_LEGEND = (
+    "adapt: yes, only standardise, or no; flowing: each batch before it was learned from; gain: over",
+    "adapting without knowledge; end: after the stream; balanced: every class counts the same, flowing",
+)
+#: Settings whose scores differ by this count as equally good.
+EQUAL = 0.01
 _LABEL_FIGURES = ("without", "random", "queried", "plain", "certified")
 _LABEL_HEAD = ("domain", "labels", *_LABEL_FIGURES)
 _LABEL_LEGEND = (
@@ -67,6 +76,8 @@ class DomainScore:
         What labels of some of the rows would buy.
     plain : tuple of PlainScore
         Scores of more plain classifiers.
+    settings : tuple of SettingScore
+        Scores of other settings of the model, on at most 1,000 of the rows.
     """
 
     domain: Any
@@ -83,6 +94,7 @@ class DomainScore:
     report: str = ""
     labels: LabelScore | None = None
     plain: tuple[PlainScore, ...] = ()
+    settings: tuple[SettingScore, ...] = ()
 
     def rivals(self) -> tuple[PlainScore, ...]:
         """Return the scores of all plain classifiers, those of `source` and `standardised` first.
@@ -153,12 +165,19 @@ class Evaluation:
         One for each target and seed.
     scoring, order : str
     batch_size : int
+    class_proportions, class_prior : dict, optional
+        With which targets flowed, and which the model could be given.
+    baseline_class : optional
+        Class of the rows of a baseline.
     """
 
     scores: tuple[DomainScore, ...]
     scoring: str = "accuracy"
     order: str = "as_is"
     batch_size: int = 32
+    class_proportions: Mapping[Any, float] | None = None
+    class_prior: Mapping[Any, float] | None = None
+    baseline_class: Any = None
 
     def by_domain(self) -> tuple[DomainScore, ...]:
         """Return one score for each target, the mean of its seeds.
@@ -252,6 +271,77 @@ class Evaluation:
             [title, "", head, "-" * len(head), *body, "-" * len(head), mean, "", *_LABEL_LEGEND]
         )
 
+    def settings_table(self) -> str:
+        """Return how each setting did on average, as text for a terminal.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        InvalidInputError
+            If no settings were tried: the model is not an :class:`~baryflow.OnlineDaDiL`.
+        """
+        found, spread = self._settings(), self._spread()
+        cells: list[tuple[str, ...]] = [_SETTING_HEAD]
+        for one in found:
+            figures = [one.flowing, one.flowing - found[0].flowing, one.end, one.balanced]
+            flowing, gain, *rest = _show(figures, self._percent)
+            flowing += f" ± {_show([spread[one.setting]], self._percent)[0]}" if spread else ""
+            gain = "" if one is found[0] else gain if gain.startswith("-") else f"+{gain}"
+            cells.append((one.setting.way, one.setting.describe_knowledge(), flowing, gain, *rest))
+        width = [max(len(line[k]) for line in cells) for k in range(len(_SETTING_HEAD))]
+        head, *body = (
+            "  ".join(
+                cell.rjust(size) if k > 1 else cell.ljust(size)
+                for k, (cell, size) in enumerate(zip(line, width, strict=True))
+            )
+            for line in cells
+        )
+        n_targets, n_seeds = len(self.by_domain()), len({score.seed for score in self.scores})
+        title = f"{self._what()} of settings, mean over {count_of(n_targets, 'domain')}"
+        if n_seeds > 1:
+            title += f"; ±: deviation over {n_seeds} streams of each"
+        return "\n".join([title, "", head, "-" * len(head), *body, "", *_SETTING_LEGEND])
+
+    def recommend(self) -> SettingScore:
+        """Return the setting to use: the simplest that is at most 1 point worse than the best.
+
+        Settings are compared by their scores while rows flow. The simplest needs the fewest pieces of
+        knowledge; a class prior or a baseline is simpler than labels.
+
+        Returns
+        -------
+        SettingScore
+
+        Raises
+        ------
+        InvalidInputError
+            If no settings were tried: the model is not an :class:`~baryflow.OnlineDaDiL`.
+        """
+        found = self._settings()
+        best = max(one.flowing for one in found)
+        return next(one for one in found if one.flowing >= best - EQUAL)
+
+    def _settings(self) -> tuple[SettingScore, ...]:
+        """Return the mean scores of the settings, the simplest first."""
+        found = self.summary().settings
+        if not found:
+            raise InvalidInputError("no settings were tried: they need an OnlineDaDiL as the model")
+        return found
+
+    def _spread(self) -> dict[Setting, float]:
+        """Return the deviation over seeds of each setting's mean over targets; empty for one seed."""
+        seeds = sorted({score.seed for score in self.scores})
+        if len(seeds) < 2:
+            return {}
+        means = [_mean_settings([s.settings for s in self.scores if s.seed == seed]) for seed in seeds]
+        return {
+            same[0].setting: float(np.std([one.flowing for one in same], ddof=1))
+            for same in zip(*means, strict=True)
+        }
+
     def to_frame(self) -> Any:
         """Return a pandas frame with a row for each target and seed, without the reports.
 
@@ -337,7 +427,10 @@ class Evaluation:
 
     def _title(self) -> str:
         seeds = len({score.seed for score in self.scores})
-        several = f", {seeds} orders of each" if seeds > 1 else ""
+        several = f", {seeds} streams of each" if seeds > 1 else ""
+        if self.class_proportions:
+            shares = ", ".join(f"{name} {share:.0%}" for name, share in self.class_proportions.items())
+            several += f", {shares}"
         how = f"{_ORDER_WORDS.get(self.order, self.order)}{several}, in batches of {self.batch_size}"
         return f"{self._what()}, with each domain in turn as the target; {how}"
 
@@ -368,7 +461,21 @@ def _mean(scores: Sequence[DomainScore]) -> DomainScore:
         for same in zip(*(score.plain for score in scores), strict=True)
     )
     means |= {"plain": plain, "labels": _mean_labels(labels) if labels else None}
+    means["settings"] = _mean_settings([score.settings for score in scores])
     return replace(scores[0], seed=-1, **means)
+
+
+def _mean_settings(scores: Sequence[tuple[SettingScore, ...]]) -> tuple[SettingScore, ...]:
+    return tuple(
+        SettingScore(
+            same[0].setting,
+            *(
+                float(np.mean([getattr(one, name) for one in same]))
+                for name in ("flowing", "end", "balanced")
+            ),
+        )
+        for same in zip(*scores, strict=True)
+    )
 
 
 def _mean_labels(scores: Sequence[LabelScore]) -> LabelScore:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing as take_rows
 from sklearn.utils.validation import has_fit_parameter
 
-from baryflow.estimators._domains import check_classes
+from baryflow.estimators._domains import check_classes, expect_proportions
 from baryflow.estimators._sensors import describe_new_faults
 from baryflow.estimators._state import find_faults
 from baryflow.estimators.online_dadil import OnlineDaDiL
@@ -27,17 +27,27 @@ from baryflow.metrics import (
     Metric,
     arrange,
     as_metric,
+    balanced_accuracy,
     follow,
     last_step,
     learns_from_rows,
 )
 from baryflow.model_selection.evaluation import DomainScore, Evaluation, LabelScore, PlainScore
 from baryflow.model_selection.rivals import Rivals
-from baryflow.validation import Floats, as_choice, as_count, as_matrix
+from baryflow.model_selection.settings import (
+    MOST_ROWS,
+    Knowledge,
+    SettingScore,
+    draw_proportions,
+    play,
+)
+from baryflow.validation import Floats, as_choice, as_count, as_matrix, count_of
 
 _NONE = float("nan")
 #: How often rows to label are drawn.
 _DRAWS = 3
+#: A warning is issued if fewer rows of a target flow.
+_FEW = 30
 
 
 def evaluate(
@@ -53,6 +63,11 @@ def evaluate(
     classifier: Any = None,
     n_seeds: int = 1,
     labels_per_class: int = 0,
+    class_proportions: Mapping[Any, float] | None = None,
+    class_prior: Mapping[Any, float] | None = None,
+    baseline_rows: int = 0,
+    baseline_class: Any = None,
+    labels: int = 0,
     random_state: int = 0,
     n_jobs: int | None = None,
     verbose: Any = 0,
@@ -65,6 +80,10 @@ def evaluate(
     learns from it, without its labels; at the end all its rows are predicted again. Beside it stand, on
     the same rows, classifiers that cost next to nothing: the pooled one, which does not adapt, and one
     of rows standardised domain by domain; both as logistic regression, and others for comparison.
+
+    An :class:`~baryflow.OnlineDaDiL` is also tried with other settings, on at most 1,000 rows of each
+    target: adapting, only standardising and not adapting, and with what you say you may know of a
+    target: `class_prior`, `baseline_rows`, `labels`. Nothing is fitted again for that.
 
     Parameters
     ----------
@@ -91,11 +110,25 @@ def evaluate(
         The plain classifier to compare with; without it logistic regression, a support vector machine
         and extra trees.
     n_seeds : int, default=1
-        Streams of each target, each in another order; of no use with ``order="as_is"``, which is one.
+        Streams of each target, each in another order and with other rows for `class_proportions`; of no
+        use with ``order="as_is"`` alone, which is one.
     labels_per_class : int, default=0
         Also find out what labels would buy: after the stream, this many times the number of classes of
         the target's rows get their label, drawn at random, or chosen by ``query`` in as many rounds. The
         other rows are predicted again; mean of three draws. For :class:`~baryflow.OnlineDaDiL` only.
+    class_proportions : mapping of class → share, optional
+        Let targets flow with these class proportions, as in operation: ``{"normal": 0.85}``. Rows are
+        drawn without repetition, so streams get shorter; other classes keep their proportions to each
+        other. The sources stay as they are.
+    class_prior : mapping of class → share, optional
+        What the model could be given as its class prior; without it `class_proportions`.
+    baseline_rows : int, default=0
+        As many rows of `baseline_class` could be known before the stream: the first of the target. They
+        are not part of the stream.
+    baseline_class : class, optional
+        Without it the one with the largest share in `class_prior`.
+    labels : int, default=0
+        As many labels in all could be given, of the row that the model asks for after each batch.
     random_state : int, default=0
         Of the first order; the others count on from it. The model has its own.
     n_jobs : int, optional
@@ -110,7 +143,8 @@ def evaluate(
     -------
     Evaluation
         With ``table()``, ``summary()``, ``to_frame()`` and ``plot()``; with `labels_per_class` also
-        ``label_table()``.
+        ``label_table()``; of an :class:`~baryflow.OnlineDaDiL` also ``settings_table()`` and
+        ``recommend()``.
 
     Raises
     ------
@@ -144,20 +178,68 @@ def evaluate(
     problem = _Problem(
         X, rows, _column(y, "y", len(rows)), _column(sample_domain, "sample_domain", len(rows))
     )
+    check_classes(np.unique(problem.y))
+    knowledge = _read_knowledge(
+        model, problem.y, class_proportions, class_prior, baseline_rows, baseline_class, labels
+    )
     settings = _Settings(
         order,
         batch_size,
         metric,
-        1 if order == "as_is" else n_seeds,
+        1 if order == "as_is" and class_proportions is None else n_seeds,
         labels_per_class,
         random_state,
         classifier,
         None if feature_names is None else np.array(feature_names, dtype=object),
+        class_proportions,
+        knowledge,
     )
     work = partial(_leave_out, model, problem, settings)
     found = for_each(work, problem.targets(targets), n_jobs=n_jobs, verbose=verbose)
     name = scoring if isinstance(scoring, str) else getattr(scoring, "__name__", "score")
-    return Evaluation(tuple(score for scores in found for score in scores), name, order, batch_size)
+    return Evaluation(
+        tuple(score for scores in found for score in scores),
+        name,
+        order,
+        batch_size,
+        class_proportions,
+        knowledge.class_prior,
+        knowledge.baseline_class,
+    )
+
+
+def _read_knowledge(
+    model: Any,
+    y: Any,
+    class_proportions: Mapping[Any, float] | None,
+    class_prior: Mapping[Any, float] | None,
+    baseline_rows: int,
+    baseline_class: Any,
+    labels: int,
+) -> Knowledge:
+    """Check what a user may know of a target."""
+    classes = np.unique(y)
+    prior = class_proportions if class_prior is None else class_prior
+    expect_proportions(class_proportions, classes, "class_proportions")
+    expect_proportions(prior, classes)
+    as_count(baseline_rows, "baseline_rows", minimum=0)
+    as_count(labels, "labels", minimum=0)
+    for name, value in {
+        "class_prior": class_prior, "baseline_rows": baseline_rows, "labels": labels,
+    }.items():  # fmt: skip
+        if value and not isinstance(model, OnlineDaDiL):
+            raise InvalidInputError(f"{name} needs an OnlineDaDiL, got a {type(model).__name__}")
+    if baseline_rows and baseline_class is None:
+        if prior is None:
+            raise InvalidInputError(
+                "baseline_rows needs baseline_class, the class of rows that are known, such as 'normal'"
+            )
+        baseline_class = max(prior, key=lambda name: prior[name])
+    if baseline_rows and baseline_class not in classes.tolist():
+        raise InvalidInputError(
+            f"baseline_class is {baseline_class!r}, which is not a class; classes are {classes.tolist()}"
+        )
+    return Knowledge(prior, baseline_rows, baseline_class, labels)
 
 
 def for_each(
@@ -221,7 +303,6 @@ class _Problem:
                 f"sample_domain must name two domains or more, one to leave out and one to learn from; "
                 f"all rows belong to {domains[0]!r}"
             )
-        check_classes(np.unique(self.y))
         targets = domains if wanted is None else list(np.ravel(wanted).tolist())
         for name in targets:
             if name not in domains:
@@ -248,6 +329,8 @@ class _Settings:
     random_state: int
     classifier: Any
     names: Any
+    class_proportions: Mapping[Any, float] | None
+    knowledge: Knowledge
 
 
 def _column(values: Any, name: str, n: int) -> Any:
@@ -274,11 +357,51 @@ def _leave_out(model: Any, problem: _Problem, settings: _Settings, target: Any) 
         problem.rows[known], problem.y[known], problem.domain[known], settings.classifier
     )
     fitted = _fit(clone(model), problem, known, mine)
-    scores = []
+    baseline = _find_baseline(problem.y, mine, settings.knowledge)
+    mine, scores = np.setdiff1d(mine, baseline), []
     for seed in range(settings.random_state, settings.random_state + settings.n_seeds):
-        turn = mine[arrange(problem.y[mine], settings.order, seed)]
-        scores.append(_score(deepcopy(fitted), rivals, problem, turn, target, seed, settings))
+        some = _draw(problem.y, mine, settings.class_proportions, seed, target)
+        turn = some[arrange(problem.y[some], settings.order, seed)]
+        score = _score(deepcopy(fitted), rivals, problem, turn, target, seed, settings)
+        scores.append(replace(score, settings=_try_settings(fitted, problem, turn, baseline, settings)))
     return scores
+
+
+def _find_baseline(y: Any, mine: Any, knowledge: Knowledge) -> Any:
+    """Return the first rows of a target that are of the baseline's class; at most half of them."""
+    known = mine[y[mine] == knowledge.baseline_class] if knowledge.baseline_rows else mine[:0]
+    return known[: min(knowledge.baseline_rows, len(known) // 2)]
+
+
+def _draw(y: Any, mine: Any, shares: Mapping[Any, float] | None, seed: int, target: Any) -> Any:
+    """Return those rows of a target that flow."""
+    if shares is None:
+        return mine
+    some = mine[draw_proportions(y[mine], shares, np.random.default_rng([seed, 1]))]
+    if len(some) < _FEW:
+        warnings.warn(
+            f"{target} has only {count_of(len(some), 'row')} for these class proportions: add rows of "
+            "the frequent class, or lower its share",
+            UserWarning,
+            stacklevel=2,
+        )
+    return some
+
+
+def _try_settings(
+    fitted: Any, problem: _Problem, turn: Any, baseline: Any, settings: _Settings
+) -> tuple[SettingScore, ...]:
+    """Return the scores of all settings on one stream of a target."""
+    if not isinstance(fitted, OnlineDaDiL):
+        return ()
+    turn = turn[:: -(-len(turn) // MOST_ROWS) or 1]
+    X, y, known, found = take_rows(problem.X, turn), problem.y[turn], settings.knowledge, []
+    for setting in known.list_settings(fitted.adapt):
+        model = known.apply(fitted, setting, take_rows(problem.X, baseline))
+        flowing, end = play(model, X, y, settings.batch_size, setting.labels)
+        scores = settings.metric(y, flowing), settings.metric(y, end), balanced_accuracy(y, flowing)
+        found.append(SettingScore(setting, *scores))
+    return tuple(found)
 
 
 def _fit(model: Any, problem: _Problem, known: Any, mine: Any) -> Any:
