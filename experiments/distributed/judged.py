@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from baryflow import OnlineDaDiL
+from baryflow.core.dictionary import Points
 from baryflow.core.mixture import Mixture
-from baryflow.core.points import Points
 from experiments.scores import Stream, follow
 
 BATCH, FLOWING, HELD = 100, 3000, 6000

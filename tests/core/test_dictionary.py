@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baryflow.core.dictionary import Dictionary, Domain, farthest_first
-from baryflow.core.points import Points
+from baryflow.core.dictionary import Dictionary, Domain, Points, farthest_first
 from baryflow.core.transport import plan_between
 from tests.strategies import seeds
 

@@ -1,6 +1,6 @@
 import numpy as np
 
-from baryflow.core.points import Points
+from baryflow.core.dictionary import Points
 
 
 def test_columns_have_names_and_are_views():

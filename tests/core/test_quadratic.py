@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baryflow.core.quadratic import simplex_least_squares
+from baryflow.core.dictionary import simplex_least_squares
 from tests.strategies import seeds
 
 

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from baryflow.core.settings import Settings
-from baryflow.core.summary import StreamSummary
+from baryflow.core.summary import Settings, StreamSummary
 from baryflow.exceptions import InvalidInputError
 
 

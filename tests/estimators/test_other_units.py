@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from baryflow import DaDiL, OnlineDaDiL
-from baryflow.estimators._units import Units
+from baryflow.estimators._sensors import Units
 from baryflow.exceptions import InvalidInputError
 
 N_SOURCES, N_CLASSES, D = 5, 4, 6

@@ -4,19 +4,103 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from baryflow.core.em import distinct_rows
 from baryflow.core.mixture import Mixture
-from baryflow.core.moments import Moments
-from baryflow.core.pool import Pool, PoolState
+from baryflow.core.pool import CRITERIA, MERGES, Pool, PoolState
 from baryflow.core.reduction import reduce_components
-from baryflow.core.settings import Settings
 from baryflow.core.spread import Factors, Matrices, Spreads
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, as_count, as_matrix, as_real, as_vector
+from baryflow.validation import Floats, as_choice, as_count, as_matrix, as_real, as_vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a stream is summarised."""
+
+    #: What components are made of: it cannot be changed along a stream, nor differ between two.
+    fixed: ClassVar[tuple[str, ...]] = ("distance", "merging", "full_covariance")
+
+    max_components: int = 50
+    distance: str = "ward"
+    merging: str = "moment"
+    half_life: float | None = None
+    std_floor: float = 1e-4
+    resolution: int = 2
+    full_covariance: bool = False
+
+    def __post_init__(self) -> None:
+        as_count(self.max_components, "max_components")
+        as_choice(self.distance, "distance", tuple(CRITERIA))
+        as_choice(self.merging, "merging", tuple(MERGES))
+        as_real(self.std_floor, "std_floor", low=1e-4, high=1.0)
+        if self.half_life is not None:
+            as_real(self.half_life, "half_life", low=0.0, open_low=True)
+        as_count(self.resolution, "resolution")
+        if self.full_covariance and self.merging != "moment":
+            raise InvalidInputError(
+                "full_covariance needs merging='moment': nothing else keeps the second moments "
+                f"exactly; got merging={self.merging!r}"
+            )
+
+    @property
+    def n_kept(self) -> int:
+        """Components kept at most: more than are shown, which are fit to them."""
+        return self.resolution * self.max_components
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean and sum of squared deviations of each column; missing values do not count."""
+
+    counts: Floats
+    means: Floats
+    deviations: Floats
+
+    @classmethod
+    def none(cls, n_features: int) -> Moments:
+        """Return the moments of no rows at all."""
+        zeros = np.zeros(n_features)
+        return cls(zeros, zeros, zeros)
+
+    @classmethod
+    def of(cls, X: Floats, weights: Floats) -> Moments:
+        """Measure some rows."""
+        observed = ~np.isnan(X)
+        counts = weights @ observed
+        divisor = np.where(counts > 0.0, counts, 1.0)
+        filled = np.where(observed, X, 0.0)
+        means = (weights @ filled) / divisor
+        deviations = weights @ np.square(np.where(observed, X - means, 0.0))
+        return cls(counts, means, deviations)
+
+    @property
+    def variances(self) -> Floats:
+        """Variance of each column; 0 where nothing was seen."""
+        return self.deviations / np.where(self.counts > 0.0, self.counts, 1.0)
+
+    def plus(self, other: Moments) -> Moments:
+        """Return the moments of both sets of rows together."""
+        counts = self.counts + other.counts
+        share = other.counts / np.where(counts > 0.0, counts, 1.0)
+        step = other.means - self.means
+        return Moments(
+            counts,
+            self.means + share * step,
+            self.deviations + other.deviations + self.counts * share * np.square(step),
+        )
+
+    def decayed(self, factor: float) -> Moments:
+        """Return the same with every row counting `factor` times as much."""
+        return Moments(factor * self.counts, self.means, factor * self.deviations)
+
+    def shifted(self, by: Floats) -> Moments:
+        """Return the same after adding `by` to every row."""
+        return Moments(self.counts, self.means + by, self.deviations)
+
 
 #: Rows turned into components at once; longer batches are taken in pieces.
 _SMALLEST_PIECE = 64

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import log_softmax, logsumexp
 
 from baryflow.estimators._committee import combine
-from baryflow.estimators._dictionary import FittedDictionary, fit_dictionary, floor_stds
+from baryflow.estimators._dictionary import FittedDictionary, compare_sources, fit_dictionary, floor_stds
 from baryflow.estimators._experts import expert_logs, unadapted_logits
 from baryflow.estimators._explanations import (
     EXPECTED,
@@ -31,7 +31,6 @@ from baryflow.estimators._explanations import (
     weigh,
 )
 from baryflow.estimators._predict import classify, explained_logits
-from baryflow.estimators._resemblance import compare_sources
 from baryflow.estimators._sources import SourceKnowledge
 from baryflow.estimators._state import Adaptation, TargetState, clean, see_scale, summarise
 from baryflow.validation import Booleans, Floats, Integers

@@ -10,8 +10,8 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from baryflow.core.dictionary import Points
 from baryflow.core.mixture import Mixture
-from baryflow.core.points import Points
 from baryflow.estimators._classifiers import choose_classifiers
 from baryflow.estimators._columns import ColumnComparison, compare
 from baryflow.estimators._committee import Committee
@@ -25,7 +25,7 @@ from baryflow.estimators._parameters import progress_of, restore_classifier, sou
 from baryflow.estimators._persistence import Persistable, Shell, plain
 from baryflow.estimators._predict import assess, atoms_of, predict_proba
 from baryflow.estimators._report import TargetExplanation, describe, describe_proportions
-from baryflow.estimators._sensors import find_counters
+from baryflow.estimators._sensors import describe_units, find_counters
 from baryflow.estimators._sources import (
     SourceKnowledge,
     SourceModel,
@@ -34,7 +34,6 @@ from baryflow.estimators._sources import (
 )
 from baryflow.estimators._state import Adaptation, TargetState, clean, find_faults
 from baryflow.estimators._threads import one_thread
-from baryflow.estimators._units import describe_units
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats
 

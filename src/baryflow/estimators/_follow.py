@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from baryflow.core.mixture import Mixture
-from baryflow.core.settings import Settings
-from baryflow.core.summary import StreamSummary
+from baryflow.core.summary import Settings, StreamSummary
 from baryflow.estimators._adapt import adapt
 from baryflow.estimators._class_summary import ClassSummary
 from baryflow.estimators._explanations import Baseline

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from baryflow.core.settings import Settings
+from baryflow.core.summary import Settings
 from baryflow.estimators._classifiers import ScikitClassifier, choose_classifiers
 from baryflow.estimators._domains import check_classes, expect_proportions
 from baryflow.estimators._progress import ConsoleLine, Progress

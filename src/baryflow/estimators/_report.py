@@ -12,10 +12,10 @@ from baryflow.estimators._committee import Committee
 from baryflow.estimators._experts import describe_experts
 from baryflow.estimators._explanations import EXPECTED, NOT_ADAPTING, Explanation
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD
+from baryflow.estimators._sensors import Units
 from baryflow.estimators._source_table import ClassMoments
 from baryflow.estimators._sources import SourceKnowledge
 from baryflow.estimators._state import Adaptation, TargetState
-from baryflow.estimators._units import Units
 from baryflow.validation import Floats
 
 #: A class with a smaller share is listed as absent.

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from baryflow.core.dictionary import Dictionary, Domain, farthest_first
+from baryflow.core.dictionary import Dictionary, Domain, Points, farthest_first
 from baryflow.core.discriminant import Discriminants, Scatter
 from baryflow.core.em import Reference, distinct_rows, fit_rows
 from baryflow.core.mixture import Mixture
-from baryflow.core.points import Points
 from baryflow.core.transport import fast_squared_distances
 from baryflow.estimators._classifiers import Classifier, Fit, ScikitClassifier
 from baryflow.estimators._committee import FLOOR, Committee
@@ -26,9 +25,8 @@ from baryflow.estimators._explanations import DomainModel
 from baryflow.estimators._novelty import Novelty, nearest_distance
 from baryflow.estimators._orders import number_within
 from baryflow.estimators._reliability import Calibration
-from baryflow.estimators._sensors import Limits
+from baryflow.estimators._sensors import Limits, Units, find_other_units
 from baryflow.estimators._source_table import ClassMoments, SourceTable
-from baryflow.estimators._units import Units, find_other_units
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Booleans, Floats, Integers
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from baryflow.core.mixture import Mixture
-from baryflow.core.settings import Settings
-from baryflow.core.summary import StreamSummary
+from baryflow.core.summary import Settings, StreamSummary
 from baryflow.estimators._certificate import Certificate
 from baryflow.estimators._class_summary import ClassSummary
 from baryflow.estimators._domains import fill_gaps
@@ -18,9 +17,8 @@ from baryflow.estimators._feedback import Correction, LabelledTarget
 from baryflow.estimators._history import History
 from baryflow.estimators._novelty import Familiar
 from baryflow.estimators._query import RecentRows
-from baryflow.estimators._sensors import Tally, last_values, screen
+from baryflow.estimators._sensors import Tally, Units, last_values, screen
 from baryflow.estimators._sources import SourceKnowledge
-from baryflow.estimators._units import Units
 from baryflow.validation import Booleans, Floats, Integers
 
 #: Components kept of a target, for each class.

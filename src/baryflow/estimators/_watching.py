@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp, softmax
 
+from baryflow.core.dictionary import Points
 from baryflow.core.gaussian import LogDensity
 from baryflow.core.mixture import Mixture
-from baryflow.core.points import Points
 from baryflow.estimators._dictionary import floor_stds
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD, nearest_distance
 from baryflow.estimators._predict import assess, predict_proba, typical_in_columns

@@ -9,8 +9,7 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from baryflow.core.mixture import Mixture
-from baryflow.core.settings import Settings
-from baryflow.core.summary import StreamSummary, StreamSummaryState
+from baryflow.core.summary import Settings, StreamSummary, StreamSummaryState
 from baryflow.estimators._input import InputMixin
 from baryflow.estimators._persistence import Persistable, Shell
 from baryflow.estimators._threads import one_thread

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from dask.delayed import delayed
 
-from baryflow.core.moments import Moments
+from baryflow.core.summary import Moments
 from baryflow.distributed.fitting.partitions import OUT_OF_RANGE, Parts, Reader, require_parts
 from baryflow.distributed.fitting.passes import hash_rows
 from baryflow.distributed.prediction import pack, require_columns, unpack
@@ -20,10 +20,9 @@ from baryflow.distributed.store import open_store
 from baryflow.distributed.tasks import TaskRunner
 from baryflow.estimators._follow import join, see_stds, summarise_rows
 from baryflow.estimators._progress import Progress
-from baryflow.estimators._sensors import Tally, warn
+from baryflow.estimators._sensors import Tally, Units, warn
 from baryflow.estimators._state import TargetState, begin, clean, count, screen_rows
 from baryflow.estimators._threads import one_thread
-from baryflow.estimators._units import Units
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats

@@ -47,7 +47,7 @@ from baryflow.estimators._leave_one_out import (
 )
 from baryflow.estimators._parameters import follow_settings, source_options
 from baryflow.estimators._progress import Progress
-from baryflow.estimators._sensors import Limits
+from baryflow.estimators._sensors import Limits, describe_units
 from baryflow.estimators._source_table import SourceTable
 from baryflow.estimators._sources import (
     COMPONENTS_PER_CLASS,
@@ -63,7 +63,6 @@ from baryflow.estimators._sources import (
     mix_sources,
 )
 from baryflow.estimators._threads import one_thread
-from baryflow.estimators._units import describe_units
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import as_count

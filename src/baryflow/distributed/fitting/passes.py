@@ -19,10 +19,10 @@ from baryflow.core.discriminant import Scatter
 from baryflow.core.mixture import Mixture
 from baryflow.distributed.fitting.partitions import OUT_OF_RANGE, Block, Reader
 from baryflow.estimators._domains import name_sources
+from baryflow.estimators._sensors import Units, find_other_units
 from baryflow.estimators._source_table import SourceTable
 from baryflow.estimators._sources import LabelledRows, Outlook, average_sources, require_columns
 from baryflow.estimators._threads import one_thread
-from baryflow.estimators._units import Units, find_other_units
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers
 
