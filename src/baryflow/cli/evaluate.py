@@ -83,6 +83,8 @@ def evaluate(
     """
     with report_errors():
         labelled.check()
+        if labelled.normal_class is not None and labelled.window is None:
+            raise InvalidInputError("--normal-class is for windows of raw signals: add --window ROWS")
         if normal_rows is not None:
             _check_normal_rows(normal_rows, labelled)
         if figure is not None:

@@ -74,7 +74,7 @@ class LabelledFiles:
                 "name the domain of each row: --domain COLUMN, or --domain-from-file if each file is one"
             )
         if self.window is None:
-            for name in ("step", "normal_class", "encoder"):
+            for name in ("step", "encoder"):
                 if getattr(self, name) is not None:
                     option = f"--{name.replace('_', '-')}"
                     raise InvalidInputError(f"{option} is for windows of raw signals: add --window ROWS")
@@ -126,7 +126,7 @@ class LabelledFiles:
         domain = table.domain[cut.end]
         normal = None
         if self.normal_class is not None:
-            normal = _find_class(self.normal_class, table.y, "--normal-class")
+            normal = find_class(self.normal_class, table.y, "--normal-class")
             find_normal(cut, domain, normal)
         features = SignalFeatures() if self.encoder is None else read_encoder(self.encoder, cut)
         return Signals(cut, domain, step, normal, features)
@@ -182,7 +182,7 @@ labelled_files = collect(
     click.option(
         "--normal-class",
         metavar="CLASS",
-        help="Class of normal operation; features become deviations from it.",
+        help="Class of normal operation, for baselines; with --window, features are deviations from it.",
     ),
     click.option(
         "--encoder",
@@ -206,11 +206,11 @@ def parse_class_prior(shares: tuple[str, ...], y: Any) -> dict[Any, float] | Non
             raise InvalidInputError(
                 f"--class-prior must be CLASS=SHARE, a share of 0 to 1, got {text!r}"
             )
-        found[_find_class(name, y, "--class-prior")] = number
+        found[find_class(name, y, "--class-prior")] = number
     return found or None
 
 
-def _find_class(name: str, y: Any, option: str) -> Any:
+def find_class(name: str, y: Any, option: str) -> Any:
     """Return the class of this name, which may be a number."""
     classes = {str(known): known for known in np.unique(y).tolist()}
     if name not in classes:
