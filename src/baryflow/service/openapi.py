@@ -257,12 +257,17 @@ def _baseline(n_features: int, limits: Limits) -> Schema:
             "id": _ID | {"type": ["string", "null"]},
         }
     )
-    ways = (["rows"], ["positions"], ["from", "until"])
+    ways, null = (["rows"], ["positions"], ["from", "until"]), {"type": "null"}
     forms = [
-        {"required": names, "properties": {name: {"not": {"type": "null"}} for name in names}}
+        {
+            "required": ["label", *names],
+            "properties": {
+                name: {"not": null} if name in names else null for way in ways for name in way
+            },
+        }
         for names in ways
     ]
-    return found | {"required": ["label"], "additionalProperties": False, "oneOf": forms}
+    return found | {"required": ["label"], "additionalProperties": False, "anyOf": forms}
 
 
 def _label_answer() -> Schema:
