@@ -181,9 +181,7 @@ class Targets:
             self._new.add(name)
         return await self._call("rows", name, kind, batch_id, body)
 
-    async def label(
-        self, name: str, request_id: str | None, body: bytes, what: str = "labels"
-    ) -> Reply:
+    async def label(self, name: str, request_id: str | None, body: bytes, what: str = "labels") -> Reply:
         """Journal and learn labels of a target, or if they are `what`, a baseline.
 
         Raise RequestError if there is no such target, the labels are invalid, there are too many
