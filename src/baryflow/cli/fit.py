@@ -170,7 +170,7 @@ def _fit_here(
     model.set_params(verbose=False)
     model.feature_names_in_ = names
     if normal is not None:
-        model.normal_class_ = normal  # type: ignore[attr-defined]
+        model.normal_class_ = normal
     found.save(output)
     if signals is not None:
         echo(found.describe())
