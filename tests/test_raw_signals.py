@@ -193,7 +193,6 @@ def test_evaluate_answers_with_a_table_and_a_verdict():
         ([*HOW, "--window", "60", "--step", "0"], 2, "--step"),
         ([*HOW, "--window", "1"], 2, "--window"),
         ([*HOW, "--step", "10"], 1, "--window"),
-        ([*HOW, "--normal-class", "normal"], 1, "--window"),
         ([*HOW, *CUT, "--normal-class", "well"], 1, "'well'"),
         ([*HOW, *CUT, "--encoder", "none.onnx"], 2, "'none.onnx' does not exist"),
         ([*HOW, *CUT, "--encoder", LABELLED[0], "--normal-class", "normal"], 1, "--normal-class"),

@@ -140,10 +140,14 @@ def evaluate(
     verdict ends with the settings to use, and says what knowing more about a target would buy.
     """
     with report_errors():
-        labelled.check(baseline_rows=baseline_rows is not None)
+        labelled.check()
         _check_baseline(baseline_rows, labelled, [*class_proportions, *class_prior])
         if write is not None and write.exists():
             raise InvalidInputError(f"{write} exists already: name another file, or remove it")
+        if labelled.normal_class is not None and labelled.window is None and baseline_rows is None:
+            raise InvalidInputError(
+                "--normal-class is for --baseline-rows, or for windows of raw signals: --window ROWS"
+            )
         if normal_rows is not None:
             _check_normal_rows(normal_rows, labelled)
         if figure is not None:

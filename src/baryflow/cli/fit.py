@@ -23,6 +23,7 @@ from baryflow.cli.labelled_files import (
     LabelledFiles,
     check_and_describe,
     describe_counts,
+    find_class,
     labelled_files,
     parse_class_prior,
 )
@@ -153,6 +154,9 @@ def _fit_here(
 ) -> None:
     table, signals = labelled.read()
     prior = parse_class_prior(class_prior, table.y)
+    normal = labelled.normal_class
+    if normal is not None:
+        normal = find_class(normal, table.y, "--normal-class")
     check_and_describe(table, signals, labelled.label)
     with Line(_LOG_EVERY) as line, warnings.catch_warnings():
         # check_and_describe has named them.
@@ -178,6 +182,8 @@ def _fit_here(
             names = signals.features.get_feature_names_out()
     model.set_params(verbose=False)
     model.feature_names_in_ = names
+    if normal is not None:
+        model.normal_class_ = normal
     found.save(output)
     if signals is not None:
         echo(found.describe())

@@ -67,19 +67,14 @@ class LabelledFiles:
     normal_class: str | None
     encoder: Path | None
 
-    def check(self, *, baseline_rows: bool = False) -> None:
-        """Refuse options that do not fit together, or need a missing package, before reading.
-
-        A baseline of plain rows also has a normal class.
-        """
+    def check(self) -> None:
+        """Refuse options that do not fit together, or need a missing package, before reading."""
         if (self.domain is None) != self.domain_from_file:
             raise InvalidInputError(
                 "name the domain of each row: --domain COLUMN, or --domain-from-file if each file is one"
             )
         if self.window is None:
-            for name in ("step", "normal_class", "encoder"):
-                if name == "normal_class" and baseline_rows:
-                    continue
+            for name in ("step", "encoder"):
                 if getattr(self, name) is not None:
                     option = f"--{name.replace('_', '-')}"
                     raise InvalidInputError(f"{option} is for windows of raw signals: add --window ROWS")
@@ -187,7 +182,7 @@ labelled_files = collect(
     click.option(
         "--normal-class",
         metavar="CLASS",
-        help="Class of normal operation; features become deviations from it.",
+        help="Class of normal operation, for baselines; with --window, features are deviations from it.",
     ),
     click.option(
         "--encoder",

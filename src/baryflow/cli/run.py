@@ -27,12 +27,14 @@ from baryflow.cli.options import (
     pass_stop,
     protect_inputs,
 )
+from baryflow.estimators._input import InOrder
 from baryflow.exceptions import InvalidInputError, StoppedError
 from baryflow.features import SignalModel
 from baryflow.runtime import Checkpoint, Event, Outputs, PartitionRunner, Runner, SessionConfig, Totals
 from baryflow.runtime.checkpoint import is_checkpoint_file
+from baryflow.runtime.session import FirstRows
 from baryflow.streams import Credentials, open_sink, open_source, read_credentials
-from baryflow.streams.label_records import CommandFormat, LabelFormat
+from baryflow.streams.label_records import CommandFormat, LabelFormat, parse_time
 from baryflow.streams.labels import LabelledSource, open_labels
 from baryflow.streams.sinks import is_full_file
 from baryflow.streams.urls import is_url
@@ -80,7 +82,21 @@ log = logging.getLogger(_LOGGER)
 @click.option(
     "--baseline",
     metavar="FILE",
-    help="Raw rows of this target in normal operation, for a model fitted with --normal-class.",
+    help="Rows of this target in normal operation: they show how it is calibrated.",
+)
+@click.option(
+    "--baseline-rows",
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    help="The first rows of every target are normal operation: use this many as its baseline.",
+)
+@click.option(
+    "--normal-until", metavar="TIME", help="All rows up to this time are normal: use them as a baseline."
+)
+@click.option(
+    "--normal-class",
+    metavar="CLASS",
+    help="Class of a baseline.  [default: that of 'baryflow fit --normal-class']",
 )
 @click.option(
     "--in-memory",
@@ -132,6 +148,9 @@ def run(
     checkpoint: str | None,
     save_to: str | None,
     baseline: str | None,
+    baseline_rows: int | None,
+    normal_until: str | None,
+    normal_class: str | None,
     in_memory: int | None,
     labels: str | None,
     labels_certify: bool,
@@ -163,8 +182,9 @@ def run(
         if checkpoint is not None:
             _protect_checkpoint(Path(checkpoint), inputs, save_to)
         fitted, columns = options.load_model(model, {"time": stream.time, "key": stream.key})
+        first = _read_first_rows(fitted, baseline_rows, normal_until, normal_class, stream)
         if baseline is not None:
-            _learn_baseline(fitted, baseline, columns)
+            _learn_baseline(fitted, baseline, columns, normal_class, stream.key)
         alarms = alarm.config(fitted)
         _check_alarms(alarms, alarm_commands, stream)
         metrics = stack.enter_context(RunMetrics(metrics_port))
@@ -197,7 +217,7 @@ def run(
         if is_url(stream.source):
             log.info("following %s; press Ctrl-C to stop", stream.source.partition("?")[0])
         job = StreamRun(
-            config=SessionConfig(fitted, batch_size, drift, alarms),
+            config=SessionConfig(fitted, batch_size, drift, alarms, first),
             rows=rows,
             names=(output, events, quarantine),
             credentials=credentials,
@@ -211,7 +231,14 @@ def run(
             keyed=stream.key is not None,
             rotate=rotate,
             alarm=alarm,
-            shaping={"batch-size": batch_size, "drift": drift, "rotate": rotate, **stream.shaping()},
+            shaping={
+                "batch-size": batch_size,
+                "drift": drift,
+                "rotate": rotate,
+                **({} if baseline_rows is None else {"baseline-rows": baseline_rows}),
+                **({} if normal_until is None else {"normal-until": normal_until}),
+                **stream.shaping(),
+            },
         )
         log.info("%s", job.follow(stack, save_to, resumes_pipe=stream.source == "-"))
         if not stop():
@@ -289,12 +316,48 @@ def _protect_checkpoint(checkpoint: Path, inputs: Sequence[Any], save_to: str | 
         raise InvalidInputError(f"{save_to} is a file of the checkpoint: name another file")
 
 
-def _learn_baseline(fitted: Any, path: str, columns: list[str] | None) -> None:
-    """Show a model of raw signals the normal operation of its target."""
-    if not isinstance(fitted, SignalModel):
+def _find_normal(fitted: Any, name: str | None) -> Any:
+    """Return the class of a baseline: the one of this name, or the one that the model remembers."""
+    model = fitted.model if isinstance(fitted, SignalModel) else fitted
+    known = {str(one): one for one in model.classes_.tolist()}
+    if name is None:
+        if (remembered := getattr(model, "normal_class_", None)) is None:
+            raise InvalidInputError(
+                f"name the class of the baseline with --normal-class; classes are: {', '.join(known)}"
+            )
+        return remembered
+    if name not in known:
         raise InvalidInputError(
-            "--baseline is for raw signals: fit the model with --window and --normal-class"
+            f"--normal-class: {name!r} is not a class; classes are: {', '.join(known)}"
         )
+    return known[name]
+
+
+def _read_first_rows(
+    fitted: Any, n_rows: int | None, until: str | None, name: str | None, stream: StreamOptions
+) -> FirstRows | None:
+    """Return which rows of the stream are a baseline."""
+    if n_rows is None and until is None:
+        return None
+    if n_rows is not None and until is not None:
+        raise InvalidInputError("--baseline-rows and --normal-until exclude each other: give one")
+    if until is not None and parse_time(until) is None:
+        raise InvalidInputError(f"--normal-until must be a time such as 2026-11-17T09:30, got {until!r}")
+    if until is not None and stream.time is None and not is_url(stream.source):
+        raise InvalidInputError("--normal-until needs the times of rows: name their column with --time")
+    return FirstRows(_find_normal(fitted, name), n_rows or 0, until or "")
+
+
+def _learn_baseline(
+    fitted: Any, path: str, columns: list[str] | None, name: str | None, key: str | None
+) -> None:
+    """Show a model the normal operation of its target."""
+    if key is not None and not isinstance(fitted, SignalModel):
+        raise InvalidInputError(
+            "--baseline is for one target, and --key has many: use --baseline-rows, or --labels with a "
+            "column 'baseline'"
+        )
+    normal = None if isinstance(fitted, SignalModel) else _find_normal(fitted, name)
     source = open_source(path, columns=columns)
     try:
         found = []
@@ -304,7 +367,10 @@ def _learn_baseline(fitted: Any, path: str, columns: list[str] | None) -> None:
         source.close()
     if not found:
         raise InvalidInputError(f"--baseline {path} has no rows")
-    fitted.learn_normal(np.concatenate(found))
+    if isinstance(fitted, SignalModel):
+        fitted.learn_normal(np.concatenate(found))
+    else:
+        fitted.set_baseline(InOrder(np.concatenate(found)), normal)
 
 
 @dataclass

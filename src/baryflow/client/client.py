@@ -242,6 +242,57 @@ class Client:
         content = {"labels": found, "certify": certify, "id": request_id or uuid.uuid4().hex}
         return self._post(f"{_path(target)}/labels", content)
 
+    def baseline(
+        self,
+        target: str,
+        label: Any = None,
+        *,
+        rows: Any = None,
+        positions: Sequence[int] | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        request_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Name rows of a target that are known to be of one class: they show how it is calibrated.
+
+        Pass the rows, or their positions, or the times from which until which all rows are meant. Rows
+        that the service does not remember any more have to be passed themselves.
+
+        Parameters
+        ----------
+        target : str
+        label : str or number, optional
+            A class of the sources; by default the class that ``fit --normal-class`` has named.
+        rows : array of shape (n, d), optional
+            With the columns in the order of the model; features if the rows are raw signals.
+        positions : list of int, optional
+        since, until : str, optional
+            Both included.
+        request_id : str, optional
+            As in :meth:`label`.
+
+        Returns
+        -------
+        dict
+            As :meth:`label` does.
+
+        Raises
+        ------
+        InvalidInputError
+            If the target does not exist, or the service refuses the baseline.
+        UnreachableError
+            If the service does not answer or denies access.
+        """
+        content = {
+            "label": None if label is None else _cell(label),
+            "rows": None if rows is None else _plain(rows),
+            "positions": None if positions is None else [int(position) for position in positions],
+            "from": since,
+            "until": until,
+            "id": request_id or uuid.uuid4().hex,
+        }
+        return self._post(f"{_path(target)}/baseline", content)
+
     def query(self, target: str, n: int = 10) -> list[dict[str, Any]]:
         """Return the recent rows of a target that are most worth a label, the most worth first.
 

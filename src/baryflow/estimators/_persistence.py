@@ -17,11 +17,12 @@ from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputErro
 
 @dataclass(frozen=True, eq=False)
 class Shell:
-    """What every estimator has: its parameters and the columns it was fitted on."""
+    """What every estimator has: its parameters, the columns it was fitted on, and the normal class."""
 
     parameters: dict[str, Any]
     n_features: int
     feature_names: list[str] | None
+    normal_class: Any = None
 
     @classmethod
     def of(cls, estimator: Any) -> Self:
@@ -34,11 +35,14 @@ class Shell:
             {name: plain(value) for name, value in parameters.items()},
             estimator.n_features_in_,
             None if names is None else [str(name) for name in names],
+            getattr(estimator, "normal_class_", None),
         )
 
     def fill(self, estimator: Any) -> None:
         """Give a new estimator its columns."""
         estimator.n_features_in_ = self.n_features
+        if self.normal_class is not None:
+            estimator.normal_class_ = self.normal_class
         if self.feature_names is not None:
             if len(self.feature_names) != self.n_features:
                 raise InvalidInputError("the feature names do not fit the model")

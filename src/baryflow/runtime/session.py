@@ -131,6 +131,25 @@ class SessionState:
 
 
 @dataclass(frozen=True)
+class FirstRows:
+    """The first rows of every target are its baseline.
+
+    Attributes
+    ----------
+    label : str, int or float
+        Their class, one of the sources.
+    n_rows : int
+        How many predicted rows.
+    until : str
+        If given instead, all rows up to this time.
+    """
+
+    label: Any
+    n_rows: int = 0
+    until: str = ""
+
+
+@dataclass(frozen=True)
 class SessionConfig:
     """How targets are followed.
 
@@ -145,12 +164,15 @@ class SessionConfig:
         Whether to watch for drift, and what to do about it.
     alarms : AlarmConfig or None
         When predictions raise alarms; None: never.
+    baseline : FirstRows or None
+        Which rows of a stream are the baseline of their target.
     """
 
     base: OnlineDaDiL | SignalModel
     batch_size: int = 32
     drift: str = "off"
     alarms: AlarmConfig | None = None
+    baseline: FirstRows | None = None
 
     @property
     def model(self) -> OnlineDaDiL:
@@ -338,6 +360,8 @@ class Session:
             some, rows = rows.pick(slice(0, n)), rows.pick(slice(n, None))
             predicted = self._predict_possible(some, result)
             self.waiting = self.waiting.plus(predicted)
+            if self.config.baseline is not None:
+                self._hold_baseline(self.config.baseline, predicted, result)
             if known := [labels.pop(one) for one in predicted.positions.tolist() if one in labels]:
                 self._sort(known, result)
             if len(self.waiting) >= self.config.batch_size:
@@ -346,6 +370,19 @@ class Session:
             if not label.until:  # some of the rows between two times may have no prediction
                 result.refuse(label, f"row {position} was not predicted", position)
         return result
+
+    def _hold_baseline(self, first: FirstRows, rows: Rows, result: Result) -> None:
+        """Hold those of some predicted rows that belong to the baseline."""
+        if first.until:
+            end = read_time(first.until)
+            some = rows.pick([i for i, time in enumerate(rows.times) if is_before(read_time(time), end)])
+        else:
+            n_held = self.metadata.get("baseline", 0)
+            some = rows.pick(slice(0, max(0, first.n_rows - n_held)))
+            self.metadata["baseline"] = n_held + len(some)
+        labels = [Label(first.label, position, baseline=True) for position in some.positions.tolist()]
+        if labels:
+            self._sort(labels, result)
 
     def _predict_possible(self, rows: Rows, result: Result) -> Rows:
         """Predict rows and return those on which the model does not fail, found by halving."""
@@ -521,12 +558,14 @@ class Session:
         index, ready = _Index(self), list[Label]()
         held = {_identity(label): label for label in self.held}
         names = {*self.model.classes_.tolist(), *(label.label for label in self.held)}
-        most = self.config.n_classes + _MOST_NEW
+        most, known = self.config.n_classes + _MOST_NEW, names_of_sources(self)
         for label in labels:
             try:
                 name = _read_class(label.label, self.model.classes_)
                 if name is None:
                     continue
+                if label.baseline and name not in known:
+                    raise InvalidInputError(f"no source has the class {name!r}: a baseline needs one")
                 if name not in names and len(names) >= most:
                     raise InvalidInputError(f"the target has {_MOST_NEW} classes of its own already")
                 may_come = expecting and index.may_come(label)
@@ -550,12 +589,20 @@ class Session:
     def _teach(self, labels: list[Label], position: int, pending: int = 0, refused: int = 0) -> Result:
         """Learn labels that have values; count them and others in an event."""
         result, known = Result(pending=pending), len(self.model.classes_)
-        for certify, some in groupby(labels, key=lambda label: label.certify):
-            self._teach_possible(list(some), certify, position, result)
+        # A baseline first, all of it at once: it decides how labels are understood.
+        for label in dict.fromkeys(one.label for one in labels if one.baseline):
+            some = [one for one in labels if one.baseline and one.label == label]
+            self._teach_possible(some, False, position, result)
+        n_baseline = result.learned
+        others = [one for one in labels if not one.baseline]
+        for certify, group in groupby(others, key=lambda label: label.certify):
+            self._teach_possible(list(group), certify, position, result)
         refused += len(result.refused)
         counts = {"learned": result.learned, "pending": pending, "rejected": refused}
         new = [str(name) for name in self.model.classes_[known:].tolist()]
-        parts = [f"{count_of(result.learned, 'label')} learned"]
+        n_labels = result.learned - n_baseline
+        parts = [f"{count_of(n_labels, 'label')} learned"] if n_labels or not n_baseline else []
+        parts += [f"{count_of(n_baseline, 'row')} of a baseline learned"] if n_baseline else []
         parts += [f"{n} {what}" for what, n in (("pending", pending), ("rejected", refused)) if n]
         parts += [f"new class {name}" for name in new]
         details = counts | {"new_classes": new}
@@ -567,7 +614,10 @@ class Session:
         model, before = self.model, self.model.n_labels_
         try:
             rows = np.array([label.values for label in labels], dtype=np.float64)
-            model.feedback(InOrder(rows), [label.label for label in labels], certify=certify)
+            if labels[0].baseline:
+                model.set_baseline(InOrder(rows), labels[0].label)
+            else:
+                model.feedback(InOrder(rows), [label.label for label in labels], certify=certify)
         except MemoryError:
             raise
         except Exception as error:
@@ -581,7 +631,7 @@ class Session:
             result.refuse(labels[0], reason, position)
             return
         result.used += labels
-        result.learned += model.n_labels_ - before
+        result.learned += len(labels) if labels[0].baseline else model.n_labels_ - before
 
     def query(self, n: int) -> list[dict[str, Any]]:
         """Return a record for each of the rows that are most worth a label, at most `n`.
@@ -774,6 +824,12 @@ class _Index:
                 raise InvalidInputError(f"{n} rows have the time {label.time!r}: give the position")
             number = self._times.get(time)
         return [] if number is None else [number]
+
+
+def names_of_sources(session: Session) -> list[Any]:
+    """Return the classes that the sources of a session have."""
+    found: list[Any] = session.model.classes_[: session.config.n_classes].tolist()
+    return found
 
 
 def _identity(label: Label) -> Any:

@@ -110,6 +110,7 @@ def document(
                 "Row": _row(n_columns, columns),
                 "Rows": _rows(n_columns, columns, limits),
                 "Labels": _labels(n_features, limits),
+                "Baseline": _baseline(n_features, limits),
                 "LabelAnswer": _label_answer(),
                 "Query": _query(),
                 "Certificate": _certificate(),
@@ -234,6 +235,39 @@ def _labels(n_features: int, limits: Limits) -> Schema:
         }
     )
     return found | {"required": ["labels"], "additionalProperties": False}
+
+
+def _baseline(n_features: int, limits: Limits) -> Schema:
+    row = {"type": "array", "items": _NUMBER, "minItems": n_features, "maxItems": n_features}
+    rows = {"type": ["array", "null"], "minItems": 1, "maxItems": limits.rows}
+    time = _TIME | {"type": ["string", "null"], "minLength": 1}
+    found = object_schema(
+        {
+            "label": {
+                "type": ["string", "number"],
+                "pattern": r"\S",
+                "minimum": -LARGEST,
+                "maximum": LARGEST,
+                "description": "A class of the sources; not needed if `fit` was given the normal class.",
+            },
+            "rows": rows | {"items": row},
+            "positions": rows | {"items": _POSITION | {"maximum": 10**15 - 1}},
+            "from": time | {"description": "Time of the first row; all rows to `until` are meant."},
+            "until": time,
+            "id": _ID | {"type": ["string", "null"]},
+        }
+    )
+    ways, null = (["rows"], ["positions"], ["from", "until"]), {"type": "null"}
+    forms = [
+        {
+            "required": ["label", *names],
+            "properties": {
+                name: {"not": null} if name in names else null for way in ways for name in way
+            },
+        }
+        for names in ways
+    ]
+    return found | {"required": ["label"], "additionalProperties": False, "anyOf": forms}
 
 
 def _label_answer() -> Schema:

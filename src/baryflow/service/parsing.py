@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -319,6 +319,40 @@ class Parser:
         given = [(one.label, one.position, one.time, one.values) for one in labels]
         digest = _digest(b"", [certify, given])
         return PostedLabels(labels, _check_id("id", content.get("id"), header_id), digest)
+
+    def parse_baseline(self, body: bytes, header_id: str | None, normal: Any) -> PostedLabels:
+        """Return the baseline in a body as labels; without a label, its class is `normal`."""
+        self._check_size(body, "rows")
+        content = _decode(body, "the body")
+        if not isinstance(content, dict):
+            raise RequestError(422, f'expected an object {{"positions": […]}}, got {_shown(content)}')
+        if unknown := content.keys() - {"label", "rows", "positions", "from", "until", "id"}:
+            names = "label, rows, positions, from, until and id"
+            raise RequestError(422, f"unknown field {_shown(min(unknown))}: the fields are {names}")
+        given = {name: value for name, value in content.items() if value is not None}
+        label = given.get("label", normal)
+        if label is None:
+            raise RequestError(422, "name the class as label: the model remembers no normal class")
+        ways = given.keys() & {"rows", "positions", "from"}
+        if len(ways) != 1 or ("from" in given) != ("until" in given):
+            raise RequestError(422, "give either rows, positions, or from and until")
+        if "from" in given:
+            items = [{"label": label, "time": given["from"]}]
+        else:
+            (way,) = ways
+            values, name = given[way], "values" if way == "rows" else "position"
+            if not isinstance(values, list):
+                raise RequestError(422, f"{way} must be a list, got {_shown(values)}")
+            if not 0 < len(values) <= self.max_rows:
+                raise RequestError(
+                    413 if values else 422, f"expected 1 to {self.max_rows:,} rows, got {len(values):,}"
+                )
+            items = [{"label": label, name: value} for value in values]
+        until = _check_time(given.get("until", ""), 0)
+        labels = [self._label(item, i, False) for i, item in enumerate(items)]
+        labels = [replace(one, until=until, baseline=True) for one in labels]
+        digest = _digest(b"baseline", [(o.label, o.position, o.time, o.until, o.values) for o in labels])
+        return PostedLabels(labels, _check_id("id", given.get("id"), header_id), digest)
 
     def parse_command(self, body: bytes, action: str) -> AlarmCommand:
         """Return the command about an alarm in a body."""

@@ -62,13 +62,22 @@ async def post_rows(request: Request) -> Response:
 
 async def post_labels(request: Request) -> Response:
     """Learn labels of rows of a target."""
+    return await _learn(request, "labels")
+
+
+async def post_baseline(request: Request) -> Response:
+    """Learn how a target is calibrated from rows that are known to be of one class."""
+    return await _learn(request, "baseline")
+
+
+async def _learn(request: Request, what: str) -> Response:
     state = _state(request)
     try:
         name = _name(request)
         content_type(request, rows=False)
         state.targets.require_ready()
         async with state.inbox.receive(request) as body:
-            answer = await state.targets.label(name, request.headers.get(ID_HEADER), body)
+            answer = await state.targets.label(name, request.headers.get(ID_HEADER), body, what)
     except RequestError:
         state.metrics.refused.inc()
         raise
@@ -253,6 +262,14 @@ OPERATIONS = [
         reference("LabelAnswer"),
         _LABELS_ERRORS,
         body="Labels",
+    ),
+    Operation(
+        "POST",
+        f"{_TARGET}/baseline",
+        post_baseline,
+        reference("LabelAnswer"),
+        _LABELS_ERRORS,
+        body="Baseline",
     ),
     Operation(
         "GET",

@@ -194,7 +194,8 @@ def record_labels(
         row | ({"given": given[row["position"]]} if row["position"] in given else {})
         for row in metadata.get("recent", [])
     ]
-    metadata["labels"] = metadata.get("labels", 0) + result.learned + result.pending
+    n_baseline = sum(label.baseline for label in result.used)
+    metadata["labels"] = metadata.get("labels", 0) + result.learned + result.pending - n_baseline
     metadata["labellings"] = labellings_of(session) + 1
     rejected = [
         {"position": label.position, "time": label.time or None, "reason": reason}

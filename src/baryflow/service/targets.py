@@ -181,14 +181,14 @@ class Targets:
             self._new.add(name)
         return await self._call("rows", name, kind, batch_id, body)
 
-    async def label(self, name: str, request_id: str | None, body: bytes) -> Reply:
-        """Journal and learn labels of a target.
+    async def label(self, name: str, request_id: str | None, body: bytes, what: str = "labels") -> Reply:
+        """Journal and learn labels of a target, or if they are `what`, a baseline.
 
         Raise RequestError if there is no such target, the labels are invalid, there are too many
         requests, or the disk is full; the labels are not taken then.
         """
         self._require_room(name)
-        return await self._call("labels", name, "", request_id, body)
+        return await self._call(what, name, "", request_id, body)
 
     async def command(self, name: str, action: str, body: bytes) -> Reply:
         """Journal and carry out a command about an alarm of a target.

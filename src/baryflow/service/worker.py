@@ -91,7 +91,7 @@ class Request(msgspec.Struct, array_like=True, frozen=True):
     ----------
     id : int
         Repeated in the reply.
-    what : {"rows", "labels", "command", "delete", "view", "noted", "close"}
+    what : {"rows", "labels", "baseline", "command", "delete", "view", "noted", "close"}
         "noted": the alarms in the reply to the request of this id are kept; 0: those of replayed
         batches.
     name : str
@@ -322,8 +322,12 @@ class Worker:
             rows = self._parser.parse(request.body, request.kind, request.batch_id)
             n_before, answer = store.prepare(name, rows)
             batch = row_batch(name, rows, n_before)
-        elif request.what == "labels":
-            labels = self._parser.parse_labels(request.body, request.batch_id)
+        elif request.what in ("labels", "baseline"):
+            if request.what == "labels":
+                labels = self._parser.parse_labels(request.body, request.batch_id)
+            else:
+                normal = getattr(store.config.model, "normal_class_", None)
+                labels = self._parser.parse_baseline(request.body, request.batch_id, normal)
             self._require(name)
             n_before, answer = store.prepare_labels(name, labels)
             batch = label_batch(name, labels, n_before, n_columns)

@@ -56,6 +56,9 @@ class Label:
         The target; ``""`` if there is only one.
     until : str
         If given, the label is that of all rows from `time` to this time, both included.
+    baseline : bool
+        Whether the row belongs to a baseline: it shows how the target is calibrated. The class is one of
+        the sources.
     """
 
     label: str | int | float
@@ -66,6 +69,7 @@ class Label:
     certify: bool = False
     key: str = ""
     until: str = ""
+    baseline: bool = False
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class LabelFormat:
 
     A record names its row by ``position``, ``offset`` or ``time``, or holds the row itself: all its
     columns, or a list called ``values``. With ``time`` and ``until`` it is about all rows between them.
-    Further fields are ``label``, ``key`` and ``certify``.
+    Further fields are ``label``, ``key``, ``certify`` and ``baseline``.
 
     Labels of AWS Lookout for Equipment are read, too: ``StartTime``, ``EndTime``, ``Rating``,
     ``FaultCode`` and ``Equipment``, which is the key. The label is the fault code, or ``anomaly`` if
@@ -127,7 +127,8 @@ class LabelFormat:
             time=text(self.time, *_TIME),
             offset=text("offset"),
             values=self._values(record),
-            certify=self._certify(fields.get("certify")),
+            certify=_flag(fields.get("certify"), "certify", self.certify),
+            baseline=_flag(fields.get("baseline"), "baseline", False),
             key=text(self.key, "key", "equipment") if self.key is not None else "",
             until=text(*_UNTIL),
         )
@@ -188,14 +189,6 @@ class LabelFormat:
         values = [float(number) for number in numbers]
         return None if all(map(math.isnan, values)) else values
 
-    def _certify(self, value: Any) -> bool:
-        if value is None:
-            return self.certify
-        text = str(value).strip().casefold()
-        if text not in _TRUE | _FALSE:
-            raise InvalidInputError(f"certify is true or false, got {value!r}")
-        return text in _TRUE
-
 
 @dataclass(frozen=True)
 class CommandFormat:
@@ -249,6 +242,15 @@ def _fold(name: str) -> str:
 
 def _as_text(value: Any) -> str:
     return valid_text(value.strip() if isinstance(value, str) else json.dumps(value))
+
+
+def _flag(value: Any, name: str, default: bool) -> bool:
+    if value is None:
+        return default
+    text = str(value).strip().casefold()
+    if text not in _TRUE | _FALSE:
+        raise InvalidInputError(f"{name} is true or false, got {value!r}")
+    return text in _TRUE
 
 
 def _position(value: Any, what: str = "position") -> int | None:

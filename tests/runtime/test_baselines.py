@@ -1,0 +1,114 @@
+"""Baselines travel like labels: they find their rows, survive kills, and change predictions."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from baryflow import OnlineDaDiL, codec
+from baryflow.datasets import make_domains
+from baryflow.runtime import Checkpoint, Journal, Label, Outputs, Rows, Runner, SessionConfig
+from baryflow.runtime.session import FirstRows, SessionState
+from tests.runtime import ends
+
+P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
+NAMES = np.array(["idle", "leak", "wear"])
+MODEL = OnlineDaDiL(classifier="linear", validate=False, random_state=0).fit(P.X, NAMES[P.y], P.domain)
+IDLE = np.flatnonzero(P.y_target == 0)
+#: A target that begins with rows of one class.
+ORDER = np.concatenate([IDLE[:30], np.setdiff1d(np.arange(len(P.y_target)), IDLE[:30])])
+X = P.X_target[ORDER]
+
+
+def rows(start, stop):
+    numbers = range(start, stop)
+    times = [f"2026-11-18T{i // 60:02d}:{i % 60:02d}" for i in numbers]
+    return Rows(X[start:stop], np.arange(start, stop) + 1, times, [""] * len(times))
+
+
+def state_of(session):
+    return codec.encode(session.state())
+
+
+def same(one, other):
+    (a, arrays), (b, others) = state_of(one), state_of(other)
+    assert a == b
+    assert all(np.array_equal(arrays[name], others[name], equal_nan=True) for name in arrays)
+
+
+def test_a_baseline_is_what_the_model_would_be_given():
+    session = SessionConfig(MODEL, 16).begin()
+    session.take(rows(0, 64))
+    result = session.label([Label("idle", position=n, baseline=True) for n in range(1, 31)])
+    assert (result.learned, result.pending, result.refused) == (30, 0, [])
+    assert result.events[-1].message == "30 rows of a baseline learned"
+    model = SessionConfig(MODEL, 16).begin()
+    model.take(rows(0, 64))
+    model.model.set_baseline(X[:30], "idle")
+    expected = model.model.predict_proba(X[64:])
+    np.testing.assert_array_equal(session.model.predict_proba(X[64:]), expected)
+    assert "baseline" in {one.name for one in session.model.explanations_}
+    assert session.model.n_labels_ == 0
+
+
+def test_a_span_of_time_and_rows_themselves():
+    session = SessionConfig(MODEL, 16).begin()
+    session.take(rows(0, 48))
+    span = Label("idle", time="2026-11-18T00:00", until="2026-11-18T00:29", baseline=True)
+    assert session.label([span]).learned == 30
+    given = Label("idle", values=X[3].tolist(), baseline=True)
+    assert session.label([given]).learned == 1
+
+
+def test_a_class_that_no_source_has_is_refused():
+    session = SessionConfig(MODEL, 16).begin()
+    session.take(rows(0, 32))
+    result = session.label([Label("odd", position=1, baseline=True)])
+    assert "no source has" in result.refused[0][1]
+    assert session.model.classes_.tolist() == NAMES.tolist()
+
+
+@pytest.mark.parametrize(
+    "first", [FirstRows("idle", 30), FirstRows("idle", until="2026-11-18T00:29")], ids=["rows", "time"]
+)
+@pytest.mark.parametrize("size", [1, 7, 100])
+def test_the_first_rows_are_a_baseline_however_they_are_delivered(first, size):
+    config = SessionConfig(MODEL, 16, baseline=first)
+    whole, pieces = config.begin(), config.begin()
+    whole.take(rows(0, 100))
+    for start in range(0, 100, size):
+        pieces.take(rows(start, min(100, start + size)))
+        pieces = config.resume(codec.decode(SessionState, *state_of(pieces)))
+    same(whole, pieces)
+    (baseline,) = whole.model.state_.baselines
+    assert baseline.n_rows == 30
+
+
+def test_a_label_of_one_of_the_first_rows_counts_more():
+    config = SessionConfig(MODEL, 16, baseline=FirstRows("idle", 16))
+    session = config.begin()
+    session.take(rows(0, 16), {3: Label("leak", position=3)})
+    (baseline,) = session.model.state_.baselines
+    assert (baseline.n_rows, session.model.n_labels_) == (15, 1)
+
+
+def test_a_journal_keeps_baselines(tmp_path):
+    journal = Journal(tmp_path / "journal")
+    batch = ends.Rows(X[:4]).read(4)
+    journal.append(replace(batch, labels=[Label("idle", position=1, baseline=True)]))
+    (found,) = journal.replay()
+    assert found.labels[0].baseline
+    journal.close()
+
+
+def test_a_run_that_is_resumed_equals_one_that_was_not(tmp_path):
+    config = SessionConfig(MODEL, 16, baseline=FirstRows("idle", 30))
+    whole = Runner(config, ends.Rows(X[:96]), Outputs())
+    whole.run()
+    for n in (24, 96):  # the first run ends within the baseline
+        checkpoint = Checkpoint(tmp_path / "state")
+        calls = iter(range(10**6))
+        runner = Runner(config, ends.Rows(X[:96]), Outputs(), read_size=8, checkpoint=checkpoint)
+        runner.run(lambda n=n, calls=calls: next(calls) >= n // 8 and n < 96)
+        checkpoint.close()
+    same(whole.session, runner.session)
