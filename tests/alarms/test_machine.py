@@ -346,3 +346,63 @@ def test_a_suppressed_alarm_whose_shelf_is_over_is_still_suppressed_by_an_operat
     (unshelved,) = show(alarms, "leak", 0.1)
     assert "bob" not in unshelved.message
     assert alarms.entries()[0]["by"] == "bob"
+
+
+def _leak(alarms, shares, start=1, **more):
+    """Return the changes of rows whose probability of a leak is given."""
+    found = []
+    for row, share in enumerate(shares, start):
+        label = "leak" if share > 0.5 else "normal"
+        found += alarms.update(row, "", label, ["normal", "leak"], [1 - share, share], **more)
+    return [change.kind for change in found]
+
+
+def test_an_alarm_whose_rows_are_called_something_else_is_reclassified_and_waits_for_acknowledgement():
+    alarms, asked = Alarms(AlarmConfig.from_table({"on-delay": 2, "off-delay": 2})), []
+
+    def confirm(name, positions):
+        asked.append((name, positions))
+        return False
+
+    assert _leak(alarms, [0.9] * 3) == ["raised"]
+    alarms.apply(AlarmCommand("acknowledge", "leak"), ["leak"])
+    assert _leak(alarms, [0.1] * 2, 4, confirm=confirm) == ["reclassified"]
+    assert asked == [("leak", (1, 2, 3))]
+    assert alarms.entries()[0]["state"] == "reclassified"
+    assert alarms.summary()["unacknowledged"] == 1
+    assert alarms.summary()["active"] == 0
+    alarms.apply(AlarmCommand("acknowledge", "leak"), ["leak"])
+    assert alarms.entries()[0]["state"] == "normal"
+
+
+def test_an_alarm_whose_rows_are_confirmed_is_cleared():
+    alarms = Alarms(AlarmConfig.from_table({"on-delay": 2, "off-delay": 2}))
+    shares = [0.9] * 3 + [0.1] * 2
+    assert _leak(alarms, shares, confirm=lambda name, rows: True) == ["raised", "cleared"]
+
+
+def test_a_latched_alarm_stays_until_it_is_acknowledged():
+    alarms = Alarms(AlarmConfig.from_table({"on-delay": 2, "off-delay": 2}).latch(["leak"]))
+    assert _leak(alarms, [0.9] * 3 + [0.1] * 200) == ["raised"]
+    assert alarms.entries()[0]["state"] == "unacknowledged"
+    changes = alarms.apply(AlarmCommand("acknowledge", "leak"), ["leak"])
+    assert [change.kind for change in changes] == ["acknowledged", "cleared"]
+    assert alarms.entries()[0]["state"] == "normal"
+
+
+@pytest.mark.parametrize(("names", "latched"), [(["all"], {"leak", "wear"}), (["wear"], {"wear"})])
+def test_latch_keeps_the_other_settings(names, latched):
+    config = AlarmConfig.from_table({"classes": {"leak": {"priority": "high"}}}).latch(names)
+    assert {name for name in ("leak", "wear") if config.rule_of(name).latch} == latched
+    assert config.rule_of("leak").priority == "high"
+
+
+def test_a_star_acknowledges_all_alarms():
+    alarms = Alarms(AlarmConfig.from_table({"on-delay": 1, "off-delay": 1}))
+    names = ["normal", "leak", "wear"]
+    alarms.update(1, "", "leak", names, [0.0, 1.0, 0.0])
+    alarms.update(2, "", "wear", names, [0.0, 0.0, 1.0])
+    changes = alarms.apply(AlarmCommand("acknowledge", "*", by="ada"), names)
+    assert {change.details["alarm"] for change in changes} == {"leak", "wear"}
+    assert alarms.summary()["unacknowledged"] == 0
+    assert alarms.apply(AlarmCommand("acknowledge", "*"), names) == []

@@ -13,7 +13,7 @@ from baryflow.alarms import AlarmCommand, AlarmConfig
 from baryflow.datasets import make_domains
 from baryflow.runtime import Checkpoint, Journal, Outputs, Rows, Runner, SessionConfig
 from baryflow.runtime.session import SessionState
-from baryflow.streams import Batch
+from baryflow.streams import Batch, Label
 from tests.runtime import ends
 from tests.runtime.ends import Lines
 
@@ -182,3 +182,26 @@ def test_a_killed_run_has_the_same_alarms(tmp_path, model):
         assert (tmp_path / "killed" / name).read_text() == text
         assert '"change": "acknowledged"' in text
     assert "how long" in (tmp_path / "whole" / "events.ndjson").read_text()
+
+
+@settings(deadline=None, max_examples=8)
+@given(cuts=st.sets(st.integers(1, 59), max_size=5))
+def test_labels_that_change_the_diagnosis_reclassify_the_alarm_also_after_kills(model, cuts):
+    leaks = np.flatnonzero(NAMES[P.y_target] == "leak")[:40]
+    values = np.concatenate([P.X_target[leaks], P.X_target[leaks[:20]]])
+    stream = Rows(values, np.arange(1, 61), [""] * 60, [""] * 60)
+    labels = [Label("normal", position=position) for position in range(1, 33)]
+
+    def play(edges):
+        one, found = session(model), []
+        for start, stop in itertools.pairwise(edges):
+            found += changes(one.take(stream.pick(slice(start, stop))))
+            if stop == 40:
+                one.label(labels)
+            one = resumed(one)
+        return [event.record() for event in found], one.alarms.state()
+
+    expected = play([0, 40, 60])
+    assert [event["change"] for event in expected[0]] == ["raised", "reclassified"]
+    assert expected[0][-1]["state"] == "reclassified"
+    assert play(sorted({0, 40, 60, *cuts})) == expected

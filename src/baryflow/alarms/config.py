@@ -90,6 +90,8 @@ class Rule:
     priority : {"low", "medium", "high", "critical"}
     suppress : bool
         Whether the alarm is out of use.
+    latch : bool
+        Whether the alarm stays active until it is acknowledged.
     """
 
     probability: float = 0.6
@@ -99,6 +101,7 @@ class Rule:
     chatter: Span = Span(60)
     priority: Priority = "medium"
     suppress: bool = False
+    latch: bool = False
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -183,6 +186,26 @@ class AlarmConfig:
         """Whether a delay is in seconds, so that rows need times."""
         spans = [span for rule in (self.rule, *self.classes.values()) for span in rule.spans]
         return any(span.unit != "rows" for span in (*spans, self.flood_window))
+
+    def latch(self, names: Iterable[str]) -> Self:
+        """Return the settings with alarms that stay active until they are acknowledged.
+
+        Parameters
+        ----------
+        names : iterable of str
+            Classes, or ``"all"``.
+
+        Returns
+        -------
+        AlarmConfig
+        """
+        found = self
+        for name in names:
+            classes = found.classes if name == "all" else {name: found.rule_of(name)}
+            latched = {one: replace(rule, latch=True) for one, rule in classes.items()}
+            rule = replace(found.rule, latch=True) if name == "all" else found.rule
+            found = replace(found, rule=rule, classes=found.classes | latched)
+        return found
 
     def rule_of(self, name: str) -> Rule:
         """Return the rule of a class.
@@ -293,6 +316,7 @@ _RULE: dict[str, Callable[[Any], Any]] = {
     "chatter": Span.read,
     "priority": _read_priority,
     "suppress": _read_flag,
+    "latch": _read_flag,
 }
 _OWN: dict[str, Callable[[Any], Any]] = {
     "normal": _read_names,

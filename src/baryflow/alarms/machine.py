@@ -9,7 +9,8 @@ Each class has at most one alarm. Three stages follow each other:
 3. *Chatter*: an alarm that is on again soon is the same alarm.
 
 An alarm is ``normal``, ``unacknowledged`` or ``acknowledged`` while it is active, ``returned`` (to
-normal, and not acknowledged), ``shelved`` for a time, or ``suppressed``. Time is that of the rows: their
+normal, and not acknowledged), ``reclassified`` (the model now calls its rows something else, and this is
+not acknowledged), ``shelved`` for a time, or ``suppressed``. Time is that of the rows: their
 number, and the sum of the times between them. So a clock that is set back does no harm, and a replay
 gives the same states.
 """
@@ -28,8 +29,15 @@ from baryflow.streams.label_records import parse_time
 from baryflow.streams.sampling.clock import to_microseconds
 from baryflow.validation import count_of
 
-State = Literal["normal", "unacknowledged", "acknowledged", "returned", "shelved", "suppressed"]
+State = Literal[
+    "normal", "unacknowledged", "acknowledged", "returned", "reclassified", "shelved", "suppressed"
+]
 Explain = Callable[[str], dict[str, Any]]
+Confirm = Callable[[str, tuple[int, ...]], bool]
+#: The last rows of an alarm that are predicted again when it ends.
+_CHECKED = 16
+#: Stands for all alarms in a command that acknowledges.
+EVERY = "*"
 #: What can be done to an alarm, and what the change is called.
 _DONE = {
     "acknowledge": "acknowledged",
@@ -39,6 +47,8 @@ _DONE = {
     "unsuppress": "unsuppressed",
 }
 ACTIONS = tuple(_DONE)
+#: States that wait for an operator.
+_TO_ACKNOWLEDGE: tuple[State, ...] = ("unacknowledged", "reclassified", "returned")
 
 
 @dataclass(frozen=True)
@@ -98,6 +108,10 @@ class Alarm:
         Whether the condition is met, without and with delays.
     changed, fell : Instant
         When `met` changed; when `on` last became false.
+    reclassified : bool
+        When it ended, the model called its rows something else.
+    rows : tuple of int
+        Positions of the last rows that were predicted to be of the class.
     """
 
     name: str
@@ -120,6 +134,8 @@ class Alarm:
     on: bool = False
     changed: Instant = Instant()
     fell: Instant = Instant()
+    reclassified: bool = False
+    rows: tuple[int, ...] = ()
 
     @property
     def needs_rows(self) -> bool:
@@ -154,8 +170,8 @@ class Change:
     Attributes
     ----------
     kind : str
-        raised, repeated, cleared, acknowledged, shelved, unshelved, suppressed, unsuppressed, flood or
-        flood ended.
+        raised, repeated, cleared, reclassified, acknowledged, shelved, unshelved, suppressed,
+        unsuppressed, flood or flood ended.
     message : str
         For people.
     details : dict
@@ -277,6 +293,7 @@ class Alarms:
         *,
         novel: bool = False,
         explain: Explain | None = None,
+        confirm: Confirm | None = None,
     ) -> list[Change]:
         """Take the prediction for the next row.
 
@@ -295,6 +312,9 @@ class Alarms:
             Whether `label` is not a class, but that of unknown rows.
         explain : callable, optional
             Returns the evidence for the alarm of a class, as plain values; called if it is raised.
+        confirm : callable, optional
+            Returns whether rows, by position, are still predicted to be of a class; called when its
+            alarm would be cleared. If they are not, it is reclassified.
 
         Returns
         -------
@@ -311,12 +331,16 @@ class Alarms:
             rule = self.config.rule_of(name)
             before = self._alarms.get(name) or Alarm(name)
             if name == label and novel:
-                probability, met = 0.0, self.config.unknown
+                probability, sure = 0.0, self.config.unknown
             else:
                 probability = float(probabilities[names.index(name)]) if name in names else 0.0
                 sure = name == label and probability >= rule.probability
-                met = sure or (before.met and probability >= rule.clear_probability)
-            self._update_one(before, rule, met, probability, explain, changes)
+            met = sure or (before.met and probability >= rule.clear_probability)
+            if sure:
+                rows = before.rows if before.met or before.active else ()
+                before = replace(before, rows=(*rows, position)[-_CHECKED:])
+                self._alarms[name] = before
+            self._update_one(before, rule, met, probability, explain, confirm, changes)
         self._end_flood(changes)
         return changes
 
@@ -338,6 +362,7 @@ class Alarms:
         met: bool,
         probability: float,
         explain: Explain | None,
+        confirm: Confirm | None,
         changes: list[Change],
     ) -> None:
         """Advance the alarm of one class by one row."""
@@ -356,10 +381,10 @@ class Alarms:
             alarm = replace(alarm, on=met, fell=alarm.fell if met else now)
             if met:
                 alarm = self._rise(alarm, rule, probability, explain, changes)
-            elif not alarm.chattering:
-                alarm = self._clear(alarm, rule, changes)
+            elif alarm.active and not alarm.chattering:
+                alarm = self._end(alarm, rule, confirm, changes)
         if alarm.chattering and not alarm.on and alarm.fell.until(now, rule.chatter) <= 0:
-            alarm = self._clear(replace(alarm, chattering=False), rule, changes)
+            alarm = self._end(replace(alarm, chattering=False), rule, confirm, changes)
         if alarm is not before:
             self._keep(alarm)
 
@@ -376,7 +401,12 @@ class Alarms:
             return replace(alarm, occurrences=alarm.occurrences + 1)
         if alarm.number and alarm.fell.until(self._now, rule.chatter) > 0:
             alarm = replace(
-                alarm, active=True, chattering=True, occurrences=alarm.occurrences + 1, cleared=None
+                alarm,
+                active=True,
+                chattering=True,
+                occurrences=alarm.occurrences + 1,
+                cleared=None,
+                reclassified=False,
             )
             self._report("repeated", alarm, rule, changes)
             return alarm
@@ -392,12 +422,24 @@ class Alarms:
             raised=self._now,
             probability=probability,
             cleared=None,
+            reclassified=False,
             by="",
             comment="",
             evidence={} if explain is None else explain(alarm.name),
         )
         if not _is_hidden(alarm, rule) and not self._joins_flood(alarm, rule, changes):
             self._report("raised", alarm, rule, changes)
+        return alarm
+
+    def _end(self, alarm: Alarm, rule: Rule, confirm: Confirm | None, changes: list[Change]) -> Alarm:
+        """Clear an alarm, or reclassify it; one that is latched stays active."""
+        latched = rule.latch and not alarm.acknowledged and not _is_hidden(alarm, rule)
+        if confirm is None or not alarm.rows or confirm(alarm.name, alarm.rows):
+            return alarm if latched else self._clear(alarm, rule, changes)
+        alarm = replace(alarm, reclassified=True, acknowledged=False)
+        if not latched:
+            alarm = replace(alarm, active=False, cleared=self._time or str(self._position))
+        self._report("reclassified", alarm, rule, changes)
         return alarm
 
     def _clear(self, alarm: Alarm, rule: Rule, changes: list[Change]) -> Alarm:
@@ -490,6 +532,10 @@ class Alarms:
         action, name = command.action, command.alarm
         if action not in _DONE:
             raise InvalidInputError(f"expected one of {', '.join(_DONE)}, got {action!r}")
+        if name == EVERY and action == "acknowledge":
+            open_ = [one["alarm"] for one in self.entries() if one["state"] in _TO_ACKNOWLEDGE]
+            each = (replace(command, alarm=one, number=None) for one in open_)
+            return [change for one in each for change in self.apply(one, names)]
         if name in self._normal or (name not in names and name not in self._alarms):
             known = ", ".join(one for one in names if one not in self._normal)
             raise InvalidInputError(f"{name!r} has no alarms; the classes that have are {known}")
@@ -519,6 +565,8 @@ class Alarms:
             return alarm
         alarm = replace(said, acknowledged=True)
         self._report("acknowledged", alarm, rule, changes)
+        if alarm.active and not alarm.on and not alarm.chattering:  # it was latched
+            alarm = self._clear(alarm, rule, changes)
         return alarm
 
     def _shelve(
@@ -564,7 +612,8 @@ class Alarms:
             self._describe(alarm, self.config.rule_of(name)) for name, alarm in self._alarms.items()
         ]
         found = [one for one in found if one["number"] or one["state"] != "normal"]
-        order = ["unacknowledged", "acknowledged", "returned", "shelved", "suppressed", "normal"]
+        order = ["unacknowledged", "acknowledged", "reclassified", "returned"]
+        order += ["shelved", "suppressed", "normal"]
         return sorted(
             found,
             key=lambda one: (order.index(one["state"]), -_urgency(one["priority"]), -one["number"]),
@@ -582,13 +631,13 @@ class Alarms:
         """
         states = {name: _state(alarm, self.config.rule_of(name)) for name, alarm in self._alarms.items()}
         counts = Counter(states.values())
-        open_states = ("unacknowledged", "acknowledged", "returned")
+        open_states = ("acknowledged", *_TO_ACKNOWLEDGE)
         priorities = [
             self.config.rule_of(name).priority for name, state in states.items() if state in open_states
         ]
         return {
             "active": counts["unacknowledged"] + counts["acknowledged"],
-            "unacknowledged": counts["unacknowledged"] + counts["returned"],
+            "unacknowledged": sum(counts[state] for state in _TO_ACKNOWLEDGE),
             "shelved": counts["shelved"],
             "suppressed": counts["suppressed"],
             "priority": max(priorities, key=_urgency, default=None),
@@ -654,7 +703,9 @@ def _state(alarm: Alarm, rule: Rule) -> State:
         return "shelved"
     if alarm.active:
         return "acknowledged" if alarm.acknowledged else "unacknowledged"
-    return "normal" if alarm.acknowledged else "returned"
+    if alarm.acknowledged:
+        return "normal"
+    return "reclassified" if alarm.reclassified else "returned"
 
 
 def _urgency(priority: str) -> int:
@@ -666,7 +717,7 @@ def _message(kind: str, alarm: Alarm, rule: Rule) -> str:
     text = f"{what}: {alarm.name}"
     if kind == "raised":
         return f"{text}, probability {alarm.probability:.0%}" if alarm.probability else text
-    more = ""
+    more = ": the model now calls its rows something else" if kind == "reclassified" else ""
     if kind == "repeated":
         more = f", occurrence {alarm.occurrences}"
     elif kind == "shelved" and alarm.shelf is not None:

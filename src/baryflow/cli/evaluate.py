@@ -144,10 +144,6 @@ def evaluate(
         _check_baseline(baseline_rows, labelled, [*class_proportions, *class_prior])
         if write is not None and write.exists():
             raise InvalidInputError(f"{write} exists already: name another file, or remove it")
-        if labelled.normal_class is not None and labelled.window is None and baseline_rows is None:
-            raise InvalidInputError(
-                "--normal-class is for --baseline-rows, or for windows of raw signals: --window ROWS"
-            )
         if normal_rows is not None:
             _check_normal_rows(normal_rows, labelled)
         if figure is not None:
@@ -213,6 +209,10 @@ def evaluate(
 
 def _check_baseline(rows: int | None, labelled: LabelledFiles, shares: list[str]) -> None:
     if rows is None:
+        if labelled.normal_class is not None and labelled.window is None:
+            raise InvalidInputError(
+                "--normal-class is for --baseline-rows, or for windows of raw signals: --window ROWS"
+            )
         return
     if labelled.window is not None:
         raise InvalidInputError("--baseline-rows is for plain rows; with --window use --normal-rows")

@@ -350,17 +350,18 @@ class AlarmOptions:
     alarms: tuple[str, ...]
     alarm_webhook: str | None
     alarm_secret_file: Path | None
+    latch: tuple[str, ...]
 
     def config(self, model: Any) -> AlarmConfig | None:
         """Return the settings of the configuration file, checked for a model; None: alarms are off."""
         table = click.get_current_context().find_root().obj
         if table is None:
-            if self.alarms or self.alarm_webhook:
+            if self.alarms or self.alarm_webhook or self.latch:
                 raise InvalidInputError(
                     "alarms are off: add a section [alarms] to baryflow.toml; it may be empty"
                 )
             return None
-        found = AlarmConfig.from_table(table)
+        found = AlarmConfig.from_table(table).latch(self.latch)
         inner = model.model if isinstance(model, SignalModel) else model
         for warning in found.check_classes(str(name) for name in list_answers(inner).tolist()):
             log.warning("%s", warning)
@@ -422,6 +423,12 @@ alarm_options = collect(
         type=existing_file,
         metavar="FILE",
         help="File holding the secret that signs them (or set BARYFLOW_WEBHOOK_SECRET).",
+    ),
+    click.option(
+        "--latch",
+        multiple=True,
+        metavar="CLASS",
+        help="Keep the alarm of this class active until it is acknowledged; 'all': every alarm. Repeatable.",
     ),
 )
 

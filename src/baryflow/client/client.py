@@ -357,7 +357,7 @@ class Client:
         target : str
         action : {"acknowledge", "shelve", "unshelve", "suppress", "unsuppress"}
         alarm : str
-            The class.
+            The class; ``"*"`` acknowledges all alarms.
         number : int, optional
             Of the alarm; if the class has a later one, the command is refused.
         duration : str or int, optional

@@ -425,6 +425,9 @@ class Session:
                 except Exception as error:  # the alarm matters more
                     return {"error": describe_error(error)}
 
+            def confirm(name: str, positions: tuple[int, ...]) -> bool:
+                return self._confirm(name, positions, rows)
+
             changes = alarms.update(
                 record["position"],
                 record["time"],
@@ -433,12 +436,27 @@ class Session:
                 shares[i],
                 novel=is_novel[i],
                 explain=explain,
+                confirm=confirm,
             )
             events += [_alarm_event(change, record["position"]) for change in changes]
             if alarms.n_rows == 1 and alarms.needs_times:
                 message = "a delay of alarms is a time, but rows have no times: give delays in rows"
                 events.append(Event("warning", record["position"], message))
         return events
+
+    def _confirm(self, name: str, positions: tuple[int, ...], present: Rows) -> bool:
+        """Return whether at least half of some rows, as far as they are known, are still of a class."""
+        rows = self.waiting.plus(present)
+        values = np.concatenate(
+            [
+                self.model.recent_rows(np.array(positions))[0],
+                rows.values[np.isin(rows.positions, positions)],
+            ]
+        )
+        if not len(values):
+            return True
+        same = [str(label) == name for label in self._label(values)[0].tolist()]
+        return 2 * sum(same) >= len(same)
 
     def command(self, commands: Iterable[AlarmCommand]) -> Result:
         """Carry out commands about alarms.
@@ -681,13 +699,8 @@ class Session:
     def _predict(self, rows: Rows) -> tuple[list[dict[str, Any]], Floats, Booleans]:
         """Return records, the probabilities of all classes, and which rows are unknown."""
         model = self.model
-        probabilities, novelty = model.assess(InOrder(rows.values))
+        labels, probabilities, novelty, novel = self._label(rows.values)
         best = probabilities.argmax(axis=1)
-        labels: Any = model.classes_[best]
-        novel = np.zeros(len(best), dtype=np.bool_)
-        if model.unknown is not None:
-            novel = novelty > model.unknown
-            labels = mark_unknown(labels, novel, model.unknown_label, model.classes_)
         reliability, seen = _round(model.reliability_), model.n_samples_seen_
         highest = probabilities[np.arange(len(best)), best]
         records = [
@@ -706,6 +719,17 @@ class Session:
             )
         ]
         return records, probabilities, novel
+
+    def _label(self, values: Floats) -> tuple[Any, Floats, Floats, Booleans]:
+        """Return labels, probabilities of all classes, novelty, and which rows are unknown."""
+        model = self.model
+        probabilities, novelty = model.assess(InOrder(values))
+        labels: Any = model.classes_[probabilities.argmax(axis=1)]
+        novel = np.zeros(len(labels), dtype=np.bool_)
+        if model.unknown is not None:
+            novel = novelty > model.unknown
+            labels = mark_unknown(labels, novel, model.unknown_label, model.classes_)
+        return labels, probabilities, novelty, novel
 
     def _features(self, rows: Rows, result: Result) -> Rows:
         """Return the rows of features whose windows these raw rows complete."""

@@ -307,7 +307,7 @@ def _certificate() -> Schema:
 def _alarm_command() -> Schema:
     found = object_schema(
         {
-            "alarm": _TEXT | {"description": "The class."},
+            "alarm": _TEXT | {"description": "The class; * acknowledges all alarms."},
             "number": {
                 "type": ["integer", "null"],
                 "minimum": 0,
@@ -342,7 +342,10 @@ def _alarms() -> Schema:
         "number": _COUNT | {"description": "Counts the alarms of the target; 0: there was none."},
         "priority": {"enum": list(PRIORITIES)},
         "state": {
-            "enum": ["normal", "unacknowledged", "acknowledged", "returned", "shelved", "suppressed"]
+            "enum": [
+                *("normal", "unacknowledged", "acknowledged", "returned", "reclassified"),
+                *("shelved", "suppressed"),
+            ]
         },
         "active": {"type": "boolean"},
         "acknowledged": {"type": "boolean"},

@@ -81,7 +81,7 @@ class AlarmCommand:
     action : str
         acknowledge, shelve, unshelve, suppress or unsuppress.
     alarm : str
-        The class.
+        The class; ``"*"`` acknowledges all alarms.
     number : int, optional
         Of the alarm; if the class has a later one, the command is refused.
     duration : str or int, optional

@@ -6,7 +6,9 @@ const NAME = "baryflow-operator"; // key of the operator's name in the storage o
 const DURATIONS = ["30 min", "2 h", "8 h", "24 h"], ROWS = ["10 rows", "50 rows", "200 rows"];
 const STATES = {
   unacknowledged: "active, not acknowledged", acknowledged: "active, acknowledged", returned: "over, not acknowledged",
+  reclassified: "reclassified: its rows are now diagnosed differently; not acknowledged",
   shelved: "shelved", suppressed: "suppressed: out of use", normal: "over" };
+const WAITING = ["unacknowledged", "reclassified", "returned"];
 
 const current = { target: null, timed: false, shown: "" };
 let shelving = null;
@@ -37,6 +39,11 @@ const commandButton = (text, alarm, onClick) => {
   });
   return button;
 };
+
+$("acknowledge-all").addEventListener("click", async () => {
+  const error = await command("acknowledge", { alarm: "*" });
+  if (error) say(error);
+});
 
 // ---- the dialog: shelve for how long
 
@@ -111,9 +118,11 @@ const showEvidence = (alarm, open) => {
 
 const showAlarm = (alarm, open) => {
   const buttons = [];
-  if (alarm.state === "unacknowledged" || alarm.state === "returned") buttons.push(commandButton("Acknowledge", alarm, () => command("acknowledge", alarm)));
+  if (WAITING.includes(alarm.state)) buttons.push(commandButton("Acknowledge", alarm, () => command("acknowledge", alarm)));
   if (alarm.state === "shelved") buttons.push(commandButton("Unshelve", alarm, () => command("unshelve", alarm)));
   else if (alarm.state !== "suppressed") buttons.push(commandButton("Shelve …", alarm, () => openShelving(alarm)));
+  const suppression = alarm.state === "suppressed" ? "Unsuppress" : "Suppress";
+  buttons.push(commandButton(suppression, alarm, () => command(suppression.toLowerCase(), alarm)));
   const item = element("li", { className: alarm.state }, element("div", { className: "alarm-head" },
     element("span", { className: `priority ${alarm.priority}`, textContent: alarm.priority }),
     element("b", { textContent: alarm.alarm }), element("span", { className: "state", textContent: describeState(alarm) })),
@@ -132,15 +141,18 @@ export const showAlarms = (target, answer, timed) => {
   const { enabled, alarms } = answer, over = alarms.filter((one) => one.state === "normal"), listed = alarms.filter((one) => one.state !== "normal");
   $("alarms").hidden = !enabled;
   $("alarms").classList.toggle("raised", listed.some((one) => one.state === "unacknowledged"));
-  const active = listed.filter((one) => one.active && one.state !== "shelved" && one.state !== "suppressed").length, waiting = listed.filter((one) => one.state === "unacknowledged" || one.state === "returned").length;
+  const active = listed.filter((one) => one.active && one.state !== "shelved" && one.state !== "suppressed").length, waiting = listed.filter((one) => WAITING.includes(one.state)).length;
   $("alarms-note").textContent = `${active ? `${plural(active, "alarm")} active` : "No alarm is active"}${waiting ? `, ${formatCount(waiting)} not acknowledged` : ""}.${answer.summary?.flood ? " Many alarms in a short time: they may have one cause." : ""}`;
   const open = new Set([...document.querySelectorAll("#alarms details[open][data-alarm]")].map((one) => one.dataset.alarm)), focused = document.activeElement?.dataset?.key, on = document.activeElement?.closest("#alarms li");
   $("alarm-list").replaceChildren(...listed.map((one) => showAlarm(one, open)));
   $("alarms-over").hidden = !over.length;
   $("alarms-over-title").textContent = plural(over.length, "earlier alarm");
   $("alarms-over-list").replaceChildren(...over.map((one) => showAlarm(one, open)));
+  const lost = waiting < 2 && document.activeElement === $("acknowledge-all");
+  $("acknowledge-all").hidden = waiting < 2;
+  if (lost) $("alarms").focus();
   if (on) {
     const buttons = [...$("alarms").querySelectorAll("button")];
-    (buttons.find((one) => one.dataset.key === focused) ?? buttons.find((one) => one.closest("li").dataset.alarm === on.dataset.alarm) ?? $("alarms")).focus();
+    (buttons.find((one) => one.dataset.key === focused) ?? buttons.find((one) => one.closest("li")?.dataset.alarm === on.dataset.alarm) ?? $("alarms")).focus();
   }
 };

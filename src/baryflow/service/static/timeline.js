@@ -9,7 +9,7 @@ const alarmSpans = (changes, alarms, end) => {
   const spans = [], open = new Map();
   for (const { change, alarm, row } of changes) {
     if ((change === "raised" || change === "repeated") && !open.has(alarm)) open.set(alarm, row);
-    if (change === "cleared" && open.has(alarm)) {
+    if ((change === "cleared" || change === "reclassified") && open.has(alarm)) {
       spans.push({ alarm, from: open.get(alarm), to: row });
       open.delete(alarm);
     }
