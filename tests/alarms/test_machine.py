@@ -378,7 +378,7 @@ def test_an_alarm_whose_rows_are_called_something_else_is_reclassified_and_waits
 def test_an_alarm_whose_rows_are_confirmed_is_cleared():
     alarms = Alarms(AlarmConfig.from_table({"on-delay": 2, "off-delay": 2}))
     shares = [0.9] * 3 + [0.1] * 2
-    assert _leak(alarms, shares, confirm=lambda name, rows: True) == ["raised", "cleared"]
+    assert _leak(alarms, shares, confirm=lambda *_: True) == ["raised", "cleared"]
 
 
 def test_a_latched_alarm_stays_until_it_is_acknowledged():
