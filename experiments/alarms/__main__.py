@@ -4,7 +4,8 @@
 days without a fault, then each fault for eight hours (``--hours``), with as many to recover.
 ``results/plant.csv`` (``plant-5h.csv`` for five hours) has a line for the days without a fault and one
 for each fault: whether its own alarm was raised, how often, how many hours after its beginning, and how
-many other alarms were raised.
+many other alarms were raised. With ``--lasting``, fault 14 stays on for 400 hours after 120 without a
+fault, and ``results/lasting.csv`` has every change of an alarm until 60 hours after its end.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from baryflow.tep.tables import FAULTS
 
 RESULTS = Path(__file__).parent / "results"
 NORMAL, FAULTY = 240.0, 8.0
+#: The fault that stays on; hours before, with and after it.
+LASTING, PARTS = 14, (120.0, 400.0, 60.0)
 
 
-def follow(plant, session, hours):
-    """Return the alarms that were raised within some hours, each with its hour."""
+def follow(plant, session, hours, kinds=("raised", "repeated")):
+    """Return the changes of alarms of these kinds within some hours, each with its hour; None: all."""
     end, raised = plant.hours + hours, []
     while plant.hours < end:
         windows, _ = plant.advance()
@@ -35,15 +38,38 @@ def follow(plant, session, hours):
             raised += [
                 (window.hour, event.details["alarm"], event.details["change"])
                 for event in session.take(row).events
-                if event.kind == "alarm" and event.details["change"] in ("raised", "repeated")
+                if event.kind == "alarm" and (kinds is None or event.details["change"] in kinds)
             ]
     return raised
+
+
+def last():
+    """Record the alarms while a fault stays on."""
+    model = load_plant_model()
+    plant = RunningPlant(model)
+    session = SessionConfig(model.model, alarms=AlarmConfig()).begin()
+    lines = []
+    for fault, hours in zip((0, LASTING, 0), PARTS, strict=True):
+        plant.set_fault(fault)
+        begin = plant.hours
+        for hour, name, change in follow(plant, session, hours, None):
+            lines.append((class_name(fault), round(hour - begin, 1), name, change))
+            print(*lines[-1], sep="  ", flush=True)
+    with (RESULTS / "lasting.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("fault", "hours_since", "alarm", "change"))
+        writer.writerows(lines)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hours", type=float, default=FAULTY)
-    hours = parser.parse_args().hours
+    parser.add_argument("--lasting", action="store_true")
+    options = parser.parse_args()
+    hours = options.hours
+    if options.lasting:
+        last()
+        return
     model = load_plant_model()
     plant = RunningPlant(model)
     session = SessionConfig(model.model, alarms=AlarmConfig()).begin()

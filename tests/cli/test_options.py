@@ -53,7 +53,7 @@ def test_an_unknown_command_is_refused():
         (["fits"], "fit"),
         (["addsource"], "add-source"),
         (["tep", "simulte"], "simulate"),
-        (["run", "--batchsize", "8"], "--batch-size"),
+        (["run", "--checkpont", "x"], "--checkpoint"),
     ],
 )
 def test_what_was_probably_meant_is_suggested(typed, meant):

@@ -378,7 +378,7 @@ def test_a_likelihood_that_cannot_be_computed_costs_only_its_point(
     def fail(*_):
         raise error("no likelihood")
 
-    monkeypatch.setattr(OnlineDaDiL, "measure", fail)
+    monkeypatch.setattr("baryflow.service.target_record.measure", fail)
     with serving(tmp_path) as client:
         answer = post(client, "a", rows[:16], "first").json()
         assert (answer["rows"], answer["quarantined"], len(answer["predictions"])) == (16, 0, 16)

@@ -428,7 +428,7 @@ alarm_options = collect(
         "--latch",
         multiple=True,
         metavar="CLASS",
-        help="Keep the alarm of this class active until it is acknowledged; 'all' for every class.",
+        help="Keep the alarm of this class, or of 'all', active until it is acknowledged. Repeatable.",
     ),
 )
 

@@ -90,7 +90,7 @@ class Committee:
         return cls(tuple(experts), adapts, raw, np.full(n, 1.0 / n), confusion, reason=reason)
 
     def limit(self, adapt: bool | str) -> Self:
-        """Return a committee that adapts in one of the :data:`WAYS`.
+        """Return a committee that adapts in one of the ways that the parameter `adapt` has.
 
         If it only standardises, the plain classifiers per domain count the same, and the expected class
         proportions are the only explanation.
@@ -115,7 +115,7 @@ class Committee:
 
 
 def check_way(adapt: Any) -> bool | str:
-    """Return one of the :data:`WAYS` to adapt; refuse anything else."""
+    """Return one of the ways to adapt; refuse anything else."""
     if not any(adapt is way or (isinstance(adapt, str) and adapt == way) for way in WAYS):
         raise InvalidInputError(f"adapt must be True, {STANDARDISE!r} or False, got {adapt!r}")
     return adapt  # type: ignore[no-any-return]
