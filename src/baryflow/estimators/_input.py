@@ -39,7 +39,7 @@ class InputMixin:
         return tags
 
     def check_rows(self, X: Any) -> Floats:
-        """Return rows as the model reads them; raise InvalidInputError unless it can.
+        """Return rows as the model reads them.
 
         Parameters
         ----------
@@ -49,6 +49,11 @@ class InputMixin:
         -------
         array of shape (n_samples, n_features)
             Columns in the order of the model; NaN marks a missing value.
+
+        Raises
+        ------
+        InvalidInputError
+            If the columns are not those that it was fitted on, or do not hold numbers.
         """
         check_is_fitted(self)
         if isinstance(X, InOrder):

@@ -344,9 +344,8 @@ class Parser:
             if not isinstance(values, list):
                 raise RequestError(422, f"{way} must be a list, got {_shown(values)}")
             if not 0 < len(values) <= self.max_rows:
-                raise RequestError(
-                    413 if values else 422, f"expected 1 to {self.max_rows:,} rows, got {len(values):,}"
-                )
+                what = f"expected 1 to {self.max_rows:,} rows, got {len(values):,}"
+                raise RequestError(422, what)
             items = [{"label": label, name: value} for value in values]
         until = _check_time(given.get("until", ""), 0)
         labels = [self._label(item, i, False) for i, item in enumerate(items)]
