@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 
 import baryflow as bf
+from baryflow.estimators._experts import describe_experts
 
 HERE = Path(__file__).parent
 PUMPS = HERE.parent / "examples" / "pumps"
@@ -182,7 +183,7 @@ def draw_dictionary(model):
 
 def draw_committee(model):
     """Draw the weights of the experts."""
-    committee, described = model.committee_, model.describe_experts()
+    committee, described = model.committee_, describe_experts(model.knowledge_)
     shares = committee.weights / committee.weights.sum()
     plain = [not ("atoms" in text or "components" in text) for text in described.values()]
     figure, axes = new(7.6, 3.0)

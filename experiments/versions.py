@@ -73,7 +73,8 @@ COMMANDS = {
     "experiments/streams/results": "python -m experiments.streams --data FOLDER --method {stem}",
     "experiments/streams/results/reference.csv": "python -m experiments.streams --data FOLDER "
     "--reference FILE.py",
-    "experiments/streams/results/baseline_rows.csv": "python -m experiments.streams.baseline_rows",
+    "experiments/streams/results/baseline_rows.csv": "python -m experiments.streams.baseline_rows "
+    "--streams FILE.py",
     "experiments/streams/results/units.csv": "python -m experiments.streams.units",
     "experiments/tep/results": "python -m experiments.tep",
     "experiments/tep/results/encoders.csv": "baryflow tep encode tep-data none --validate --runs 15",

@@ -93,7 +93,7 @@ def go_on(model):
         model.partial_fit(rows[:15]).partial_fit(rows[15:])
         said.append(model.predict_proba(rows))
     if isinstance(model, OnlineDaDiL):
-        said += [model.predict_proba(rows), model.novelty(rows), model.report(), model.loss_curve_]
+        said += [model.predict_proba(rows), model.novelty(rows), model.report(), model.history_.losses]
         if model.keep_sources:
             own = rows[:20], P.y[:20] if model.classes_.dtype.kind == "i" else LETTERS[:20]
             model.add_source(*own, 9 if isinstance(model.sources_[0], int) else "late")

@@ -105,7 +105,7 @@ def measure_query(target):
     """Rounds of queried rows against rows drawn at random, judged by rows held out."""
     p = target.p
     size = len(np.unique(p.y))
-    pool = np.flatnonzero(target.model.recent_rows(np.arange(p.n_stream))[1])
+    pool = np.flatnonzero(target.model.state_.recent.at(np.arange(p.n_stream))[1])
     model, rows = target.model.spawn(), np.zeros(0, dtype=int)
     for number in range(1, max(QUERIED) + 1):
         asked = model.query(size)

@@ -111,7 +111,7 @@ def offline(p, part, model):
             "adapts": bool(fitted.committee_.adapts),
             "shift_belief": shift_belief(fitted),
         }
-        losses = np.asarray(fitted.loss_curve_)[:, -1]
+        losses = fitted.history_.losses[-1]
         curve = [(step, "offline", loss, "") for step, loss in enumerate(losses)]
         for alias in ("shuffled", "runs") if order == "shuffled" else ("plant",):
             yield f"{NAMES[part]}: offline", alias, figures, curve if alias == "shuffled" else []
@@ -126,7 +126,7 @@ def online(p, part, fitted, order, batch, mix="as is"):
 
     def watch(model):
         score = accuracy(model.predict(p.X_held), p.y_held)
-        curve.append((len(curve), "stream", model.loss_curve_[-1, 1], score))
+        curve.append((len(curve), "stream", model.history_.losses[-1, 1], score))
 
     trace = (mix, order, batch) == ("as is", "shuffled", BATCHES[0])
     figures = follow(model, flow, batch, watch if trace else None)

@@ -9,13 +9,13 @@ from click.testing import CliRunner
 
 from baryflow.cli import main
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams import Batch, Credentials, read_credentials, register_transport
+from baryflow.streams import Batch, Credentials, Sink, Source, read_credentials, register_transport
 from tests.streams.run_process import COLUMNS, save_model
 
 OPENED = {}  # "source here/rows" → the credentials and options that it was opened with
 
 
-class Nothing:
+class Nothing(Source, Sink):
     """A source without rows, and a sink that keeps nothing."""
 
     columns = wanted = COLUMNS
@@ -33,16 +33,13 @@ class Nothing:
     def seek(self, cursor):
         pass
 
-    def acknowledge(self, cursor):
-        pass
-
     def write(self, records):
         pass
 
     def truncate(self, position):
         pass
 
-    def flush(self, sync=False):
+    def flush(self):
         pass
 
     def close(self, finished=True):
@@ -50,8 +47,8 @@ class Nothing:
 
 
 def opened(kind):
-    def open_(address, credentials, options=None):
-        OPENED[f"{kind} {address.host}/{address.path}"] = (credentials, options)
+    def open_(endpoint, options=None):
+        OPENED[f"{kind} {endpoint.host}/{endpoint.path}"] = (endpoint.credentials, options)
         return Nothing()
 
     return open_

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baryflow import Mixture, w2_squared
+from baryflow.core.pool import Pool
 from baryflow.core.reduction import compress
 from baryflow.exceptions import InvalidInputError
 from tests.strategies import mixtures, random_mixture, seeds
@@ -47,6 +48,30 @@ def test_it_equals_the_double_loop(seed, limit, distance, merge):
     expected = plain_compress(m, limit, distance, merge)
     for mine, theirs in zip((ours.weights, ours.means, ours.stds), expected, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
+
+
+def merged_rows(seed, **how):
+    """Return the pool of some clusters of rows, a few of which came often."""
+    rng = np.random.default_rng(seed)
+    n, d, limit = (int(rng.integers(*some)) for some in ((20, 90), (1, 8), (2, 20)))
+    X = rng.normal(size=(n, d)) + 3.0 * rng.normal(size=(5, d))[rng.integers(5, size=n)]
+    masses = np.append(rng.integers(1, 200, limit), np.ones(n - limit))
+    pool = Pool(d)
+    pool.append(masses, X, np.zeros((n, d)))
+    pool.compress(limit, **how)
+    return pool
+
+
+def test_many_pairs_at_once_become_what_they_become_one_by_one():
+    # Ward's criterion is exact between components of equal width only, so a few may differ.
+    same = []
+    for seed in range(100):
+        pools = merged_rows(seed), merged_rows(seed, pair_by_pair=True)
+        first, second = (pool.means[np.lexsort(pool.means.T)] for pool in pools)
+        same.append(np.allclose(first, second))
+        scatter, other = (float((pool.masses @ np.square(pool.stds)).sum()) for pool in pools)
+        assert scatter < 1.1 * other
+    assert np.mean(same) > 0.95
 
 
 @given(mixtures(n_features=2, n_classes=3, max_components=8), st.integers(1, 8))

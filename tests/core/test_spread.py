@@ -11,6 +11,10 @@ from tests.strategies import seeds
 D, P = 20, 3  # a limit of five vectors, and room for eight more
 
 
+def merge(spreads, i, j, share, step, metric=None):
+    spreads.merge(np.array([i]), np.array([j]), np.array([share]), step[None], metric)
+
+
 class Rows:
     """Rows merged pair by pair in both kinds of spreads, and what belongs to each slot."""
 
@@ -21,9 +25,7 @@ class Rows:
         self.metric = self.rng.normal(size=(D, P))
         self.members = [[i] for i in range(n)]
         self.matrices, self.factors = Matrices.none(D), Factors.none(D, P, n)
-        for spreads in (self.matrices, self.factors):
-            spreads.grow(n)
-            spreads.put(np.arange(n), self.stds, None)
+        self.matrices, self.factors = self.matrices.plus(self.stds), self.factors.plus(self.stds)
 
     @property
     def alive(self):
@@ -36,7 +38,7 @@ class Rows:
             share = len(others) / (len(mine) + len(others))
             step = self.X[others].mean(axis=0) - self.X[mine].mean(axis=0)
             for spreads in (self.matrices, self.factors):
-                spreads.merge([(i, j, share, step)], self.metric)
+                merge(spreads, i, j, share, step, self.metric)
             self.members[i], self.members[j] = mine + others, []
         return self
 
@@ -97,36 +99,26 @@ def test_beyond_the_limit_another_metric_is_met_roughly_and_matrices_exactly():
 def test_weighted_components_merge_like_their_rows():
     rng = np.random.default_rng(0)
     X, masses = rng.normal(size=(3, D)), np.array([1.0, 2.0, 5.0])
-    spreads = Matrices.none(D)
-    spreads.grow(3)
-    spreads.put(np.arange(3), np.zeros((3, D)), None)
-    spreads.merge([(0, 1, 2.0 / 3.0, X[1] - X[0])], None)
+    spreads = Matrices.none(D).plus(np.zeros((3, D)))
+    merge(spreads, 0, 1, 2.0 / 3.0, X[1] - X[0])
     middle = (X[0] + 2.0 * X[1]) / 3.0
-    spreads.merge([(0, 2, 5.0 / 8.0, X[2] - middle)], None)
+    merge(spreads, 0, 2, 5.0 / 8.0, X[2] - middle)
     np.testing.assert_allclose(spreads.covariances[0], np.cov(X.T, aweights=masses, ddof=0), atol=1e-12)
 
 
-# -- slots ------------------------------------------------------------------------------------------
+# -- other pools ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["matrices", "factors"])
-def test_what_is_put_into_another_pool_is_the_same_there(kind):
-    rows = Rows(3, 60).merge(55)
+@pytest.mark.parametrize("other", [Matrices.none(D), Factors.none(D, P, 2**20)])
+def test_what_comes_from_another_pool_is_the_same_there(kind, other):
+    rows = Rows(3, 60).merge(20)  # nothing was dropped
     given = getattr(rows, kind).take(rows.alive)
-    other = Matrices.none(D) if kind == "matrices" else Factors.none(D, P, 2**20)
-    if kind == "factors":
-        assert other.limit < given.limit  # less memory for each
-    other.grow(9)
-    slots = np.array([8, 1, 3, 2, 7])
-    other.put(slots, np.zeros((5, D)), given)
-    np.testing.assert_allclose(
-        other.variances(rows.metric)[slots], given.variances(rows.metric), rtol=1e-12
-    )
-    # A slot that is used again has nothing of what was there.
-    other.put(slots[:1], np.full((1, D), 2.0), None)
-    np.testing.assert_allclose(
-        other.variances(rows.metric)[8], 4.0 * np.square(rows.metric).sum(axis=0), rtol=1e-12
-    )
+    both = other.plus(np.full((1, D), 2.0)).plus(np.zeros((40, D)), given)
+    axes = 4.0 * np.square(rows.metric).sum(axis=0)
+    expected = np.vstack([axes, given.variances(rows.metric)])
+    found = both.variances(rows.metric)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * expected.max())
 
 
 # -- keeping ----------------------------------------------------------------------------------------
@@ -158,12 +150,11 @@ def test_saved_factors_go_on_bit_for_bit_though_others_with_more_room_came():
     rows = Rows(1, 12).merge(8)
     factors = Factors.none(D, P, 2**20)
     assert factors.limit < rows.factors.limit
-    factors.grow(4)
-    factors.put(np.arange(4), np.zeros((4, D)), rows.factors.take(rows.alive))
+    factors = factors.plus(np.zeros((4, D)), rows.factors.take(rows.alive))
     saved = factors.state().unpack()
     for j in (1, 2, 3):
         for spreads in (factors, saved):
-            spreads.merge([(0, j, 0.5, np.ones(D))], rows.metric)
+            merge(spreads, 0, j, 0.5, np.ones(D), rows.metric)
         assert np.array_equal(saved.ranks, factors.ranks)
         assert np.array_equal(saved.variances(rows.metric), factors.variances(rows.metric))
 
@@ -172,7 +163,7 @@ def test_unpacking_does_not_share_memory_with_what_was_saved():
     rows = Rows(0, 5)
     packed = rows.factors.state()
     spreads = packed.unpack()
-    spreads.merge([(0, 1, 0.5, np.ones(D))], rows.metric)
+    merge(spreads, 0, 1, 0.5, np.ones(D), rows.metric)
     assert packed.ranks.tolist() == [0] * 5
     assert rows.factors.ranks.tolist() == [0] * 5
 

@@ -69,7 +69,7 @@ class MemorySink(list):
     def write(self, records):
         self.extend(records)
 
-    def flush(self, sync=False):
+    def flush(self):
         pass
 
 

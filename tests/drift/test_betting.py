@@ -145,6 +145,41 @@ def test_a_state_within_a_block_continues_bit_for_bit():
     assert second.since == whole.since
 
 
+def bet_one_by_one(ranks, threshold, block):
+    """The definition: every gambler bets on every block, one after the other; return the alarms."""
+    exponents, alarms, start = np.array([0.2, 0.4, 0.6, 0.8]), [], 0
+    wealth, counts = np.ones(9), np.zeros(10)
+    for end in range(1, len(ranks) + 1):
+        if end - start < block:
+            continue
+        x, start = ranks[start:end], end
+        parts = np.minimum((x * 10).astype(int), 9)
+        if wealth[-1] < 1.0:
+            counts = np.zeros(10)
+        low, high = (np.maximum(side, 1e-12)[:, None] for side in (x, 1.0 - x))
+        powers = np.hstack([exponents * side ** (exponents - 1.0) for side in (low, high)])
+        learned = 10.0 * (counts[parts] + 0.5) / (counts.sum() + 5.0)
+        wealth = np.maximum(wealth, 1.0) * np.append(powers.mean(axis=0), learned.mean())
+        np.add.at(counts, parts, 1.0 / len(x))
+        if wealth.mean() >= threshold:
+            alarms.append((end - 1, wealth.mean()))
+            wealth, counts = np.ones(9), np.zeros(10)
+    return alarms
+
+
+@given(
+    seed=st.integers(0, 1000),
+    skew=st.sampled_from([0.5, 1.0, 2.0, 5.0]),
+    block=st.sampled_from([1, 2, 7]),
+)
+def test_alarms_are_those_of_the_definition(seed, skew, block):
+    ranks = np.random.default_rng(seed).random(500) ** skew
+    found = BettingDetector(50.0, block=block).update_many(ranks)
+    expected = bet_one_by_one(ranks, 50.0, block)
+    assert [one.number for one in found] == [number for number, _ in expected]
+    assert [one.value for one in found] == pytest.approx([value for _, value in expected])
+
+
 @given(
     ranks=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60),
     skew=st.sampled_from([0.2, 1.0, 5.0]),

@@ -9,6 +9,7 @@ from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.estimators._dictionary import fit_dictionary
 from baryflow.estimators._explanations import Candidate, TargetSummary
+from baryflow.estimators._predict import class_means, in_view
 from tests.estimators.streams import PROBLEM, Fleet, fit, fit_default, mixed_rows, stream
 
 P = make_domains(n_per_class=60, random_state=2)
@@ -37,7 +38,9 @@ def test_votes_keep_the_plan_from_crossing_classes():
     X, y, domain, X_target, y_target = crossed()
     model = linear().fit(X, y, domain).partial_fit(X_target)
     # The components alone, labelled through the plan.
-    labels = model.state_.adapted.labelled.predict_proba(model.in_view(X_target))
+    labels = model.state_.adapted.labelled.predict_proba(
+        in_view(model.knowledge_, model.state_, X_target)
+    )
     assert (labels.argmax(axis=1) == y_target).mean() > 0.95
     assert model.score(X_target, y_target) > 0.95
 
@@ -62,11 +65,19 @@ def test_block_steps_take_the_atoms_to_the_target():
     model = fit(linear, P)
     atoms = np.stack([atom.means for atom in model.atoms_])
     truth = np.stack([P.X_target[P.y_target == c].mean(axis=0) for c in range(8)])
-    errors = [np.linalg.norm((model.class_means_ - truth) / P.X.std(axis=0), axis=1).mean()]
+    errors = [
+        np.linalg.norm(
+            (class_means(model.knowledge_, model.state_) - truth) / P.X.std(axis=0), axis=1
+        ).mean()
+    ]
     stream(model, P.X_target)
-    errors.append(np.linalg.norm((model.class_means_ - truth) / P.X.std(axis=0), axis=1).mean())
+    errors.append(
+        np.linalg.norm(
+            (class_means(model.knowledge_, model.state_) - truth) / P.X.std(axis=0), axis=1
+        ).mean()
+    )
     assert errors[1] < 0.5 * errors[0]
-    before, after = model.loss_curve_[-1]
+    before, after = model.history_.losses[-1]
     assert after < 0.85 * before
     assert np.abs(np.stack([atom.means for atom in model.atoms_]) - atoms).max() > 0.1
 
@@ -74,7 +85,9 @@ def test_block_steps_take_the_atoms_to_the_target():
 def test_every_adaptation_starts_from_the_sources():
     at_once = fit(linear, P).partial_fit(P.X_target)
     in_parts = stream(fit(linear, P), P.X_target, 60)
-    np.testing.assert_allclose(in_parts.class_means_, at_once.class_means_, atol=0.3)
+    np.testing.assert_allclose(
+        *(class_means(one.knowledge_, one.state_) for one in (in_parts, at_once)), atol=0.3
+    )
     assert (in_parts.predict(P.X_target) == at_once.predict(P.X_target)).mean() > 0.95
 
 

@@ -9,6 +9,7 @@ from scipy.special import log_softmax, softmax
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.estimators._committee import Committee, Trial, learn_committee, learn_weights
+from baryflow.estimators._experts import describe_experts
 from baryflow.estimators._explanations import EXPECTED, FIXED_POINT, NOT_ADAPTING
 from baryflow.estimators._reliability import Calibration
 from tests.estimators.streams import PROBLEM, Fleet, fit_default, stream
@@ -196,7 +197,7 @@ def test_the_end_of_a_stream_is_the_weighted_sum_of_the_experts(validated):
 
 def test_every_expert_of_the_default_is_named_weighed_and_described():
     model = fit_default()
-    committee, described = model.committee_, model.describe_experts()
+    committee, described = model.committee_, describe_experts(model.knowledge_)
     assert committee.experts == (
         "linear", "kernel", "trees",
         "linear, per domain", "kernel, per domain", "trees, per domain",

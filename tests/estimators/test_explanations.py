@@ -364,7 +364,6 @@ def test_looking_changes_nothing():
             getattr(model, name)
     model.report()
     model.describe_proportions()
-    model.describe_experts()
     model.query(5)
     model.predict(X)
     model.predict_proba(X[:3])

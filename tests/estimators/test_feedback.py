@@ -307,7 +307,7 @@ def test_few_rows_are_all_asked_about():
 def test_rows_are_known_by_their_positions():
     model = FITTED.spawn()
     model.absorb(P.X_target[:50], positions=np.arange(1000, 1050))
-    rows, found = model.recent_rows([1003, 7, 1049])
+    rows, found = model.state_.recent.at(np.array([1003, 7, 1049]))
     assert found.tolist() == [True, False, True]
     assert np.array_equal(rows, P.X_target[[3, 49]])
 

@@ -6,8 +6,6 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from baryflow import DaDiL, OnlineDaDiL
 from baryflow.datasets import make_domains
@@ -22,15 +20,6 @@ N_REPORTS = 8
 class Terminal(io.StringIO):
     def isatty(self):
         return True
-
-
-class Clock:
-    """Time that passes when told so."""
-
-    now = 100.0
-
-    def __call__(self):
-        return self.now
 
 
 def fit(**options):
@@ -104,57 +93,6 @@ def test_a_busy_machine_gets_no_further_processes(monkeypatch):
     monkeypatch.setattr(_leave_one_out, "cpu_count", None)  # not asked for
     monkeypatch.setattr(os, "getloadavg", lambda: (1e6, 1e6, 1e6), raising=False)
     fit()
-
-
-# -- the estimate, with a clock of its own -----------------------------------------------------------
-
-
-def test_what_tasks_cost_is_learned_from_those_that_are_done():
-    clock, told = Clock(), []
-    schedule = progress.Schedule(
-        lambda done, total, what: told.append((done / total, clock.now - 100.0, what)),
-        {"fit": [10.0, 30.0, 10.0], "run": [10.0, 10.0]},
-        clock,
-    )
-    for kind, size, seconds in (("fit", 10.0, 2.0), ("fit", 30.0, 6.0), ("fit", 10.0, 2.0)):
-        clock.now += seconds
-        schedule.finish(kind, size, seconds)
-    assert [share for share, *_ in told] == [0.14, 0.57, 0.71]  # of 14 seconds
-    clock.now += 5.0  # slower than expected: the bar waits, and the estimate is right again
-    schedule.finish("run", 10.0, 5.0)
-    assert told[-1] == (15 / 20, 15.0, "run")
-    clock.now += 5.0
-    schedule.finish("run", 10.0, 5.0)
-    schedule.end("run")
-    assert told[-1] == (1.0, 20.0, "run")
-
-
-def test_tasks_that_run_at_the_same_time_are_done_in_part():
-    clock, told = Clock(), []
-    schedule = progress.Schedule(lambda done, *_: told.append(done), {"fit": [1.0] * 4}, clock)
-    clock.now += 7.0  # until the processes have started
-    schedule.start(2)
-    clock.now += 10.0
-    schedule.finish("fit", 1.0, 10.0)
-    schedule.finish("fit", 1.0, 10.0)
-    clock.now += 10.0
-    schedule.finish("fit", 1.0, 10.0)
-    schedule.finish("fit", 1.0, 10.0)
-    assert told == [62, 62, 99, 99]
-
-
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0.1, 10.0)), min_size=1, max_size=12))
-def test_progress_never_goes_back_and_ends(tasks):
-    clock, told = Clock(), []
-    sizes = {kind: [1.0] * sum(one == kind for one, _ in tasks) for kind in "ab"}
-    schedule = progress.Schedule(lambda done, *_: told.append(done), sizes, clock)
-    for kind, seconds in tasks:
-        clock.now += seconds
-        schedule.finish(kind, 1.0, seconds)
-    schedule.end("b")
-    assert told == sorted(told)
-    assert told[-1] == 100
-    assert all(0 <= done < 100 for done in told[:-1])
 
 
 def test_the_time_that_is_left_follows_the_rate_so_far():

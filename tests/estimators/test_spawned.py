@@ -33,7 +33,7 @@ def same(a, b, rows):
     """Check that two models are the same in all that they say."""
     assert np.array_equal(a.predict_proba(rows), b.predict_proba(rows))
     assert np.array_equal(a.novelty(rows), b.novelty(rows))
-    assert np.array_equal(a.loss_curve_, b.loss_curve_)
+    assert np.array_equal(a.history_.losses, b.history_.losses)
     assert np.array_equal(a.proportions_, b.proportions_)
     assert [one.weight for one in a.explanations_] == [one.weight for one in b.explanations_]
     assert a.resemblance_ == b.resemblance_

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from baryflow import DaDiL, OnlineDaDiL
 from baryflow.datasets import make_domains
+from baryflow.estimators._predict import class_means
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=20, random_state=0)
 CLASSIFIERS = ["linear", "trees"]
@@ -36,7 +37,11 @@ def online(factors, parameters):
         model.partial_fit(T[start : start + 20])
     found.append(model.predict_proba(T))
     model.add_source(P.X[~known] * factors, P.y[~known], 3)
-    found += [model.predict_proba(T), model.novelty(T)[:, None], model.class_means_ / factors]
+    found += [
+        model.predict_proba(T),
+        model.novelty(T)[:, None],
+        class_means(model.knowledge_, model.state_) / factors,
+    ]
     return np.concatenate([table.ravel() for table in found])
 
 

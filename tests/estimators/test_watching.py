@@ -5,6 +5,7 @@ import pytest
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
+from baryflow.estimators._predict import in_view
 from baryflow.estimators._watching import known_target, measure
 from baryflow.exceptions import InvalidInputError
 from tests.estimators.streams import stream
@@ -29,7 +30,10 @@ def test_signals_are_what_they_are_said_to_be(plant):
     before, rows = model.to_bytes(), plant.X_target[160:]
     found = measure_rows(model, rows)
     assert model.to_bytes() == before
-    known, Z = known_target(model.knowledge_, model.state_), model.in_view(rows)
+    known, Z = (
+        known_target(model.knowledge_, model.state_),
+        in_view(model.knowledge_, model.state_, rows),
+    )
     np.testing.assert_allclose(found.likelihood, known.mixture.log_density(Z), rtol=1e-9)
     np.testing.assert_allclose(found.proportions, known.mixture.predict_proba(Z), atol=1e-9)
     distances = np.square((Z[:, None] - known.means) / known.stds).mean(axis=2).min(axis=1)

@@ -329,3 +329,23 @@ def test_the_absence_of_drift_is_stated_only_if_it_is_known():
     assert "of the last batch" in quiet
     assert "No drift was seen" not in Page(html_report(model)).text
     assert "No drift was seen" not in Page(html_report(model, events=[{"row": 3, "kind": "drift"}])).text
+
+
+def test_competing_explanations_are_listed_with_what_settles_it():
+    p = make_domains(n_classes=4, shift=1.0, random_state=1)
+    model = OnlineDaDiL(classifier="linear", random_state=0).fit(p.X, p.y, p.domain)
+    model.partial_fit(p.X_target)
+    assert "What is not known" not in html_report(model)
+    rng = np.random.default_rng(1)
+
+    def calibrate(X):
+        gain, offset = np.exp(rng.normal(0, 0.25, X.shape[1])), rng.normal(0, 1, X.shape[1])
+        return X * gain + offset * p.X.std(axis=0)
+
+    X = np.concatenate([calibrate(p.X[p.domain == source]) for source in (1, 2, 3, 4)])
+    normal = calibrate(p.X_target)[p.y_target == 0]
+    model = OnlineDaDiL(classifier="linear", random_state=0).fit(X, p.y, p.domain)
+    text = html_report(model.partial_fit(normal))
+    assert "What is not known" in text
+    assert all(one in text for one in model.describe_explanations())
+    assert "baseline" in text

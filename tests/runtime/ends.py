@@ -9,11 +9,13 @@ import numpy as np
 
 from baryflow.client import forward
 from baryflow.runtime import Checkpoint
-from baryflow.streams import Batch, Rejected, open_sink
+from baryflow.streams import Batch, Rejected, Sink, Source, open_sink
 
 
-class Rows:
+class Rows(Source):
     """Rows of an array; some of them cannot be used."""
+
+    columns = wanted = None
 
     def __init__(self, X, bad=()):
         self.X, self.bad, self.at = X, set(bad), 0
@@ -34,9 +36,6 @@ class Rows:
             cursor={"at": self.at},
         )
 
-    def acknowledge(self, cursor):
-        pass
-
     def seek(self, cursor):
         self.at = cursor["at"]
 
@@ -44,7 +43,7 @@ class Rows:
         pass
 
 
-class Lines:
+class Lines(Sink):
     """NDJSON in a file."""
 
     def __init__(self, path):
@@ -61,7 +60,7 @@ class Lines:
         self.file.flush()
         self.file.truncate(position)
 
-    def flush(self, **_):
+    def flush(self):
         self.file.flush()
 
     def close(self, **_):

@@ -32,6 +32,9 @@ class Away:
             raise RefusedError("no", 422)
         self.sent.append(record)
 
+    def stop_when(self, stop):
+        pass
+
     def close(self):
         pass
 
@@ -186,7 +189,10 @@ class Fragile:
             raise UnreachableError("the broker is gone")
         self.records += records
 
-    def flush(self, sync=False):
+    def flush(self):
+        pass
+
+    def stop_when(self, stop):
         pass
 
     def close(self, **_):

@@ -18,7 +18,7 @@ from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError
 from baryflow.runtime import Checkpoint, Runner, SessionConfig
 from baryflow.streams import open_sink
-from baryflow.streams.urls import parse_address
+from baryflow.streams.urls import Endpoint
 from tests.runtime.ends import Rows, feed_rows
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
@@ -157,7 +157,7 @@ def test_the_folder_of_a_feed_is_not_that_of_a_run(tmp_path):
 )
 def test_no_piece_of_a_password_is_shown(url):
     with pytest.raises(InvalidInputError) as caught:
-        (open_target if url.startswith("http") else parse_address)(url)
+        (open_target if url.startswith("http") else Endpoint.parse)(url)
     assert "hunter2" not in str(caught.value)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from baryflow import Mixture, OnlineDaDiL
 from baryflow.estimators._input import InOrder
+from baryflow.estimators._predict import in_view, source_mixtures
 from baryflow.runtime import Label, Rows, SessionConfig
 from baryflow.service.target_record import record_likelihood
 from baryflow.service.view import Projection, explain, picture
@@ -170,9 +171,9 @@ def test_a_distant_class_leaves_room_for_the_others():
 def test_sources_and_rows_share_their_coordinates(problem):
     model = OnlineDaDiL(classifier="linear", validate=False, random_state=0)
     model.fit(problem.X, problem.y, sample_domain=problem.domain).partial_fit(problem.X_target)
-    Z = model.in_view(problem.X_target)
-    held = model.source_mixtures_
-    assert list(held) == model.sources_
+    Z = in_view(model.knowledge_, model.state_, problem.X_target)
+    held = source_mixtures(model.knowledge_, model.sources_)
+    assert list(held) == [str(name) for name in model.sources_]
     assert all(mixture.means.shape[1] == Z.shape[1] for mixture in held.values())
     # In these coordinates the sources' own mixtures classify most rows of the target correctly.
     right = [

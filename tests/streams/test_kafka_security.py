@@ -12,7 +12,7 @@ import trustme
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams import Credentials, open_sink, open_source
 from baryflow.streams.kafka import clients
-from baryflow.streams.urls import parse_address
+from baryflow.streams.urls import Endpoint
 from tests.streams.kafka_cluster import Cluster
 
 SECRET = "hush-hush-7"  # noqa: S105 - of this test only
@@ -106,7 +106,7 @@ def test_a_password_is_not_sent_unencrypted_by_default():
     assert SECRET not in str(e.value)
 
     def settings(url):
-        return clients.settings(parse_address(url), credentials)
+        return clients.settings(Endpoint.parse(url, credentials))
 
     asked = settings("kafka://a/rows?security=sasl_plaintext")
     assert asked["sasl.mechanism"] == "SCRAM-SHA-512"
@@ -129,7 +129,7 @@ def test_a_password_is_never_logged(caplog):
 def test_only_permanent_errors_end_a_run():
     from confluent_kafka import KafkaError
 
-    monitor = clients.ClusterMonitor(parse_address("kafka://a/rows"))
+    monitor = clients.ClusterMonitor(Endpoint.parse("kafka://a/rows"))
     monitor.on_error(KafkaError(KafkaError._TRANSPORT, "SSL handshake failed: Disconnected"))
     monitor.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
     monitor.check()

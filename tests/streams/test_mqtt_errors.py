@@ -14,7 +14,7 @@ from functools import partial
 import pytest
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams import open_sink, open_source
+from baryflow.streams import Endpoint, RetryPolicy, open_sink, open_source
 from baryflow.streams.mqtt import connection
 from baryflow.streams.urls import Credentials
 from tests.streams.files import require
@@ -156,7 +156,6 @@ def test_a_service_that_sends_a_banner_first():
 
 
 def test_a_broker_that_always_hangs_up_is_asked_less_and_less_often(monkeypatch):
-    monkeypatch.setattr(connection, "_BACKOFF", (0.01, 1.0))
     monkeypatch.setattr(connection, "_SHORT", math.inf)  # also on a busy machine
     moments = []
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -172,7 +171,8 @@ def test_a_broker_that_always_hangs_up_is_asked_less_and_less_often(monkeypatch)
 
         thread = threading.Thread(target=hang_up, daemon=True)
         thread.start()
-        sink = open_sink(f"mqtt://127.0.0.1:{server.getsockname()[1]}/a")
+        url = f"mqtt://127.0.0.1:{server.getsockname()[1]}/a"
+        sink = open_sink(Endpoint.parse(url, policy=RetryPolicy(0.01, 1.0)))
         sink.write([{"n": 1}])
         wait_until(lambda: len(moments) > 6)
         sink.close(finished=False)

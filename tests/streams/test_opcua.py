@@ -15,7 +15,7 @@ import pytest
 from baryflow.alarms import AlarmCommand, AlarmConfig, Alarms
 from baryflow.exceptions import InvalidInputError, StoppedError, UnreachableError
 from baryflow.runtime.outbox import Outbox, SinkSender
-from baryflow.streams import Credentials, open_sink, open_source
+from baryflow.streams import Credentials, Endpoint, RetryPolicy, open_sink, open_source
 from tests.streams.files import require
 
 require("asyncua")
@@ -516,7 +516,7 @@ def test_records_are_written_to_existing_variables():
             sink.write(
                 [{name: value for name, value in one.items() if name != "key"} for one in RECORDS]
             )
-            sink.flush(sync=True)
+            sink.flush()
             (chance,) = read_values(plant.url, "ns=2;s=probability")
         finally:
             sink.close()
@@ -546,33 +546,7 @@ def level_of(plant):
     return plant.loop.call(plant.nodes["level"].read_value())
 
 
-def test_what_is_flushed_is_on_the_server_or_an_error(monkeypatch):
-    plant = writable_plant()
-    try:
-        sink = open_sink(plant.url + NODE)
-        plant.stop()
-        plant.start()  # the connection is lost, but the server is there
-        sink.write([ALARM])
-        sink.flush(sync=True)
-        assert level_of(plant) == 2.0
-        plant.stop()
-        sink.write([ALARM | {"level": 3.0}])
-        sink.flush()  # kept: the server may come back
-        for _ in range(2):
-            with pytest.raises(UnreachableError, match="1 record"):
-                sink.flush(sync=True)
-        monkeypatch.setattr("baryflow.streams.opcua.sink._WAITING", 1)
-        sink.write([ALARM | {"level": 4.0}])
-        with pytest.raises(UnreachableError, match="2 records"):  # more than may wait
-            sink.flush()
-        plant.start()
-        sink.close()
-        assert level_of(plant) == 4.0
-    finally:
-        plant.close()
-
-
-def test_a_silent_server_costs_one_timeout_for_all_records(monkeypatch):
+def test_a_silent_server_costs_one_timeout_for_all_records(monkeypatch, caplog):
     monkeypatch.setattr("baryflow.streams.opcua.connection.TIMEOUT", 0.5)
     asked, ask = [], UaSession.write_attributes
 
@@ -584,13 +558,16 @@ def test_a_silent_server_costs_one_timeout_for_all_records(monkeypatch):
     plant = writable_plant()
     try:
         with Proxy(plant.port) as proxy:
-            sink = open_sink(plant.url.replace(str(plant.port), str(proxy.port)) + NODE)
+            url = plant.url.replace(str(plant.port), str(proxy.port)) + NODE
+            sink = open_sink(Endpoint.parse(url, policy=RetryPolicy(grace=0.0)))
+            sink.stop_when(lambda: True)
             proxy.cut()  # accepts connections and never answers
             sink.write([ALARM] * 20)
-            for _ in range(2):  # a connection that falls silent, and one that does not open
-                with pytest.raises(UnreachableError, match="20 records"):
-                    sink.flush(sync=True)
-                assert len(asked) == 1
+            assert len(asked) == 1
+            with pytest.raises(StoppedError):  # a connection that does not open
+                sink.flush()
+            assert "20 records" in caplog.text
+            assert len(asked) == 1
             proxy.heal()
             sink.close()
             assert level_of(plant) == 2.0
@@ -602,36 +579,8 @@ def test_a_refused_write_names_the_node_and_the_code():
     plant = Plant(["level", "probability"], history=False)  # nobody may write its variables
     try:
         sink = open_sink(plant.url + NODE)
-        sink.write([ALARM])
         with pytest.raises(UnreachableError, match=r"s=level \(BadUserAccessDenied"):
-            sink.flush(sync=True)
-        sink.close(finished=False)
-    finally:
-        plant.close()
-
-
-def test_a_sink_opens_while_the_server_is_away_and_waits_until_it_is_stopped(monkeypatch, caplog):
-    monkeypatch.setattr("baryflow.streams.brokers.GRACE", 0.1)
-    plant, stopped = writable_plant(), threading.Event()
-    try:
-        plant.stop()
-        sink = open_sink(plant.url + NODE)
-        assert "retrying" in caplog.text
-        sink.stop_when(stopped.is_set)
-        sink.write([ALARM])
-        plant.start()
-        sink.flush(sync=True)
-        assert level_of(plant) == 2.0
-        plant.stop()
-        sink.write([ALARM])
-        caplog.clear()
-        later = threading.Thread(
-            target=lambda: wait_until(lambda: "retrying" in caplog.text) or stopped.set()
-        )
-        later.start()
-        with pytest.raises(StoppedError):
-            sink.flush(sync=True)
-        later.join()
+            sink.write([ALARM])
         sink.close(finished=False)
     finally:
         plant.close()

@@ -7,9 +7,12 @@ import pytest
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams import (
-    Address,
     Batch,
     Credentials,
+    Endpoint,
+    RetryPolicy,
+    Sink,
+    Source,
     SourceOptions,
     open_sink,
     open_source,
@@ -17,11 +20,12 @@ from baryflow.streams import (
 )
 
 
-class ListSource:
+class ListSource(Source):
     """Rows of a list; the cursor is the number of rows that were read."""
 
+    columns, wanted = ["a", "b"], None
+
     def __init__(self, rows, options):
-        self.columns = ["a", "b"]
         self.wanted = list(options.columns or self.columns)
         self._rows, self._position = rows, 0
 
@@ -42,14 +46,11 @@ class ListSource:
     def seek(self, cursor):
         self._position = cursor["position"]
 
-    def acknowledge(self, cursor):
-        pass
-
     def close(self):
         pass
 
 
-class ListSink:
+class ListSink(Sink):
     """Appends records to a list."""
 
     position = 0
@@ -64,7 +65,7 @@ class ListSink:
     def truncate(self, position):
         pass
 
-    def flush(self, sync=False):
+    def flush(self):
         pass
 
     def close(self, finished=True):
@@ -78,12 +79,12 @@ class MemoryTransport:
         self.topics = {}
         self.calls = []
 
-    def open_source(self, address, credentials, options):
-        self.calls.append((address, credentials, options))
-        return ListSource(self.topics[address.path], options)
+    def open_source(self, endpoint, options):
+        self.calls.append((endpoint, options))
+        return ListSource(self.topics[endpoint.path], options)
 
-    def open_sink(self, address, credentials):  # noqa: ARG002 - open to all
-        return ListSink(self.topics.setdefault(address.path, []))
+    def open_sink(self, endpoint):
+        return ListSink(self.topics.setdefault(endpoint.path, []))
 
 
 def test_a_registered_transport_opens_sources_and_sinks():
@@ -102,10 +103,13 @@ def test_a_registered_transport_opens_sources_and_sinks():
     resumed.seek(first.cursor)
     assert resumed.read(2).rows.tolist() == [[6]]
     assert resumed.read(2) is None
-    address, credentials, options = transport.calls[0]
-    assert address == Address("memory", "here", 17, "rows", {"x": "y"})
-    assert credentials is user
+    endpoint, options = transport.calls[0]
+    assert endpoint == Endpoint("memory", "here", 17, "rows", {"x": "y"}, credentials=user)
+    assert "word" not in repr(endpoint)
     assert options == SourceOptions(columns=["b"], sample_interval=2.0)
+    given = Endpoint.parse("memory://here/rows", user, RetryPolicy(grace=1.0))
+    open_source(given, columns=["a"]).close()
+    assert transport.calls[-1][0] is given
     with pytest.raises(InvalidInputError, match="registered already"):
         register_transport("memory", transport)
 
@@ -118,7 +122,7 @@ def test_a_scheme_that_is_taken_or_invalid_is_refused(scheme):
 
 def test_a_package_adds_a_transport_with_an_entry_point(tmp_path, monkeypatch):
     (tmp_path / "toy_transport.py").write_text(
-        "def open_sink(address, credentials):\n    return f'sink for {address}'\n"
+        "def open_sink(endpoint):\n    return f'sink for {endpoint}'\n"
     )
     info = tmp_path / "toy_transport-1.0.dist-info"
     info.mkdir()

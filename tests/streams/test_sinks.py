@@ -33,7 +33,7 @@ PLAIN = [
 def test_ndjson(tmp_path):
     sink = open_sink(tmp_path / "a.ndjson")
     sink.write(RECORDS)
-    sink.flush(sync=True)
+    sink.flush()
     assert sink.position == (tmp_path / "a.ndjson").stat().st_size
     sink.close()
     sink.close()
@@ -131,7 +131,7 @@ def test_standard_output():
 from baryflow.streams import open_sink
 sink = open_sink("-")
 sink.write([{"a": 1}])
-sink.flush(sync=True)
+sink.flush()
 assert sink.position == 9
 try:
     sink.truncate(0)
@@ -211,7 +211,7 @@ def write_with_kills(path, records, limit, steps, kill_at):
                 sink.write(records[done : done + count])
                 done = min(len(records), done + count)
                 if event == "checkpoint":
-                    sink.flush(sync=True)
+                    sink.flush()
                     saved = done, sink.position
                 elif event in ("kill", "kill without buffer"):
                     abandon(sink, path.parent, keep_buffer=event == "kill")
@@ -267,7 +267,7 @@ def test_full_files_may_be_moved_away_after_a_checkpoint(tmp_path):
     sink = open_sink(path, rotate=50)
     records = [{"n": n, "text": "x" * 20} for n in range(20)]
     sink.write(records[:10])
-    sink.flush(sync=True)
+    sink.flush()
     position = sink.position
     sink.write(records[10:12])
     sink.close()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from baryflow.core.mixture import Mixture
-from baryflow.estimators._input import InOrder
+from baryflow.estimators._predict import class_means, in_view, source_mixtures
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.validation import Floats
 
@@ -47,7 +47,7 @@ def find_evidence(
     names = [str(name) for name in model.classes_.tolist()]
     order = np.argsort(-probabilities, kind="stable").tolist()
     others = [i for i in order if names[i] in normal] or [i for i in order if i != code]
-    mixtures = [(str(name), mixture) for name, mixture in model.source_mixtures_.items()]
+    mixtures = source_mixtures(model.knowledge_, model.sources_).items()
     columns = [] if not others else find_reasons(model, row, code, others[0])
     return {
         "cases": find_nearest(model, row, mixtures, names)[:_CASES],
@@ -64,7 +64,7 @@ def find_nearest(
     model: OnlineDaDiL, row: Floats, mixtures: Iterable[tuple[str, Mixture]], names: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Return class, source and distance of all components of named mixtures, the nearest first."""
-    z = model.in_view(InOrder(row[None]))[0]
+    z = in_view(model.knowledge_, model.state_, row[None])[0]
     found = []
     for name, mixture in mixtures:
         distances = np.sqrt(np.square((z - mixture.means) / mixture.stds).mean(axis=1))
@@ -84,7 +84,7 @@ def find_reasons(
     Without the first class, return those in which it is far from the second.
     """
     found = model.compare_columns()
-    means = model.class_means_
+    means = class_means(model.knowledge_, model.state_)
     stds = np.where(found.source_stds > 0.0, found.factors * found.source_stds, np.nan)
     usual = row if predicted is None else means[predicted]
     deviations = np.clip((row - np.array([usual, means[rival]])) / stds, -_MAX_STDS, _MAX_STDS)

@@ -41,7 +41,6 @@ _NO_FEATURES = "workers make no features of raw signals; make them first"
 _LOCAL_ONLY = {
     "window": _NO_FEATURES,
     "step": _NO_FEATURES,
-    "normal_class": _NO_FEATURES,
     "encoder": _NO_FEATURES,
     "keep_rows": "rows stay where they are",
     "jobs": "use --workers",
@@ -223,7 +222,12 @@ def _fit_on_dask(
         line.end()
         echo(_describe_parts(parts, census, roll), err=True)
         model.set_params(class_prior=parse_class_prior(class_prior, roll.classes))
+        normal = labelled.normal_class
+        if normal is not None:
+            normal = find_class(normal, roll.classes, "--normal-class")
         fit.learn()
+        if normal is not None:
+            model.normal_class_ = normal
         model.save(output)
         line.end()
         _finish(model, output)

@@ -13,8 +13,8 @@ import click
 
 from baryflow.cli import options
 from baryflow.cli.console import Interrupted, report_errors, stop_on_signals
-from baryflow.cli.options import Command, StreamOptions, pass_stop, protect_inputs
-from baryflow.cli.run import KEYED_READ_SIZE, fail_without_result, open_sinks
+from baryflow.cli.options import Command, StreamOptions, protect_inputs
+from baryflow.cli.run import LARGEST_BATCH, fail_without_result, open_sinks
 from baryflow.exceptions import InvalidInputError
 from baryflow.runtime import Checkpoint
 from baryflow.streams import Batch, read_credentials
@@ -97,7 +97,7 @@ def forward(
         rows = stream.open(columns, durable=checkpoint is not None)
         stack.callback(rows.close)
         stop = stack.enter_context(stop_on_signals())  # not before: Ctrl-C interrupts a slow connection
-        if getattr(rows, "shared", False):
+        if rows.shared:
             raise InvalidInputError("forward cannot share an input: leave 'group' out of the URL")
         client, name = open_target(url, stop, ca=ca)
         stack.callback(client.close)
@@ -116,7 +116,8 @@ def forward(
         (aside,) = open_sinks([quarantine], kept, credentials)
         if aside is not None:
             stack.push(lambda error, *_: aside.close(finished=error is None and not stop()))
-        pass_stop(stop, rows, aside)
+            aside.stop_when(stop)
+        rows.stop_when(stop)
         sent = send(
             rows,
             client,
@@ -124,7 +125,7 @@ def forward(
             keyed=stream.key is not None,
             columns=columns or rows.wanted,
             checkpoint=kept,
-            read_size=batch_size if stream.key is None else max(batch_size, KEYED_READ_SIZE),
+            read_size=batch_size if stream.key is None else max(batch_size, LARGEST_BATCH),
             timeout=stream.timeout,
             stop=stop,
             listen=_Reporter(),

@@ -333,13 +333,6 @@ stream_options = collect(
 )
 
 
-def pass_stop(stop: Callable[[], bool], *ends: Any) -> None:
-    """Pass `stop` to sources and sinks that may wait for a broker."""
-    for end in ends:
-        if hasattr(end, "stop_when"):
-            end.stop_when(stop)
-
-
 # -- alarms ------------------------------------------------------------------------------------------
 
 

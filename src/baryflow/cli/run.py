@@ -24,7 +24,6 @@ from baryflow.cli.options import (
     Command,
     StreamOptions,
     local_files,
-    pass_stop,
     protect_inputs,
 )
 from baryflow.estimators._input import InOrder
@@ -40,8 +39,8 @@ from baryflow.streams.sinks import is_full_file
 from baryflow.streams.urls import is_url
 from baryflow.validation import count_of
 
-#: Rows read at a time if rows have keys: each model is looked up once for all of its own.
-KEYED_READ_SIZE = 1024
+#: Rows read and learned from at a time, at most, if they all exist already or have keys.
+LARGEST_BATCH = 1024
 #: Events that are logged as they come.
 _LOGGED = dict.fromkeys(("column", "drift", "alarm", "warning"), logging.WARNING)
 _LOGGED["watch"] = logging.INFO
@@ -126,7 +125,12 @@ log = logging.getLogger(_LOGGER)
     metavar="FILE",
     help="Commands that acknowledge or shelve alarms: a CSV, NDJSON or JSON file, or a topic.",
 )
-@options.batch_size
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1),
+    metavar="ROWS",
+    help="Rows the model learns from at a time (default 32; more of a file, between two adaptations).",
+)
 @options.drift
 @options.rotate
 @click.option(
@@ -155,7 +159,7 @@ def run(
     labels: str | None,
     labels_certify: bool,
     labels_normal: str | None,
-    batch_size: int,
+    batch_size: int | None,
     drift: str,
     rotate: int | None,
     metrics_port: int | None,
@@ -216,13 +220,17 @@ def run(
             log.info("metrics: %s/metrics", metrics.url)
         if is_url(stream.source):
             log.info("following %s; press Ctrl-C to stop", stream.source.partition("?")[0])
+        fades = (fitted.model if isinstance(fitted, SignalModel) else fitted).half_life is not None
+        forgets = fades or drift in ("forget", "restart")  # which rows it has learned before matters
+        largest = 0 if batch_size or stream.live or labels or forgets else LARGEST_BATCH
+        batch_size = batch_size or SessionConfig.batch_size
         job = StreamRun(
-            config=SessionConfig(fitted, batch_size, drift, alarms, first),
+            config=SessionConfig(fitted, batch_size, drift, alarms, first, largest),
             rows=rows,
             names=(output, events, quarantine),
             credentials=credentials,
             checkpoint=checkpoint,
-            read_size=batch_size if stream.key is None else max(batch_size, KEYED_READ_SIZE),
+            read_size=max(batch_size, LARGEST_BATCH if largest or stream.key else 0),
             timeout=stream.timeout,
             in_memory=in_memory,
             report=ConsoleReporter(line, keeps_quarantine=quarantine is not None),
@@ -269,7 +277,7 @@ def _add_labels(
 ) -> LabelledSource:
     """Return rows together with their labels, or with commands."""
     try:
-        if getattr(rows, "shared", False):
+        if rows.shared:
             option = "--labels" if isinstance(how, LabelFormat) else "--alarm-commands"
             raise InvalidInputError(
                 f"{option} does not work with a shared input: leave out group= in its URL, or send rows "
@@ -361,7 +369,7 @@ def _learn_baseline(
     source = open_source(path, columns=columns)
     try:
         found = []
-        while (batch := source.read(KEYED_READ_SIZE)) is not None:
+        while (batch := source.read(LARGEST_BATCH)) is not None:
             found.append(batch.rows)
     finally:
         source.close()
@@ -402,7 +410,7 @@ class StreamRun:
         """Follow the input to its end or until a signal; return the balance of rows as text."""
         windows = isinstance(self.config.base, SignalModel)
         try:
-            if getattr(self.rows, "shared", False):
+            if self.rows.shared:
                 if save_to is not None:
                     raise InvalidInputError("--save is for one model, and a shared input has many")
                 check_shared(self.names, self.checkpoint)
@@ -454,7 +462,8 @@ class StreamRun:
                 alarms.close(finished=False)
             raise
         outputs.alarms = alarms
-        pass_stop(self.stop, self.rows, *outputs.named().values())
+        for end in (self.rows, *outputs.named().values()):
+            end.stop_when(self.stop)
         runner = Runner(
             self.config,
             self.rows,

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baryflow.cli.console import Line, Stop, duration, echo, report_errors, stop_on_signals
-from baryflow.cli.options import Command, OutputFile, existing_file, pass_stop, protect_inputs
+from baryflow.cli.options import Command, OutputFile, existing_file, protect_inputs
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams import Credentials, open_sink, read_credentials
 from baryflow.streams.sampling.clock import SECOND, instant_text
-from baryflow.streams.urls import parse_address
+from baryflow.streams.urls import Endpoint
 from baryflow.tep.encoders import encoding
 from baryflow.tep.plant import simulation
 from baryflow.tep.plant.plan import Plan
@@ -303,8 +303,7 @@ def publish(
         kind = Server if server else Topics if per_tag else Rows
         url = server or topic or ""
         credentials = read_credentials("output", [url], credentials_file).get(url)
-        publisher = kind(url, credentials or Credentials(), stack)
-        publisher.stop_when(stop)
+        publisher = kind(url, credentials, stack, stop)
         echo("simulating the plant ...", err=True)
         rows = play(**options)
         echo(publisher.example)
@@ -326,29 +325,30 @@ class Publisher(Protocol):
     def finish(self, stamp: int) -> None:
         """Announce that everything before this time was published."""
 
-    def stop_when(self, stop: Callable[[], bool]) -> None:
-        """Do not wait long for a broker once `stop` returns True."""
-
 
 class Server:
     """An OPC UA server with a variable for each tag, and their history."""
 
-    def __init__(self, url: str, credentials: Credentials, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        url: str,
+        credentials: Credentials | None,
+        stack: ExitStack,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
         from baryflow.streams.opcua.server import Host
 
-        address = parse_address(url)
-        address.check_options()
-        if address.scheme != "opc.tcp":
+        del stop  # our own server is never away
+        endpoint = Endpoint.parse(url, credentials)
+        endpoint.check_options()
+        if endpoint.scheme != "opc.tcp":
             raise InvalidInputError(f"expected a URL that begins with opc.tcp://, got {url}")
-        self._host = Host(address, credentials, keep=True)
+        self._host = Host(endpoint, keep=True)
         stack.callback(self._host.close)
         self._host.add(_FOLDER, {variable.label: 0.0 for variable in VARIABLES})
         self._host.add("", {_CLOCK: datetime.now(UTC)})
         where = f"{self._host.url}?node=ns=2;s={_FOLDER}&clock=ns=2;s={_CLOCK}"
         self.example = f"baryflow run {_MODEL} '{where}' --sample-interval 3min"
-
-    def stop_when(self, stop: Callable[[], bool]) -> None:
-        """Do nothing: our own server is never away."""
 
     def publish(self, row: list[float], stamp: int) -> None:
         """Write all variables."""
@@ -364,14 +364,17 @@ class Server:
 class Rows:
     """An MQTT topic with an object for each row."""
 
-    def __init__(self, url: str, credentials: Credentials, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        url: str,
+        credentials: Credentials | None,
+        stack: ExitStack,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._sink = open_sink(url, credentials=credentials)
+        self._sink.stop_when(stop)
         stack.callback(self._sink.close)
         self.example = f"baryflow run {_MODEL} '{url}' --time time"
-
-    def stop_when(self, stop: Callable[[], bool]) -> None:
-        """Do not wait long for the broker once `stop` returns True."""
-        pass_stop(stop, self._sink)
 
     def publish(self, row: list[float], stamp: int) -> None:
         """Send one message."""
@@ -381,25 +384,28 @@ class Rows:
     def finish(self, stamp: int) -> None:
         """Wait until the broker has all messages."""
         del stamp
-        self._sink.flush(sync=True)
+        self._sink.flush()
 
 
 class Topics:
     """An MQTT topic for each tag, with an object for each value."""
 
-    def __init__(self, url: str, credentials: Credentials, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        url: str,
+        credentials: Credentials | None,
+        stack: ExitStack,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._sinks = []
         base, _, options = url.partition("?")
         for variable in VARIABLES:
             topic = f"{base.rstrip('/')}/{variable.tag}{'?' * bool(options)}{options}"
             self._sinks.append(open_sink(topic, credentials=credentials))
+            self._sinks[-1].stop_when(stop)
             stack.callback(self._sinks[-1].close)
         where = f"{base.rstrip('/')}/+"
         self.example = f"baryflow run {_MODEL} '{where}' --tags TAGS.csv --sample-interval 3min"
-
-    def stop_when(self, stop: Callable[[], bool]) -> None:
-        """Do not wait long for the broker once `stop` returns True."""
-        pass_stop(stop, *self._sinks)
 
     def publish(self, row: list[float], stamp: int) -> None:
         """Send a message for each tag."""
@@ -410,7 +416,7 @@ class Topics:
         """Wait until the broker has all messages."""
         del stamp
         for sink in self._sinks:
-            sink.flush(sync=True)
+            sink.flush()
 
 
 def publish_rows(

@@ -264,7 +264,7 @@ class _Forwarder:
         self.requests = 0
         outputs = {}
         if self._quarantine is not None:
-            self._quarantine.flush(sync=True)
+            self._quarantine.flush()
             outputs["quarantine"] = self._quarantine.position
         counts = asdict(self.counts)
         del counts["stopped"]

@@ -1,9 +1,8 @@
 """Components that are merged while others keep arriving.
 
-A pool holds components in slots together with the table of distances between all pairs. Appending m
-components costs O(m·K·d), a merge O(K·d): one row of the table is recomputed, and every component
-remembers which other one is nearest. Slots of merged components are used again, so a pool that is
-compressed after every append needs bounded memory for ever.
+A pool holds components and the table of distances between all pairs. Appending m components costs
+O(m·K·d). Too many are merged in rounds of disjoint pairs, each component with its nearest: a round costs
+a few operations on arrays, however many pairs it merges.
 
 Products of rows are taken one pair at a time (`np.vecdot`), not by a matrix product: the bits then do
 not depend on the number of BLAS threads, nor on what else is in the pool.
@@ -14,28 +13,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
-from baryflow.core.gaussian import CANCELLED, squared_distances
-from baryflow.core.spread import Matrices, Merge, PackedFactors, Spreads
+from baryflow.core.gaussian import squared_distances
+from baryflow.core.spread import Matrices, PackedFactors, Spreads
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Booleans, Floats, Integers, check_values
+from baryflow.validation import Floats, Integers, check_values
 
 #: Keeps the weight of a pair of components that never occur from being 0 / 0.
 _TINY = 1e-300
 
 
-class MergeCriterion(NamedTuple):
-    """What merging two components costs: their W2², times a factor that depends on their masses.
-
-    The factor is homogeneous of `degree`: if all masses are multiplied by c, it is multiplied by
-    c ** degree.
-    """
-
-    factor: Callable[[Floats, Floats], Floats | float]
-    degree: float
+#: A factor of the masses of two components.
+Criterion = Callable[[Floats, Floats], Floats | float]
 
 
 def _one(_a: Floats, _b: Floats) -> float:
@@ -46,83 +38,70 @@ def _ward(a: Floats, b: Floats) -> Floats:
     return np.asarray((a * b + _TINY) / (a + b + _TINY))
 
 
-#: Merge criteria by name: the distance alone, and Ward's, which between components of equal width is the
-#: scatter that a merge adds.
-CRITERIA: dict[str, MergeCriterion] = {
-    "w2": MergeCriterion(_one, 0.0),
-    "ward": MergeCriterion(_ward, 1.0),
-}
+#: Merge criteria by name: what merging two components costs is their W2² times a factor. The distance
+#: alone, and Ward's, which between components of equal width is the scatter that a merge adds.
+CRITERIA: dict[str, Criterion] = {"w2": _one, "ward": _ward}
 
 
-def _average(first: Floats, second: Floats, share: float) -> Floats:
-    """Return the W2 barycenter of two points (mean, std) (paper, Alg. 4)."""
+def _average(first: Floats, second: Floats, share: Floats) -> Floats:
+    """Return the W2 barycenters of pairs of points (mean, std) (paper, Alg. 4)."""
     return first + share * (second - first)
 
 
-def _match_moments(first: Floats, second: Floats, share: float) -> Floats:
-    """Return the point with the first two moments of both together."""
-    d = len(first) // 2
-    step = second[:d] - first[:d]
-    variance = (1.0 - share) * np.square(first[d:])
-    variance += share * np.square(second[d:])
+def _match_moments(first: Floats, second: Floats, share: Floats) -> Floats:
+    """Return the points with the first two moments of both together."""
+    d = first.shape[1] // 2
+    step = second[:, :d] - first[:, :d]
+    variance = (1.0 - share) * np.square(first[:, d:])
+    variance += share * np.square(second[:, d:])
     variance += share * (1.0 - share) * np.square(step)
-    return np.concatenate([first[:d] + share * step, np.sqrt(variance)])
+    return np.hstack([first[:, :d] + share * step, np.sqrt(variance)])
 
 
 #: What two components become, by name.
-MERGES: dict[str, Callable[[Floats, Floats, float], Floats]] = {
+MERGES: dict[str, Callable[[Floats, Floats, Floats], Floats]] = {
     "wasserstein": _average,
     "moment": _match_moments,
 }
 
-_ARRAYS = ("masses", "points", "norms", "labels", "alive", "costs", "nearest", "nearest_cost")
+_ARRAYS = ("masses", "points", "labels", "places")
 
 
 @dataclass(frozen=True, eq=False)
 class PoolState:
-    """All that a pool holds."""
+    """All that a pool holds, but for the distances, which follow from it."""
 
     masses: Floats
     points: Floats
-    norms: Floats
     labels: Floats
-    alive: Booleans
-    costs: Floats
-    nearest: Integers
-    nearest_cost: Floats
-    metric: Floats | None
     places: Floats | None
+    metric: Floats | None
     spreads: Matrices | PackedFactors | None
 
     def check(self, empty: PoolState) -> None:
         """Raise InvalidInputError unless this can continue a pool that is `empty` as yet."""
-        slots, d = len(self.masses), self.points.shape[1] // 2
-        for name in (*_ARRAYS, "places", "metric"):
+        k, d = len(self.masses), self.points.shape[1] // 2
+        for name in (*_ARRAYS, "metric"):
             self._check_shape(name, getattr(empty, name))
         if type(self.spreads) is not type(empty.spreads):
             raise InvalidInputError("a saved pool and its settings disagree about its spreads")
         if self.spreads is not None:
-            self.spreads.check(slots, d, 0 if self.metric is None else self.metric.shape[1])
-        if slots and not (self.nearest.min() >= 0 and self.nearest.max() < slots):
-            raise InvalidInputError("the pool's nearest points to slots that do not exist")
+            self.spreads.check(k, d, 0 if self.metric is None else self.metric.shape[1])
         if min(self.masses.min(initial=0.0), self.points[:, d:].min(initial=0.0)) < 0.0:
             raise InvalidInputError("the pool holds negative masses or stds")
-        if np.isnan(self.costs).any() or np.isnan(self.nearest_cost).any():
-            raise InvalidInputError("the pool's distances hold NaN")
 
     def _check_shape(self, name: str, like: Any) -> None:
-        array, slots = getattr(self, name), len(self.masses)
+        array = getattr(self, name)
         if (array is None) != (like is None):
             raise InvalidInputError(f"a saved pool and its settings disagree about its {name}")
         if array is None:
             return
-        shape = {"costs": (slots, slots), "metric": like.shape}.get(name, (slots, *like.shape[1:]))
+        shape = like.shape if name == "metric" else (len(self.masses), *like.shape[1:])
         if array.shape != shape:
             raise InvalidInputError(
                 f"expected the {name} of a saved pool to have shape {shape}, got {array.shape}"
             )
-        if name not in ("costs", "nearest_cost"):
-            check_values(np.asarray(array, dtype=np.float64), f"the pool's {name}", allow_nan=False)
+        check_values(np.asarray(array, dtype=np.float64), f"the pool's {name}", allow_nan=False)
 
 
 class Pool:
@@ -154,55 +133,47 @@ class Pool:
         spreads: Spreads | None = None,
         metric: Floats | None = None,
     ) -> None:
-        self._metric = metric
-        self._criterion, self._merged = CRITERIA[distance], MERGES[merging]
-        self._d = n_features
+        self._factor, self._merged = CRITERIA[distance], MERGES[merging]
+        self._d, self._metric = n_features, metric
         self._masses = np.zeros(0)
         self._points = np.zeros((0, 2 * n_features))  # (mean, std) of each component
-        # Where distances are measured, and squared norms there.
-        self._places = self._points if metric is None else np.zeros((0, metric.shape[1]))
-        self._norms = np.zeros(0)
+        # Where distances are measured, if not between the points.
+        self._places = None if metric is None else np.zeros((0, metric.shape[1]))
         self._labels = np.zeros((0, n_classes))
         self._spreads = spreads
-        self._alive = np.zeros(0, dtype=bool)
-        self._costs = np.zeros((0, 0))  # infinite on the diagonal and at empty slots
-        self._nearest = np.zeros(0, dtype=np.intp)
-        self._nearest_cost = np.zeros(0)
+        self._costs: Floats | None = None  # of all pairs, infinite on the diagonal; None: to be measured
 
     def __len__(self) -> int:
-        return int(self._alive.sum())
+        return len(self._masses)
 
     @property
     def masses(self) -> Floats:
-        """Masses of the components, in the order of their slots."""
-        return self._masses[self._alive]
+        """Masses of the components."""
+        return self._masses
 
     @property
     def means(self) -> Floats:
         """Means, shape (K, d)."""
-        return self._points[self._alive, : self._d]
+        return self._points[:, : self._d]
 
     @property
     def stds(self) -> Floats:
         """Standard deviations, shape (K, d); 0 for a single row."""
-        return self._points[self._alive, self._d :]
+        return self._points[:, self._d :]
 
     @property
     def labels(self) -> Floats:
         """Labels, shape (K, n_classes)."""
-        return self._labels[self._alive]
+        return self._labels
 
     @property
     def spreads(self) -> Spreads | None:
-        """How the components spread off the axes, if that is carried: a copy."""
-        return None if self._spreads is None else self._spreads.take(self._alive)
+        """How the components spread off the axes, if that is carried."""
+        return self._spreads
 
-    def variances_in(self, metric: Floats) -> Floats:
-        """Return the variances of ``x @ metric`` for every component, shape (K, p)."""
-        if self._spreads is None:
-            raise InvalidInputError("this pool does not carry how components spread off the axes")
-        found: Floats = self._spreads.variances(metric)[self._alive]
-        return found
+    def copy(self) -> Self:
+        """Return a copy; what is appended to it changes no other one."""
+        return copy(self)
 
     def append(
         self,
@@ -211,160 +182,97 @@ class Pool:
         stds: Floats,
         *,
         labels: Floats | None = None,
-        spreads: Any = None,
+        spreads: Spreads | None = None,
     ) -> None:
-        """Add components; without `spreads`, of the kind that is carried, they are axis-aligned."""
-        slots = self._free_slots(len(masses))
-        self._masses[slots] = masses
-        self._points[slots, : self._d] = means
-        self._points[slots, self._d :] = stds
+        """Add components; without `spreads` they are axis-aligned."""
+        n = len(self)
+        self._masses = np.concatenate([self._masses, masses])
+        self._points = np.concatenate([self._points, np.hstack([means, stds])])
         if self._metric is not None:
-            self._places[slots] = means @ self._metric
-        self._norms[slots] = np.vecdot(self._places[slots], self._places[slots])
-        if labels is not None:
-            self._labels[slots] = labels
+            self._places = np.concatenate([self._places, means @ self._metric])
+        labels = np.zeros((len(masses), self._labels.shape[1])) if labels is None else labels
+        self._labels = np.concatenate([self._labels, labels])
         if self._spreads is not None:
-            self._spreads.put(slots, stds, spreads)
-        self._alive[slots] = True
-        self._measure(slots)
+            self._spreads = self._spreads.plus(stds, spreads)
+        if self._costs is not None:
+            self._costs = np.pad(self._costs, (0, len(masses)))
+            self._measure(self._costs, np.arange(n, len(self)))
 
     def look_through(self, metric: Floats) -> None:
         """Measure all distances again through another metric."""
-        self._metric = metric
-        self._places = self._points[:, : self._d] @ metric
-        self._norms = np.vecdot(self._places, self._places)
-        if len(self):
-            self._measure(np.flatnonzero(self._alive))
-
-    def _measure(self, slots: Integers) -> None:
-        """Compute the distances of some components to all."""
-        there = np.flatnonzero(self._alive)
-        block = squared_distances(self._places[slots], self._places[there], reproducible=True)
-        block *= self._criterion.factor(self._masses[slots, None], self._masses[there])
-        self._costs[np.ix_(slots, there)] = block
-        self._costs[np.ix_(there, slots)] = block.T
-        self._costs[slots, slots] = np.inf
-        self._look_again(there)
-
-    def compress(self, limit: int) -> None:
-        """Merge the nearest pair until at most `limit` components are left (paper, Alg. 3)."""
-        merges = [self._merge_pair(*self._closest()) for _ in range(len(self) - limit)]
-        if self._spreads is not None and merges:
-            self._spreads.merge(merges, self._metric)
-
-    def _closest(self) -> tuple[int, int]:
-        """Return the slots of the nearest pair."""
-        i = int(self._nearest_cost.argmin())
-        j = int(self._nearest[i])
-        return (i, j) if i < j else (j, i)
-
-    def _merge_pair(self, i: int, j: int) -> Merge:
-        """Merge the component in slot j into the one in slot i, but for its spread."""
-        d, points = self._d, self._points
-        mass = self._masses[i] + self._masses[j]
-        # Two components that never occur merge into one that never occurs.
-        share = float(self._masses[j] / mass) if mass > 0.0 else 0.5
-        step = points[j, :d] - points[i, :d]
-        points[i] = self._merged(points[i], points[j], share)
-        if self._metric is not None:
-            self._places[i] += share * (self._places[j] - self._places[i])
-        self._norms[i] = np.vecdot(self._places[i], self._places[i])
-        if self._labels.shape[1]:
-            self._labels[i] += share * (self._labels[j] - self._labels[i])
-        self._masses[i] = mass
-        self._forget(j)
-        self._recompute(i, j)
-        return i, j, share, step
-
-    def copy(self) -> Self:
-        """Return an independent copy."""
-        twin: Self = copy(self)
-        for name in _ARRAYS:
-            setattr(twin, f"_{name}", getattr(self, f"_{name}").copy())
-        twin._places = twin._points if self._places is self._points else self._places.copy()
-        twin._spreads = None if self._spreads is None else self._spreads.copy()
-        return twin
+        self._metric, self._places, self._costs = metric, self.means @ metric, None
 
     def decay(self, factor: float) -> None:
         """Multiply all masses by a factor."""
-        self._masses *= factor
-        if self._criterion.degree:
-            pairs = np.isfinite(self._costs)  # infinite where there is no pair, also after a factor of 0
-            self._costs[pairs] *= factor**self._criterion.degree
-            self._nearest_cost = self._costs.min(axis=1, initial=np.inf)
+        self._masses, self._costs = factor * self._masses, None
+
+    def compress(self, limit: int, *, pair_by_pair: bool = False) -> None:
+        """Merge components with their nearest ones until at most `limit` are left.
+
+        Pair by pair it is the paper's Alg. 3. Otherwise a round merges all pairs in which each component
+        is the other's nearest and which are merged in any case: as long as one component more than there
+        are too many has a neighbour as near. If no merge brings components nearer to each other, as with
+        Ward's criterion, the result is the same. Arrays are changed in place: call it after
+        :meth:`append`, which has made new ones.
+        """
+        if len(self) <= limit:
+            return
+        everyone, gone = np.arange(len(self)), np.zeros(len(self), dtype=bool)
+        if self._costs is None:
+            self._costs = np.empty((len(self), len(self)))
+            self._measure(self._costs, everyone)
+        while (surplus := len(self) - limit - int(gone.sum())) > 0:
+            nearest = self._costs.argmin(axis=1)
+            cost = self._costs[everyone, nearest]
+            enough = np.partition(cost, surplus)[surplus]
+            mutual = (nearest[nearest] == everyone) & (everyone < nearest)
+            first = np.flatnonzero(mutual & (cost <= enough))
+            first = first[cost[first].argsort(kind="stable")][: 1 if pair_by_pair else surplus]
+            second = nearest[first]
+            gone[second] = True
+            self._merge(first, second)
+            self._measure(self._costs, first)
+            self._costs[gone] = self._costs[:, gone] = np.inf
+        kept = ~gone
+        for name in _ARRAYS:
+            array = getattr(self, f"_{name}")
+            setattr(self, f"_{name}", None if array is None else array[kept])
+        self._costs = self._costs[np.ix_(kept, kept)]
+        if self._spreads is not None:
+            self._spreads = self._spreads.take(kept)
+
+    def _measure(self, costs: Floats, some: Integers) -> None:
+        """Put what it costs to merge some components with all others into the table."""
+        places = self._points if self._places is None else self._places
+        block = squared_distances(places[some], places, reproducible=True)
+        block *= self._factor(self._masses[some, None], self._masses)
+        costs[some], costs[:, some] = block, block.T
+        costs[some, some] = np.inf
+
+    def _merge(self, i: Integers, j: Integers) -> None:
+        """Merge components j into components i, in place."""
+        mass = self._masses[i] + self._masses[j]
+        # Two components that never occur merge into one that never occurs.
+        share = np.divide(self._masses[j], mass, out=np.full(len(i), 0.5), where=mass > 0.0)
+        part = share[:, None]
+        if self._spreads is not None:
+            self._spreads.merge(i, j, share, self.means[j] - self.means[i], self._metric)
+        self._points[i] = self._merged(self._points[i], self._points[j], part)
+        if self._places is not None:
+            self._places[i] += part * (self._places[j] - self._places[i])
+        self._labels[i] += part * (self._labels[j] - self._labels[i])
+        self._masses[i] = mass
 
     def state(self) -> PoolState:
         """Return everything the pool holds, to continue bit for bit."""
-        return PoolState(
-            **{name: getattr(self, f"_{name}") for name in _ARRAYS},
-            metric=self._metric,
-            places=None if self._metric is None else self._places,
-            spreads=None if self._spreads is None else self._spreads.state(),
-        )
+        spreads = None if self._spreads is None else self._spreads.state()
+        arrays = {name: getattr(self, f"_{name}") for name in _ARRAYS}
+        return PoolState(**arrays, metric=self._metric, spreads=spreads)
 
     def restore(self, state: PoolState) -> None:
         """Take over what :meth:`state` gave; raise InvalidInputError if it does not fit."""
         state.check(self.state())
-        for name in _ARRAYS:
-            setattr(self, f"_{name}", getattr(state, name).copy())
-        self._metric = state.metric
-        self._places = self._points if state.places is None else state.places.copy()
+        for name in (*_ARRAYS, "metric"):
+            setattr(self, f"_{name}", getattr(state, name))
         kept = state.spreads
-        if kept is not None:
-            self._spreads = kept.unpack() if isinstance(kept, PackedFactors) else kept.copy()
-
-    def _free_slots(self, n: int) -> Integers:
-        free = np.flatnonzero(~self._alive)
-        if len(free) < n:
-            self._grow(n - len(free))
-            free = np.flatnonzero(~self._alive)
-        return free[:n]
-
-    def _grow(self, n: int) -> None:
-        def longer(array: Floats) -> Floats:
-            return np.concatenate([array, np.zeros((n, *array.shape[1:]), dtype=array.dtype)])
-
-        self._masses, self._points = longer(self._masses), longer(self._points)
-        self._labels, self._norms = longer(self._labels), longer(self._norms)
-        self._places = self._points if self._metric is None else longer(self._places)
-        if self._spreads is not None:
-            self._spreads.grow(n)
-        self._alive = np.concatenate([self._alive, np.zeros(n, dtype=bool)])
-        self._nearest = np.concatenate([self._nearest, np.zeros(n, dtype=np.intp)])
-        self._nearest_cost = np.concatenate([self._nearest_cost, np.full(n, np.inf)])
-        self._costs = np.pad(self._costs, (0, n), constant_values=np.inf)
-
-    def _forget(self, slot: int) -> None:
-        self._alive[slot] = False
-        self._masses[slot] = 0.0
-        self._costs[slot] = self._costs[:, slot] = self._nearest_cost[slot] = np.inf
-
-    def _recompute(self, i: int, gone: int) -> None:
-        """Bring the table up to date after component i has changed and `gone` has left."""
-        row = self._row(i)
-        self._costs[i] = self._costs[:, i] = row
-        closer = row < self._nearest_cost
-        # Whoever had i or the one that left as its nearest must look again, and so must i itself.
-        stale = (self._nearest == i) | (self._nearest == gone)
-        stale &= self._alive & ~closer
-        stale[i] = True
-        self._nearest[closer], self._nearest_cost[closer] = i, row[closer]
-        self._look_again(np.flatnonzero(stale))
-
-    def _row(self, i: int) -> Floats:
-        """Return the distances of component i, infinite to itself and to empty slots."""
-        row: Floats = self._norms + self._norms[i]
-        lost = CANCELLED * row
-        row -= 2.0 * np.vecdot(self._places, self._places[i])
-        row[~self._alive] = row[i] = np.inf
-        near = np.flatnonzero(row < lost)
-        if near.size:  # as in squared_distances
-            row[near] = np.square(self._places[near] - self._places[i]).sum(axis=1)
-        row *= self._criterion.factor(self._masses[i], self._masses)
-        return row
-
-    def _look_again(self, slots: Integers) -> None:
-        rows = self._costs[slots]
-        nearest = rows.argmin(axis=1)
-        self._nearest[slots] = nearest
-        self._nearest_cost[slots] = rows[np.arange(len(slots)), nearest]
+        self._spreads, self._costs = kept.unpack() if isinstance(kept, PackedFactors) else kept, None

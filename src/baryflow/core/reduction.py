@@ -56,7 +56,7 @@ def compress(
         n_classes=0 if mixture.labels is None else mixture.n_classes,
     )
     pool.append(mixture.weights, mixture.means, mixture.stds, labels=mixture.labels)
-    pool.compress(limit)
+    pool.compress(limit, pair_by_pair=True)
     labels = None if mixture.labels is None else pool.labels
     return Mixture(pool.masses, pool.means, pool.stds, labels, mixture.mass)
 

@@ -8,7 +8,6 @@ variances of ``x @ metric`` for a metric that changes little: a few vectors a co
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -20,18 +19,17 @@ from baryflow.validation import Booleans, Floats, Integers
 #: Vectors kept of a component beyond the directions of the metric, and how many more may wait until
 #: the least important ones are dropped: most merges then cost nothing but a copy.
 _SPARE, _WAITING = 2, 8
+#: With at most this many columns more than the metric has directions, matrices are smaller.
+FEW_COLUMNS = _SPARE + _WAITING
 #: Numbers that the vectors of all components may take at most: 32 MB.
 _BUDGET = 2**22
 #: A column's scale in the metric may still change by about this part: what matters then is kept too.
 _SCALE_CHANGE = 0.1
 
-#: Slot j into slot i; the share of j in their mass; the step from the mean of i to that of j.
-Merge = tuple[int, int, float, Floats]
 
-
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Matrices:
-    """A covariance matrix for every component, shape (slots, d, d), merged exactly."""
+    """A covariance matrix for every component, shape (K, d, d), merged exactly."""
 
     covariances: Floats
 
@@ -40,33 +38,27 @@ class Matrices:
         """Return those of no components."""
         return cls(np.zeros((0, n_features, n_features)))
 
-    def copy(self) -> Matrices:
-        """Return an independent copy."""
-        return Matrices(self.covariances.copy())
+    def plus(self, stds: Floats, given: Spreads | None = None) -> Matrices:
+        """Return these and those of more components; without what is `given` they are axis-aligned."""
+        if given is None:
+            more = np.square(stds)[:, :, None] * np.eye(stds.shape[1])
+        else:
+            more = given.covariances
+        return Matrices(np.concatenate([self.covariances, more]))
 
-    def grow(self, n: int) -> None:
-        """Make room for n more slots."""
-        self.covariances = np.pad(self.covariances, ((0, n), (0, 0), (0, 0)))
+    def merge(self, i: Integers, j: Integers, shares: Floats, steps: Floats, _: Any = None) -> None:
+        """Merge components j into i, in place.
 
-    def put(self, slots: Integers, stds: Floats, given: Matrices | None) -> None:
-        """Put components into slots; without what is `given` they are axis-aligned."""
-        if given is not None:
-            self.covariances[slots] = given.covariances
-            return
-        diagonal = np.arange(stds.shape[1])
-        self.covariances[slots] = 0.0
-        self.covariances[slots[:, None], diagonal, diagonal] = np.square(stds)
+        `shares` are those of j in their mass, `steps` lead from the means of i to those of j.
+        """
+        part, kept = shares[:, None, None], self.covariances
+        between = ((1.0 - shares)[:, None] * steps)[:, :, None] * steps[:, None, :]
+        between += kept[j] - kept[i]
+        kept[i] += part * between
 
-    def merge(self, merges: Sequence[Merge], _: Floats | None) -> None:
-        """Merge pairs of slots, one after another."""
-        kept = self.covariances
-        for i, j, share, step in merges:
-            kept[i] += share * (kept[j] - kept[i])
-            kept[i] += share * (1.0 - share) * np.outer(step, step)
-
-    def take(self, alive: Booleans) -> Matrices:
+    def take(self, some: Booleans) -> Matrices:
         """Return those of some components."""
-        return Matrices(self.covariances[alive])
+        return Matrices(self.covariances[some])
 
     def variances(self, metric: Floats) -> Floats:
         """Return the variances of ``x @ metric`` for every component, shape (K, p)."""
@@ -77,9 +69,9 @@ class Matrices:
         """Return what is to be saved."""
         return self
 
-    def check(self, slots: int, n_features: int, _: int) -> None:
+    def check(self, n_components: int, n_features: int, _: int) -> None:
         """Raise InvalidInputError unless the arrays fit a pool."""
-        _check("covariances", self.covariances, (slots, n_features, n_features))
+        _check("covariances", self.covariances, (n_components, n_features, n_features))
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,18 +94,18 @@ class PackedFactors:
             diagonal = self.diagonal.copy()
         return Factors(self.limit, vectors, diagonal, self.rest.copy())
 
-    def check(self, slots: int, n_features: int, n_directions: int) -> None:
+    def check(self, n_components: int, n_features: int, n_directions: int) -> None:
         """Raise InvalidInputError unless the arrays fit a pool."""
-        _check("ranks", self.ranks, (slots,))
+        _check("ranks", self.ranks, (n_components,))
         _check("vectors", self.vectors, (int(self.ranks.sum()), n_features))
         if self.diagonal is not None:
-            _check("diagonal", self.diagonal, (slots, n_features))
-        _check("rest", self.rest, (slots, n_directions))
+            _check("diagonal", self.diagonal, (n_components, n_features))
+        _check("rest", self.rest, (n_components, n_directions))
         if not 1 <= self.limit <= n_features:
             raise InvalidInputError(f"a saved pool keeps {self.limit} vectors of {n_features} columns")
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Factors:
     """Covariances as sums of outer products of few vectors, exact until there are too many of them.
 
@@ -124,9 +116,9 @@ class Factors:
     """
 
     limit: int
-    vectors: list[Floats]  # (rank, d) for each slot; never changed in place, so that copies share them
-    diagonal: Floats  # (slots, d): variances of values that were missing
-    rest: Floats  # (slots, p): variances in the metric of what was dropped
+    vectors: list[Floats]  # (rank, d) for each; never changed in place, so that copies share them
+    diagonal: Floats  # (K, d): variances of values that were missing
+    rest: Floats  # (K, p): variances in the metric of what was dropped
 
     @classmethod
     def none(cls, n_features: int, n_directions: int, n_components: int) -> Self:
@@ -138,32 +130,41 @@ class Factors:
         limit = min(n_features, n_directions + _SPARE, fair)
         return cls(limit, [], np.zeros((0, n_features)), np.zeros((0, n_directions)))
 
-    def copy(self) -> Factors:
-        """Return an independent copy."""
-        return Factors(self.limit, self.vectors.copy(), self.diagonal.copy(), self.rest.copy())
+    def plus(self, stds: Floats, given: Spreads | None = None) -> Factors:
+        """Return these and those of more components; without what is `given` they are axis-aligned."""
+        vectors, diagonal = [np.zeros((0, stds.shape[1]))] * len(stds), np.square(stds)
+        rest = np.zeros((len(stds), self.rest.shape[1]))
+        if isinstance(given, Matrices):
+            squares, axes = np.linalg.eigh(given.covariances)
+            roots = np.sqrt(np.maximum(squares, 0.0))
+            vectors, diagonal = list((axes * roots[:, None, :]).swapaxes(1, 2)), np.zeros_like(stds)
+        elif given is not None:
+            vectors, diagonal = given.vectors, given.diagonal
+            # What was dropped was measured in the other pool's metric, which may have more directions.
+            rest = given.rest if given.rest.shape == rest.shape else rest
+        return Factors(
+            self.limit,
+            self.vectors + vectors,
+            np.concatenate([self.diagonal, diagonal]),
+            np.concatenate([self.rest, rest]),
+        )
 
-    def grow(self, n: int) -> None:
-        """Make room for n more slots."""
-        self.vectors = self.vectors + [np.zeros((0, self.diagonal.shape[1]))] * n
-        self.diagonal = np.pad(self.diagonal, ((0, n), (0, 0)))
-        self.rest = np.pad(self.rest, ((0, n), (0, 0)))
+    @property
+    def covariances(self) -> Floats:
+        """The covariances, as far as they are known, shape (K, d, d)."""
+        d = self.diagonal.shape[1]
+        products = [one.T @ one for one in self.vectors]
+        return np.reshape(products, (-1, d, d)) + self.diagonal[:, :, None] * np.eye(d)
 
-    def put(self, slots: Integers, stds: Floats, given: Factors | None) -> None:
-        """Put components into slots; without what is `given` they are axis-aligned."""
-        none = np.zeros((0, self.diagonal.shape[1]))
-        for number, slot in enumerate(slots.tolist()):
-            self.vectors[slot] = none if given is None else given.vectors[number]
-        if given is None:
-            self.rest[slots], self.diagonal[slots] = 0.0, np.square(stds)
-            return
-        self.diagonal[slots] = given.diagonal
-        # What was dropped was measured in the other pool's metric, which may have more directions.
-        self.rest[slots] = given.rest if given.rest.shape[1] == self.rest.shape[1] else 0.0
-
-    def merge(self, merges: Sequence[Merge], metric: Floats | None) -> None:
-        """Merge pairs of slots, one after another."""
-        for merge in merges:
-            self._merge_pair(*merge, metric)
+    def merge(
+        self, i: Integers, j: Integers, shares: Floats, steps: Floats, metric: Floats | None
+    ) -> None:
+        """Merge components j into i, in place, as those of :class:`Matrices`."""
+        part = shares[:, None]
+        self.diagonal[i] += part * (self.diagonal[j] - self.diagonal[i])
+        self.rest[i] += part * (self.rest[j] - self.rest[i])
+        for pair in zip(i.tolist(), j.tolist(), shares.tolist(), steps, strict=True):
+            self._merge_pair(*pair, metric)
 
     def _merge_pair(self, i: int, j: int, share: float, step: Floats, metric: Floats | None) -> None:
         mine, other = self.vectors[i], self.vectors[j]
@@ -172,8 +173,6 @@ class Factors:
         np.multiply(mine, math.sqrt(1.0 - share), out=joint[:n])
         np.multiply(other, math.sqrt(share), out=joint[n:-1])
         np.multiply(step, math.sqrt(share * (1.0 - share)), out=joint[-1])
-        self.diagonal[i] += share * (self.diagonal[j] - self.diagonal[i])
-        self.rest[i] += share * (self.rest[j] - self.rest[i])
         if metric is not None and len(joint) > self.limit + _WAITING:
             joint = self._shorten(i, joint, metric)
         self.vectors[i], self.vectors[j] = joint, other[:0]
@@ -189,17 +188,17 @@ class Factors:
         self.rest[i] += np.maximum(lost, 0.0)
         return np.asarray(kept @ joint)
 
-    def take(self, alive: Booleans) -> Factors:
+    def take(self, some: Booleans) -> Factors:
         """Return those of some components."""
-        vectors = [self.vectors[slot] for slot in np.flatnonzero(alive)]
-        return Factors(self.limit, vectors, self.diagonal[alive], self.rest[alive])
+        vectors = [self.vectors[k] for k in np.flatnonzero(some)]
+        return Factors(self.limit, vectors, self.diagonal[some], self.rest[some])
 
     def variances(self, metric: Floats) -> Floats:
-        """Return the variances of ``x @ metric`` for every slot, shape (slots, p)."""
+        """Return the variances of ``x @ metric`` for every component, shape (K, p)."""
         found = self.rest + self.diagonal @ np.square(metric)
         ranks = self.ranks
         if some := np.flatnonzero(ranks).tolist():
-            seen = np.concatenate([self.vectors[slot] for slot in some]) @ metric
+            seen = np.concatenate([self.vectors[k] for k in some]) @ metric
             starts = np.cumsum(ranks[some]) - ranks[some]
             found[some] += np.add.reduceat(np.square(seen, out=seen), starts, axis=0)
         return found
@@ -213,7 +212,7 @@ class Factors:
 
     @property
     def ranks(self) -> Integers:
-        """Number of vectors in each slot."""
+        """Number of vectors of each component."""
         return np.array([len(one) for one in self.vectors], dtype=np.intp)
 
 

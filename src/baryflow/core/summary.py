@@ -12,7 +12,7 @@ from baryflow.core.em import distinct_rows
 from baryflow.core.mixture import Mixture
 from baryflow.core.pool import CRITERIA, MERGES, Pool, PoolState
 from baryflow.core.reduction import reduce_components
-from baryflow.core.spread import Factors, Matrices, Spreads
+from baryflow.core.spread import FEW_COLUMNS, Factors, Matrices, Spreads
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_choice, as_count, as_matrix, as_real, as_vector
 
@@ -300,7 +300,7 @@ class StreamSummary:
         if not isinstance(self._pool.spreads, Matrices):
             raise InvalidInputError("project needs full_covariance=True from the start of the stream")
         masses, means, _ = self._components()
-        variances = self._pool.variances_in(A.T)
+        variances = self.variances_in(A.T)
         return self._described(masses, means @ A.T + b, np.sqrt(np.maximum(variances, 0.0)))
 
     def components(self) -> Components:
@@ -310,7 +310,9 @@ class StreamSummary:
 
     def variances_in(self, metric: Floats) -> Floats:
         """Return the variances of ``x @ metric`` for every component kept, shape (K, p)."""
-        return self._pool.variances_in(metric)
+        if self._pool.spreads is None:
+            raise InvalidInputError("the summary does not carry how components spread off the axes")
+        return self._pool.spreads.variances(metric)
 
     def moments(self) -> tuple[Floats, Floats]:
         """Return the running mean and variance of every column."""
@@ -368,6 +370,6 @@ class StreamSummary:
 def _spreads(n_features: int, settings: Settings, metric: Floats | None) -> Spreads | None:
     if not settings.full_covariance:
         return None
-    if metric is None:
+    if metric is None or n_features <= metric.shape[1] + FEW_COLUMNS:
         return Matrices.none(n_features)
     return Factors.none(n_features, metric.shape[1], settings.n_kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -17,6 +18,11 @@ _PARTS = 10
 _N_BETS = 2 * len(_EXPONENTS) + 1
 #: A rank of zero would win everything at once.
 _SMALLEST = 1e-12
+
+
+def _bet(wealth: float, won: float) -> float:
+    """Return the wealth of a gambler after a bet; one who fell below the stake starts again."""
+    return (wealth if wealth >= 1.0 else 1.0) * won
 
 
 @runtime_checkable
@@ -51,7 +57,7 @@ class BettingState:
     counts: Floats
     detected: bool
     largest: float
-    won: Floats  # by each gambler with the numbers of the block that is not complete
+    won: Floats  # by all gamblers but the last with the numbers of the block that is not complete
     parts: Floats  # how many of these numbers fell where
 
 
@@ -109,11 +115,10 @@ class BettingDetector:
         self._begin()
 
     def _begin(self) -> None:
-        # Lists: single numbers of arrays take ten times as long.
         self._n_rows = 0
         self._wealth, self._starts = [1.0] * _N_BETS, [0] * _N_BETS
-        self._counts, self._parts = [0.0] * _PARTS, [0.0] * _PARTS
-        self._won, self._size = [0.0] * _N_BETS, 0
+        self._counts = [0.0] * _PARTS
+        self._won, self._parts = np.zeros(_N_BETS - 1), np.zeros(_PARTS)  # of the block not complete
         self._detected = False
 
     @property
@@ -171,42 +176,74 @@ class BettingDetector:
                 f"expected a rank between 0 and 1, got {wrong}: see baryflow.drift.Ranks"
             )
         sides = np.maximum(np.stack([x, 1.0 - x], axis=1), _SMALLEST)
-        bets = _EXPONENTS * sides[:, :, None] ** (_EXPONENTS - 1.0)
-        parts = np.minimum((x * _PARTS).astype(np.intp), _PARTS - 1).tolist()
-        alarms = []
-        for number, (bet, part) in enumerate(
-            zip(bets.reshape(len(x), _N_BETS - 1).tolist(), parts, strict=True)
-        ):
+        bets = (_EXPONENTS * sides[:, :, None] ** (_EXPONENTS - 1.0)).reshape(len(x), _N_BETS - 1)
+        parts = np.eye(_PARTS)[np.minimum((x * _PARTS).astype(np.intp), _PARTS - 1)]
+        alarms, done = list[Alarm](), 0
+        while done < len(x):
             if self._detected:
                 self._begin()
-            self._won = [won + more for won, more in zip(self._won, [*bet, 0.0], strict=True)]
-            self._parts[part] += 1.0
-            self._n_rows, self._size = self._n_rows + 1, self._size + 1
-            if self._size >= self.block:
-                self._settle()
-                if self._detected:
-                    alarms.append(Alarm(number, self.since, self.value))
+            done += self._play(bets[done:], parts[done:])
+            if self._detected:
+                alarms.append(Alarm(done - 1, self.since, self.value))
         return alarms
 
-    def _settle(self) -> None:
-        """Pay out what was won with a block."""
-        size, wealth = self._size, self._wealth
-        for one in range(_N_BETS):
-            if wealth[one] < 1.0:
-                wealth[one], self._starts[one] = 1.0, self._n_rows - size
-                if one == _N_BETS - 1:  # and forgets where ranks fell, which was of no use
-                    self._counts = [0.0] * _PARTS
-        # Krichevsky and Trofimov's estimate of where ranks fall, from those since it began to win.
-        unit = _PARTS / (sum(self._counts) + 0.5 * _PARTS)
-        fallen = [(part, n) for part, n in enumerate(self._parts) if n]
-        self._won[-1] = sum(n * (self._counts[part] + 0.5) for part, n in fallen) * unit
-        self._wealth = [own * won / size for own, won in zip(wealth, self._won, strict=True)]
-        for part, n in fallen:
-            self._counts[part] += n / size
-        self._won, self._parts, self._size = [0.0] * _N_BETS, [0.0] * _PARTS, 0
-        value = self.value
-        self.largest = max(self.largest, value)
-        self._detected = value >= self.threshold
+    def _play(self, bets: Floats, parts: Floats) -> int:
+        """Bet on some numbers until one makes it sound; return how many that were."""
+        waiting = int(self._parts.sum())
+        # What is known of the block that is not complete comes first, in the place of its numbers.
+        bets, parts = np.vstack([self._won, bets]), np.vstack([self._parts, parts])
+        ends = np.arange(1 + max(self.block - waiting, 1), len(bets) + 1, self.block)
+        if not len(ends):
+            self._won, self._parts = bets.sum(axis=0), parts.sum(axis=0)
+            self._n_rows += len(bets) - 1
+            return len(bets) - 1
+        starts = np.append(0, ends[:-1])
+        fallen = np.add.reduceat(parts[: ends[-1]], starts)
+        sizes = fallen.sum(axis=1)
+        won = np.add.reduceat(bets[: ends[-1]], starts) / sizes[:, None]
+        paths = [
+            list(accumulate(column, _bet, initial=wealth))
+            for column, wealth in zip(won.T.tolist(), self._wealth, strict=False)
+        ]
+        begun = self._n_rows - waiting + np.cumsum(sizes) - sizes  # numbers before each block
+        learned = self._learn(fallen, np.sum(paths, axis=0)[1:].tolist())
+        n = len(learned) - 1  # blocks until it sounded
+        for one, path in enumerate([*paths, learned]):
+            if len(poor := np.flatnonzero(np.array(path[:n]) < 1.0)):
+                self._starts[one] = int(begun[poor[-1]])
+            self._wealth[one] = path[n]
+        rest = bets[:0] if self._detected else bets[ends[-1] :]
+        self._won, self._parts = rest.sum(axis=0), parts[len(bets) - len(rest) :].sum(axis=0)
+        used = int(ends[n - 1]) - 1 + len(rest)
+        self._n_rows += used
+        return used
+
+    def _learn(self, fallen: Floats, others: list[float]) -> list[float]:
+        """Return the wealth of the gambler who learns where ranks fall, before and after each block.
+
+        `fallen` counts the numbers of each block in each part. The wealth of the `others` together tells
+        when the detector sounds; then it ends.
+        """
+        path = [self._wealth[-1]]
+        for row, other in zip(fallen.tolist(), others, strict=True):
+            wealth, size = path[-1], sum(row)
+            if wealth < 1.0:  # forgets where ranks fell, which was of no use
+                wealth, self._counts = 1.0, [0.0] * _PARTS
+            # Krichevsky and Trofimov's estimate of where ranks fall, from those since it began to win.
+            counts = self._counts
+            unit = _PARTS / (sum(counts) + 0.5 * _PARTS)
+            won = 0.0
+            for part, n in enumerate(row):
+                if n:
+                    won += n * (counts[part] + 0.5)
+                    counts[part] += n / size
+            path.append(wealth * (won * unit) / size)
+            value = (other + path[-1]) / _N_BETS
+            self.largest = max(self.largest, value)
+            if value >= self.threshold:
+                self._detected = True
+                break
+        return path
 
     def state(self) -> BettingState:
         """Return the whole state, to resume bit for bit.
@@ -218,7 +255,7 @@ class BettingDetector:
         return BettingState(
             self.threshold, self.block, self._n_rows, np.array(self._wealth),
             np.array(self._starts, dtype=np.intp), np.array(self._counts), self._detected, self.largest,
-            np.array(self._won), np.array(self._parts),
+            self._won, self._parts,
         )  # fmt: skip
 
     @classmethod
@@ -240,13 +277,12 @@ class BettingDetector:
         """
         arrays = (state.wealth, state.starts, state.counts, state.won, state.parts)
         shapes = [array.shape for array in arrays]
-        if shapes != [(_N_BETS,), (_N_BETS,), (_PARTS,), (_N_BETS,), (_PARTS,)]:
+        if shapes != [(_N_BETS,), (_N_BETS,), (_PARTS,), (_N_BETS - 1,), (_PARTS,)]:
             raise InvalidInputError(f"a detector's state has arrays of the wrong shapes: {shapes}")
         detector = cls(state.threshold, state.block)
         detector.largest, detector._n_rows, detector._detected = (
             state.largest, state.n_rows, state.detected
         )  # fmt: skip
         detector._wealth, detector._starts = state.wealth.tolist(), state.starts.tolist()
-        detector._counts, detector._won = state.counts.tolist(), state.won.tolist()
-        detector._parts, detector._size = state.parts.tolist(), int(state.parts.sum())
+        detector._counts, detector._won, detector._parts = state.counts.tolist(), state.won, state.parts
         return detector

@@ -37,8 +37,6 @@ from baryflow.validation import Booleans, Floats, Integers
 
 #: Explanations less likely than this are dropped, and at most as many are kept.
 _UNLIKELY, _MOST = 0.01, 6
-#: Adaptations whose losses are remembered.
-_CURVE = 10_000
 
 
 class Labelled(NamedTuple):
@@ -71,7 +69,6 @@ def adapt(sources: SourceKnowledge, state: TargetState) -> TargetState:
         rows=see_scale(sources, state.rows, adaptation.believed.scale),
         learned_at=state.mass,
         n_new=0.0,
-        losses=np.concatenate([state.losses, adaptation.losses[None]])[-_CURVE:],
     )
 
 
@@ -197,14 +194,7 @@ def label_likelihoods(logits: Floats, log_weights: Floats, labelled: Labelled) -
 
     If every label contradicts what all explanations together predict, rows may have been chosen because
     the prediction was wrong. Then a label says which of the other classes it is, and nothing else.
-
-    Parameters
-    ----------
-    logits : array of shape (n_explanations, n, n_classes)
-        Of the labelled rows.
-    log_weights : array of shape (n_explanations,)
-        Before any label is known.
-    labelled : Labelled
+    `logits` have shape (n_explanations, n, n_classes); `log_weights` are those before any label.
     """
     logs, rows = log_softmax(logits, axis=2), np.arange(len(labelled.codes))
     right = logs[:, rows, labelled.codes]

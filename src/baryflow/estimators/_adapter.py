@@ -10,25 +10,26 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from baryflow.core.dictionary import Points
 from baryflow.core.mixture import Mixture
 from baryflow.estimators._classifiers import choose_classifiers
 from baryflow.estimators._columns import ColumnComparison, compare
 from baryflow.estimators._committee import Committee
-from baryflow.estimators._dictionary import floor_stds
 from baryflow.estimators._domains import TARGET, by_source
-from baryflow.estimators._experts import describe_experts
 from baryflow.estimators._history import History
 from baryflow.estimators._input import InputMixin
 from baryflow.estimators._leave_one_out import learn
 from baryflow.estimators._parameters import progress_of, restore_classifier, source_options
 from baryflow.estimators._persistence import Persistable, Shell, plain
 from baryflow.estimators._predict import assess, atoms_of, predict_proba
-from baryflow.estimators._report import TargetExplanation, describe, describe_proportions
+from baryflow.estimators._report import (
+    TargetExplanation,
+    describe,
+    describe_competing,
+    describe_proportions,
+)
 from baryflow.estimators._sensors import describe_units, find_counters
 from baryflow.estimators._sources import (
     SourceKnowledge,
-    SourceModel,
     atoms_as_mixtures,
     complete_sources,
 )
@@ -252,16 +253,6 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             return atoms_as_mixtures(self.knowledge_.model.dictionary)
         return atoms_as_mixtures(atoms_of(self.knowledge_, self.state_.adaptation))
 
-    @property
-    def source_mixtures_(self) -> dict[Any, Mixture]:
-        """The labelled mixture of every source by its name, in the coordinates of the view."""
-        check_is_fitted(self, "state_")
-        model = self.knowledge_.model
-        return {
-            name: _as_mixture(domain, model)
-            for name, domain in zip(self.sources_, model.domains, strict=True)
-        }
-
     # -- predictions -----------------------------------------------------------------------------
 
     @one_thread
@@ -362,16 +353,6 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return describe(*self._known(), self.classes_, self.sources_, self.columns_)
 
-    def describe_experts(self) -> dict[str, str]:
-        """Return what each expert of the committee is, by its name.
-
-        Returns
-        -------
-        dict of name → description
-        """
-        check_is_fitted(self)
-        return describe_experts(self.knowledge_)
-
     def describe_proportions(self) -> str:
         """Return what explains the target: how often each class occurs, and how likely that is.
 
@@ -388,6 +369,19 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         if self.state_.adaptation is None:
             raise InvalidInputError("no target row was seen yet")
         return describe_proportions(self.state_.adaptation, self._classes)
+
+    def describe_explanations(self) -> list[str]:
+        """Return a sentence for each explanation of the target, if several compete; otherwise none.
+
+        Each has the class proportions, and the columns that would be calibrated least like the sources,
+        in the units of the rows.
+
+        Returns
+        -------
+        list of str
+        """
+        names = getattr(self, "feature_names_in_", None)
+        return describe_competing(*self._known(), self._classes, names)
 
     def plot(self) -> Any:
         """Draw resemblance, reliability, novelty, proportions and loss along the stream.
@@ -440,81 +434,6 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return compare(*self._known(), getattr(self, "feature_names_in_", None))
 
-    @one_thread
-    def in_view(self, X: Any) -> Floats:
-        """Return target rows in the coordinates of ``atoms_``, ``target_mixture_`` and the like.
-
-        The other way round than :meth:`in_columns`. Use it to see near what a row lies.
-
-        Parameters
-        ----------
-        X : array or frame of shape (n_samples, n_features)
-            Glitches and gaps are filled as they are for a prediction.
-
-        Returns
-        -------
-        array of shape (n_samples, n_dimensions)
-            Through the moments of the target, or before its first row those of the sources.
-
-        Raises
-        ------
-        InvalidInputError
-            If the columns are not those that it was fitted on, or do not hold numbers.
-        """
-        rows = self.check_rows(X)
-        return self.knowledge_.model.project(clean(*self._known(), rows)[0], *self._moments())
-
-    def _moments(self) -> tuple[Floats, Floats]:
-        """Return centre and scale of the target, or before its first row those of the sources."""
-        model, adaptation = self.knowledge_.model, self._fitted().adaptation
-        if adaptation is None:
-            return model.centre, model.scale
-        return adaptation.believed.centre, adaptation.believed.scale
-
-    def in_columns(self, mixture: Mixture) -> Mixture:
-        """Return a mixture of the view, as ``atoms_`` are, in the columns and units of rows.
-
-        What the view does not show of a row is taken to be what is most likely, so that class means
-        come back exactly and details within a class roughly.
-
-        Parameters
-        ----------
-        mixture : Mixture
-            One of ``atoms_``, or ``target_mixture_``.
-
-        Returns
-        -------
-        Mixture
-            As the target would show it, or before its first row the sources on the whole.
-
-        Raises
-        ------
-        NotFittedError
-            If there is no view yet.
-        """
-        check_is_fitted(self)
-        model, (centre, scale) = self.knowledge_.model, self._moments()
-        units = self.state_.units
-        return model.lift(mixture, units.revert(centre), units.factors * scale)
-
-    @property
-    def class_means_(self) -> Floats:
-        """Mean of every class in the columns and units of rows, shape (n_classes, n_features).
-
-        As the target shows it, or before its first row the sources on the whole; of a class that no
-        source has, the mean of its labelled rows, if any.
-        """
-        check_is_fitted(self, "state_")
-        adaptation = self.state_.adaptation
-        shown = self.atoms_ if adaptation is None else [adaptation.reconstruction]
-        means = np.mean([_class_means(self.in_columns(mixture)) for mixture in shown], axis=0)
-        labelled, n_known = self.state_.labelled, len(means)
-        found = np.full((len(self.classes_), means.shape[1]), np.nan)
-        found[:n_known] = means
-        for c in np.unique(labelled.codes[labelled.codes >= n_known]):
-            found[c] = np.nanmean(labelled.rows[labelled.codes == c], axis=0)
-        return found
-
     # -- keeping ---------------------------------------------------------------------------------
 
     def _state(self) -> AdapterState:
@@ -547,22 +466,3 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             model._learned_with["classifier"] = model.classifier
         model.predict_proba(np.zeros((1, model.n_features_in_)))  # finds what does not fit together
         return model
-
-
-def _as_mixture(domain: Any, model: SourceModel) -> Mixture:
-    """Return a source as it was described before any target."""
-    there = domain.weights > 0.0
-    points = Points(domain.points[there], model.n_dimensions)
-    weights, labels = domain.weights[there], np.maximum(points.labels, 0.0)
-    return Mixture(
-        weights / weights.sum(),
-        points.means,
-        floor_stds(model, points),
-        labels / labels.sum(axis=1, keepdims=True),
-    )
-
-
-def _class_means(mixture: Mixture) -> Floats:
-    shares = mixture.weights[:, None] * np.asarray(mixture.labels)
-    totals = shares.sum(axis=0)
-    return np.asarray((shares / np.where(totals > 0.0, totals, np.nan)).T @ mixture.means)

@@ -31,7 +31,7 @@ from baryflow.validation import Floats, Integers
 #: Logit of a class that a classifier has never seen.
 _NEVER = -50.0
 #: Values of the kernel, or of duels between classes, at a time: bounds the memory of a prediction.
-_CELLS = 2**22
+_CELLS = 2**20
 #: Standardised values beyond this count as this: their squares have to fit into 32 bits.
 _FAR = 1e15
 
@@ -143,6 +143,8 @@ class KernelMachine:
 
 #: Trees of a forest, and counts of classes in nodes that are held at a time.
 _TREES, _COUNTS = 100, 2**25
+#: Rows times trees that walk together: few enough to stay in the cache.
+_WALKS = 2**17
 #: A node of a tree: 16 bytes, which NumPy gathers at once.
 _NODE = np.dtype([("child", np.int64), ("feature", np.int32), ("threshold", np.float32)])
 #: Steps after which rows that have reached a leaf are set aside.
@@ -201,7 +203,7 @@ class Forest:
 
     def proba(self, Z: Floats) -> Floats:
         """Return the mean of the trees' class proportions."""
-        step = max(1, _CELLS // max(len(self.roots), len(self.table)))
+        step = max(1, _WALKS // max(len(self.roots), len(self.table)))
         return np.concatenate([self._proba(Z[i : i + step]) for i in range(0, max(1, len(Z)), step)])
 
     def _proba(self, Z: Floats) -> Floats:

@@ -5,7 +5,7 @@ To add an expert, add an entry to :func:`list_experts`. Its weight is learned wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 
@@ -17,15 +17,23 @@ from baryflow.estimators._explanations import Explanation
 from baryflow.estimators._sources import PlainClassifiers, SourceKnowledge
 from baryflow.validation import Floats
 
+#: Weight of an expert below which it is not asked: it adds less than 0.0001 to a logit.
+_NEGLIGIBLE = 1e-5
+
 
 class Question:
     """Complete rows to classify under an explanation; what several experts need is computed once."""
 
     def __init__(
-        self, sources: SourceKnowledge, explanation: Explanation, X: Floats, raw_logs: Floats | None
+        self,
+        sources: SourceKnowledge,
+        explanation: Explanation,
+        X: Floats,
+        raw_logs: Floats | None,
+        per_domain_logs: Floats | None = None,
     ) -> None:
         self.sources, self.explanation, self.X = sources, explanation, X
-        self._raw_logs = raw_logs
+        self._raw_logs, self._per_domain_logs = raw_logs, per_domain_logs
 
     @cached_property
     def log_ratios(self) -> Floats:
@@ -48,8 +56,9 @@ class Question:
     @cached_property
     def per_domain_logs(self) -> Floats:
         """The same on rows standardised with the target's centre and scale."""
-        one = self.explanation
-        found = _plain(self.sources).per_domain_logs(self.X, one.centre, one.scale)
+        one, found = self.explanation, self._per_domain_logs
+        if found is None:
+            found = _plain(self.sources).per_domain_logs(self.X, one.centre, one.scale)
         return np.asarray(found + self.log_ratios)
 
     @cached_property
@@ -120,14 +129,36 @@ def describe_experts(sources: SourceKnowledge) -> dict[str, str]:
 
 
 def expert_logs(
-    sources: SourceKnowledge, explanation: Explanation, X: Floats, raw_logs: Floats | None = None
+    sources: SourceKnowledge,
+    explanation: Explanation,
+    X: Floats,
+    raw_logs: Floats | None = None,
+    per_domain_logs: Floats | None = None,
 ) -> Floats:
     """Return the log-probabilities of all experts, shape (n_experts, n, n_classes).
 
-    `raw_logs` are those of the plain classifiers on raw rows, if they are known.
+    `raw_logs` and `per_domain_logs` are those of the plain classifiers, if they are known.
     """
-    question = Question(sources, explanation, X, raw_logs)
+    question = Question(sources, explanation, X, raw_logs, per_domain_logs)
     return np.stack([expert.log_proba(question) for expert in list_experts(sources.plain)])
+
+
+def ask_together(
+    sources: SourceKnowledge, explanations: Sequence[Explanation], X: Floats
+) -> Floats | None:
+    """Ask the classifiers per domain about rows under several explanations at once.
+
+    Shape (n_explanations, n_classifiers, n, n_classes). Classifiers that hardly count in the committee
+    are not asked: zeros.
+    """
+    if (plain := sources.plain) is None or not explanations:
+        return None
+    Z = plain.reduce(np.concatenate([(X - one.centre) / one.scale for one in explanations]))
+    n = len(plain.names)
+    tables = np.zeros((n, len(Z), sources.model.n_classes))
+    for number in np.flatnonzero(sources.committee.weights[n : 2 * n] > _NEGLIGIBLE).tolist():
+        tables[number] = np.log(plain.per_domain[number].proba(Z) + FLOOR)
+    return tables.reshape(n, len(explanations), len(X), -1).swapaxes(0, 1)
 
 
 def _raw(number: int, question: Question) -> Floats:

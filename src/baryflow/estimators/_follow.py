@@ -61,15 +61,7 @@ def follow(
 ) -> TargetState:
     """Absorb rows, adapt if enough of them are new, and judge the predictions for them.
 
-    Parameters
-    ----------
-    raw : array of shape (n, d)
-        Rows with their gaps and glitches.
-    weights : array of shape (n,)
-    whole : bool
-        There are no other rows of the target.
-    positions : array of shape (n,), optional
-        Of the rows in their stream; without them rows are numbered as they come.
+    With `whole` there are no other rows of the target. Without `positions` rows are numbered.
     """
     counts = weights > 0.0  # a row without weight is no row: it is not judged either
     raw, weights = raw[counts], weights[counts]
@@ -80,10 +72,15 @@ def follow(
     recent = state.recent if whole else state.recent.plus(raw, positions)
     state = replace(state, n_given=n + len(raw), n_last=len(raw), recent=recent)
     state = absorb(sources, state, raw, weights, whole=whole)
-    if due := 0.0 < state.n_new >= min(_GROWTH * state.learned_at, _MOST_NEW):
+    if due := state.n_new > 0.0 and rows_until_adapting(state) <= 0.0:
         state = update(sources, state)
     state = judge(sources, state, raw)
     return _see(sources, state.recorded() if due else state, raw)
+
+
+def rows_until_adapting(state: TargetState) -> float:
+    """Return how many more rows the next adaptation waits for."""
+    return min(_GROWTH * state.learned_at, _MOST_NEW) - state.n_new
 
 
 def absorb(
@@ -146,15 +143,8 @@ def learn_labels(
 ) -> TargetState:
     """Learn labels of rows that were seen: weigh the explanations again, and fit the correction.
 
-    Parameters
-    ----------
-    raw : array of shape (n, d)
-    codes : array of shape (n,)
-        Classes: of the sources, then of the target alone.
-    new_classes : tuple
-        Names of the latter, now.
-    random : bool
-        The rows were chosen at random, whatever was predicted of them.
+    Classes of the target alone, `new_classes`, are numbered after those of the sources. With `random`
+    rows were chosen at random, whatever was predicted of them.
     """
     known = state.new_classes
     state = replace(
@@ -318,7 +308,6 @@ def forget(sources: SourceKnowledge, state: TargetState, keep: float) -> TargetS
         columns = [*range(n_known), *places]
         return replace(
             fresh,
-            losses=state.losses,
             summaries=state.summaries,
             new_classes=names,
             history=state.history.rearrange(range(len(sources.model.domains)), columns),
@@ -339,19 +328,10 @@ def rebind(
     places: tuple[Sequence[int], Sequence[int]],
     new_classes: tuple[Any, ...],
 ) -> TargetState:
-    """Return a state as other sources see its target.
+    """Return a state as other sources see its target; `fresh` is one of theirs, before any row.
 
-    Parameters
-    ----------
-    sources : SourceKnowledge
-        The other ones.
-    fresh : TargetState
-        A target of which nothing is known, with these sources.
-    state : TargetState
-    places : tuple of two lists of int
-        The number of each source, and of each class, in `state`; -1 if it is new.
-    new_classes : tuple
-        Names of the last of the classes, which no source has.
+    `places` are the number of each source, and of each class, in `state`, -1 if it is new; the last of
+    the classes are `new_classes`, which no source has.
     """
     codes_now = list(places[1])
     baselines = tuple(replace(one, code=codes_now.index(one.code)) for one in state.baselines)

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from multiprocessing import parent_process
 from typing import Any
 
@@ -51,10 +50,10 @@ from baryflow.estimators._explanations import (
     propose,
 )
 from baryflow.estimators._follow import absorb
-from baryflow.estimators._novelty import Familiar, Novelty
+from baryflow.estimators._novelty import Novelty
 from baryflow.estimators._orders import SHIFTS, number_within, shift_labels, stream_order
-from baryflow.estimators._predict import name_rows, novelty_distance, typical_in_columns
-from baryflow.estimators._progress import Progress, Schedule
+from baryflow.estimators._predict import novelty_distance, typical_in_columns
+from baryflow.estimators._progress import Progress, Progressed
 from baryflow.estimators._reliability import Prediction, learn_calibration, measure_agreement
 from baryflow.estimators._sensors import Limits
 from baryflow.estimators._source_table import spread
@@ -82,8 +81,6 @@ _FIRST_ROWS, _PARTS = (32, 96, 256), (0.1, 0.3, 0.6)
 _DRAWS, _PREDICTED_DRAWS = 2, 1
 #: Rows of a stream from which evidence is learned at most, and rows of a baseline.
 _EVIDENCE_ROWS, _BASELINE_ROWS = 400, 30
-#: Rows of a batch of a left-out source that flows past for novelty, and of its past before they count.
-_BATCH, _ENOUGH_PAST = 50, 100
 #: One row in this many of one of the other sources is held out: a target inside of the sources.
 _HELD_OUT = 5
 #: CPU seconds of a fold from which on processes are worth starting: one takes about as long to start.
@@ -146,7 +143,6 @@ class FoldResult:
     inside: list[Trial]  # of rows held out from a source that was not left out
     distances: Floats
     first_distances: Floats  # the same before a row was seen
-    chances: Floats  # of its rows while they flow, among its own rows
 
 
 def learn(
@@ -182,23 +178,23 @@ def learn(
     tasks = [_Task(len(sources.labels), learn_evenly, (sources, classifiers, options))]
     tasks += [_Task(n, fit_fold, (fold, classifiers)) for n, fold in zip(sizes, folds, strict=True)]
     runs = [_RUN * n for n in sizes]
-    schedule = Schedule(progress, {_FITTING: [task.size for task in tasks], _PREDICTING: runs})
+    bar = Progressed(progress, sum(task.size for task in tasks) + sum(runs))
     first: list[Any] = []
     if n_jobs is None and effective_n_jobs(None) == 1:
         # How long the last fold takes tells whether processes are worth starting for the others.
         start = time.thread_time()
-        first, n_jobs = _do(_FITTING, [tasks.pop()], 1, schedule), 1
+        first, n_jobs = _do(_FITTING, [tasks.pop()], 1, bar), 1
         if time.thread_time() - start >= _WORTH_PROCESSES and _may_start_processes(classifiers):
             n_jobs = min(cpu_count(), len(tasks))
-    knowledge, *fitted = _do(_FITTING, tasks, n_jobs, schedule) + first
+    knowledge, *fitted = _do(_FITTING, tasks, n_jobs, bar) + first
     evidence = learn_evidence(fitted)
     tasks = [
         _Task(n, run_fold, (number, fold, evidence))
         for number, (n, fold) in enumerate(zip(runs, fitted, strict=True))
     ]
-    results = _do(_PREDICTING, tasks, n_jobs, schedule)
+    results = _do(_PREDICTING, tasks, n_jobs, bar)
     knowledge = with_novelty(with_committee(knowledge, evidence, results), sources, results)
-    schedule.end(_PREDICTING)
+    bar.end(_PREDICTING)
     return knowledge
 
 
@@ -210,23 +206,19 @@ class _Task:
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
 
+    def run(self) -> Any:
+        """Return the result."""
+        return self.function(*self.arguments)
 
-def _do(what: str, tasks: list[_Task], n_jobs: int | None, schedule: Schedule) -> list[Any]:
+
+def _do(what: str, tasks: list[_Task], n_jobs: int | None, bar: Progressed) -> list[Any]:
     """Return the results of tasks, several at a time."""
-    work = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
-    schedule.start(min(effective_n_jobs(n_jobs), len(tasks)))
-    found: dict[int, Any] = {}
-    for number, seconds, result in work(delayed(_measure)(i, task) for i, task in enumerate(tasks)):
-        found[number] = result
-        schedule.finish(what, tasks[number].size, seconds)
-    return [found[number] for number in range(len(tasks))]
-
-
-def _measure(number: int, task: _Task) -> tuple[int, float, Any]:
-    """Return the number of a task, the seconds it took and its result."""
-    start = time.monotonic()
-    result = task.function(*task.arguments)
-    return number, time.monotonic() - start, result
+    work = Parallel(n_jobs=n_jobs, return_as="generator")
+    found = []
+    for task, result in zip(tasks, work(delayed(task.run)() for task in tasks), strict=True):
+        found.append(result)
+        bar.finish(what, task.size)
+    return found
 
 
 def _may_start_processes(classifiers: Mapping[str, Fit]) -> bool:
@@ -320,9 +312,7 @@ def with_novelty(
         for X in sources.rows:
             far = model.novelty_distance(X, X.mean(axis=0), spread(X, model.scale))
             found.append(far / _median(far))
-    chances = np.concatenate([np.zeros(0), *[result.chances for result in results]])
-    novelty = Novelty.of(np.concatenate(found), np.concatenate(first), chances)
-    return replace(knowledge, novelty=novelty)
+    return replace(knowledge, novelty=Novelty.of(np.concatenate(found), np.concatenate(first)))
 
 
 def _median(distances: Floats) -> float:
@@ -483,14 +473,14 @@ def run_fold(number: int, fold: FittedFold, evidence: Evidence) -> FoldResult:
     rng, n = np.random.default_rng(len(codes)), len(codes)
     trials: list[Trial] = []
     inside = _try_inside(number, fold)
-    turn, model = rng.permutation(n), knowledge.model
+    model = knowledge.model
+    rng.permutation(n)  # no longer used; without it all measured figures would change a little
     first = model.novelty_distance(fold.X, model.centre, model.scale)
     if n < _FEWEST:
-        return FoldResult(trials, inside, np.zeros(0), first, np.zeros(0))
+        return FoldResult(trials, inside, np.zeros(0), first)
     whole = np.arange(n)
     trial, adaptation = _try(number, fold, "whole stream", whole, rng.permutation(n))
     trials.append(trial)
-    chances = _flow(fold, adaptation, turn)
     some, typical = rng.permutation(n)[:_PREDICTED], typical_in_columns(knowledge, adaptation, fold.X)
     found = [novelty_distance(knowledge, adaptation, fold.X[some], typical)]
     for k in _FIRST_ROWS:
@@ -502,7 +492,7 @@ def run_fold(number: int, fold: FittedFold, evidence: Evidence) -> FoldResult:
             found.append(novelty_distance(knowledge, adaptation, fold.X[turn[k:][:_PREDICTED]], typical))
     distances = np.concatenate(found)
     if not fold.label_shift:  # the user says that there is none
-        return FoldResult(trials, inside, distances, first, chances)
+        return FoldResult(trials, inside, distances, first)
     turn = stream_order(codes, "class", rng)
     for part in _PARTS:
         k = int(part * n)
@@ -513,20 +503,7 @@ def run_fold(number: int, fold: FittedFold, evidence: Evidence) -> FoldResult:
         _try(number, fold, "other class proportions", some, some)[0]
         for some in _shifted_streams(codes, rng, _PREDICTED_DRAWS)
     ]
-    return FoldResult(trials, inside, distances, first, chances)
-
-
-def _flow(fold: FittedFold, adaptation: Adaptation, turn: Integers) -> Floats:
-    """Let the left-out source flow past; return the chances of its rows before they become familiar."""
-    model, found = fold.knowledge.model, []
-    familiar = Familiar.none(model.expected_prior, model.scale)
-    classify = partial(name_rows, fold.knowledge, adaptation)
-    for start in range(0, len(turn), _BATCH):
-        rows = fold.X[turn[start : start + _BATCH]]
-        if len(familiar.past) >= _ENOUGH_PAST:
-            found.append(familiar.name(classify).chances(rows))
-        familiar = familiar.see(rows, classify)
-    return np.concatenate([np.zeros(0), *found])
+    return FoldResult(trials, inside, distances, first)
 
 
 def _try_inside(number: int, fold: FittedFold) -> list[Trial]:

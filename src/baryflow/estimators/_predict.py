@@ -7,21 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import repeat
+from typing import Any
 
 import numpy as np
 from scipy.special import log_softmax, logsumexp
 
-from baryflow.core.dictionary import Dictionary
+from baryflow.core.dictionary import Dictionary, Points
+from baryflow.core.mixture import Mixture
 from baryflow.estimators._committee import combine
-from baryflow.estimators._experts import expert_logs, unadapted_logits
+from baryflow.estimators._dictionary import floor_stds
+from baryflow.estimators._experts import ask_together, expert_logs, unadapted_logits
 from baryflow.estimators._explanations import Explanation
 from baryflow.estimators._feedback import Answers
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Familiar, nearest_distance
 from baryflow.estimators._query import choose_rows, measure_disagreement
 from baryflow.estimators._reliability import measure_agreement
-from baryflow.estimators._sources import SourceKnowledge
+from baryflow.estimators._sources import SourceKnowledge, atoms_as_mixtures
 from baryflow.estimators._state import Adaptation, TargetState, clean
+from baryflow.estimators._threads import one_thread
 from baryflow.validation import Floats, Integers
+
+#: Rows of a batch by which its predictions are judged, at most: the estimate is then off by 0.04.
+_JUDGED = 128
 
 # -- class probabilities ---------------------------------------------------------------------------
 
@@ -74,21 +82,28 @@ def classify(
     """
     if raw_logs is None and sources.plain is not None:
         raw_logs = sources.plain.raw_logs(X)
-    parts = [
-        np.log(max(one.weight, np.finfo(np.float64).tiny))
-        + log_softmax(explained_logits(sources, one, X, raw_logs), axis=1)
-        for one in explanations
-    ]
+    adapting = [one for one in explanations if one.reconstruction is not None]
+    answers = ask_together(sources, adapting, X)
+    per_domain = repeat(None) if answers is None else iter(answers)
+    parts = []
+    for one in explanations:
+        known = None if one.reconstruction is None else next(per_domain)
+        logs = log_softmax(explained_logits(sources, one, X, raw_logs, known), axis=1)
+        parts.append(np.log(max(one.weight, np.finfo(np.float64).tiny)) + logs)
     return np.stack(parts)
 
 
 def explained_logits(
-    sources: SourceKnowledge, one: Explanation, X: Floats, raw_logs: Floats | None = None
+    sources: SourceKnowledge,
+    one: Explanation,
+    X: Floats,
+    raw_logs: Floats | None = None,
+    per_domain_logs: Floats | None = None,
 ) -> Floats:
     """Return the logits of complete rows under one explanation."""
     if one.reconstruction is None:
         return unadapted_logits(sources, X, raw_logs)
-    logs = expert_logs(sources, one, X, raw_logs)
+    logs = expert_logs(sources, one, X, raw_logs, per_domain_logs)
     return np.asarray(np.tensordot(sources.committee.weights, logs, 1))
 
 
@@ -126,8 +141,7 @@ def assess(
     shares = probabilities[:, : model.n_classes]
     typical = typical_in_columns(sources, adaptation, familiar.rows)
     far = novelty_distance(sources, adaptation, rows, typical)
-    named = familiar.name(lambda X: name_rows(sources, adaptation, X))
-    chances = named.chances(rows, shares.argmax(axis=1))
+    chances = familiar.chances(rows, shares.argmax(axis=1), lambda X: name_rows(sources, adaptation, X))
     novelty = np.where(lost, 1.0, sources.novelty.rank(far, chances))
     # A class that was named is known.
     return probabilities, novelty * shares.sum(axis=1) if state.new_classes else novelty
@@ -166,9 +180,14 @@ def typical_in_columns(sources: SourceKnowledge, adaptation: Adaptation, familia
 def judge(
     sources: SourceKnowledge, state: TargetState, raw: Floats, familiar: Familiar | None = None
 ) -> TargetState:
-    """Estimate how far predictions for rows can be relied on; `familiar` is what was before them."""
+    """Estimate how far predictions for rows can be relied on; `familiar` is what was before them.
+
+    Of many rows some are enough, evenly spread.
+    """
     if not len(raw) or state.adaptation is None:
         return state
+    if len(raw) > _JUDGED:
+        raw = raw[np.linspace(0, len(raw) - 1, _JUDGED).astype(np.intp)]
     probabilities, novelty = assess(sources, state, raw, familiar)
     novel = novelty > NOVELTY_THRESHOLD
     reliability = sources.calibration.estimate(
@@ -222,3 +241,57 @@ def atoms_of(sources: SourceKnowledge, adaptation: Adaptation) -> Dictionary:
     dictionary = sources.model.dictionary.copy()
     dictionary.atoms = adaptation.atoms
     return dictionary
+
+
+# -- what pages and alarms show --------------------------------------------------------------------
+
+
+@one_thread
+def in_view(sources: SourceKnowledge, state: TargetState, raw: Floats) -> Floats:
+    """Return rows as they come in the coordinates of the view, glitches and gaps filled."""
+    return sources.model.project(clean(sources, state, raw)[0], *_calibration(sources, state))
+
+
+def class_means(sources: SourceKnowledge, state: TargetState) -> Floats:
+    """Return the mean of every class in the columns and units of rows, shape (n_classes, d).
+
+    As the target shows it, or before its first row the sources on the whole; of a class that no source
+    has, the mean of its labelled rows, if any. What the view does not show of a row is taken to be what
+    is most likely.
+    """
+    model, units = sources.model, state.units
+    centre, scale = _calibration(sources, state)
+    shown = atoms_as_mixtures(model.dictionary)
+    if state.adaptation is not None:
+        shown = [state.adaptation.reconstruction]
+    found = np.full((model.n_classes + len(state.new_classes), len(centre)), np.nan)
+    means = []
+    for one in shown:
+        mixture = model.lift(one, units.revert(centre), units.factors * scale)
+        shares = mixture.weights[:, None] * np.asarray(mixture.labels)
+        totals = shares.sum(axis=0)
+        means.append((shares / np.where(totals > 0.0, totals, np.nan)).T @ mixture.means)
+    found[: model.n_classes] = np.mean(means, axis=0)
+    labelled = state.labelled
+    for c in np.unique(labelled.codes[labelled.codes >= model.n_classes]):
+        found[c] = np.nanmean(labelled.rows[labelled.codes == c], axis=0)
+    return found
+
+
+def _calibration(sources: SourceKnowledge, state: TargetState) -> tuple[Floats, Floats]:
+    """Return centre and scale of the target, or before its first row those of the sources."""
+    known = sources.model if state.adaptation is None else state.adaptation.believed
+    return known.centre, known.scale
+
+
+def source_mixtures(sources: SourceKnowledge, names: Sequence[Any]) -> dict[str, Mixture]:
+    """Return the labelled mixture of every source by its name, in the coordinates of the view."""
+    model, found = sources.model, {}
+    for name, domain in zip(names, model.domains, strict=True):
+        there = domain.weights > 0.0
+        points = Points(domain.points[there], model.n_dimensions)
+        weights, labels = domain.weights[there], np.maximum(points.labels, 0.0)
+        labels /= labels.sum(axis=1, keepdims=True)
+        stds = floor_stds(model, points)
+        found[str(name)] = Mixture(weights / weights.sum(), points.means, stds, labels)
+    return found

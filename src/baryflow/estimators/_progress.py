@@ -1,4 +1,4 @@
-"""How far a fit is, estimated from the time that its tasks take."""
+"""How far a fit is."""
 
 from __future__ import annotations
 
@@ -13,73 +13,24 @@ Progress = Callable[[int, int, str], None]
 _PARTS = 100
 
 
-class Schedule:
-    """Tasks of several kinds, one kind after the other, and how long they take.
+class Progressed:
+    """How much of the work is done, by the sizes of tasks."""
 
-    A task takes time in proportion to its size. The rate of a kind is measured on its tasks that are
-    done; before one is, it is taken to be that of all tasks that are.
+    def __init__(self, report: Progress | None, size: float) -> None:
+        self._report, self._size, self._done = report, size, 0.0
 
-    Parameters
-    ----------
-    report : callable, optional
-    sizes : dict of kind → list of float
-        Sizes of the tasks, in any unit.
-    clock : callable
-        Returns seconds.
-    """
-
-    def __init__(
-        self,
-        report: Progress | None,
-        sizes: dict[str, list[float]],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._report, self._clock = report, clock
-        self._left = {kind: sum(some) for kind, some in sizes.items()}
-        self._measured: dict[str, tuple[float, float]] = {}  # seconds and size of tasks that are done
-        self._began = self._started = clock()
-        self._workers, self._finished, self._shown = 1, 0.0, 0
-
-    def start(self, workers: int) -> None:
-        """Note that this many tasks run at the same time from now on."""
-        self._started, self._workers, self._finished = self._clock(), workers, 0.0
-
-    def finish(self, kind: str, size: float, seconds: float) -> None:
-        """Note that a task is done, and report. What was reported as done stays done."""
-        self._left[kind] -= size
-        if not self._finished:  # processes take a while to start
-            self._started = max(self._started, self._clock() - seconds)
-        self._finished += seconds
-        before = self._measured.get(kind, (0.0, 0.0))
-        self._measured[kind] = before[0] + seconds, before[1] + size
-        self._shown = max(self._shown, min(int(_PARTS * self.share()), _PARTS - 1))
-        self._tell(kind)
+    def finish(self, what: str, size: float) -> None:
+        """Report that a task of this size is done."""
+        self._done += size
+        self._tell(min(int(_PARTS * self._done / self._size), _PARTS - 1), what)
 
     def end(self, what: str) -> None:
         """Report that all is done."""
-        self._shown = _PARTS
-        self._tell(what)
+        self._tell(_PARTS, what)
 
-    def share(self) -> float:
-        """Return the estimated share of the time that has passed."""
-        now, left = self._clock(), self._estimate_left()
-        # Tasks that are running are done in part.
-        running = self._workers * (now - self._started) - self._finished
-        left = (left - min(max(running, 0.0), left)) / self._workers
-        return (now - self._began) / max(now - self._began + left, 1e-12)
-
-    def _estimate_left(self) -> float:
-        """Return the seconds that the tasks that are not done will take, one after the other."""
-        seconds, size = (sum(part) for part in zip(*self._measured.values(), strict=True))
-        left = 0.0
-        for kind, waiting in self._left.items():
-            spent, done = self._measured.get(kind, (seconds, size))
-            left += waiting * spent / done
-        return left
-
-    def _tell(self, what: str) -> None:
+    def _tell(self, done: int, what: str) -> None:
         if self._report is not None:
-            self._report(self._shown, _PARTS, what)
+            self._report(done, _PARTS, what)
 
 
 def time_left(done: int, total: int, elapsed: float) -> float | None:

@@ -42,7 +42,12 @@ class RecentRows:
             np.concatenate([self.rows[kept], rows]), np.concatenate([self.positions[kept], positions])
         )
 
-    def find(self, positions: Integers) -> Integers:
+    def at(self, positions: Integers) -> tuple[Floats, Booleans]:
+        """Return the rows at these positions that are remembered, and which of them are."""
+        numbers = self._find(positions)
+        return self.rows[numbers[numbers >= 0]], numbers >= 0
+
+    def _find(self, positions: Integers) -> Integers:
         """Return the number of each row among these, -1 for one that is not."""
         order = np.argsort(self.positions, kind="stable")
         place = np.searchsorted(self.positions[order], positions, side="right") - 1

@@ -23,6 +23,8 @@ _ABSENT = 0.005
 #: Explanations compete if more rows than this depend on which is right. Those that are more likely than
 #: this are listed, and of each at most as many classes.
 AMBIGUOUS, _COMPETES, _LISTED = 0.05, 0.05, 5
+#: Columns whose calibration is named in an explanation, at most.
+_CALIBRATED = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,8 +153,8 @@ def _describe_explanations(knowledge: SourceKnowledge, state: TargetState, class
 
 def describe_proportions(adaptation: Adaptation, classes: Any) -> str:
     """Return what explains the target; if several explanations compete, all of them, and what helps."""
-    competing = [one for one in adaptation.explanations if one.weight >= _COMPETES]
-    if len(competing) < 2 or adaptation.ambiguity < AMBIGUOUS:
+    competing = find_competing(adaptation)
+    if not competing:
         best = adaptation.explanations[0]
         return f"Class proportions ({best.weight:.0%} likely): {_describe_explanation(best, classes)}."
     listed = "; ".join(
@@ -162,6 +164,46 @@ def describe_proportions(adaptation: Adaptation, classes: Any) -> str:
         f"{len(competing)} explanations fit, and {adaptation.ambiguity:.0%} of predictions depend on "
         f"which is right: {listed}. A label of one of these rows, or a baseline, would settle it."
     )
+
+
+def find_competing(adaptation: Adaptation) -> list[Explanation]:
+    """Return the likely explanations if predictions depend on which is right, else none."""
+    found = [one for one in adaptation.explanations if one.weight >= _COMPETES]
+    return found if len(found) > 1 and adaptation.ambiguity >= AMBIGUOUS else []
+
+
+def describe_competing(
+    knowledge: SourceKnowledge, state: TargetState, classes: Any, names: Any
+) -> list[str]:
+    """Return a sentence for each competing explanation: proportions, and calibration in user units."""
+    if state.adaptation is None or not knowledge.committee.adapts:
+        return []
+    return [
+        f"{one.weight:.0%} likely: {_describe_explanation(one, classes)}"
+        f"{_describe_calibration(one, state.units, knowledge.model.moments, names)}."
+        for one in find_competing(state.adaptation)
+    ]
+
+
+def _describe_calibration(
+    one: Explanation, units: Units, moments: ClassMoments | None, names: Any
+) -> str:
+    """Name the columns that are calibrated least like the sources, by gain or by offset."""
+    if moments is None or one.name == NOT_ADAPTING:
+        return ""
+    centre, scale = moments.usual
+    gains, steps = np.log(one.scale / scale), (one.centre - centre) / scale
+    sizes = np.where(units.other, np.inf, np.maximum(np.abs(gains), np.abs(steps)))
+    offsets, words = units.revert(one.centre) - units.revert(centre), []
+    for i in np.argsort(-sizes, kind="stable")[:_CALIBRATED].tolist():
+        name = f"column {i}" if names is None else str(names[i])
+        if units.other[i]:
+            words.append(f"{name} {units.describe(i)}")
+        elif abs(gains[i]) >= abs(steps[i]):
+            words.append(f"{name} ×{np.exp(gains[i]):.3g}")
+        else:
+            words.append(f"{name} {offsets[i]:+.3g}")
+    return f"; compared with the sources, {' and '.join(words)}"
 
 
 def _describe_explanation(one: Explanation, classes: Any) -> str:

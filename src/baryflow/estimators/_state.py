@@ -95,7 +95,6 @@ class TargetState:
     learned_at: float = 0.0  # mass at the last adaptation
     adaptation: Adaptation | None = None
     baselines: tuple[Baseline, ...] = ()  # rows known to be of one class, one for each class
-    losses: Floats = field(default_factory=lambda: np.zeros((0, 2)))  # of the last adaptations
     n_given: int = 0  # rows that came, readable or not
     n_last: int = 0  # rows of the last batch
     reliability: float = 0.0
@@ -154,7 +153,7 @@ class TargetState:
             reliability=self.reliability,
             coverage=self.coverage,
             novelty=self.novel,
-            losses=self.losses[-1],
+            losses=tuple(self.adapted.losses),
         )
         return replace(self, history=history)
 
@@ -207,17 +206,9 @@ def clean(
 ) -> tuple[Floats, Booleans]:
     """Return rows without glitches and gaps, and a flag for rows with hardly any value left.
 
-    What is a glitch depends on the sources and on what was counted so far, never on the other rows.
-
-    Parameters
-    ----------
-    raw : array of shape (n, d)
-        Rows as they come.
-    whole : bool
-        They are all there is of the target: gaps become the mean of their column among them. Otherwise
-        they become the mean of the column so far.
-    usual : array of shape (d,), optional
-        What gaps become, if it is known.
+    What is a glitch depends on the sources and on what was counted so far, never on the other rows. Gaps
+    become what is `usual`: by default the mean of the column so far, or among the rows if these are the
+    `whole` target.
     """
     if sources.limits is None:  # a model made from mixtures, which can deal with gaps
         return raw, np.asarray(np.isnan(raw).all(axis=1))

@@ -23,62 +23,30 @@ from baryflow.validation import Floats, Integers
 
 @dataclass(frozen=True, eq=False)
 class KnownTarget:
-    """A target as it was known at one moment: what later rows are held against.
+    """A target as it was known at one moment: what later rows are held against."""
 
-    Attributes
-    ----------
-    mixture : Mixture
-        The target's own components, labelled, in the coordinates of the view.
-    means, stds : arrays of shape (n_slots, n_dimensions)
-        Its reconstruction from the sources.
-    centre, scale : arrays of shape (n_features,)
-        Moments of its columns, through which the view looks.
-    typical, typical_in_columns : float
-        Median distance of its rows from the reconstruction, and from the sources' prototypes.
-    resemblance : array of shape (n_sources,)
-        How much of each source is in it.
-    """
-
-    mixture: Mixture
-    means: Floats
+    mixture: Mixture  # its own components, labelled, in the coordinates of the view
+    means: Floats  # of its reconstruction from the sources
     stds: Floats
-    centre: Floats
+    centre: Floats  # of its columns, through which the view looks
     scale: Floats
-    typical: float
-    typical_in_columns: float
-    resemblance: Floats
+    typical: float  # median distance of its rows from the reconstruction
+    typical_in_columns: float  # and from the sources' prototypes
+    resemblance: Floats  # how much of each source is in it
 
 
 @dataclass(frozen=True, eq=False)
 class Signals:
-    """What rows look like, held against a target as it was known.
+    """What each row looks like, held against a target as it was known."""
 
-    Attributes
-    ----------
-    likelihood : array of shape (n,)
-        Log-density of each row under the target's mixture, in the view.
-    loss : array of shape (n,)
-        Squared distance of each row from the target's reconstruction, in units of what is typical.
-    resemblance : array of shape (n, n_sources)
-        How probable it is that the row is of each source.
-    likeness : array of shape (n,)
-        Logarithm of how much better the target's own blend of sources explains the row than all
-        sources in equal parts.
-    proportions : array of shape (n, n_classes)
-        Class probabilities by the target's mixture.
-    novelty : array of shape (n,)
-        How unlike everything known the row is, 0 to 1, by its distance from the sources.
-    lost : array of shape (n,)
-        Rows of which next to nothing could be read; what is said of them means nothing.
-    """
-
-    likelihood: Floats
-    loss: Floats
-    resemblance: Floats
+    likelihood: Floats  # log-density under the target's mixture, in the view
+    loss: Floats  # squared distance from the reconstruction, in units of what is typical
+    resemblance: Floats  # (n, n_sources): how probable it is that the row is of each source
+    #: Log-ratio of how the target's own blend of sources explains the row, and all in equal parts.
     likeness: Floats
-    proportions: Floats
-    novelty: Floats
-    lost: Any
+    proportions: Floats  # (n, n_classes): class probabilities by the target's mixture
+    novelty: Floats  # by the distance from the sources, 0 to 1
+    lost: Any  # rows of which next to nothing could be read; what is said of them means nothing
 
     def summary(self) -> dict[str, float]:
         """Return a number for each signal: means over the rows, and the share of novel ones.

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from baryflow.core.mixture import Mixture
 from baryflow.estimators._adapter import Adapter
@@ -28,7 +27,6 @@ from baryflow.estimators._sources import SourceKnowledge, learn_mixtures
 from baryflow.estimators._state import begin, row_settings
 from baryflow.estimators._threads import one_thread
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats
 
 
 class DaDiL(Adapter):
@@ -51,10 +49,8 @@ class DaDiL(Adapter):
     ----------
     classes_, sources_, atoms_, coordinates_, resemblance_, committee_, columns_, history_
         As in :class:`~baryflow.OnlineDaDiL`.
-    reliability_, coverage_, novelty_, target_mixture_, explanations_, proportions_, class_means_
+    reliability_, coverage_, novelty_, target_mixture_, explanations_, proportions_
         As in :class:`~baryflow.OnlineDaDiL`.
-    loss_curve_ : array of shape (2, 1)
-        Loss of the target before and after the step of the dictionary towards it.
 
     Examples
     --------
@@ -218,13 +214,6 @@ class DaDiL(Adapter):
         settings = row_settings(len(classes))
         self.state_ = begin(knowledge, settings, label_shift=bool(self.label_shift))
         self._learned_with, self._kept = {}, None
-
-    @property
-    def loss_curve_(self) -> Floats:
-        """Loss of the target before and after the step of the dictionary towards it."""
-        check_is_fitted(self, "state_")
-        adaptation = self.state_.adaptation
-        return np.zeros((0, 1)) if adaptation is None else adaptation.losses[:, None]
 
 
 def _check_mixtures(sources: Mapping[Any, Mixture], target: Any) -> int:

@@ -128,16 +128,12 @@ class OnlineDaDiL(Adapter):
     history_ : History
         How resemblance, proportions, reliability, coverage, novelty and loss went, in constant memory;
         :meth:`plot` draws it.
-    class_means_ : array of shape (n_classes, n_features)
-        Of the target, in the columns and units of rows.
     n_samples_seen_ : int
         Target rows seen.
     n_labels_ : int
         Labels of target rows that came.
     certificate_ : Certificate
         What labels of rows chosen at random prove about the predictions.
-    loss_curve_ : array of shape (n_adaptations, 2)
-        Loss of the target before and after the step of each adaptation, of the last 10,000.
 
     Examples
     --------
@@ -332,23 +328,6 @@ class OnlineDaDiL(Adapter):
             self._settle(knowledge, classes, sources, None)
         return self
 
-    def source_rows(self) -> tuple[Floats, Any, Any]:
-        """Return rows, labels and names of the sources, if they were kept.
-
-        Returns
-        -------
-        X, y, sample_domain : arrays
-
-        Raises
-        ------
-        InvalidInputError
-            If the model was fitted with ``keep_sources=False``.
-        """
-        check_is_fitted(self)
-        if self._kept is None:
-            raise InvalidInputError("the rows of the sources were not kept: use keep_sources=True")
-        return self._kept.X, self._kept.y, self._kept.names
-
     # -- the target ------------------------------------------------------------------------------
 
     @one_thread
@@ -419,7 +398,7 @@ class OnlineDaDiL(Adapter):
         y : array of shape (n_samples,), optional
             Labels, as in :meth:`partial_fit`.
         positions : array of shape (n_samples,), optional
-            Whole numbers by which :meth:`query` and :meth:`recent_rows` know the rows. Without them rows
+            Whole numbers by which :meth:`query` knows the rows. Without them rows
             are numbered from 0 as they come.
         certify : bool, default=False
             The labelled rows were chosen at random, as in :meth:`feedback`.
@@ -685,29 +664,6 @@ class OnlineDaDiL(Adapter):
             novelty,
         )
 
-    def recent_rows(self, positions: Any) -> tuple[Floats, Any]:
-        """Return recent target rows by their position, as they came.
-
-        Parameters
-        ----------
-        positions : array of shape (n,)
-
-        Returns
-        -------
-        rows : array of shape (n_found, n_features)
-        found : array of shape (n,)
-            Which positions are among those remembered.
-
-        Raises
-        ------
-        InvalidInputError
-            If positions are not whole numbers.
-        """
-        check_is_fitted(self)
-        numbers = self.state_.recent.find(_as_positions(positions))
-        found = numbers >= 0
-        return self.state_.recent.rows[numbers[found]], found
-
     @property
     def certificate_(self) -> Certificate:
         """What labels of rows chosen at random prove about the predictions, and about adapting."""
@@ -750,12 +706,6 @@ class OnlineDaDiL(Adapter):
         require_unchanged(self, self._learned_with)
         settings, label_shift = follow_settings(self, len(self._classes))
         return reconfigure(self.state_, settings, label_shift=label_shift)
-
-    @property
-    def loss_curve_(self) -> Floats:
-        """Loss of the target before and after the step of each adaptation, of the last 10,000."""
-        check_is_fitted(self, "state_")
-        return self.state_.losses
 
     # -- looking ---------------------------------------------------------------------------------
 

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from baryflow.estimators._adapter import Adapter
+from baryflow.estimators._experts import describe_experts
 from baryflow.estimators._plots import AREA, by_size, loss_limits
+from baryflow.estimators._predict import class_means
 from baryflow.estimators._report import expert_table
 from baryflow.exceptions import InvalidInputError
 from baryflow.page.charts import (
@@ -225,7 +227,7 @@ def _decision(model: Adapter) -> str:
     )
     tables = []
     if committee.adapts and len(committee.experts) > 1:
-        described = model.describe_experts()
+        described = describe_experts(model.knowledge_)
         body = [
             [escape(described[name]), format_percent(weight), alone.strip()]
             for name, weight, alone in expert_table(committee)
@@ -264,7 +266,21 @@ def _classes(model: Adapter, marks: Sequence[float]) -> str:
     known = np.flatnonzero(~np.isnan(model.proportions_))  # those of new classes are not estimated
     shares, history = model.proportions_[known], model.history_.proportions[:, known]
     parts = (model.classes_[known].tolist(), shares.tolist(), history)
-    return _shares("class", "Class proportions", model.describe_proportions(), model, parts, marks)
+    note = model.describe_proportions()
+    return _unsettled(model) + _shares("class", "Class proportions", note, model, parts, marks)
+
+
+def _unsettled(model: Adapter) -> str:
+    """Show the explanations that compete, and what settles it; nothing if one is clear."""
+    found = "".join(f"<li>{escape(one)}</li>" for one in model.describe_explanations())
+    if not found:
+        return ""
+    return (
+        f"<h2>What is not known</h2><p>{format_percent(model.ambiguity_)} of the predictions depend on "
+        f"which of these explanations is right:</p><ul>{found}</ul>"
+        "<p>To settle it, give a baseline (rows known to be of one class), label a few rows, or fit "
+        "with the expected class proportions.</p>"
+    )
 
 
 def _shares(
@@ -414,7 +430,7 @@ def _class_means(model: Adapter) -> str:
     columns = found.order()[:_MEANS]
     if not len(columns):
         return ""
-    means = model.class_means_
+    means = class_means(model.knowledge_, model.state_)
     body = [
         [
             name_html(name, "class"),

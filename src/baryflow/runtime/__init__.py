@@ -10,7 +10,7 @@ from baryflow.runtime.checkpoint import Checkpoint, Snapshot
 from baryflow.runtime.durable import DurableLoop
 from baryflow.runtime.events import Event
 from baryflow.runtime.journal import Journal
-from baryflow.runtime.partitions import PartitionRunner, SharedSource
+from baryflow.runtime.partitions import PartitionRunner
 from baryflow.runtime.runner import Outputs, Runner, Totals
 from baryflow.runtime.session import Result, Rows, Session, SessionConfig
 from baryflow.runtime.store import SessionStore
@@ -30,7 +30,6 @@ __all__ = [
     "Session",
     "SessionConfig",
     "SessionStore",
-    "SharedSource",
     "Snapshot",
     "Totals",
 ]

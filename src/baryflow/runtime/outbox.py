@@ -18,6 +18,7 @@ from baryflow import container
 from baryflow.exceptions import RefusedError
 from baryflow.runtime.session import describe_error
 from baryflow.streams import Sink
+from baryflow.streams.base import MessageSink
 from baryflow.streams.sinks import encode_record
 
 _log = logging.getLogger("baryflow.runtime")
@@ -38,6 +39,9 @@ class Sender(Protocol):
 
     def send(self, name: str, record: dict[str, Any]) -> None:
         """Send a record; raise RefusedError if it will never be accepted."""
+
+    def stop_when(self, stop: Callable[[], bool]) -> None:
+        """Do not wait long for the receiver once `stop` returns True."""
 
     def close(self) -> None:
         """Disconnect."""
@@ -61,9 +65,8 @@ class SinkSender:
     def stop_when(self, stop: Callable[[], bool]) -> None:
         """Do not wait long for the receiver once `stop` returns True."""
         self._stop = stop
-        sink = self._sink
-        if sink is not None and hasattr(sink, "stop_when"):
-            sink.stop_when(stop)
+        if self._sink is not None:
+            self._sink.stop_when(stop)
 
     def send(self, name: str, record: dict[str, Any]) -> None:
         """Write a record, and return when it is delivered."""
@@ -73,7 +76,7 @@ class SinkSender:
             self.stop_when(self._stop)
         try:
             self._sink.write([record])
-            self._sink.flush(sync=True)
+            self._sink.flush()
         except Exception:
             self.close(finished=False)
             raise
@@ -88,7 +91,7 @@ class SinkSender:
                 _log.warning("%s: %s", self.name, describe_error(error))
 
 
-class Outbox:
+class Outbox(MessageSink):
     """A sink that never waits: a thread sends its records in order, and again until they arrive.
 
     Every record is sent at least once. One that is written again, because a killed process replays its
@@ -112,14 +115,12 @@ class Outbox:
         most: int = MOST,
         pauses: tuple[float, float] = PAUSES,
     ) -> None:
-        self.position = 0
         self._sender, self._most, self._pauses = sender, most, pauses
         self._changed = threading.Condition()
         self._waiting: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._known: OrderedDict[str, None] = OrderedDict()  # ids of the last records, also of sent ones
         self._ending = self._closing = False
-        if hasattr(sender, "stop_when"):
-            sender.stop_when(lambda: self._ending)
+        sender.stop_when(lambda: self._ending)
         self._path = None if path is None else Path(path)
         self._n_lines = 0
         self._unwritten = b""  # lines, or the rest of one: the disk may be full
@@ -168,24 +169,10 @@ class Outbox:
         while len(self._known) > 2 * self._most:
             self._known.popitem(last=False)
 
-    def truncate(self, position: int) -> None:
-        """Reset the count; what was sent cannot be taken back.
-
-        Parameters
-        ----------
-        position : int
-        """
-        self.position = position
-
-    def flush(self, sync: bool = False) -> None:
-        """With `sync`, return when all records are on disk; they may not be sent yet.
-
-        Parameters
-        ----------
-        sync : bool, default=False
-        """
+    def flush(self) -> None:
+        """Return when all records are on disk, from where they are sent."""
         with self._changed:
-            if self._file is None or not sync:
+            if self._file is None:
                 return
             self._write_lines()
             copy = os.dup(self._file.fileno())
@@ -283,7 +270,7 @@ class Outbox:
                     break
                 name, record = next(iter(self._waiting.items()))
             try:
-                self.flush(sync=True)  # before anything is sent that might be forgotten
+                self.flush()  # before anything is sent that might be forgotten
             except OSError as error:  # better sent twice than not at all
                 _log.error("cannot write %s: %s; messages may be sent again", self._path, error)
             try:
@@ -306,7 +293,7 @@ class Outbox:
         self._sender.close()
 
 
-class Outboxes:
+class Outboxes(Sink):
     """Several outboxes as one sink.
 
     Parameters
@@ -338,10 +325,10 @@ class Outboxes:
         for sink in self._sinks:
             sink.truncate(position)
 
-    def flush(self, sync: bool = False) -> None:
+    def flush(self) -> None:
         """Flush all."""
         for sink in self._sinks:
-            sink.flush(sync)
+            sink.flush()
 
     def close(self, finished: bool = True) -> None:
         """Close all."""

@@ -12,26 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from typing import Any, Protocol
+from typing import Any
 
 from baryflow.runtime.events import Event
 from baryflow.runtime.runner import Runner, Totals
 from baryflow.streams import Source
-
-
-class SharedSource(Source, Protocol):
-    """A source whose partitions come and go, if it is `shared`; a batch is of one partition."""
-
-    shared: bool
-
-    def attach(
-        self, assigned: Callable[[str], dict[str, Any] | None], revoked: Callable[[str], None]
-    ) -> None:
-        """Register callbacks.
-
-        `assigned` is called with the name of a partition before its first batch, and returns the cursor
-        at which it resumes (None: its beginning); `revoked` is called before another process gets it.
-        """
 
 
 class PartitionRunner:
@@ -39,7 +24,7 @@ class PartitionRunner:
 
     Parameters
     ----------
-    source : SharedSource
+    source : Source
     make : callable
         Takes the name of a partition and an ExitStack for what must be closed with it; returns its
         Runner.
@@ -55,7 +40,7 @@ class PartitionRunner:
 
     def __init__(
         self,
-        source: SharedSource,
+        source: Source,
         make: Callable[[str, ExitStack], Runner],
         read_size: int = 32,
         timeout: float | None = None,

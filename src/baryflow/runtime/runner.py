@@ -185,7 +185,7 @@ class Runner:
         """Save a snapshot, if there is a checkpoint, and bring all outputs to disk."""
         self._loop.save()
         for sink in self.outputs.named().values():
-            sink.flush(sync=True)
+            sink.flush()
 
     def close(self) -> None:
         """Delete temporary files."""
@@ -313,9 +313,6 @@ class Runner:
             batches = count_of(totals.batches, "batch", "batches")
             message = f"{batches}, {count_of(totals.read, 'row')} on disk"
             self._emit(Event("checkpoint", totals.position, message, {"batches": totals.batches}))
-        if not self._loop.replaying:
-            for sink in self.outputs.named().values():
-                sink.flush(sync=False)  # readers may be waiting
 
     def _learn_rest(self) -> None:
         """Learn from incomplete batches at the end of the source."""
@@ -398,7 +395,7 @@ class Runner:
         """Return the present state; outputs and sessions are on disk."""
         sinks = self.outputs.named()
         for sink in sinks.values():
-            sink.flush(sync=True)
+            sink.flush()
         # An output that is not given this time may be given again.
         lengths = self._lengths | {name: sink.position for name, sink in sinks.items()}
         labels = [to_plain(label) for label in self._expected]

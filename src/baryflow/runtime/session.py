@@ -19,6 +19,7 @@ import numpy as np
 from baryflow.alarms import AlarmCommand, AlarmConfig, Alarms, AlarmState, Change
 from baryflow.alarms.evidence import find_evidence
 from baryflow.drift import DriftMonitor, MonitorState
+from baryflow.estimators._follow import rows_until_adapting
 from baryflow.estimators._input import InOrder
 from baryflow.estimators._state import TargetState
 from baryflow.estimators._unknown import mark_unknown, name_unknown
@@ -166,6 +167,9 @@ class SessionConfig:
         When predictions raise alarms; None: never.
     baseline : FirstRows or None
         Which rows of a stream are the baseline of their target.
+    largest_batch : int
+        Where the model would not adapt after `batch_size` rows, it learns from more of them at once, up
+        to this many. For rows that all exist already.
     """
 
     base: OnlineDaDiL | SignalModel
@@ -173,6 +177,7 @@ class SessionConfig:
     drift: str = "off"
     alarms: AlarmConfig | None = None
     baseline: FirstRows | None = None
+    largest_batch: int = 0
 
     @property
     def model(self) -> OnlineDaDiL:
@@ -335,6 +340,13 @@ class Session:
         rows = self.waiting if len(self.waiting) else self.remembered
         return int(rows.positions[-1]) if len(rows) else 0
 
+    @property
+    def _batch_size(self) -> int:
+        """Rows to learn from at once: whole batches until the next adaptation, so that none is late."""
+        size, most = self.config.batch_size, self.config.largest_batch
+        batches = math.ceil(min(rows_until_adapting(self.model.state_) / size, most // size))
+        return size * max(1, batches)
+
     def take(self, rows: Rows, labels: Mapping[int, Label] | None = None) -> Result:
         """Predict raw rows; learn from every full batch of them, and then its labels.
 
@@ -356,7 +368,7 @@ class Session:
         while len(rows):
             # Batches and predictions do not depend on how rows were delivered. The batch size may have
             # been larger in an earlier process.
-            n = max(1, self.config.batch_size - len(self.waiting))
+            n = max(1, self._batch_size - len(self.waiting))
             some, rows = rows.pick(slice(0, n)), rows.pick(slice(n, None))
             predicted = self._predict_possible(some, result)
             self.waiting = self.waiting.plus(predicted)
@@ -364,7 +376,7 @@ class Session:
                 self._hold_baseline(self.config.baseline, predicted, result)
             if known := [labels.pop(one) for one in predicted.positions.tolist() if one in labels]:
                 self._sort(known, result)
-            if len(self.waiting) >= self.config.batch_size:
+            if len(self.waiting) >= self._batch_size:
                 result.add(self.learn(int(some.positions[-1])))
         for position, label in labels.items():
             if not label.until:  # some of the rows between two times may have no prediction
@@ -449,7 +461,7 @@ class Session:
         rows = self.waiting.plus(present)
         values = np.concatenate(
             [
-                self.model.recent_rows(np.array(positions))[0],
+                self.model.state_.recent.at(np.array(positions))[0],
                 rows.values[np.isin(rows.positions, positions)],
             ]
         )
@@ -506,7 +518,8 @@ class Session:
         rows, self.waiting = self.waiting, self.waiting.pick([])
         result = self._absorb(rows, position)
         known = self.remembered.plus(replace(rows, values=rows.values[:, :0]))
-        self.remembered = known.pick(np.flatnonzero(self.model.recent_rows(known.positions)[1]).tolist())
+        _, found = self.model.state_.recent.at(known.positions)
+        self.remembered = known.pick(np.flatnonzero(found).tolist())
         if self.held and self.model.state_.mass > 0.0:
             labels, self.held = self.held, []
             result.add(self._teach(labels, position))
@@ -517,7 +530,7 @@ class Session:
         model, events = self.model, list[Event]()
         try:
             if self.monitor is not None:
-                events += self._check_drift(self.monitor, rows.values, position)
+                events += self._check_drift(self.monitor, rows)
             problem = model.absorb(InOrder(rows.values), positions=rows.positions)
         except MemoryError:
             raise
@@ -700,22 +713,27 @@ class Session:
         """Return records, the probabilities of all classes, and which rows are unknown."""
         model = self.model
         labels, probabilities, novelty, novel = self._label(rows.values)
-        best = probabilities.argmax(axis=1)
         reliability, seen = _round(model.reliability_), model.n_samples_seen_
-        highest = probabilities[np.arange(len(best)), best]
+        highest = probabilities.max(axis=1).round(_DECIMALS).tolist()
         records = [
             {
-                "position": int(position),
+                "position": position,
                 "time": time,
                 "label": label,
-                "probability": _round(probability),
+                "probability": probability,
                 "reliability": reliability,
-                "novelty": _round(novel),
+                "novelty": far,
                 "rows_seen": seen,
             }
             | ({"offset": offset} if offset else {})
-            for position, time, offset, label, probability, novel in zip(
-                rows.positions, rows.times, rows.offsets, labels.tolist(), highest, novelty, strict=True
+            for position, time, offset, label, probability, far in zip(
+                rows.positions.tolist(),
+                rows.times,
+                rows.offsets,
+                labels.tolist(),
+                highest,
+                novelty.round(_DECIMALS).tolist(),
+                strict=True,
             )
         ]
         return records, probabilities, novel
@@ -750,12 +768,22 @@ class Session:
         picked = rows.pick([*found])
         return Rows(values, picked.positions, picked.times, picked.offsets)
 
-    def _check_drift(self, monitor: DriftMonitor, values: Floats, position: int) -> list[Event]:
-        report = monitor.update(InOrder(values))
-        if not report.drift_detected:
-            return [Event("watch", position, report.describe())] if report.news else []
-        details = {"signals": list(report.signals), "since": report.since, "action": report.action}
-        return [Event("drift", position, report.describe(), details)]
+    def _check_drift(self, monitor: DriftMonitor, rows: Rows) -> list[Event]:
+        """Watch rows in batches of the usual size: drift is found where a live stream finds it."""
+        events, size = list[Event](), self.config.batch_size
+        for start in range(0, len(rows), size):
+            some = slice(start, start + size)
+            report, position = monitor.update(InOrder(rows.values[some])), int(rows.positions[some][-1])
+            if report.drift_detected:
+                details = {
+                    "signals": list(report.signals),
+                    "since": report.since,
+                    "action": report.action,
+                }
+                events.append(Event("drift", position, report.describe(), details))
+            elif report.news:
+                events.append(Event("watch", position, report.describe()))
+        return events
 
     def state(self) -> SessionState:
         """Return the state from which :meth:`SessionConfig.resume` continues bit for bit."""
@@ -775,7 +803,7 @@ class _Index:
     """Finds the rows of labels among those that a session remembers and those that wait."""
 
     def __init__(self, session: Session) -> None:
-        values = session.model.recent_rows(session.remembered.positions)[0]
+        values = session.model.state_.recent.at(session.remembered.positions)[0]
         self.rows = replace(session.remembered, values=values).plus(session.waiting)
         self.n_remembered = len(values)
         self.last = session.position

@@ -420,6 +420,7 @@ def _summary() -> Schema:
         "coverage": _SHARE | {"description": "Share of the classes that were seen."},
         "novelty": _SHARE | {"description": "Share of novel rows in the last batch."},
         "n_labels": _COUNT | {"description": "Labels accepted."},
+        "n_baseline_rows": _COUNT | {"description": "Rows known to be of one class."},
         "n_commands": _COUNT | {"description": "Commands about alarms."},
         "certified_accuracy": _SOME_SHARE | {"description": "Lower bound that labels prove."},
         "new_classes": _TEXTS | {"description": "Classes that no source has."},

@@ -58,7 +58,7 @@ class ServiceState:
         self._views: dict[tuple[Any, ...], asyncio.Future[bytes]] = {}  # that are being prepared
         self._speeds: dict[str, tuple[float, float]] = {}
         self._intervals: dict[str, float] = {}  # longest lately between requests with rows, in seconds
-        self._pictures: OrderedDict[str, tuple[tuple[int, int, int], bytes]] = OrderedDict()
+        self._pictures: OrderedDict[str, tuple[tuple[int, ...], bytes]] = OrderedDict()
 
     def _publish(self, name: str, reply: Reply) -> None:
         """Count the rows or labels of an answer, and pass it to live clients."""
@@ -128,10 +128,11 @@ class ServiceState:
         entry = self.entry(name)
         return None if entry is None else entry | msgspec.json.decode(found)
 
-    def _version(self, name: str) -> tuple[int, int, int]:
+    def _version(self, name: str) -> tuple[int, ...]:
         """Return numbers that change with every change of a target."""
         summary = self.targets.summaries.get(name, {})
-        return summary.get("rows_seen", -1), summary.get("n_labels", -1), summary.get("n_commands", 0)
+        counts = ("rows_seen", "n_labels", "n_baseline_rows", "n_commands")
+        return tuple(summary.get(count, -1) for count in counts)
 
     async def picture(self, name: str) -> bytes:
         """Return what the live page draws of a target, as JSON; cached until something changes."""

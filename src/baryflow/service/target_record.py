@@ -308,6 +308,7 @@ def summarize(session: Session) -> dict[str, Any]:
         "coverage": _round(state.coverage),
         "novelty": _round(state.novel),
         "n_labels": int(metadata.get("labels", 0)),
+        "n_baseline_rows": int(sum(one.n_rows for one in state.baselines)),
         "n_commands": commands_of(session),
         "certified_accuracy": certify(session)["accuracy"],
         "new_classes": [str(name) for name in model.classes_[session.config.n_classes :].tolist()],

@@ -12,6 +12,7 @@ import numpy as np
 from baryflow.alarms.evidence import find_nearest, find_reasons, name_column, to_number
 from baryflow.core.mixture import Mixture
 from baryflow.estimators._input import InOrder
+from baryflow.estimators._predict import in_view, source_mixtures
 from baryflow.estimators._watching import known_target
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.runtime.session import Rows, Session
@@ -33,7 +34,7 @@ def picture(session: Session) -> dict[str, Any]:
     """
     model, metadata = session.model, session.metadata
     classes, sources = [str(name) for name in model.classes_.tolist()], [str(s) for s in model.sources_]
-    projection = Projection.fit(list(model.source_mixtures_.values()), len(classes))
+    projection = Projection.fit(list(source_mixtures(model.knowledge_, sources).values()), len(classes))
     return {
         "classes": classes,
         "normal": [] if session.alarms is None else list(session.alarms.config.normal),
@@ -45,6 +46,12 @@ def picture(session: Session) -> dict[str, Any]:
         "bands": [dict(band) | {"label": str(band["label"])} for band in metadata.get("bands", [])],
         "changes": [dict(change) for change in metadata.get("changes", [])],
         "explanations": _explanations(model),
+        "competing": model.describe_explanations(),
+        "ambiguity": to_number(model.ambiguity_) if model.resemblance_ else None,
+        "baseline_class": _baseline_class(session),
+        "baselines": [
+            {"class": classes[one.code], "rows": int(one.n_rows)} for one in model.state_.baselines
+        ],
         "proportions": _proportions(model, classes),
         "new_classes": classes[session.config.n_classes :],
         "certificate": certify(session),
@@ -89,7 +96,7 @@ def _find(session: Session, position: int) -> dict[str, Any] | None:
     for record in session.metadata.get("recent", []):
         if record.get("position") == position:
             return dict(record)
-    rows, _ = session.model.recent_rows([position])
+    rows, _ = session.model.state_.recent.at(np.array([position]))
     if not len(rows):
         return None
     now = _predict(session, rows)[0]
@@ -198,8 +205,8 @@ def _class_means(sources: Sequence[Mixture], n_classes: int) -> Floats:
 
 def _ellipses(model: OnlineDaDiL, projection: Projection, classes: list[str]) -> dict[str, Any]:
     sources = {
-        str(name): projection.class_ellipses(mixture, classes)
-        for name, mixture in model.source_mixtures_.items()
+        name: projection.class_ellipses(mixture, classes)
+        for name, mixture in source_mixtures(model.knowledge_, model.sources_).items()
     }
     target = projection.ellipses(_target_mixture(model), classes) if model.resemblance_ else []
     return {"target": target, "sources": sources}
@@ -217,7 +224,7 @@ def _recent(session: Session, projection: Projection) -> list[dict[str, Any]]:
     if not rows or any(len(row) != model.n_features_in_ for row in rows):
         return shown
     values = np.array(rows)
-    points = projection.transform(model.in_view(InOrder(values)))
+    points = projection.transform(in_view(model.knowledge_, model.state_, values))
     for record, (x, y), now in zip(shown, points, _predict(session, values), strict=True):
         record |= {"x": to_number(x), "y": to_number(y)}
         record |= {"now": now["label"], "now_probability": now["probability"]}
@@ -262,6 +269,15 @@ def _explanations(model: OnlineDaDiL) -> str | None:
     return model.describe_proportions() if model.resemblance_ else None
 
 
+def _baseline_class(session: Session) -> str:
+    """Return the class that a baseline probably has: the normal one if it is known, else the first."""
+    remembered = getattr(session.model, "normal_class_", None)
+    if remembered is not None:
+        return str(remembered)
+    normal = session.alarms.config.normal if session.alarms is not None else ()
+    return str(normal[0] if normal else session.model.classes_[0])
+
+
 def _proportions(model: OnlineDaDiL, classes: list[str]) -> dict[str, float | None]:
     shares = getattr(model, "proportions_", None)
     if shares is None:
@@ -288,7 +304,7 @@ def _columns(model: OnlineDaDiL) -> list[dict[str, Any]]:
 
 def _nearest(model: OnlineDaDiL, row: Floats, names: list[str]) -> list[dict[str, Any]]:
     """Return the components of the sources and of the target that are nearest to a row."""
-    mixtures = [(str(name), mixture) for name, mixture in model.source_mixtures_.items()]
+    mixtures = list(source_mixtures(model.knowledge_, model.sources_).items())
     if model.resemblance_:
         mixtures.append(("", _target_mixture(model)))
     return find_nearest(model, row, mixtures, names)[:_NEAREST]

@@ -5,6 +5,7 @@ bounded memory; rows it cannot use are returned with their position and the reas
 writes records. :func:`register_transport` adds a URL scheme.
 """
 
+from baryflow.streams.backoff import RetryPolicy
 from baryflow.streams.base import Batch, Label, Rejected, Sink, Source
 from baryflow.streams.registry import (
     SourceOptions,
@@ -14,14 +15,15 @@ from baryflow.streams.registry import (
     register_transport,
 )
 from baryflow.streams.tables import Table, read_table
-from baryflow.streams.urls import Address, Credentials, read_credentials
+from baryflow.streams.urls import Credentials, Endpoint, read_credentials
 
 __all__ = [
-    "Address",
     "Batch",
     "Credentials",
+    "Endpoint",
     "Label",
     "Rejected",
+    "RetryPolicy",
     "Sink",
     "Source",
     "SourceOptions",

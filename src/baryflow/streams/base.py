@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers
 
 #: Characters of a rejected row that are kept.
@@ -151,8 +153,14 @@ class Batch:
         return bool(len(self.rows) or records or self.notices or self.held)
 
 
+#: Called with the name of a partition before its first batch; returns its last cursor on disk.
+Assigned = Callable[[str], dict[str, Any] | None]
+#: Called with the name of a partition before another process gets it, and also after it was lost.
+Revoked = Callable[[str], None]
+
+
 class Source(Protocol):
-    """A stream of rows."""
+    """A stream of rows; a subclass inherits the defaults of an input that is always there."""
 
     @property
     def columns(self) -> list[str]:
@@ -161,6 +169,16 @@ class Source(Protocol):
     @property
     def wanted(self) -> list[str]:
         """The columns of ``Batch.rows``, in order."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether several processes share its partitions, so that :meth:`attach` must be called."""
+        return False
+
+    @property
+    def reached(self) -> bool:
+        """Whether the input has answered at least once."""
+        return True
 
     def read(self, n: int, timeout: float | None = None) -> Batch | None:
         """Return the next `n` rows, rejected ones included, or None at the end.
@@ -206,24 +224,51 @@ class Source(Protocol):
         cursor : dict
             The cursor of the last batch on disk.
         """
+        del cursor
+
+    def stop_when(self, stop: Callable[[], bool]) -> None:
+        """Give up soon if the input is away and `stop` returns True.
+
+        Parameters
+        ----------
+        stop : callable
+        """
+        del stop
+
+    def attach(self, assigned: Assigned, revoked: Revoked) -> None:
+        """Share the partitions with other processes; each batch is from one of them then.
+
+        Both functions are called by :meth:`read`, `revoked` also by :meth:`close`.
+
+        Parameters
+        ----------
+        assigned, revoked : callable
+
+        Raises
+        ------
+        InvalidInputError
+            If the input has no partitions that can be shared.
+        """
+        del assigned, revoked
+        raise InvalidInputError("this input has no partitions that processes could share")
 
     def close(self) -> None:
         """Close the input."""
 
 
 class Sink(Protocol):
-    """A destination for records."""
+    """A destination for records; a subclass inherits the defaults of one that is always there."""
 
     @property
     def position(self) -> int:
-        """The end of what was written, for :meth:`truncate`; buffered records are included.
+        """The end of what was written, for :meth:`truncate`.
 
         For a file that is not rotated, this is its size in bytes. It never decreases between two
         calls of :meth:`truncate`.
         """
 
     def write(self, records: list[dict[str, Any]]) -> None:
-        """Append records.
+        """Append records, and hand them over; return before the receiver has confirmed them.
 
         Parameters
         ----------
@@ -249,19 +294,24 @@ class Sink(Protocol):
             If less was written, or if the output cannot be truncated.
         """
 
-    def flush(self, sync: bool = False) -> None:
-        """Hand all records to the operating system.
-
-        Parameters
-        ----------
-        sync : bool, default=False
-            Return only when they are on disk.
+    def flush(self) -> None:
+        """Return once the receiver has all records: a disk, a broker or a server.
 
         Raises
         ------
         OSError
-            If the disk is full.
+            If it does not get them: the disk is full, access is denied (UnreachableError), or the
+            process must stop while the receiver is away (StoppedError).
         """
+
+    def stop_when(self, stop: Callable[[], bool]) -> None:
+        """Give up soon if the receiver is away and `stop` returns True.
+
+        Parameters
+        ----------
+        stop : callable
+        """
+        del stop
 
     def close(self, finished: bool = True) -> None:
         """Flush and close.
@@ -276,3 +326,13 @@ class Sink(Protocol):
         OSError
             If the disk is full.
         """
+
+
+class MessageSink(Sink):
+    """A sink of messages: sent ones cannot be taken back, and are sent again byte for byte the same."""
+
+    position = 0
+
+    def truncate(self, position: int) -> None:
+        """Reset the count."""
+        self.position = position

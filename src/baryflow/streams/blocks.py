@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.base import Batch, Rejected
+from baryflow.streams.base import Batch, Rejected, Source
 from baryflow.streams.numbers import describe_invalid
 from baryflow.validation import Floats, Integers, as_count
 
@@ -127,7 +127,7 @@ def reject_invalid(block: Block, columns: Sequence[str]) -> tuple[Integers, list
     return good, sorted([*block.rejected, *bad], key=lambda one: one.position)
 
 
-class RowSource:
+class RowSource(Source):
     """The row stream of a reader, whose text columns are the time and the key, if there are any."""
 
     def __init__(self, reader: Reader, *, has_time: bool, has_key: bool) -> None:
@@ -192,9 +192,6 @@ class RowSource:
         """Resume after a batch that an earlier process has read."""
         self._checked = True  # by that process
         self._reader.seek(cursor)
-
-    def acknowledge(self, cursor: dict[str, Any]) -> None:
-        """Do nothing: files are kept."""
 
     def close(self) -> None:
         """Close the input."""

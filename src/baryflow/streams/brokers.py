@@ -1,23 +1,19 @@
-"""What the broker transports share: messages to rows, and waits that end when the process must stop."""
+"""Messages of brokers to rows and labels."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from baryflow.exceptions import InvalidInputError, StoppedError
+from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import AlarmCommand, Batch, Label, Rejected
 from baryflow.streams.blocks import Block, Selection, reject_invalid
 from baryflow.streams.bytesource import KEPT, LONGEST_LINE, Line, Overlong
 from baryflow.streams.decoding import JsonDecoder, decode_lines, excerpt, parse_object
 from baryflow.streams.label_records import CommandFormat, LabelFormat
-
-#: Seconds for which a broker is still waited for after the process was asked to stop.
-GRACE = 5.0
 
 
 @dataclass(frozen=True)
@@ -134,26 +130,3 @@ def _as_line(payload: bytes) -> Line:
     if len(payload) > LONGEST_LINE:
         return Overlong(payload[:KEPT], len(payload))
     return payload.replace(b"\n", b" ").replace(b"\r", b" ")
-
-
-class StopGuard:
-    """Ends waits for a broker soon after `stop` begins to return True."""
-
-    def __init__(self) -> None:
-        self.stop: Callable[[], bool] = lambda: False
-        self._since: float | None = None  # first check of this wait at which `stop` returned True
-        self._gave_up = False
-
-    def begin(self) -> None:
-        """Begin another wait. If an earlier wait was given up, this one gets no further grace period."""
-        self._since = self._since if self._gave_up else None
-
-    def check(self, address: object) -> None:
-        """Raise StoppedError if the wait for a broker must end."""
-        if not self.stop():
-            return
-        now = time.monotonic()
-        self._since = now if self._since is None else self._since
-        if now - self._since >= GRACE:
-            self._gave_up = True
-            raise StoppedError(f"stopped while waiting for {address}, which does not answer")

@@ -80,18 +80,25 @@ def open_labels(
     return LabelFile(Path(what), how, tail=tail)
 
 
-class LabelFile:
-    """Labels from lines of CSV or NDJSON; the first line decides which."""
+class _Labels(Source):
+    """A source without columns."""
 
-    columns: list[str]
-    wanted: list[str]
+    @property
+    def columns(self) -> list[str]:
+        """None: labels are no rows."""
+        return []
+
+    wanted = columns
+
+
+class LabelFile(_Labels):
+    """Labels from lines of CSV or NDJSON; the first line decides which."""
 
     def __init__(self, path: Path, how: LabelFormat | CommandFormat, *, tail: bool = False) -> None:
         if path.suffix.lower() not in (".csv", ".tsv", ".txt", ".ndjson", ".jsonl"):
             raise InvalidInputError(
                 f"expected a file of {how.what} that ends with .csv, .ndjson or .json, got {path.name}"
             )
-        self.columns, self.wanted = [], []
         self._name, self._how, self._decoder = str(path), how, LabelDecoder(how)
         self._source = TailBytes(path) if tail else open_bytes(path)
         self._lines = Lines(self._source)
@@ -172,22 +179,15 @@ class LabelFile:
         has_header = self._begun and delimiter
         self._dialect = Dialect(str(cursor["encoding"]), delimiter, columns) if has_header else None
 
-    def acknowledge(self, cursor: dict[str, Any]) -> None:
-        """Do nothing: files are kept."""
-
     def close(self) -> None:
         """Close the file."""
         self._source.close()
 
 
-class LabelList:
+class LabelList(_Labels):
     """Labels from a JSON document: a list of objects, also if an object holds nothing but the list."""
 
-    columns: list[str]
-    wanted: list[str]
-
     def __init__(self, path: Path, how: LabelFormat | CommandFormat) -> None:
-        self.columns, self.wanted = [], []
         self._decoder = LabelDecoder(how)
         try:
             found = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -216,14 +216,11 @@ class LabelList:
         """Resume after a batch that an earlier process has read."""
         self._decoder.position = int(cursor["position"])
 
-    def acknowledge(self, cursor: dict[str, Any]) -> None:
-        """Do nothing: files are kept."""
-
     def close(self) -> None:
         """Do nothing: the file was read as a whole."""
 
 
-class LabelledSource:
+class LabelledSource(Source):
     """A stream of rows and a stream of their labels, or of commands, as one source.
 
     Labels that are there are delivered before more rows are read, in batches of their own. At the end of
@@ -261,9 +258,8 @@ class LabelledSource:
 
     def stop_when(self, stop: Callable[[], bool]) -> None:
         """Do not wait long for a broker once `stop` returns True."""
-        for end in (self._rows, self._labels):
-            if hasattr(end, "stop_when"):
-                end.stop_when(stop)
+        self._rows.stop_when(stop)
+        self._labels.stop_when(stop)
 
     def read(self, n: int, timeout: float | None = None) -> Batch | None:
         """Return labels, or the next `n` rows, or None after the end of the rows."""
@@ -282,7 +278,7 @@ class LabelledSource:
             labels = self._read_labels(_AT_ONCE)
             if labels is not None or self._labels_ended:
                 return labels
-            if not getattr(self._labels, "reached", True):  # the broker is away, with all labels
+            if not self._labels.reached:  # the broker is away, with all labels
                 return self._make_empty()
             if monotonic() >= until:
                 return None

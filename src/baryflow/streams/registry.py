@@ -23,7 +23,7 @@ from baryflow.streams.columnar import NpzReader, ParquetReader
 from baryflow.streams.label_records import CommandFormat, LabelFormat
 from baryflow.streams.sinks import CsvSink, NdjsonSink, ParquetSink, parse_size
 from baryflow.streams.text import TextReader
-from baryflow.streams.urls import Address, Credentials, is_url, parse_address
+from baryflow.streams.urls import Credentials, Endpoint, is_url
 
 #: Suffix → text format; None decides by the first line.
 _TEXT = {".csv": "csv", ".tsv": "csv", ".txt": None, ".ndjson": "ndjson", ".jsonl": "ndjson"}
@@ -73,13 +73,12 @@ class SourceOptions:
 class Transport(Protocol):
     """Opens sources and sinks for a URL scheme; a module with these two functions will do."""
 
-    def open_source(self, address: Address, credentials: Credentials, options: SourceOptions) -> Source:
+    def open_source(self, endpoint: Endpoint, options: SourceOptions) -> Source:
         """Open a source of rows.
 
         Parameters
         ----------
-        address : Address
-        credentials : Credentials
+        endpoint : Endpoint
         options : SourceOptions
 
         Returns
@@ -96,21 +95,19 @@ class Transport(Protocol):
             If access is denied.
         """
 
-    def open_sink(self, address: Address, credentials: Credentials) -> Sink:
+    def open_sink(self, endpoint: Endpoint) -> Sink:
         """Open a sink for records.
 
         Parameters
         ----------
-        address : Address
-        credentials : Credentials
+        endpoint : Endpoint
 
         Returns
         -------
         Sink
             Sent records cannot be taken back, so ``truncate`` does nothing. After a kill, some records
             are sent again, byte for byte the same. A broker that is away, also at the start, is not an
-            error: ``flush(sync=True)`` waits for it. A sink that waits has a method ``stop_when(stop)``,
-            and gives up soon after ``stop()`` returns True.
+            error: ``flush`` waits for it, as the policy of the endpoint says.
 
         Raises
         ------
@@ -153,7 +150,7 @@ def register_transport(scheme: str, transport: Transport) -> None:
     --------
     >>> from types import SimpleNamespace
     >>> from baryflow.streams import open_sink, register_transport
-    >>> register_transport("null", SimpleNamespace(open_sink=lambda address, _: f"opened {address}"))
+    >>> register_transport("null", SimpleNamespace(open_sink=lambda endpoint: f"opened {endpoint}"))
     >>> open_sink("null://host/topic")
     'opened null://host/topic'
     """
@@ -177,7 +174,7 @@ def _find_transport(scheme: str) -> Transport:
 
 
 def open_source(
-    what: str | Path,
+    what: str | Path | Endpoint,
     *,
     columns: Sequence[str] | None,
     time: str | None = None,
@@ -202,7 +199,8 @@ def open_source(
     what : str or path
         A ``.csv``, ``.tsv``, ``.txt``, ``.ndjson`` or ``.jsonl`` file, optionally with ``.gz``; a
         ``.parquet`` or ``.npz`` file; ``"-"`` for CSV or NDJSON on standard input; or a URL with
-        ``mqtt://``, ``mqtts://``, ``kafka://``, ``kafka+ssl://``, ``opc.tcp://`` or a registered scheme.
+        ``mqtt://``, ``mqtts://``, ``kafka://``, ``kafka+ssl://``, ``opc.tcp://`` or a registered scheme;
+        or an :class:`Endpoint`, which has credentials and says how to wait.
     columns : sequence of str or None
         The columns of a row, in this order, wherever they are in the input; None for all columns except
         `time` and `key`.
@@ -248,11 +246,11 @@ def open_source(
     """
     if columns is not None and not columns:
         raise InvalidInputError("columns must name at least one column, or be None for all, got none")
-    if is_url(what):
+    if isinstance(what, Endpoint) or is_url(what):
         options = SourceOptions(
             columns, time, key, idle, sample_interval, tags, max_age, durable=durable
         )
-        return open_transport(str(what), credentials, options)
+        return open_transport(what if isinstance(what, Endpoint) else str(what), credentials, options)
     if key is not None and key.startswith("@"):
         raise InvalidInputError(f"key {key} is a property of messages; for a file, name a column")
     if sample_interval is not None or tags is not None:
@@ -265,10 +263,12 @@ def open_source(
     return RowSource(reader, has_time=time is not None, has_key=key is not None)
 
 
-def open_transport(url: str, credentials: Credentials | None, options: SourceOptions) -> Source:
+def open_transport(
+    url: str | Endpoint, credentials: Credentials | None, options: SourceOptions
+) -> Source:
     """Open the source that a URL names."""
-    address = parse_address(url)
-    return _find_transport(address.scheme).open_source(address, credentials or Credentials(), options)
+    endpoint = url if isinstance(url, Endpoint) else Endpoint.parse(url, credentials)
+    return _find_transport(endpoint.scheme).open_source(endpoint, options)
 
 
 def open_reader(
@@ -303,7 +303,7 @@ def open_reader(
 
 
 def open_sink(
-    what: str | Path,
+    what: str | Path | Endpoint,
     *,
     resume: bool = False,
     credentials: Credentials | None = None,
@@ -317,7 +317,7 @@ def open_sink(
         A ``.ndjson``, ``.jsonl``, ``.csv`` or ``.parquet`` file, or ``"-"`` for NDJSON on standard
         output. Parquet files cannot be appended to, so records are collected in a file with
         ``.partial.ndjson`` added to the name until the sink is closed; positions refer to that file.
-        Or a URL, as in :func:`open_source`: each record becomes a message.
+        Or a URL or an :class:`Endpoint`, as in :func:`open_source`: each record becomes a message.
     resume : bool, default=False
         Append to the existing output. By default it is replaced, rotated files included.
     credentials : Credentials, optional
@@ -351,7 +351,9 @@ def open_sink(
     'position,label\n1,normal\n'
     """
     limit = None if rotate is None else parse_size(rotate)
-    path = Path(what)
+    if isinstance(what, Endpoint) and limit is None:
+        return _find_transport(what.scheme).open_sink(what)
+    path = Path(str(what))
     suffix = "" if str(what) == "-" or is_url(what) else path.suffix.lower()
     if suffix in _TEXT_SINKS:
         return _TEXT_SINKS[suffix](path, resume, limit)
@@ -360,8 +362,7 @@ def open_sink(
     if str(what) == "-":
         return NdjsonSink(None)
     if is_url(what):
-        address = parse_address(str(what))
-        return _find_transport(address.scheme).open_sink(address, credentials or Credentials())
+        return open_sink(Endpoint.parse(str(what), credentials))
     if suffix == ".parquet":
         return ParquetSink(path, resume)
     if path.is_dir():

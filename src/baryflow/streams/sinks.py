@@ -20,7 +20,10 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
 from baryflow.exceptions import InvalidInputError
+from baryflow.streams.base import Sink
 from baryflow.streams.columnar import require_parquet
 
 _BUFFER = 1 << 18
@@ -50,7 +53,7 @@ def is_full_file(path: Path, output: Path) -> bool:
     return path.parent == output.parent and re.fullmatch(pattern, path.name) is not None
 
 
-class TextSink:
+class TextSink(Sink):
     """Append lines to a file, or to standard output if `path` is None."""
 
     def __init__(self, path: Path | None, resume: bool = False, limit: int | None = None) -> None:
@@ -112,6 +115,7 @@ class TextSink:
                     line = self._header() + line  # noqa: PLW2901
             self._file.write(line)
             self._size += len(line)
+        self._file.flush()  # readers may be waiting
 
     def _encode(self, records: list[dict[str, Any]]) -> list[bytes]:
         """Return the line of each record; raise before any is written if one is invalid."""
@@ -124,7 +128,7 @@ class TextSink:
     def _rotate(self) -> None:
         if self._path is None:
             return
-        self.flush(sync=True)
+        self.flush()
         self._file.close()
         self._number += 1
         self._path.replace(self._full_name(self._number))
@@ -176,10 +180,10 @@ class TextSink:
             self._open(keep=True)
         self._number = number
 
-    def flush(self, sync: bool = False) -> None:
-        """Hand all records to the operating system; with `sync`, return once they are on disk."""
+    def flush(self) -> None:
+        """Return once all records are on disk."""
         self._file.flush()
-        if sync and self._path is not None:
+        if self._path is not None:
             os.fsync(self._file.fileno())
 
     def close(self, finished: bool = True) -> None:  # noqa: ARG002 - the file is always complete
@@ -210,22 +214,24 @@ def encode_record(record: dict[str, Any]) -> str:
     try:
         return json.dumps(record, ensure_ascii=False, allow_nan=False, default=to_python) + "\n"
     except ValueError:
-        finite = _without_nan(record)
-        return json.dumps(finite, ensure_ascii=False, allow_nan=False, default=to_python) + "\n"
+        return json.dumps(without_nan(record), ensure_ascii=False, default=to_python) + "\n"
 
 
 def to_python(value: Any) -> Any:
     """Return a NumPy scalar or array as Python numbers and lists, with None for NaN and infinity."""
-    if hasattr(value, "tolist"):
-        return _without_nan(value.tolist())
+    if isinstance(value, np.ndarray | np.generic):
+        return without_nan(value.tolist())
     raise TypeError(f"a record can hold numbers, text, lists and objects, got {type(value).__name__}")
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
+    """Return plain values of a record, with None for NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
-        return {name: _without_nan(one) for name, one in value.items()}
+        return {name: without_nan(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(one) for one in value]
+        return [without_nan(one) for one in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return without_nan(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -274,9 +280,17 @@ class CsvSink(TextSink):
                     f"expected records with {', '.join(names or ())}, as in the header, got "
                     f"{', '.join(record)}"
                 )
-        lines = [str(self._row([_cell(one) for one in record.values()])).encode() for record in records]
+        columns = [_cells([*column]) for column in zip(*map(dict.values, records), strict=True)]
+        lines = [str(self._row(cells)).encode() for cells in zip(*columns, strict=True)]
         self._names = names
         return lines
+
+
+def _cells(values: list[Any]) -> list[Any]:
+    """Return the cells of a column; most columns hold values that can be written as they are."""
+    if {*map(type, values)} <= {str, int, bool, type(None)}:
+        return values
+    return [_cell(value) for value in values]
 
 
 def _cell(value: Any) -> Any:

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from baryflow.exceptions import InvalidInputError
+from baryflow.streams.backoff import RetryPolicy
 
 #: Prefix of the environment variables that hold credentials.
 PREFIX = "BARYFLOW_"
@@ -21,8 +22,28 @@ ROLES = ("input", "output", "labels", "alarms")
 
 
 @dataclass(frozen=True)
-class Address:
-    """A parsed URL.
+class Credentials:
+    """User, password and certificates; the password is never shown.
+
+    Attributes
+    ----------
+    username, password : str or None
+    ca_file : str or None
+        Trusted certificate authorities; None for those of the system.
+    cert_file, key_file : str or None
+        The client certificate and its key.
+    """
+
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A broker or server: its parsed URL, the credentials for it, and how to wait for it.
 
     Attributes
     ----------
@@ -35,6 +56,8 @@ class Address:
         The query parameters.
     more : tuple of str
         Further ``host:port`` of the same cluster, separated by commas in the URL.
+    credentials : Credentials
+    policy : RetryPolicy
     """
 
     scheme: str
@@ -43,6 +66,64 @@ class Address:
     path: str
     options: dict[str, str] = field(default_factory=dict)
     more: tuple[str, ...] = ()
+    credentials: Credentials = field(default_factory=Credentials)
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+
+    @classmethod
+    def parse(
+        cls, url: str, credentials: Credentials | None = None, policy: RetryPolicy | None = None
+    ) -> Endpoint:
+        """Parse ``scheme://host:port,host:port/path?option=value``; a ``#`` is part of the path.
+
+        Parameters
+        ----------
+        url : str
+        credentials : Credentials, optional
+        policy : RetryPolicy, optional
+
+        Returns
+        -------
+        Endpoint
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no host, a port is not a number, or the URL holds a user or password, which other
+            users could see in the list of processes.
+        """
+        text = url.replace("#", "%23")
+        hosts = re.split("[/?]", text.partition("://")[2], maxsplit=1)[0]
+        try:
+            first, *more = hosts.split(",")
+            for host in more:
+                if not urlsplit(f"//{host}").hostname:
+                    raise ValueError("a host between commas is empty")
+                _ = urlsplit(f"//{host}").port  # raises if it is not a number
+            # Without the other hosts: newer releases of Python refuse an IPv6 address among them.
+            parts = urlsplit(text.replace(hosts, first, 1))
+            port = parts.port
+        except ValueError:  # the message of the original error may hold part of a password
+            raise InvalidInputError(
+                "expected scheme://host:port/path, got a URL with an empty host or a port that is no "
+                "number"
+            ) from None
+        if any("@" in netloc for netloc in (parts.netloc, *more)):
+            raise InvalidInputError(
+                "a URL must not hold a user or password, because others can see it: use a credentials "
+                f"file, or variables such as {PREFIX}INPUT_USERNAME and {PREFIX}INPUT_PASSWORD"
+            )
+        if not parts.hostname:
+            raise InvalidInputError(f"expected scheme://host:port/path, got {url!r}, which has no host")
+        return cls(
+            parts.scheme,
+            parts.hostname,
+            port,
+            unquote(parts.path.removeprefix("/")),
+            dict(parse_qsl(parts.query, keep_blank_values=True)),
+            tuple(more),
+            credentials or Credentials(),
+            policy or RetryPolicy(),
+        )
 
     def __str__(self) -> str:
         port = "" if self.port is None else f":{self.port}"
@@ -113,39 +194,6 @@ class Address:
             )
 
 
-def parse_address(url: str) -> Address:
-    """Parse ``scheme://host:port,host:port/path?option=value``; a ``#`` is part of the path.
-
-    Raises InvalidInputError if there is no host, a port is not a number, or the URL holds a user or
-    password, which other users could see in the list of processes.
-    """
-    text = url.replace("#", "%23")
-    hosts = re.split("[/?]", text.partition("://")[2], maxsplit=1)[0]
-    try:
-        first, *more = hosts.split(",")
-        for host in more:
-            if not urlsplit(f"//{host}").hostname:
-                raise ValueError("a host between commas is empty")
-            _ = urlsplit(f"//{host}").port  # raises if it is not a number
-        # Without the other hosts: newer releases of Python refuse an IPv6 address among them.
-        parts = urlsplit(text.replace(hosts, first, 1))
-        port = parts.port
-    except ValueError:  # the message of the original error may hold part of a password
-        raise InvalidInputError(
-            "expected scheme://host:port/path, got a URL with an empty host or a port that is no number"
-        ) from None
-    if any("@" in netloc for netloc in (parts.netloc, *more)):
-        raise InvalidInputError(
-            "a URL must not hold a user or password, because others can see it: use a credentials file, "
-            f"or variables such as {PREFIX}INPUT_USERNAME and {PREFIX}INPUT_PASSWORD"
-        )
-    if not parts.hostname:
-        raise InvalidInputError(f"expected scheme://host:port/path, got {url!r}, which has no host")
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    path = unquote(parts.path.removeprefix("/"))
-    return Address(parts.scheme, parts.hostname, port, path, options, tuple(more))
-
-
 def is_loopback(host: str) -> bool:
     """Return whether a host is this computer."""
     with suppress(ValueError):
@@ -153,29 +201,9 @@ def is_loopback(host: str) -> bool:
     return host == "localhost"
 
 
-def is_url(location: str | Path) -> bool:
+def is_url(location: object) -> bool:
     """Return whether this is a URL rather than a file name."""
     return isinstance(location, str) and "://" in location
-
-
-@dataclass(frozen=True)
-class Credentials:
-    """User, password and certificates; the password is never shown.
-
-    Attributes
-    ----------
-    username, password : str or None
-    ca_file : str or None
-        Trusted certificate authorities; None for those of the system.
-    cert_file, key_file : str or None
-        The client certificate and its key.
-    """
-
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
 
 
 _NAMES = tuple(one.name for one in fields(Credentials))
@@ -226,7 +254,7 @@ def read_credentials(
     if role not in ROLES:
         raise InvalidInputError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
     environment = os.environ if environment is None else environment
-    addresses = {url: parse_address(url) for url in urls if url is not None and is_url(url)}
+    addresses = {url: Endpoint.parse(url) for url in urls if url is not None and is_url(url)}
     entries = [] if path is None else _read_file(Path(path))
     prefix = f"{PREFIX}{role.upper()}_"
     variables = {
@@ -236,9 +264,9 @@ def read_credentials(
     }
     found, hosts = {}, set()
     for url, address in addresses.items():
-        matching = [(len(one.path), logins) for one, logins in entries if _is_part(address, one)]
+        matching = [entry for entry in entries if _is_part(address, entry)]
         if matching:
-            found[url] = max(matching, key=lambda pair: pair[0])[1]
+            found[url] = max(matching, key=lambda entry: len(entry.path)).credentials
         elif variables:
             found[url] = _make_credentials(variables)
             hosts.add(str(replace(address, path="")).rstrip("/"))
@@ -250,7 +278,7 @@ def read_credentials(
     return found
 
 
-def _read_file(path: Path) -> list[tuple[Address, Credentials]]:
+def _read_file(path: Path) -> list[Endpoint]:
     """Return the addresses of a credentials file with their credentials."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -263,7 +291,7 @@ def _read_file(path: Path) -> list[tuple[Address, Credentials]]:
         )
     found = []
     for url, entry in content.items():
-        address = parse_address(url)
+        address = Endpoint.parse(url)
         if not isinstance(entry, dict) or not all(isinstance(one, str) for one in entry.values()):
             raise InvalidInputError(f"{path}: {address} must have an object of strings")
         unknown = [name for name in entry if name not in _NAMES]
@@ -272,7 +300,7 @@ def _read_file(path: Path) -> list[tuple[Address, Credentials]]:
                 f"{path}: {address} has {', '.join(map(repr, unknown))}; expected some of "
                 f"{', '.join(_NAMES)}"
             )
-        found.append((address, _make_credentials(entry)))
+        found.append(replace(address, credentials=_make_credentials(entry)))
     return found
 
 
@@ -283,7 +311,7 @@ def _make_credentials(found: dict[str, str]) -> Credentials:
     return Credentials(**found)
 
 
-def _is_part(address: Address, entry: Address) -> bool:
+def _is_part(address: Endpoint, entry: Endpoint) -> bool:
     """Return whether an address is at the host of an entry, and below its path."""
     same = ("scheme", "host", "port", "more")
     above = entry.path.rstrip("/")

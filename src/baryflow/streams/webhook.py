@@ -99,6 +99,9 @@ class Webhook:
         if not 200 <= status < 300:
             raise UnreachableError(f"{self.name} answers with status {status}")
 
+    def stop_when(self, stop: Callable[[], bool]) -> None:
+        """Do nothing: a request has a time limit."""
+
     def close(self) -> None:
         """Do nothing: each message has its own connection."""
 

@@ -111,12 +111,12 @@ $("label").addEventListener("click", (event) => { if (event.target === $("label"
 
 // ---- ask me
 
-const ask = async () => {
+export const ask = async (n) => {
   const target = current.target;
   if (target === null) return;
   $("ask-me").disabled = true;
   try {
-    const { rows } = await get(`/v1/targets/${encodeURIComponent(target)}/query?n=${QUESTIONS}`);
+    const { rows } = await get(`/v1/targets/${encodeURIComponent(target)}/query?n=${n}`);
     if (target !== current.target) return;
     $("questions").replaceChildren(...rows.map((row) => showQuestion(target, row)));
     if (!rows.length) say("There is nothing to ask: every recent row has a label.");
@@ -155,7 +155,7 @@ const answered = (item, name) => {
   ($("questions").querySelector(".chip") ?? $("ask-me")).focus();
 };
 
-$("ask-me").addEventListener("click", ask);
+$("ask-me").addEventListener("click", () => ask(QUESTIONS));
 $("name-novel").addEventListener("click", () => label(current.target, current.novel));
 
 // ---- the panel

@@ -5,7 +5,7 @@ import { Charts } from "./charts.js";
 import { $, setNeutral } from "./dom.js";
 import { showFeedback } from "./feedback.js";
 import { MixturePlot } from "./mixture.js";
-import { Demo, explain, showColumns, showDataState, showEvents, showNow, showProportions, showRecent, showTargets } from "./panels.js";
+import { Demo, explain, showColumns, showDataState, showEvents, showNow, showProportions, showRecent, showTargets, showUnsettled } from "./panels.js";
 import { showTimeline } from "./timeline.js";
 
 const INTERVAL = 500; // milliseconds between two pictures, at least
@@ -37,7 +37,7 @@ const marks = () => {
 const drawCharts = () => {
   const all = marks();
   charts.update(current.picture, all.filter((mark) => mark.kind !== "alarm"));
-  showTimeline(current.picture, current.alarms.alarms, all);
+  showTimeline(current.target, current.picture, current.alarms.alarms, all);
   showEvents(all);
 };
 
@@ -66,6 +66,7 @@ const refresh = throttled(async () => {
   showRecent(name, picture.recent, picture.classes);
   showFeedback(name, picture, { explain, nLabels: targets.get(name)?.n_labels });
   showProportions(picture);
+  showUnsettled(picture);
   showColumns(picture.columns);
   document.body.dataset.rows = picture.rows_seen;
 });

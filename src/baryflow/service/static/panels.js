@@ -2,7 +2,7 @@
 // events, and the panel of a demo.
 import { describeError, get, post } from "./api.js";
 import { $, color, describeNovelty, element, formatCount, formatDuration, formatMoment, formatNumber, formatPercent, formatProbability, formatTime, grid, isNovel, legendKey, plural, svgElement } from "./dom.js";
-import { label, labelButtons } from "./feedback.js";
+import { ask, label, labelButtons } from "./feedback.js";
 
 const MAX_COLUMNS = 8, MAX_PROPORTIONS = 12, MAX_EVENTS = 30, MAX_EXPLANATIONS = 30;
 const PAUSE = 6000; // milliseconds for which the predictions stand still after the pointer or a key was used
@@ -56,11 +56,12 @@ export const showDataState = (summary, connected) => {
   $("data").dataset.state = late ? "late" : connected ? "live" : "waiting";
 };
 
-let labelsShown = 0;
+let taught = 0; // labels and rows of baselines: they change the predictions of earlier rows
 
 export const showNow = (summary, picture) => {
-  if (summary.n_labels !== labelsShown) explanations.clear(); // labels change them
-  labelsShown = summary.n_labels;
+  const known = (picture?.baselines ?? []).reduce((sum, one) => sum + one.rows, summary.n_labels ?? 0);
+  if (known !== taught) explanations.clear();
+  taught = known;
   const last = picture?.recent.at(-1), found = last && diagnosisOf(last), label = found?.label ?? String(summary.last_label ?? "none yet");
   const band = last && label === String(last.label) ? picture.bands.at(-1) : undefined;
   $("now-label").textContent = label;
@@ -89,7 +90,7 @@ export const showNow = (summary, picture) => {
 // What a row is taken for now, as the list shows it: its label, or what is predicted since labels were learned.
 const diagnosisOf = (one) => {
   if (one.given !== undefined) return { label: String(one.given), given: true };
-  if (labelsShown && one.now !== undefined) return { label: String(one.now), probability: one.now_probability };
+  if (taught && one.now !== undefined) return { label: String(one.now), probability: one.now_probability };
   return { label: String(one.label), probability: one.probability };
 };
 
@@ -158,7 +159,7 @@ const showBand = (target, [newest, ...others], classes) => {
   return item;
 };
 
-const learned = (one) => JSON.stringify([one.given, one.now, labelsShown > 0]);
+const learned = (one) => JSON.stringify([one.given, one.now, taught > 0]);
 
 // `part`: the newest row of a band has the name of its class, the other rows do not repeat it.
 const showPrediction = (target, one, classes, part) => {
@@ -169,7 +170,7 @@ const showPrediction = (target, one, classes, part) => {
   if (more.length) button.append(element("span", { className: "more" }, ...more));
   const changes = [];
   if (one.given !== undefined) changes.push(String(one.given) === name ? "confirmed" : `labelled ${one.given}`);
-  if (labelsShown && String(one.now) !== name) changes.push(`now predicted ${one.now} (${formatProbability(one.now_probability)})`);
+  if (taught && String(one.now) !== name) changes.push(`now predicted ${one.now} (${formatProbability(one.now_probability)})`);
   if (changes.length) button.append(element("span", { className: "given", textContent: changes.join(", ") }));
   button.dataset.act = "explain";
   button.addEventListener("click", () => explain(target, one.position));
@@ -244,6 +245,18 @@ const bar = (from, to, fill) => {
   svg.append(svgElement("rect", { x: Math.min(from, to), y: 0, width: Math.max(0.6, Math.abs(to - from)), height: 10, fill }));
   return svg;
 };
+
+// ---- explanations that compete, and what settles it
+
+export const showUnsettled = ({ competing, ambiguity, bands }) => {
+  $("unsettled").hidden = !competing.length;
+  $("unsettled-note").textContent = `${plural(competing.length, "explanation")} of this target fit, and ${formatPercent(ambiguity)} of the predictions depend on which is right.`;
+  $("competing").replaceChildren(...competing.map((textContent) => element("li", { textContent })));
+  $("settle-baseline").hidden = !bands.length;
+};
+
+$("settle-labels").addEventListener("click", () => { $("asking").scrollIntoView(); ask(3); });
+$("settle-baseline").addEventListener("click", () => { $("timeline").scrollIntoView(); $("baseline-first").focus(); });
 
 // The caption says what explains the target, and what would settle it if several explanations fit.
 export const showProportions = ({ proportions, classes, explanations }) => {

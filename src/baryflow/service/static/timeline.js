@@ -1,5 +1,7 @@
-// Diagnoses along the stream: a lane for each class, with equal diagnoses in a row as one band.
-import { $, color, element, formatCount, formatMoment, formatTime, legendKey, plural, table } from "./dom.js";
+// Diagnoses along the stream: a lane for each class, with equal diagnoses in a row as one band. Rows selected there can
+// become the baseline.
+import { describeError, post } from "./api.js";
+import { $, color, element, formatCount, formatMoment, formatTime, joinWithAnd, legendKey, plural, say, table } from "./dom.js";
 
 const MAX_LANES = 10, MAX_LISTED = 50;
 
@@ -35,11 +37,16 @@ const lanesOf = (bands, classes) => {
 const describeBand = ({ label, rows, first, last, since, until }) =>
   `${label}: ${plural(rows, "row")}, ${rows === 1 ? formatMoment(since, first) : `${formatMoment(since, first)} to ${formatMoment(until, last)}`}`;
 
-export const showTimeline = (picture, alarms, marks) => {
-  const { bands, classes, changes } = picture;
+let drawn = null, begins = 0, ends = 0;
+
+export const showTimeline = (...args) => {
+  const [target, picture, alarms, marks] = args, { bands, classes, changes } = picture;
+  showBaseline(target, picture);
+  drawn = args;
   $("timeline").hidden = !bands.length;
   if (!bands.length) return;
   const begin = bands[0].first, end = bands.at(-1).last, width = end + 1 - begin;
+  [begins, ends] = [begin, end];
   const at = (row) => `${(100 * Math.min(1, Math.max(0, (row - begin) / width))).toFixed(3)}%`;
   const stretch = (className, from, to) => {
     const node = element("i", { className });
@@ -57,6 +64,7 @@ export const showTimeline = (picture, alarms, marks) => {
       node.title = describeBand(band);
       return node;
     }), ...spans.filter((span) => labels.includes(span.alarm)).map((span) => stretch("alarm", span.from, span.to)),
+    ...(chosen ? [stretch("chosen", chosen[0], chosen[1] + 1)] : []),
     ...inside.map((mark) => { const line = stretch(mark.kind, mark.row, mark.row); line.title = mark.message ?? mark.words; return line; }));
     return element("div", { className: "lane" }, element("span", { className: "name" }, known ? legendKey(code) : "", element("span", { textContent: name })), track);
   }));
@@ -74,3 +82,48 @@ export const showTimeline = (picture, alarms, marks) => {
 
 // On a touch screen there are no tool tips: a tap shows the same text.
 $("lanes").addEventListener("click", (event) => { if (event.target.title) $("timeline-caption").textContent = event.target.title; });
+
+// ---- the baseline: drag along the timeline, or type the positions
+
+const MAX_ROWS = 1000, FIRST_ROWS = 30; // rows that the service remembers; rows that are offered before any are selected
+let chosen = null, pressed = null, shown = null;
+
+const choose = (first, last) => {
+  chosen = [Math.max(begins, Math.min(first, last)), Math.min(ends, Math.max(first, last))];
+  [$("baseline-first").value, $("baseline-last").value] = chosen;
+  showTimeline(...drawn);
+};
+
+const showBaseline = (target, { bands, classes, new_classes: fresh, baseline_class: normal, baselines }) => {
+  $("baseline-note").textContent = baselines.length ? `Baseline: ${joinWithAnd(baselines.map((one) => `${plural(one.rows, "row")} of ${one.class}`))}.` : "Drag along the lanes to select rows.";
+  if (!bands.length || shown === target) return;
+  [shown, chosen] = [target, null];
+  const known = classes.slice(0, classes.length - fresh.length);
+  $("baseline-class").replaceChildren(...known.map((name) => element("option", { value: name, textContent: name })));
+  $("baseline-class").value = normal;
+  const first = Math.max(bands[0].first, bands.at(-1).last - MAX_ROWS + 1);
+  [$("baseline-first").value, $("baseline-last").value] = [first, Math.min(bands.at(-1).last, first + FIRST_ROWS - 1)];
+};
+
+const rowAt = (event) => {
+  const { left, width } = $("lanes").querySelector(".track").getBoundingClientRect();
+  return Math.floor(begins + (ends + 1 - begins) * Math.min(0.9999, Math.max(0, (event.clientX - left) / width)));
+};
+
+$("lanes").addEventListener("pointerdown", (event) => { if (event.target.closest(".track") && event.pointerType !== "touch") pressed = rowAt(event); });
+addEventListener("pointermove", (event) => { if (pressed !== null && rowAt(event) !== pressed) choose(pressed, rowAt(event)); });
+addEventListener("pointerup", () => { pressed = null; });
+for (const id of ["baseline-first", "baseline-last"]) $(id).addEventListener("change", () => choose(Number($("baseline-first").value), Number($("baseline-last").value)));
+
+$("baseline").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const first = Number($("baseline-first").value), n = Number($("baseline-last").value) - first + 1, label = $("baseline-class").value;
+  if (n < 1 || n > MAX_ROWS) return say(`Select 1 to ${formatCount(MAX_ROWS)} rows.`);
+  try {
+    const answer = await post(`/v1/targets/${encodeURIComponent(shown)}/baseline`, { label, positions: Array.from({ length: n }, (_, i) => first + i) });
+    const used = answer.learned + answer.pending;
+    say(used ? `${plural(used, "row")} of ${label} ${used === 1 ? "is" : "are"} the baseline now.` : answer.rejected[0].reason);
+  } catch (error) {
+    say(describeError(error));
+  }
+});

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from baryflow.streams.base import Sink, Source
 from baryflow.streams.registry import SourceOptions
-from baryflow.streams.urls import Address, Credentials
+from baryflow.streams.urls import Endpoint
 
 _PACKAGE = "confluent_kafka"
 
 
-def open_source(address: Address, credentials: Credentials, options: SourceOptions) -> Source:
+def open_source(endpoint: Endpoint, options: SourceOptions) -> Source:
     """Open a topic whose messages are rows, ``kafka://host:9092/topic`` or ``kafka+ssl://``.
 
     The URL options are ``group``, ``start``, ``session``, ``security`` and ``mechanism``.
@@ -17,10 +17,10 @@ def open_source(address: Address, credentials: Credentials, options: SourceOptio
     _require_kafka()
     from baryflow.streams.kafka.source import KafkaSource
 
-    return KafkaSource(address, credentials, options)
+    return KafkaSource(endpoint, options)
 
 
-def open_sink(address: Address, credentials: Credentials) -> Sink:
+def open_sink(endpoint: Endpoint) -> Sink:
     """Open a topic for records, one message each.
 
     The URL options are ``security`` and ``mechanism``.
@@ -28,7 +28,7 @@ def open_sink(address: Address, credentials: Credentials) -> Sink:
     _require_kafka()
     from baryflow.streams.kafka.sink import KafkaSink
 
-    return KafkaSink(address, credentials)
+    return KafkaSink(endpoint)
 
 
 def _require_kafka() -> None:

@@ -11,8 +11,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.brokers import StopGuard
-from baryflow.streams.urls import Address, Credentials
+from baryflow.streams.backoff import Backoff
+from baryflow.streams.urls import Endpoint
 
 PORT = 9092
 #: Seconds for which an answer is waited for when a topic is opened.
@@ -44,11 +44,11 @@ class Client(Protocol):
         """Run callbacks that are due."""
 
 
-def settings(address: Address, credentials: Credentials) -> dict[str, Any]:
+def settings(endpoint: Endpoint) -> dict[str, Any]:
     """Return the connection settings of librdkafka; certificates are always verified."""
     found: dict[str, Any] = {
         "bootstrap.servers": ",".join(
-            (f"{address.bracketed_host}:{address.port or PORT}", *address.more)
+            (f"{endpoint.bracketed_host}:{endpoint.port or PORT}", *endpoint.more)
         ),
         "client.id": "baryflow",
         "socket.timeout.ms": 10_000,  # detects a network that drops everything
@@ -56,30 +56,33 @@ def settings(address: Address, credentials: Credentials) -> dict[str, Any]:
         "reconnect.backoff.max.ms": 5_000,
         "topic.metadata.refresh.interval.ms": 60_000,
     }
-    security = _security(address, credentials)
+    security = _security(endpoint)
     found["security.protocol"] = security
     if security.startswith("sasl"):
         default = "PLAIN" if security == "sasl_ssl" else "SCRAM-SHA-512"
-        found["sasl.mechanism"] = address.option("mechanism", default).upper()
+        found["sasl.mechanism"] = endpoint.option("mechanism", default).upper()
         if found["sasl.mechanism"] not in _MECHANISMS:
             raise InvalidInputError(f"mechanism must be one of {', '.join(_MECHANISMS)}")
-        found["sasl.username"], found["sasl.password"] = credentials.username, credentials.password
+        found["sasl.username"], found["sasl.password"] = (
+            endpoint.credentials.username,
+            endpoint.credentials.password,
+        )
     if security.endswith("ssl"):
         found["enable.ssl.certificate.verification"] = True
         found["ssl.endpoint.identification.algorithm"] = "https"  # verify the host name
         files = {
-            "ssl.ca.location": credentials.ca_file,
-            "ssl.certificate.location": credentials.cert_file,
-            "ssl.key.location": credentials.key_file,
+            "ssl.ca.location": endpoint.credentials.ca_file,
+            "ssl.certificate.location": endpoint.credentials.cert_file,
+            "ssl.key.location": endpoint.credentials.key_file,
         }
         found |= {name: path for name, path in files.items() if path is not None}
     return found
 
 
-def _security(address: Address, credentials: Credentials) -> str:
-    has_user = credentials.username is not None
-    encrypted = address.scheme == "kafka+ssl"
-    security = address.options.get("security", "").lower()
+def _security(endpoint: Endpoint) -> str:
+    has_user = endpoint.credentials.username is not None
+    encrypted = endpoint.scheme == "kafka+ssl"
+    security = endpoint.options.get("security", "").lower()
     if not security:
         if has_user and not encrypted:
             raise InvalidInputError(
@@ -91,12 +94,12 @@ def _security(address: Address, credentials: Credentials) -> str:
         raise InvalidInputError(f"security must be one of {', '.join(_SECURITY)}, got {security!r}")
     if encrypted and not security.endswith("ssl"):
         raise InvalidInputError(f"kafka+ssl:// is encrypted, but security={security} is not")
-    if security.startswith("sasl") and (not has_user or credentials.password is None):
+    if security.startswith("sasl") and (not has_user or endpoint.credentials.password is None):
         raise InvalidInputError(
             f"security={security} needs a user and a password: set username and password in the "
             "credentials of this cluster"
         )
-    if "mechanism" in address.options and not security.startswith("sasl"):
+    if "mechanism" in endpoint.options and not security.startswith("sasl"):
         raise InvalidInputError(f"mechanism is for security=sasl_ssl or sasl_plaintext, not {security}")
     return security
 
@@ -127,11 +130,13 @@ class TopicId:
     old to have ids, or does not answer.
     """
 
-    def __init__(self, address: Address, credentials: Credentials) -> None:
-        quiet = {"logger": MaskingLogger(credentials.password), "error_cb": lambda _: None}
-        self._admin: AdminClient | None = AdminClient(settings(address, credentials) | quiet)
-        answers = self._admin.describe_topics(TopicCollection([address.path]), request_timeout=_TOPIC_ID)
-        self._answer: Future[Any] = answers[address.path]
+    def __init__(self, endpoint: Endpoint) -> None:
+        quiet = {"logger": MaskingLogger(endpoint.credentials.password), "error_cb": lambda _: None}
+        self._admin: AdminClient | None = AdminClient(settings(endpoint) | quiet)
+        answers = self._admin.describe_topics(
+            TopicCollection([endpoint.path]), request_timeout=_TOPIC_ID
+        )
+        self._answer: Future[Any] = answers[endpoint.path]
         self._found: str | None = None
 
     @property
@@ -157,9 +162,9 @@ class TopicId:
 class ClusterMonitor:
     """Learns from librdkafka's errors whether the cluster is reachable and grants access."""
 
-    def __init__(self, address: Address) -> None:
-        self.address = address
-        self.stop_guard = StopGuard()
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.backoff = Backoff(endpoint, endpoint.policy)
         self.notices: list[str] = []
         self._refusal: str | None = None
         self._hint = ""
@@ -177,20 +182,20 @@ class ClusterMonitor:
         code, text = error.code(), error.str()
         if code == KafkaError._AUTHENTICATION:  # noqa: SLF001 - librdkafka's own codes begin so
             self._refusal = (
-                f"{self.address} denies access: check user, password and the option mechanism"
+                f"{self.endpoint} denies access: check user, password and the option mechanism"
             )
         elif "certificate verify failed" in text:
             self._refusal = (
-                f"the certificate of {self.address} is not trusted: set ca_file in its credentials to "
+                f"the certificate of {self.endpoint} is not trusted: set ca_file in its credentials to "
                 f"its authority, and use the host name that is in the certificate"
             )
         elif code in _FORBIDDEN:
-            self._refusal = f"not permitted to {_FORBIDDEN[code]}: {self.address}"
+            self._refusal = f"not permitted to {_FORBIDDEN[code]}: {self.endpoint}"
         elif error.fatal():
-            self._refusal = f"cannot continue with {self.address}: {error.name()}"
+            self._refusal = f"cannot continue with {self.endpoint}: {error.name()}"
         elif code == KafkaError._ALL_BROKERS_DOWN and self._away_since is None:  # noqa: SLF001
             self._away_since = time.monotonic()
-            self.notices.append(f"no broker of {self.address} answers; retrying")
+            self.notices.append(f"no broker of {self.endpoint} answers; retrying")
         elif "SSL handshake failed" in text:
             self._hint = "; the port may not use TLS"
 
@@ -214,11 +219,11 @@ class ClusterMonitor:
             return
         self._checked = now
         try:
-            client.list_topics(self.address.path, timeout=_ANSWER)
+            client.list_topics(self.endpoint.path, timeout=_ANSWER)
         except KafkaException:
             return
         away = time.monotonic() - self._away_since
-        self.notices.append(f"{self.address} is back after {away:.0f} s")
+        self.notices.append(f"{self.endpoint} is back after {away:.0f} s")
         self._away_since = None
 
     def find_partitions(self, client: Client) -> list[int] | None:
@@ -226,7 +231,7 @@ class ClusterMonitor:
 
         Once the cluster is known to be away, it is asked once a second, and nothing is waited for.
         """
-        topic, missing, began = self.address.path, False, time.monotonic()
+        topic, missing, began = self.endpoint.path, False, time.monotonic()
         was_away = self.away
         if was_away and began - self._checked < _CHECK:
             client.poll(0)
@@ -241,7 +246,7 @@ class ClusterMonitor:
             client.poll(0)  # runs on_error; no message can arrive before a subscription
             self.check()
             if found is not None and found.error is None and found.partitions:
-                self.notices = [f"{self.address} answers now"] if was_away else []
+                self.notices = [f"{self.endpoint} answers now"] if was_away else []
                 self._away_since = None
                 return sorted(found.partitions)
             if found is not None and found.error is not None:
@@ -254,20 +259,20 @@ class ClusterMonitor:
                 break
             time.sleep(0.1)
         if missing:
-            raise InvalidInputError(f"{self.address} has no topic {topic!r}: create it first")
+            raise InvalidInputError(f"{self.endpoint} has no topic {topic!r}: create it first")
         hint = self._hint or (
             "; it may require a user and a password"
-            if self.address.scheme == "kafka+ssl"
+            if self.endpoint.scheme == "kafka+ssl"
             else "; if the port uses TLS, use kafka+ssl://"
         )
         if not was_away:
             self._away_since = self._away_since or time.monotonic()
-            self.notices = [f"no broker of {self.address} answers{hint}; retrying"]
+            self.notices = [f"no broker of {self.endpoint} answers{hint}; retrying"]
         return None
 
 
-def check_address(address: Address, *known: str) -> None:
+def check_endpoint(endpoint: Endpoint, *known: str) -> None:
     """Refuse a URL without a topic, or with unknown options."""
-    address.check_options(*known, "security", "mechanism", several=True)
-    if not address.path or "/" in address.path:
-        raise InvalidInputError(f"expected one topic, as in kafka://host:9092/topic, got {address}")
+    endpoint.check_options(*known, "security", "mechanism", several=True)
+    if not endpoint.path or "/" in endpoint.path:
+        raise InvalidInputError(f"expected one topic, as in kafka://host:9092/topic, got {endpoint}")

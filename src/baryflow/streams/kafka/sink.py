@@ -9,30 +9,30 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.brokers import GRACE
-from baryflow.streams.kafka.clients import ClusterMonitor, MaskingLogger, check_address, settings
+from baryflow.streams.backoff import SLICE
+from baryflow.streams.base import MessageSink
+from baryflow.streams.kafka.clients import ClusterMonitor, MaskingLogger, check_endpoint, settings
 from baryflow.streams.sinks import encode_record
-from baryflow.streams.urls import Address, Credentials
+from baryflow.streams.urls import Endpoint
 
 _log = logging.getLogger("baryflow.streams")
 #: Most messages that wait to be sent; with more, `write` waits too.
 _QUEUE = 10_000
 
 
-class KafkaSink:
+class KafkaSink(MessageSink):
     """Sends a message for each record, with the key of the record if it has one.
 
     A cluster that is away is waited for without limit, until the process is asked to stop.
     """
 
-    def __init__(self, address: Address, credentials: Credentials) -> None:
-        check_address(address)
-        self.position = 0
-        self._monitor = ClusterMonitor(address)
+    def __init__(self, endpoint: Endpoint) -> None:
+        check_endpoint(endpoint)
+        self._monitor = ClusterMonitor(endpoint)
         self._failure: str | None = None
-        self._topic = address.path
+        self._topic = endpoint.path
         self._producer: Producer | None = Producer(
-            settings(address, credentials)
+            settings(endpoint)
             | {
                 "acks": "all",
                 "enable.idempotence": True,  # retries of librdkafka neither duplicate nor reorder
@@ -40,7 +40,7 @@ class KafkaSink:
                 "queue.buffering.max.messages": _QUEUE,
                 "queue.buffering.max.kbytes": 32_768,
                 "error_cb": self._monitor.on_error,
-                "logger": MaskingLogger(credentials.password),
+                "logger": MaskingLogger(endpoint.credentials.password),
             }
         )
         try:
@@ -52,12 +52,12 @@ class KafkaSink:
 
     def stop_when(self, stop: Callable[[], bool]) -> None:
         """Do not wait long for the broker once `stop` returns True."""
-        self._monitor.stop_guard.stop = stop
+        self._monitor.backoff.stop = stop
 
     def write(self, records: list[dict[str, Any]]) -> None:
         """Send records; wait if too many are in flight."""
         producer = self._require_open()
-        self._monitor.stop_guard.begin()
+        self._monitor.backoff.begin()
         for record in records:
             value = encode_record(record).rstrip("\n").encode()
             target = record.get("key")
@@ -67,28 +67,24 @@ class KafkaSink:
                     producer.produce(self._topic, value=value, key=key, on_delivery=self._delivered)
                     break
                 except BufferError:
-                    producer.poll(0.2)
+                    producer.poll(SLICE)
                     self._check()
-                    self._monitor.stop_guard.check(self._monitor.address)
+                    self._monitor.backoff.check()
                 except KafkaException as error:
                     raise UnreachableError(
-                        f"cannot send a message to {self._monitor.address}: {error.args[0].name()}"
+                        f"cannot send a message to {self._monitor.endpoint}: {error.args[0].name()}"
                     ) from None
-            self.position += len(value)
+        self.position += len(records)
         producer.poll(0)
         self._check()
 
-    def truncate(self, position: int) -> None:
-        """Do nothing: sent messages cannot be taken back."""
-
-    def flush(self, sync: bool = False) -> None:
-        """Send queued messages; with `sync`, return once all are acknowledged."""
+    def flush(self) -> None:
+        """Return once all messages are acknowledged."""
         producer = self._require_open()
-        producer.poll(0)
-        self._monitor.stop_guard.begin()
-        while sync and producer.flush(0.2):
+        self._monitor.backoff.begin()
+        while producer.flush(SLICE):
             self._check()
-            self._monitor.stop_guard.check(self._monitor.address)
+            self._monitor.backoff.check()
         self._check()
 
     def close(self, finished: bool = True) -> None:
@@ -97,15 +93,15 @@ class KafkaSink:
             return
         try:
             if finished:
-                self.flush(sync=True)
+                self.flush()
             else:
-                self._producer.flush(GRACE)
+                self._producer.flush(self._monitor.endpoint.policy.grace)
         finally:
             self._release()
 
     def _require_open(self) -> Producer:
         if self._producer is None:
-            raise InvalidInputError(f"{self._monitor.address} is closed")
+            raise InvalidInputError(f"{self._monitor.endpoint} is closed")
         return self._producer
 
     def _release(self) -> None:
@@ -127,5 +123,5 @@ class KafkaSink:
             _log.warning("%s", notice)
         if self._failure is not None:
             raise UnreachableError(
-                f"a message to {self._monitor.address} could not be delivered: {self._failure}"
+                f"a message to {self._monitor.endpoint} could not be delivered: {self._failure}"
             )

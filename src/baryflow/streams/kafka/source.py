@@ -22,17 +22,17 @@ from confluent_kafka import (
 from confluent_kafka import Message as KafkaMessage
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.base import Batch
+from baryflow.streams.base import Assigned, Batch, Revoked, Source
 from baryflow.streams.brokers import LabelDecoder, Message, MessageDecoder
 from baryflow.streams.kafka.clients import (
     ClusterMonitor,
     MaskingLogger,
     TopicId,
-    check_address,
+    check_endpoint,
     settings,
 )
 from baryflow.streams.registry import SourceOptions
-from baryflow.streams.urls import Address, Credentials
+from baryflow.streams.urls import Endpoint
 
 #: Seconds that a batch may take, learning included, before Kafka reassigns our partitions.
 _LONGEST_BATCH = 1800
@@ -44,8 +44,8 @@ _REFRESH = 60.0
 _IDENTIFY = 5.0
 #: Seconds that leaving the group may take; the group detects absent members by itself.
 _LEAVE = 5.0
-#: Seconds per request where a partition begins, and between attempts.
-_ANSWER, _RETRY = 5.0, 0.2
+#: Seconds per request where a partition begins.
+_ANSWER = 5.0
 #: Commit errors that pass once the group has rebalanced.
 _REBALANCING = (
     KafkaError.REBALANCE_IN_PROGRESS,
@@ -53,9 +53,6 @@ _REBALANCING = (
     KafkaError.UNKNOWN_MEMBER_ID,
 )
 _USE_OTHERS = "use another checkpoint and another group to read the new one"
-
-Assigned = Callable[[str], dict[str, Any] | None]
-Revoked = Callable[[str], None]
 
 
 @dataclass
@@ -126,7 +123,7 @@ class _Buffer:
         return replace(batch, cursor=self.cursor(), notices=notices, held=held, partition=self.name)
 
 
-class KafkaSource:
+class KafkaSource(Source):
     """Reads a topic.
 
     By default it reads all partitions, counts their messages together and joins no group; its cursor
@@ -135,20 +132,19 @@ class KafkaSource:
     and the partition ``""``.
     """
 
-    def __init__(self, address: Address, credentials: Credentials, options: SourceOptions) -> None:
-        check_address(address, "group", "start", "session")
+    def __init__(self, endpoint: Endpoint, options: SourceOptions) -> None:
+        check_endpoint(endpoint, "group", "start", "session")
         if options.columns is None:
             raise InvalidInputError("Kafka messages have no header: name the columns")
         if options.sample_interval is not None or options.tags is not None:
             raise InvalidInputError("each Kafka message is a row: leave out sample interval and tags")
-        self._start = address.option("start", "earliest")
+        self._start = endpoint.option("start", "earliest")
         if self._start not in ("earliest", "latest"):
             raise InvalidInputError(f"start must be earliest or latest, got {self._start!r}")
-        session = address.int_option("session", 45, 1, _LONGEST_BATCH)
-        self.columns = self.wanted = list(options.columns)
+        session = endpoint.int_option("session", 45, 1, _LONGEST_BATCH)
+        self._columns = list(options.columns)
         self._options, self._idle = options, options.idle
-        self._topic, self._group = address.path, address.options.get("group") or None
-        self.shared = self._group is not None  # whether `attach` should be called
+        self._topic, self._group = endpoint.path, endpoint.options.get("group") or None
         self._buffers = {"": self._make_buffer("")}  # raises at once if columns are invalid
         self._next: dict[str, int] = {}  # partition → the next message to fetch
         self._acknowledged: dict[str, int] = {}
@@ -156,10 +152,9 @@ class KafkaSource:
         self._failure: Exception | None = None
         self._begun = self._closed = False
         self._refreshed = time.monotonic()
-        self._monitor = ClusterMonitor(address)
-        self._location = address, credentials
+        self._endpoint, self._monitor = endpoint, ClusterMonitor(endpoint)
         self._consumer = Consumer(
-            settings(address, credentials)
+            settings(endpoint)
             | {
                 "group.id": self._group or "baryflow",  # required even if unused
                 "enable.auto.commit": False,
@@ -174,7 +169,7 @@ class KafkaSource:
                 "queued.max.messages.kbytes": 16_384,
                 "error_cb": self._monitor.on_error,
                 "on_commit": self._committed,
-                "logger": MaskingLogger(credentials.password),
+                "logger": MaskingLogger(endpoint.credentials.password),
             }
         )
         try:
@@ -182,7 +177,22 @@ class KafkaSource:
         except BaseException:
             self._consumer.close()
             raise
-        self._topic_id = TopicId(*self._location)
+        self._topic_id = TopicId(self._endpoint)
+
+    @property
+    def columns(self) -> list[str]:
+        """The selected columns; messages may have others, which are not known in advance."""
+        return self._columns
+
+    @property
+    def wanted(self) -> list[str]:
+        """The columns of the rows."""
+        return self._columns
+
+    @property
+    def shared(self) -> bool:
+        """Whether the topic is read by a group."""
+        return self._group is not None
 
     @property
     def reached(self) -> bool:
@@ -191,7 +201,7 @@ class KafkaSource:
 
     def stop_when(self, stop: Callable[[], bool]) -> None:
         """Do not wait long for the broker once `stop` returns True."""
-        self._monitor.stop_guard.stop = stop
+        self._monitor.backoff.stop = stop
 
     # -- where to start --------------------------------------------------------------------------------
 
@@ -224,7 +234,7 @@ class KafkaSource:
             return
         self._begun = True
         if not self._topic_id.pending:  # no answer while the cluster was away
-            self._topic_id = TopicId(*self._location)
+            self._topic_id = TopicId(self._endpoint)
         if self._hooks is None:
             self._identify(wait=True)
             for number in self._partitions:
@@ -256,11 +266,11 @@ class KafkaSource:
     def _find_start(self, partition: str) -> int:
         """Return where to start an unread partition: at the group's offset, or at ``start``."""
         monitor = self._monitor
-        monitor.stop_guard.begin()
+        monitor.backoff.begin()
         while True:
             committed = self._find_committed(partition) if self._group is not None else -1
             monitor.check()
-            monitor.stop_guard.check(monitor.address)
+            monitor.backoff.check()
             if committed is not None and committed >= 0:
                 return committed
             if committed is not None and self._start == "earliest":
@@ -269,7 +279,7 @@ class KafkaSource:
             ends = self._find_ends(partition) if committed is not None else None
             if ends is not None:
                 return ends[1]
-            time.sleep(_RETRY)
+            monitor.backoff.sleep()
 
     def _find_committed(self, partition: str) -> int | None:
         """Return the group's offset, -1 if it has none, or None if the broker does not answer."""
@@ -384,7 +394,7 @@ class KafkaSource:
             return
         self._refreshed = time.monotonic()
         if not self._topic_id.pending:
-            self._topic_id = TopicId(*self._location)
+            self._topic_id = TopicId(self._endpoint)
         if self._hooks is not None:
             return
         try:

@@ -13,7 +13,7 @@ from baryflow.streams.mqtt.sink import MqttSink
 from baryflow.streams.mqtt.source import MessageRows, MqttSource, RowBuilder, SampledRows, find_tags
 from baryflow.streams.registry import SourceOptions
 from baryflow.streams.sampling.sampler import Sampler
-from baryflow.streams.urls import Address, Credentials, is_loopback
+from baryflow.streams.urls import Endpoint, is_loopback
 
 __all__ = ["open_sink", "open_source"]
 
@@ -23,7 +23,7 @@ _EXPIRY = 7 * 24 * 3600
 _ROOM = 4
 
 
-def open_source(address: Address, credentials: Credentials, options: SourceOptions) -> MqttSource:
+def open_source(endpoint: Endpoint, options: SourceOptions) -> MqttSource:
     """Subscribe to a topic, in which ``+`` stands for one level and ``#`` for all that follow.
 
     Each message is a row, a JSON object; the key may be ``"@topic"``. With a sample interval, each
@@ -38,35 +38,35 @@ def open_source(address: Address, credentials: Credentials, options: SourceOptio
     ``keepalive``, the seconds of silence after which the connection is checked; ``plaintext=yes``, which
     permits a password without TLS.
     """
-    address.check_options("client", "expiry", "qos", "inflight", "keepalive", "plaintext")
-    _check_password(address, credentials)
-    topic = address.path
+    endpoint.check_options("client", "expiry", "qos", "inflight", "keepalive", "plaintext")
+    _check_password(endpoint)
+    topic = endpoint.path
     levels = topic.split("/")
     if not topic or any("#" in level and level != "#" for level in levels) or "#" in levels[:-1]:
         raise InvalidInputError(
-            f"{address} must name a topic, in which # can only be the last level, got {topic!r}"
+            f"{endpoint} must name a topic, in which # can only be the last level, got {topic!r}"
         )
     if any("+" in level and level != "+" for level in levels):
-        raise InvalidInputError(f"{address}: + stands for a whole level of a topic, got {topic!r}")
+        raise InvalidInputError(f"{endpoint}: + stands for a whole level of a topic, got {topic!r}")
     if options.columns is None:
-        raise InvalidInputError(f"{address}: MQTT messages have no header: name the columns")
+        raise InvalidInputError(f"{endpoint}: MQTT messages have no header: name the columns")
     if options.key is not None and options.key.startswith("@") and options.key != "@topic":
         raise InvalidInputError(f"the key of a message is @topic or a column, got {options.key!r}")
     config = ClientConfig(
-        client_id=address.option("client", _default_client_id(address, options.durable)),
-        expiry=address.int_option("expiry", _EXPIRY, 1, 2**32 - 2) if options.durable else 0,
-        inflight=address.int_option("inflight", 256, 1, 65535),
-        keepalive=address.int_option("keepalive", 30, 1, 65535),
+        client_id=endpoint.option("client", _default_client_id(endpoint, options.durable)),
+        expiry=endpoint.int_option("expiry", _EXPIRY, 1, 2**32 - 2) if options.durable else 0,
+        inflight=endpoint.int_option("inflight", 256, 1, 65535),
+        keepalive=endpoint.int_option("keepalive", 30, 1, 65535),
     )
-    qos = address.int_option("qos", 1, 0, 1)
-    builder = _make_builder(address, options)
+    qos = endpoint.int_option("qos", 1, 0, 1)
+    builder = _make_builder(endpoint, options)
     # A retained tag value is still valid; a retained row is from the past.
     retained = options.sample_interval is not None
-    inbox = Inbox(address, qos, retained=retained, room=_ROOM * config.inflight)
-    return MqttSource(address, credentials, config, inbox, builder, options.idle)
+    inbox = Inbox(endpoint, qos, retained=retained, room=_ROOM * config.inflight)
+    return MqttSource(endpoint, config, inbox, builder, options.idle)
 
 
-def _make_builder(address: Address, options: SourceOptions) -> RowBuilder:
+def _make_builder(endpoint: Endpoint, options: SourceOptions) -> RowBuilder:
     columns = options.columns or ()
     if options.labels is not None:
         return MessageRows((), LabelDecoder(options.labels))
@@ -80,42 +80,42 @@ def _make_builder(address: Address, options: SourceOptions) -> RowBuilder:
         raise InvalidInputError(
             "sampled rows have the plant's time and the key of the tag list: leave out time and key"
         )
-    tags = find_tags(address, columns, options.tags)
+    tags = find_tags(endpoint, columns, options.tags)
     return SampledRows(Sampler(columns, tags, options.sample_interval, options.max_age))
 
 
-def open_sink(address: Address, credentials: Credentials) -> MqttSink:
+def open_sink(endpoint: Endpoint) -> MqttSink:
     """Open a topic for records.
 
     URL options: ``keepalive`` and ``plaintext`` as in :func:`open_source`.
     """
-    address.check_options("keepalive", "plaintext")
-    _check_password(address, credentials)
-    if not address.path or "+" in address.path or "#" in address.path:
-        raise InvalidInputError(f"{address} must name one topic to write to, without + and #")
+    endpoint.check_options("keepalive", "plaintext")
+    _check_password(endpoint)
+    if not endpoint.path or "+" in endpoint.path or "#" in endpoint.path:
+        raise InvalidInputError(f"{endpoint} must name one topic to write to, without + and #")
     config = ClientConfig(
         client_id=f"baryflow-out-{uuid.uuid4().hex[:16]}",  # random, because no session is kept
-        keepalive=address.int_option("keepalive", 30, 1, 65535),
+        keepalive=endpoint.int_option("keepalive", 30, 1, 65535),
     )
-    return MqttSink(address, credentials, config)
+    return MqttSink(endpoint, config)
 
 
-def _check_password(address: Address, credentials: Credentials) -> None:
+def _check_password(endpoint: Endpoint) -> None:
     """Refuse to send a password unencrypted over a network, unless the URL permits it."""
-    permission = address.option("plaintext", "no")
+    permission = endpoint.option("plaintext", "no")
     if permission not in ("yes", "no"):
-        raise InvalidInputError(f"{address}: plaintext must be yes or no, got {permission!r}")
-    encrypted = address.scheme == "mqtts" or is_loopback(address.host)
-    if credentials.password is not None and not encrypted and permission == "no":
+        raise InvalidInputError(f"{endpoint}: plaintext must be yes or no, got {permission!r}")
+    encrypted = endpoint.scheme == "mqtts" or is_loopback(endpoint.host)
+    if endpoint.credentials.password is not None and not encrypted and permission == "no":
         raise InvalidInputError(
-            f"the password would be sent to {address.host} unencrypted: use mqtts://, or ?plaintext=yes "
-            "in a trusted network"
+            f"the password would be sent to {endpoint.host} unencrypted: use mqtts://, or "
+            "?plaintext=yes in a trusted network"
         )
 
 
-def _default_client_id(address: Address, durable: bool) -> str:
+def _default_client_id(endpoint: Endpoint, durable: bool) -> str:
     """Return a random id, or for a durable session the same for the same topics of the same broker."""
     if not durable:
         return f"baryflow-{uuid.uuid4().hex[:12]}"
-    location = f"{address.host}:{address.port}/{address.path}"
+    location = f"{endpoint.host}:{endpoint.port}/{endpoint.path}"
     return f"baryflow-{hashlib.blake2b(location.encode(), digest_size=6).hexdigest()}"

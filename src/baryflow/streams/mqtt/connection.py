@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.urls import Address, Credentials
+from baryflow.streams.backoff import Backoff
+from baryflow.streams.urls import Endpoint
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 ANSWER = 5.0
 #: Seconds that the first attempt may take, the confirmation of a subscription included.
 _FIRST = 30.0
-#: Seconds before a reconnection: doubled each time, from the first to the second.
-_BACKOFF = (0.25, 15.0)
 #: This many connections in a row that last less than a second mean that another client uses our id. A
 #: broker that restarts is away in between.
 _TAKEOVERS, _SHORT = 20, 1.0
@@ -53,7 +52,7 @@ class ClientConfig:
     keepalive: int = 30  # seconds of silence after which each end checks the connection
 
 
-def _make_client(config: ClientConfig, credentials: Credentials, tls: ssl.SSLContext | None) -> Client:
+def _make_client(endpoint: Endpoint, config: ClientConfig, tls: ssl.SSLContext | None) -> Client:
     """Return a paho client that acknowledges nothing by itself."""
     mqtt = require_paho().client
     client: Client = mqtt.Client(
@@ -63,8 +62,8 @@ def _make_client(config: ClientConfig, credentials: Credentials, tls: ssl.SSLCon
         manual_ack=True,
     )
     client.connect_timeout = ANSWER
-    if credentials.username is not None:
-        client.username_pw_set(credentials.username, credentials.password)
+    if endpoint.credentials.username is not None:
+        client.username_pw_set(endpoint.credentials.username, endpoint.credentials.password)
     if tls is not None:
         client.tls_set_context(tls)
     return client
@@ -85,19 +84,21 @@ class _TlsContext(ssl.SSLContext):
         return wrapped
 
 
-def _make_tls(address: Address, credentials: Credentials) -> ssl.SSLContext | None:
+def _make_tls(endpoint: Endpoint) -> ssl.SSLContext | None:
     """Return a context that verifies the broker's certificate and host name; None without TLS."""
-    if address.scheme != "mqtts":
+    if endpoint.scheme != "mqtts":
         return None
     try:
         context = _TlsContext(ssl.PROTOCOL_TLS_CLIENT)
-        if credentials.ca_file is not None:
-            context.load_verify_locations(credentials.ca_file)
+        if endpoint.credentials.ca_file is not None:
+            context.load_verify_locations(endpoint.credentials.ca_file)
         else:
             context.load_default_certs()
-        if credentials.cert_file is not None:
+        if endpoint.credentials.cert_file is not None:
             # An empty password, because OpenSSL would prompt for one on the terminal.
-            context.load_cert_chain(credentials.cert_file, credentials.key_file, lambda: b"")
+            context.load_cert_chain(
+                endpoint.credentials.cert_file, endpoint.credentials.key_file, lambda: b""
+            )
     except (ssl.SSLError, OSError) as error:
         raise InvalidInputError(
             "ca_file must hold certificates, cert_file the client certificate and key_file its key, all "
@@ -160,13 +161,11 @@ class Listener:
 class Connection:
     """Stays connected, with exponential backoff, until it is closed or access is denied."""
 
-    def __init__(
-        self, address: Address, credentials: Credentials, config: ClientConfig, listener: Listener
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, config: ClientConfig, listener: Listener) -> None:
         self._paho = require_paho()
-        self._address, self._credentials, self._config = address, credentials, config
+        self._endpoint, self._config = endpoint, config
         self._listener = listener
-        self._tls = _make_tls(address, credentials)
+        self._tls = _make_tls(endpoint)
         self._jobs: deque[Callable[[Client, int], None]] = deque()
         self._woken, self._waker = socket.socketpair()
         for end in (self._woken, self._waker):
@@ -209,7 +208,7 @@ class Connection:
     # -- in the thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        delay, short = _BACKOFF[0], 0
+        backoff, short = Backoff(self._endpoint, self._endpoint.policy), 0
         while not self._ended.is_set():
             self._open = False
             try:
@@ -219,28 +218,27 @@ class Connection:
                 return
             except OSError as error:
                 self._trouble = error
-                final = _explain_failure(error, self._address)
+                final = _explain_failure(error, self._endpoint)
                 if final is not None:
                     self._fail(final)
                     return
             except Exception as error:
-                self._fail(UnreachableError(f"{self._address}: the connection failed ({error!r})"))
+                self._fail(UnreachableError(f"{self._endpoint}: the connection failed ({error!r})"))
                 raise
             if self._open:
                 self._listener.closed(str(self._trouble))
                 short = short + 1 if time.monotonic() - self._since < _SHORT else 0
                 if short >= _TAKEOVERS and self._config.expiry:
-                    self._fail(_explain_takeover(self._address, self._config.client_id))
+                    self._fail(_explain_takeover(self._endpoint, self._config.client_id))
                     return
                 if not short or self._config.expiry:  # a broker may refuse what it is sent every time
-                    delay = _BACKOFF[0]
+                    backoff.begin()
             else:
                 short = 0
                 if self._number == 1:
-                    self._listener.closed(_explain_absence(self._trouble, self._address))
+                    self._listener.closed(_explain_absence(self._trouble, self._endpoint))
             self._tried.set()
-            self._ended.wait(delay)
-            delay = min(2 * delay, _BACKOFF[1])
+            self._ended.wait(backoff.next_pause())
 
     def _fail(self, error: UnreachableError) -> None:
         self._error = error
@@ -250,16 +248,15 @@ class Connection:
     def _connect_and_serve(self) -> None:
         self._number += 1
         self._jobs.clear()
-        client = _make_client(self._config, self._credentials, self._tls)
+        client = _make_client(self._endpoint, self._config, self._tls)
         fatal: list[UnreachableError] = []
         self._set_callbacks(client, fatal)
         properties = self._paho.properties.Properties(self._paho.packettypes.PacketTypes.CONNECT)
         properties.ReceiveMaximum = self._config.inflight
         properties.SessionExpiryInterval = self._config.expiry
-        address = self._address
         client.connect(
-            address.host,
-            address.port or (1883 if self._tls is None else 8883),
+            self._endpoint.host,
+            self._endpoint.port or (1883 if self._tls is None else 8883),
             keepalive=self._config.keepalive,
             clean_start=not self._config.expiry,
             properties=properties,
@@ -304,7 +301,7 @@ class Connection:
         """Read packets; give up if the first bytes are not MQTT."""
         code = client.loop_read()
         if code == self._paho.client.MQTT_ERR_PROTOCOL and not self._was_open:
-            fatal.extend([] if fatal else [UnreachableError(f"{self._address}: {_NO_MQTT}")])
+            fatal.extend([] if fatal else [UnreachableError(f"{self._endpoint}: {_NO_MQTT}")])
 
     def _disconnect(self, client: Client, wire: Any) -> None:
         """Send what is left, and disconnect."""
@@ -327,8 +324,7 @@ class Connection:
                 error = _explain_refusal(
                     reason.value,
                     reason.getName(),
-                    self._address,
-                    self._credentials,
+                    self._endpoint,
                     self._config.client_id,
                 )
                 fatal.extend([error] if error else [])
@@ -343,7 +339,7 @@ class Connection:
                 # Without a reason from the broker, paho reports an unspecified error.
                 self._trouble = "closed" if reason.value == _UNSPECIFIED else reason.getName().lower()
                 error = _explain_disconnect(
-                    reason.value, reason.getName(), self._address, self._config.client_id
+                    reason.value, reason.getName(), self._endpoint, self._config.client_id
                 )
                 fatal.extend([error] if error and not fatal else [])
 
@@ -378,7 +374,7 @@ def _select_events(selector: selectors.BaseSelector, wire: Any, events: int) -> 
 
 #: MQTT 5 reason codes after which a retry may succeed.
 _TRANSIENT = {0x80, 0x81, 0x83, 0x88, 0x89, 0x8B, 0x8D, 0x93, 0x97, 0x9C, 0x9F}
-#: OpenSSL's codes for a certificate with another host name or address.
+#: OpenSSL's codes for a certificate with another host name or endpoint.
 _OTHER_HOST = (62, 64)
 #: The other end has closed the connection, perhaps only for now.
 _HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError)
@@ -386,17 +382,17 @@ _BAD_CLIENT_ID = 0x85
 _TAKEN_OVER = 0x8E
 
 
-def _explain_failure(error: Exception, address: Address) -> UnreachableError | None:
+def _explain_failure(error: Exception, endpoint: Endpoint) -> UnreachableError | None:
     """Return why a connection cannot be made, or None if a retry may succeed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _OTHER_HOST:
-            reason = f"the certificate is for another host than {address.host}: use the name in it"
+            reason = f"the certificate is for another host than {endpoint.host}: use the name in it"
         else:
             reason = (
                 f"the certificate is not trusted ({error.verify_message}): set ca_file in its "
                 "credentials to the authority that signed it"
             )
-        return UnreachableError(f"{address}: {reason}")
+        return UnreachableError(f"{endpoint}: {reason}")
     if isinstance(error, ssl.SSLError) and not isinstance(error, _HUNG_UP):
         code = (error.reason or "").upper()
         if "ALERT" in code or "CERTIFICATE" in code:
@@ -406,36 +402,36 @@ def _explain_failure(error: Exception, address: Address) -> UnreachableError | N
             )
         else:
             reason = "the port does not use TLS: use another port, or mqtt:// without TLS"
-        return UnreachableError(f"{address}: {reason}")
+        return UnreachableError(f"{endpoint}: {reason}")
     return None  # an unknown host too, because a name server may be away
 
 
-def _explain_absence(error: Exception | str, address: Address) -> str:
+def _explain_absence(error: Exception | str, endpoint: Endpoint) -> str:
     """Return why a broker may not have answered."""
     if isinstance(error, socket.gaierror):
-        return f"there is no host {address.host!r}: check its name"
+        return f"there is no host {endpoint.host!r}: check its name"
     if isinstance(error, ConnectionRefusedError):
         return "the connection is refused: check host and port, and whether the broker runs"
     if isinstance(error, str):
         return error
-    if address.scheme == "mqtts" and isinstance(error, _HUNG_UP):
+    if endpoint.scheme == "mqtts" and isinstance(error, _HUNG_UP):
         return "it closes TLS connections: use the port for TLS, or mqtt:// without TLS"
     return f"no answer ({str(error) or type(error).__name__}): check host, port and firewall"
 
 
 def _explain_refusal(
-    code: int, name: str, address: Address, credentials: Credentials, client_id: str
+    code: int, name: str, endpoint: Endpoint, client_id: str
 ) -> UnreachableError | None:
     """Return why the broker refuses a connection, or None if a retry may succeed."""
     if code in _TRANSIENT:
         return None
     if code in (0x86, 0x87, 0x8C, 4, 5):
-        if credentials.username is None:
+        if endpoint.credentials.username is None:
             reason = "the broker requires a user: set username and password in its credentials"
         else:
             reason = (
-                f"access denied for {credentials.username!r} with this password: check both, and the "
-                "permissions of this user"
+                f"access denied for {endpoint.credentials.username!r} with this password: check both, "
+                "and the permissions of this user"
             )
     elif code in (0x84, 1):
         reason = "the broker does not support MQTT 5, which is required: mosquitto does since 2.0"
@@ -443,23 +439,23 @@ def _explain_refusal(
         reason = f"the broker does not accept the client id {client_id!r}: set another with ?client=NAME"
     else:
         reason = f"the broker refuses the connection: {name}"
-    return UnreachableError(f"{address}: {reason}")
+    return UnreachableError(f"{endpoint}: {reason}")
 
 
 def _explain_disconnect(
-    code: int, name: str, address: Address, client_id: str
+    code: int, name: str, endpoint: Endpoint, client_id: str
 ) -> UnreachableError | None:
     """Return why the broker has disconnected us for good, or None if a retry may succeed."""
     if code == _TAKEN_OVER:
-        return _explain_takeover(address, client_id)
+        return _explain_takeover(endpoint, client_id)
     if code in (0x87, 0x8A, 0x98):
-        return UnreachableError(f"{address}: the broker has disconnected us: {name}")
+        return UnreachableError(f"{endpoint}: the broker has disconnected us: {name}")
     return None
 
 
-def _explain_takeover(address: Address, client_id: str) -> UnreachableError:
+def _explain_takeover(endpoint: Endpoint, client_id: str) -> UnreachableError:
     """Return the error for another client with our id; not all brokers report it."""
     return UnreachableError(
-        f"{address}: another process uses the client id {client_id!r}: each run needs its own, set one "
+        f"{endpoint}: another process uses the client id {client_id!r}: each run needs its own, set one "
         "with ?client=NAME"
     )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from baryflow.exceptions import UnreachableError
 from baryflow.streams.mqtt.connection import Connection, Listener, require_paho
-from baryflow.streams.urls import Address
+from baryflow.streams.urls import Endpoint
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage
@@ -107,8 +107,8 @@ class Inbox(Listener):
     more is read from the network.
     """
 
-    def __init__(self, address: Address, qos: int, *, retained: bool, room: int) -> None:
-        self._address, self._qos, self._retained, self._room = address, qos, retained, room
+    def __init__(self, endpoint: Endpoint, qos: int, *, retained: bool, room: int) -> None:
+        self._endpoint, self._qos, self._retained, self._room = endpoint, qos, retained, room
         self._items: queue.SimpleQueue[Item] = queue.SimpleQueue()
 
     def get(self, timeout: float | None) -> Item | None:
@@ -126,14 +126,14 @@ class Inbox(Listener):
         options = require_paho().subscribeoptions.SubscribeOptions
         never, if_new = options.RETAIN_DO_NOT_SEND, options.RETAIN_SEND_IF_NEW_SUB
         chosen = options(qos=self._qos, retainHandling=if_new if self._retained else never)
-        client.subscribe(self._address.path, options=chosen)
+        client.subscribe(self._endpoint.path, options=chosen)
         return False
 
     def subscribed(self, code: int) -> UnreachableError | None:
         """Check whether the subscription was granted."""
         if code >= _REFUSED:
             return UnreachableError(
-                f"{self._address}: not permitted to read this topic: check the topic, and the "
+                f"{self._endpoint}: not permitted to read this topic: check the topic, and the "
                 "permissions of this user"
             )
         if code < self._qos:

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from baryflow.exceptions import UnreachableError
-from baryflow.streams.brokers import StopGuard
+from baryflow.streams.backoff import SLICE, Backoff
+from baryflow.streams.base import MessageSink
 from baryflow.streams.mqtt.connection import ClientConfig, Connection, Listener
 from baryflow.streams.sinks import encode_record
-from baryflow.streams.urls import Address, Credentials
+from baryflow.streams.urls import Endpoint
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
@@ -21,32 +22,29 @@ _log = logging.getLogger("baryflow.streams")
 ROOM = 10_000
 #: Records that are sent but not confirmed, at most.
 _INFLIGHT = 100
-#: Seconds between checks whether to stop.
-_SLICE = 0.2
 _REFUSED = 0x80
 
 
-class MqttSink(Listener):
+class MqttSink(Listener, MessageSink):
     """Sends records, and sends unconfirmed ones again on the next connection.
 
     A broker that is away is waited for without limit, until the process is asked to stop.
     """
 
-    def __init__(self, address: Address, credentials: Credentials, config: ClientConfig) -> None:
-        self.position = 0
-        self._address, self._stop_guard = address, StopGuard()
+    def __init__(self, endpoint: Endpoint, config: ClientConfig) -> None:
+        self._endpoint, self._backoff = endpoint, Backoff(endpoint, endpoint.policy)
         self._changed = threading.Condition()
         self._queue: dict[int, bytes] = {}  # record number → message, until it is confirmed
         self._next = 0  # number of the next record
         self._sent: dict[int, int] = {}  # packet identifier → record number, on this connection
         self._unsent = 0  # number of the first record not sent on this connection
         self._error: UnreachableError | None = None
-        self._connection = Connection(address, credentials, config, self)
+        self._connection = Connection(endpoint, config, self)
         self._connection.start()
 
     def stop_when(self, stop: Callable[[], bool]) -> None:
         """Do not wait long for the broker once `stop` returns True."""
-        self._stop_guard.stop = stop
+        self._backoff.stop = stop
 
     def write(self, records: list[dict[str, Any]]) -> None:
         """Queue records for sending; wait if too many are unconfirmed."""
@@ -62,29 +60,25 @@ class MqttSink(Listener):
         self._connection.post(self._send)
         self._raise_error()
 
-    def truncate(self, position: int) -> None:
-        """Reset the count; sent records cannot be taken back, and are sent again unchanged."""
-        self.position = position
-
-    def flush(self, sync: bool = False) -> None:
-        """With `sync`, return once the broker has confirmed all records."""
+    def flush(self) -> None:
+        """Return once the broker has confirmed all records."""
         with self._changed:
-            self._wait(1 if sync else ROOM + 1)
+            self._wait(1)
 
     def close(self, finished: bool = True) -> None:
         """Wait until the broker has confirmed all records, and disconnect."""
         try:
             if finished:
-                self.flush(sync=True)
+                self.flush()
         finally:
             self._connection.close()
 
     def _wait(self, below: int) -> None:
         """Wait until fewer than `below` records are unconfirmed."""
-        self._stop_guard.begin()
+        self._backoff.begin()
         while self._error is None and len(self._queue) >= below:
-            self._stop_guard.check(self._address)
-            self._changed.wait(_SLICE)
+            self._backoff.check()
+            self._changed.wait(SLICE)
         self._raise_error()
 
     def _raise_error(self) -> None:
@@ -100,7 +94,7 @@ class MqttSink(Listener):
             while self._unsent < self._next and len(self._sent) < _INFLIGHT:
                 number = self._unsent
                 self._unsent += 1
-                info = client.publish(self._address.path, self._queue[number], qos=1)
+                info = client.publish(self._endpoint.path, self._queue[number], qos=1)
                 self._sent[info.mid] = number
 
     def opened(self, client: Client, number: int, session: bool) -> bool:
@@ -114,14 +108,14 @@ class MqttSink(Listener):
 
     def closed(self, reason: str) -> None:
         """Report that the broker is away."""
-        _log.warning("%s: no connection (%s); retrying", self._address, reason)
+        _log.warning("%s: no connection (%s); retrying", self._endpoint, reason)
 
     def published(self, mid: int, code: int, name: str) -> None:
         """Remove a confirmed record."""
         with self._changed:
             if code >= _REFUSED:
                 self._error = UnreachableError(
-                    f"{self._address}: the broker refuses our messages ({name}): check the topic and "
+                    f"{self._endpoint}: the broker refuses our messages ({name}): check the topic and "
                     "the permissions of this user"
                 )
             number = self._sent.pop(mid, None)

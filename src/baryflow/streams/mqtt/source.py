@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.base import Batch, Rejected
+from baryflow.streams.base import Batch, Rejected, Source
 from baryflow.streams.brokers import LabelDecoder, Message, MessageDecoder
 from baryflow.streams.decoding import excerpt
 from baryflow.streams.mqtt.connection import ClientConfig, Connection
@@ -31,7 +31,7 @@ from baryflow.streams.mqtt.delivery import (
 from baryflow.streams.numbers import parse_number
 from baryflow.streams.sampling.sampler import Sampler
 from baryflow.streams.sampling.tags import Tag, read_tags
-from baryflow.streams.urls import Address, Credentials
+from baryflow.streams.urls import Endpoint
 from baryflow.validation import as_count
 
 #: Remembered messages per message in flight. More than one, because a broker that is killed forgets the
@@ -132,14 +132,14 @@ class SampledRows:
         self._sampler.resume(cursor["sampler"])
 
 
-def find_tags(address: Address, columns: Sequence[str], path: str | None) -> list[Tag]:
+def find_tags(endpoint: Endpoint, columns: Sequence[str], path: str | None) -> list[Tag]:
     """Return the topic of each column: from a tag list, or by the last level of the topic."""
     if path is not None:
         return read_tags(path)
-    above = address.path.removesuffix("+")
-    if above == address.path or "+" in above or "#" in above:
+    above = endpoint.path.removesuffix("+")
+    if above == endpoint.path or "+" in above or "#" in above:
         raise InvalidInputError(
-            f"{address}: map topics to columns with a tag list; without one, the topic must end with "
+            f"{endpoint}: map topics to columns with a tag list; without one, the topic must end with "
             "its only +, which stands for the column names"
         )
     return [Tag(above + column, column) for column in columns]
@@ -206,19 +206,18 @@ class _Gathered:
     notices: list[str]
 
 
-class MqttSource:
+class MqttSource(Source):
     """Rows from a broker. No message is acknowledged before it is on disk, and none is taken twice."""
 
     def __init__(
         self,
-        address: Address,
-        credentials: Credentials,
+        endpoint: Endpoint,
         config: ClientConfig,
         inbox: Inbox,
         builder: RowBuilder,
         idle: float | None,
     ) -> None:
-        self._address, self._config = address, config
+        self._endpoint, self._config = endpoint, config
         self._inbox, self._builder, self._idle = inbox, builder, idle
         self._dedup = Deduplicator(_REMEMBERED * config.inflight)
         self._backlog: deque[Delivery] = deque()
@@ -229,7 +228,7 @@ class MqttSource:
         self._was_connected = False
         self._has_qos0 = False  # whether a message with QoS 0 has arrived
         self._error: UnreachableError | None = None
-        self._connection = Connection(address, credentials, config, inbox)
+        self._connection = Connection(endpoint, config, inbox)
         self._connection.start()
 
     @property
@@ -256,7 +255,7 @@ class MqttSource:
             self._raise_error()
         # The names are part of the checkpoint format.
         cursor = {
-            "topic": self._address.path,
+            "topic": self._endpoint.path,
             "client": self._config.client_id,
             "taken": self._taken,
             "confirmed": self._acks.confirmed,
@@ -271,7 +270,7 @@ class MqttSource:
 
     def seek(self, cursor: dict[str, Any]) -> None:
         """Resume after a batch of an earlier process, and recognise what is delivered again."""
-        for name, value in (("topic", self._address.path), ("client", self._config.client_id)):
+        for name, value in (("topic", self._endpoint.path), ("client", self._config.client_id)):
             if cursor.get(name) != value:
                 raise InvalidInputError(
                     f"cannot resume: the checkpoint is of {name} {cursor.get(name)!r}, not {value!r}; "
@@ -375,11 +374,11 @@ class MqttSource:
         if isinstance(item, UnreachableError):
             self._error = item
         elif isinstance(item, QosLowered):
-            return [f"{self._address}: the broker granted less than QoS 1: messages may be lost"]
+            return [f"{self._endpoint}: the broker granted less than QoS 1: messages may be lost"]
         elif isinstance(item, Disconnected):
             self._lost = item
             what = "connection lost" if self._was_connected else "no connection yet"
-            return [f"{self._address}: {what} ({item.reason}); retrying"]
+            return [f"{self._endpoint}: {what} ({item.reason}); retrying"]
         elif isinstance(item, Connected):
             self._acks.begin(item.connection)
             return self._reconnected(item)
@@ -389,19 +388,19 @@ class MqttSource:
         notices = []
         if self._lost is not None:
             again = "again " if self._was_connected else ""
-            notices.append(f"{self._address}: connected {again}after {item.at - self._lost.at:.1f} s")
+            notices.append(f"{self._endpoint}: connected {again}after {item.at - self._lost.at:.1f} s")
         expected = self._was_connected or self._resumed
         self._lost, self._resumed, self._was_connected = None, False, True
         if not item.session:
             self._dedup.forget_mids()
             if expected and self._config.expiry:
                 notices.append(
-                    f"{self._address}: the broker has lost the session {self._config.client_id!r}: "
+                    f"{self._endpoint}: the broker has lost the session {self._config.client_id!r}: "
                     "earlier messages that were not read are lost; see docs/howto/mosquitto.conf"
                 )
             elif expected:
                 notices.append(
-                    f"{self._address}: messages that were sent meanwhile are lost: the broker keeps "
+                    f"{self._endpoint}: messages that were sent meanwhile are lost: the broker keeps "
                     "them only for a run with a checkpoint"
                 )
         return notices

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.urls import Address, Credentials, is_loopback
+from baryflow.streams.urls import Endpoint, is_loopback
 
 try:  # as Any, because its annotations do not declare what it exports
     asyncua: Any = import_module("asyncua")
@@ -102,51 +102,51 @@ def silence_logging() -> None:
         logger.setLevel(logging.CRITICAL + 1)
 
 
-def endpoint(address: Address) -> str:
-    """Return the endpoint URL, without our options."""
-    return f"opc.tcp://{address.bracketed_host}:{address.port or PORT}/{address.path}"
+def server_url(endpoint: Endpoint) -> str:
+    """Return the URL without our options."""
+    return f"opc.tcp://{endpoint.bracketed_host}:{endpoint.port or PORT}/{endpoint.path}"
 
 
-def check_security(address: Address, credentials: Credentials) -> None:
+def check_security(endpoint: Endpoint) -> None:
     """Refuse invalid or insecure options before anything is sent."""
-    policy, mode = address.option("security", ""), address.option("mode", MODES[0])
+    policy, mode = endpoint.option("security", ""), endpoint.option("mode", MODES[0])
     if policy and policy not in POLICIES:
         raise InvalidInputError(f"security must be one of {', '.join(POLICIES)}, got {policy!r}")
     if mode not in MODES:
         raise InvalidInputError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
-    if policy and not (credentials.cert_file and credentials.key_file):
+    if policy and not (endpoint.credentials.cert_file and endpoint.credentials.key_file):
         raise InvalidInputError(
             "security needs a client certificate and its key: set cert_file and key_file"
         )
-    if policy and not credentials.ca_file:
+    if policy and not endpoint.credentials.ca_file:
         raise InvalidInputError(
             "security needs a trusted certificate: set ca_file to the certificate of the server, or of "
             "the authority that signed it"
         )
-    if credentials.password and not policy and not is_loopback(address.host):
+    if endpoint.credentials.password and not policy and not is_loopback(endpoint.host):
         raise InvalidInputError(
-            f"the password would be sent to {address.host} unencrypted: add ?security={POLICIES[0]}"
+            f"the password would be sent to {endpoint.host} unencrypted: add ?security={POLICIES[0]}"
         )
 
 
-async def connect(address: Address, credentials: Credentials) -> Any:
+async def connect(endpoint: Endpoint) -> Any:
     """Return a connected client.
 
     Raise UnreachableError with the reason if access is denied, OSError or TimeoutError if there is no
     answer.
     """
-    client = asyncua.Client(endpoint(address), timeout=TIMEOUT, watchdog_intervall=TIMEOUT / 2)
+    client = asyncua.Client(server_url(endpoint), timeout=TIMEOUT, watchdog_intervall=TIMEOUT / 2)
     client.name = client.description = "baryflow"
     client.session_timeout = 60_000
-    if credentials.username is not None:
-        client.set_user(credentials.username)
-        client.set_password(credentials.password or "")
+    if endpoint.credentials.username is not None:
+        client.set_user(endpoint.credentials.username)
+        client.set_password(endpoint.credentials.password or "")
     try:
-        if address.option("security", ""):
-            await _secure(client, address, credentials)
+        if endpoint.option("security", ""):
+            await _secure(client, endpoint)
         await client.connect()
     except (ua.UaError, ConnectionError) as error:
-        refusal = _explain(error, address, credentials)
+        refusal = _explain(error, endpoint)
         if refusal is None:
             raise
         raise UnreachableError(refusal) from None  # asyncua's message may contain the password
@@ -159,51 +159,51 @@ async def disconnect(client: Any) -> None:
         await asyncio.wait_for(client.disconnect(), TIMEOUT)
 
 
-def _explain(error: Exception, address: Address, credentials: Credentials) -> str | None:
+def _explain(error: Exception, endpoint: Endpoint) -> str | None:
     """Return why access is denied, or None if a retry may succeed."""
     kind = type(error).__name__
     if kind in _ACCESS_DENIED:
-        user = credentials.username
+        user = endpoint.credentials.username
         what = f"access for {user!r} with this password" if user else "anonymous access: set a username"
-        return f"{address} denies {what}"
+        return f"{endpoint} denies {what}"
     if kind in _UNTRUSTED:
-        return f"{address} does not trust the client certificate ({kind}): its operator must accept it"
+        return f"{endpoint} does not trust the client certificate ({kind}): its operator must accept it"
     if isinstance(error, ua.UaStatusCodeError) and "Security" in kind:
-        return f"{address} refuses this security policy ({kind}): check ?security= and ?mode="
+        return f"{endpoint} refuses this security policy ({kind}): check ?security= and ?mode="
     if isinstance(error, ua.UaError) and "No matching endpoints" in str(error):
-        asked = address.option("security", "") or "connections without security"
-        return f"{address} does not offer {asked}: check ?security= and ?mode="
+        asked = endpoint.option("security", "") or "connections without security"
+        return f"{endpoint} does not offer {asked}: check ?security= and ?mode="
     if isinstance(error, ua.UaError) and "certificate mismatch" in str(error):
-        return f"{address} presents two different certificates: the connection may be intercepted"
+        return f"{endpoint} presents two different certificates: the connection may be intercepted"
     return None
 
 
-async def _secure(client: Any, address: Address, credentials: Credentials) -> None:
+async def _secure(client: Any, endpoint: Endpoint) -> None:
     """Get the certificate of the server, verify it, and accept no other."""
     from asyncua.crypto import security_policies
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    policy = getattr(security_policies, f"SecurityPolicy{address.options['security']}")
-    mode = getattr(ua.MessageSecurityMode, address.option("mode", MODES[0]))
+    policy = getattr(security_policies, f"SecurityPolicy{endpoint.options['security']}")
+    mode = getattr(ua.MessageSecurityMode, endpoint.option("mode", MODES[0]))
     endpoints = await client.connect_and_get_server_endpoints()
     offered = asyncua.Client.find_endpoint(endpoints, mode, policy.URI)
     if not offered.ServerCertificate:
-        raise UnreachableError(f"{address} presents no certificate")
+        raise UnreachableError(f"{endpoint} presents no certificate")
     certificate = x509.load_der_x509_certificate(offered.ServerCertificate)
-    trusted = read_certificates(credentials.ca_file or "")
-    reason = find_certificate_fault(certificate, trusted, address.host)
+    trusted = read_certificates(endpoint.credentials.ca_file or "")
+    reason = find_certificate_fault(certificate, trusted, endpoint.host)
     if reason:
-        raise UnreachableError(f"the certificate of {address} is not trusted: {reason}; check ca_file")
-    ours = read_certificates(credentials.cert_file or "")[0]
+        raise UnreachableError(f"the certificate of {endpoint} is not trusted: {reason}; check ca_file")
+    ours = read_certificates(endpoint.credentials.cert_file or "")[0]
     with suppress(x509.ExtensionNotFound):
         names = ours.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         for uri in names.get_values_for_type(x509.UniformResourceIdentifier)[:1]:
             client.application_uri = uri  # servers compare it with the certificate
     await client.set_security(
         policy,
-        certificate=credentials.cert_file,
-        private_key=credentials.key_file,
+        certificate=endpoint.credentials.cert_file,
+        private_key=endpoint.credentials.key_file,
         server_certificate=certificate.public_bytes(Encoding.DER),
         mode=mode,
     )

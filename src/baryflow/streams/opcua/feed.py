@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from baryflow.exceptions import UnreachableError
+from baryflow.streams.backoff import Backoff
 from baryflow.streams.opcua.connection import PATIENCE, EventLoopThread, connect, disconnect, ua
 from baryflow.streams.opcua.nodes import (
     Converter,
@@ -27,11 +28,11 @@ from baryflow.streams.opcua.nodes import (
 )
 from baryflow.streams.sampling.clock import SECOND, duration_text, instant_text
 from baryflow.streams.sampling.tags import Tag
-from baryflow.streams.urls import Address, Credentials
+from baryflow.streams.urls import Endpoint
 
 _log = logging.getLogger("baryflow.streams")
-#: Seconds before a reconnection: doubled each time, from the first to the second.
-_BACKOFF = (0.25, 30.0)
+#: Seconds after which a connection counts as stable, so that the next pause is short again.
+_STABLE = 60.0
 #: Items that may wait to be read; with more, the server's queue holds the changes.
 _WAITING = 500
 #: Values per item.
@@ -330,32 +331,31 @@ FeedItem = list[Value] | Gap | ClockTick | str
 class Feed:
     """The values of a server, read by a thread of its own."""
 
-    def __init__(self, address: Address, credentials: Credentials) -> None:
-        self.address, self._credentials = address, credentials
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint, self._backoff = endpoint, Backoff(endpoint, endpoint.policy)
         self.items: queue.SimpleQueue[FeedItem] = queue.SimpleQueue()
         self._loop = EventLoopThread("baryflow-opcua")
         self._client: Any = None
         self._tags: list[str] = []
         self._latest: dict[str, float] = {}
         self._continued = True
-        self._convert = make_converter(address.option("uncertain", "missing") == "good")
+        self._convert = make_converter(endpoint.option("uncertain", "missing") == "good")
 
     def open(self) -> None:
         """Wait until connected; raise UnreachableError if access is denied."""
-        pause, reported = _BACKOFF[0], False
+        reported = False
         while True:
             try:
-                self._client = self._loop.call(connect(self.address, self._credentials), PATIENCE)
+                self._client = self._loop.call(connect(self.endpoint), PATIENCE)
             except (OSError, TimeoutError, ua.UaError) as error:
                 if isinstance(error, UnreachableError):
                     raise
                 if not reported:
                     _log.warning(
-                        "there is no OPC UA server at %s (%s); retrying", self.address, _reason(error)
+                        "there is no OPC UA server at %s (%s); retrying", self.endpoint, _reason(error)
                     )
                 reported = True
-                time.sleep(pause)
-                pause = min(2 * pause, _BACKOFF[1])
+                self._backoff.sleep()
             else:
                 return
 
@@ -390,7 +390,6 @@ class Feed:
         return nodes, await check_nodes(self._client, nodes)
 
     async def _run(self) -> None:
-        pause = _BACKOFF[0]
         while True:
             reason, begin = "no reason given", time.monotonic()
             try:
@@ -399,30 +398,28 @@ class Feed:
                 reason = _reason(error)
             await disconnect(self._client)
             # Keep the longer pause if connections break again and again right after they are made.
-            lasted = time.monotonic() - begin > 2 * _BACKOFF[1]
-            pause = await self._reconnect(reason, _BACKOFF[0] if lasted else pause)
+            if time.monotonic() - begin > _STABLE:
+                self._backoff.begin()
+            await self._reconnect(reason)
 
-    async def _reconnect(self, reason: str, pause: float) -> float:
-        """Retry with backoff until connected; return the next pause."""
+    async def _reconnect(self, reason: str) -> None:
+        """Retry with backoff until connected."""
         lost = time.monotonic()
-        self.items.put(f"lost the connection to {self.address} ({reason})")
+        self.items.put(f"lost the connection to {self.endpoint} ({reason})")
         while True:
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _BACKOFF[1])
+            await asyncio.sleep(self._backoff.next_pause())
             with suppress(Exception):
-                self._client = await asyncio.wait_for(
-                    connect(self.address, self._credentials), 2 * PATIENCE
-                )
+                self._client = await asyncio.wait_for(connect(self.endpoint), 2 * PATIENCE)
                 away = round(time.monotonic() - lost, 1)
                 self.items.put(
-                    f"connected to {self.address} again, after {duration_text(int(away * SECOND))}"
+                    f"connected to {self.endpoint} again, after {duration_text(int(away * SECOND))}"
                 )
-                return pause
+                return
 
     async def _listen(self) -> None:
         """Subscribe, read what was missed, and deliver changes until the connection breaks."""
         nodes, with_history = await self._find_nodes()
-        clock = self.address.option("clock", "")
+        clock = self.endpoint.option("clock", "")
         name = _SERVER_CLOCK if clock == "server" else clock
         clocks = [await find_node(self._client, name)] if clock else []
         subscription = Subscription(self._client, nodes, clocks, self._convert)
@@ -460,7 +457,7 @@ class Feed:
         reported = False
         if nodes:
             since = instant_text(round(begin * SECOND))
-            self.items.put(f"reading the history of {self.address} since {since}")
+            self.items.put(f"reading the history of {self.endpoint} since {since}")
         async for values in history.read(end):
             if history.begins and self._continued and not reported:
                 reported = True

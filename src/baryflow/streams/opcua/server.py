@@ -15,12 +15,12 @@ from baryflow.streams.opcua.connection import (
     PORT,
     EventLoopThread,
     asyncua,
-    endpoint,
+    server_url,
     silence_logging,
     ua,
 )
 from baryflow.streams.opcua.nodes import to_datetime
-from baryflow.streams.urls import Address, Credentials, is_loopback
+from baryflow.streams.urls import Credentials, Endpoint, is_loopback
 
 _NAMESPACE = "urn:baryflow"
 #: Severity of each priority of an alarm, from 1 to 1000.
@@ -56,21 +56,21 @@ class Host:
     other address needs a user, a password, a certificate and its key, and all traffic is encrypted.
     """
 
-    def __init__(self, address: Address, credentials: Credentials, keep: bool = False) -> None:
-        encrypted = bool(credentials.cert_file and credentials.key_file)
-        if not is_loopback(address.host) and not (credentials.password and encrypted):
+    def __init__(self, endpoint: Endpoint, keep: bool = False) -> None:
+        encrypted = bool(endpoint.credentials.cert_file and endpoint.credentials.key_file)
+        if not is_loopback(endpoint.host) and not (endpoint.credentials.password and encrypted):
             raise InvalidInputError(
-                f"{address} is reachable from other computers: set username, password, cert_file and "
+                f"{endpoint} is reachable from other computers: set username, password, cert_file and "
                 "key_file, or listen on 127.0.0.1 only"
             )
         silence_logging()
-        self.address, self._credentials, self._encrypted = address, credentials, encrypted
+        self.endpoint, self._encrypted = endpoint, encrypted
         self._nodes: dict[str, Any] = {}
         self._history: Any = None
         self._conditions: dict[str, Any] = {}
         self._loop = EventLoopThread("baryflow-opcua-host")
         try:
-            _check_port(address)
+            _check_port(endpoint)
             self._loop.call(self._start(keep))
         except BaseException:
             self._loop.close()
@@ -79,18 +79,20 @@ class Host:
     async def _start(self, keep: bool) -> None:
         from asyncua.server.history import HistoryDict
 
-        known = self._credentials.username is not None
-        self._server = asyncua.Server(user_manager=_OneUser(self._credentials) if known else None)
+        known = self.endpoint.credentials.username is not None
+        self._server = asyncua.Server(
+            user_manager=_OneUser(self.endpoint.credentials) if known else None
+        )
         self._server.iserver.bind_condition_methods = True  # ConditionRefresh
         await self._server.init()
-        self._server.set_endpoint(endpoint(self.address))
+        self._server.set_endpoint(server_url(self.endpoint))
         self._server.set_server_name("baryflow")
         self._server.allow_remote_admin(False)
         policies = [ua.SecurityPolicyType.NoSecurity]
         if self._encrypted:
             policies = [ua.SecurityPolicyType.Basic256Sha256_SignAndEncrypt]
-            await self._server.load_certificate(self._credentials.cert_file)
-            await self._server.load_private_key(self._credentials.key_file)
+            await self._server.load_certificate(self.endpoint.credentials.cert_file)
+            await self._server.load_private_key(self.endpoint.credentials.key_file)
         self._server.set_security_policy(policies)
         token = ua.UserNameIdentityToken if known else ua.AnonymousIdentityToken
         self._server.set_identity_tokens([token])
@@ -103,7 +105,7 @@ class Host:
     @property
     def url(self) -> str:
         """The URL of the server."""
-        return endpoint(self.address)
+        return server_url(self.endpoint)
 
     def add(self, folder: str, names: dict[str, Any]) -> None:
         """Add variables to a folder, ``line4/pump7``, which is created if necessary.
@@ -222,14 +224,14 @@ def to_variant(value: Any) -> Any:
     return ua.Variant(value, kind)
 
 
-def _check_port(address: Address) -> None:
+def _check_port(endpoint: Endpoint) -> None:
     """Raise if the port cannot be used, before the server is created."""
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
-            address.host, address.port or PORT, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            endpoint.host, endpoint.port or PORT, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         with socket.socket(family, kind, protocol) as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             trial.bind(where)
     except OSError as error:
-        raise UnreachableError(f"cannot listen at {address}: {error.strerror}") from None
+        raise UnreachableError(f"cannot listen at {endpoint}: {error.strerror}") from None

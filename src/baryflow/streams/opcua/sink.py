@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams.brokers import StopGuard
+from baryflow.streams.backoff import Backoff
+from baryflow.streams.base import MessageSink, Sink
 from baryflow.streams.opcua.connection import (
     PATIENCE,
     EventLoopThread,
@@ -26,82 +27,46 @@ from baryflow.streams.opcua.connection import (
 )
 from baryflow.streams.opcua.nodes import find_node, to_datetime, to_seconds
 from baryflow.streams.opcua.server import Host, to_variant
-from baryflow.streams.urls import Address, Credentials
+from baryflow.streams.sinks import without_nan
+from baryflow.streams.urls import Endpoint
 from baryflow.validation import count_of
 
 _log = logging.getLogger("baryflow.streams")
-#: Records that may wait while the server is away; with more, `flush` waits or raises.
+#: Records that may wait while the server is away; with more, `write` waits, too.
 _WAITING = 1000
-#: Seconds between attempts to reconnect that nobody waits for.
+#: Seconds between attempts of `write` to reconnect.
 _PAUSE = 5.0
-#: Seconds between attempts that are waited for: doubled each time, from the first to the second.
-_BACKOFF = (0.25, 30.0)
-#: Seconds between checks whether to stop.
-_SLICE = 0.2
 
 
-class _Writer(Protocol):
-    """Writes records to a server."""
-
-    def write(self, key: str, fields: dict[str, Any], moment: float) -> None: ...
-
-    def signal(self, key: str, alarm: dict[str, Any], moment: float) -> None: ...
-
-    def flush(self, sync: bool) -> None: ...
-
-    def stop_when(self, stop: Callable[[], bool]) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class OpcUaSink:
+class _OpcUaSink(MessageSink):
     """Each record replaces the last one of its target."""
-
-    def __init__(self, writer: _Writer) -> None:
-        self._writer = writer
-        self.position = 0
-
-    def stop_when(self, stop: Callable[[], bool]) -> None:
-        """Wait in :meth:`flush` for a server that is away, until `stop` returns True."""
-        self._writer.stop_when(stop)
 
     def write(self, records: list[dict[str, Any]]) -> None:
         """Write records in order."""
         for record in records:
             fields = {name: _to_scalar(value) for name, value in record.items() if name != "key"}
             key, moment = str(record.get("key") or ""), _moment(record.get("time"))
-            self._writer.write(key, fields, moment)
+            self._put(key, fields, moment)
             if record.get("event") == "alarm" and "alarm" in record:  # not a flood
-                self._writer.signal(key, record, moment)
+                self._signal(key, record, moment)
         self.position += len(records)
 
-    def truncate(self, position: int) -> None:
-        """Reset the count; written values cannot be taken back."""
-        self.position = position
+    def _put(self, key: str, fields: dict[str, Any], moment: float) -> None:
+        raise NotImplementedError
 
-    def flush(self, sync: bool = False) -> None:
-        """With `sync`, return once the server has all records, or raise UnreachableError."""
-        self._writer.flush(sync)
-
-    def close(self, finished: bool = True) -> None:
-        """Disconnect, or stop the server; if `finished`, once it has all records."""
-        try:
-            if finished:
-                self._writer.flush(sync=True)
-        finally:
-            self._writer.close()
+    def _signal(self, key: str, alarm: dict[str, Any], moment: float) -> None:
+        """Send the state of an alarm to clients."""
 
 
-class _ServerWriter:
+class ServerSink(_OpcUaSink):
     """Our own server, with a folder for each target and a variable for each field."""
 
-    def __init__(self, address: Address, credentials: Credentials) -> None:
-        self._folder = address.path.strip("/").replace("/", "_") or "baryflow"
-        self._host = Host(address, credentials)
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._folder = endpoint.path.strip("/").replace("/", "_") or "baryflow"
+        self._host = Host(endpoint)
         self._known: set[tuple[str, str]] = set()
 
-    def write(self, key: str, fields: dict[str, Any], moment: float) -> None:
-        """Write the fields of a record."""
+    def _put(self, key: str, fields: dict[str, Any], moment: float) -> None:
         folder = self._target(key)
         new = {name: value for name, value in fields.items() if (key, name) not in self._known}
         if new:
@@ -110,43 +75,38 @@ class _ServerWriter:
         prefix = folder.replace("/", ".")
         self._host.write([(f"{prefix}.{name}", value) for name, value in fields.items()], moment)
 
-    def signal(self, key: str, alarm: dict[str, Any], moment: float) -> None:
-        """Send the state of an alarm to clients."""
+    def _signal(self, key: str, alarm: dict[str, Any], moment: float) -> None:
         self._host.signal(self._target(key), alarm, moment)
-
-    def flush(self, sync: bool) -> None:
-        """Do nothing: our own server has all records."""
 
     def _target(self, key: str) -> str:
         target = key.replace("/", "_").replace(".", "_")
         return f"{self._folder}/{target}" if key else self._folder
 
-    def stop_when(self, stop: Callable[[], bool]) -> None:
-        """Do nothing: our own server is never away."""
+    def flush(self) -> None:
+        """Do nothing: our own server has all records."""
 
-    def close(self) -> None:
+    def close(self, finished: bool = True) -> None:
         """Stop the server."""
+        del finished
         self._host.close()
 
 
-class _AwayError(UnreachableError):
-    """The server does not answer; it may come back."""
+class ClientSink(_OpcUaSink):
+    """The variables of an existing server under a node, if they have the names of fields.
 
+    An existing server has its own conditions; its variables hold an alarm.
+    """
 
-class _ClientWriter:
-    """The variables of an existing server under a node, if they have the names of fields."""
-
-    def __init__(self, address: Address, credentials: Credentials) -> None:
-        check_security(address, credentials)
+    def __init__(self, endpoint: Endpoint) -> None:
+        check_security(endpoint)
         silence_logging()
-        self._address, self._credentials = address, credentials
-        self._node = address.options["node"]
+        self._endpoint, self._backoff = endpoint, Backoff(endpoint, endpoint.policy)
+        self._node = endpoint.options["node"]
         self._client: Any = None
         self._folders: dict[str, dict[str, Any]] = {}
         self._waiting: deque[tuple[str, dict[str, Any], float]] = deque()
         self._tried = -math.inf
         self._unknown: set[str] = set()  # targets without variables
-        self._stop_guard: StopGuard | None = None  # None: do not wait for a server that is away
         self._loop = EventLoopThread("baryflow-opcua-sink")
         try:
             self._loop.call(self._connect(), PATIENCE)
@@ -154,11 +114,11 @@ class _ClientWriter:
                 raise UnreachableError(f"there are no variables under the node {self._node!r}")
         except BaseException as error:
             if isinstance(error, UnreachableError) or not isinstance(error, OSError | ua.UaError):
-                self.close()
+                self.close(finished=False)
                 raise
             self._tried = time.monotonic()
             self._disconnect()
-            _log.warning("there is no OPC UA server at %s; retrying", address)
+            _log.warning("there is no OPC UA server at %s; retrying", endpoint)
 
     def _has_targets(self) -> bool:
         async def has_objects() -> bool:
@@ -169,7 +129,7 @@ class _ClientWriter:
 
     async def _connect(self) -> None:
         self._folders = {}
-        self._client = await connect(self._address, self._credentials)
+        self._client = await connect(self._endpoint)
 
     async def _find(self, key: str) -> dict[str, Any]:
         """Return the variables of a target by name."""
@@ -186,66 +146,48 @@ class _ClientWriter:
             self._folders[key] = found
         return self._folders[key]
 
-    def write(self, key: str, fields: dict[str, Any], moment: float) -> None:
-        """Queue a record."""
+    def stop_when(self, stop: Callable[[], bool]) -> None:
+        """Do not wait long for the server once `stop` returns True."""
+        self._backoff.stop = stop
+
+    def write(self, records: list[dict[str, Any]]) -> None:
+        """Write records, and keep them if the server is away; wait if too many are kept."""
+        super().write(records)
+        if len(self._waiting) > _WAITING:
+            self.flush()
+        elif self._client is not None or time.monotonic() - self._tried >= _PAUSE:
+            self._attempt()
+
+    def _put(self, key: str, fields: dict[str, Any], moment: float) -> None:
         self._waiting.append((key, fields, moment))
 
-    def signal(self, key: str, alarm: dict[str, Any], moment: float) -> None:
-        """Do nothing: an existing server has its own conditions; the variables hold the alarm."""
+    def flush(self) -> None:
+        """Return once the server has all records."""
+        self._backoff.begin()
+        reported = False
+        while (reason := self._attempt()) is not None:
+            if not reported:
+                count = count_of(len(self._waiting), "record")
+                _log.warning("%s %s; not written: %s; retrying", self._endpoint, reason, count)
+            reported = True
+            self._backoff.sleep()
 
-    def stop_when(self, stop: Callable[[], bool]) -> None:
-        """Wait for a server that is away until `stop` returns True."""
-        self._stop_guard = StopGuard()
-        self._stop_guard.stop = stop
-
-    def flush(self, sync: bool) -> None:
-        """Write all records; without `sync`, keep them if the server is away."""
-        guard, pause, reported = self._stop_guard, _BACKOFF[0], False
-        if guard is not None:
-            guard.begin()
-        while True:
-            try:
-                return self._flush_once(sync)
-            except _AwayError as error:
-                if guard is None:
-                    raise
-                if not reported:
-                    _log.warning("%s; retrying", error)
-                reported, until = True, time.monotonic() + pause
-                pause = min(2 * pause, _BACKOFF[1])
-                guard.check(self._address)
-                while time.monotonic() < until:
-                    time.sleep(_SLICE)
-                    guard.check(self._address)
-
-    def _flush_once(self, sync: bool) -> None:
-        """Write all records; without `sync`, keep them if the server is away.
+    def _attempt(self) -> str | None:
+        """Write all records; return why not if the server is away.
 
         A record that is not written stays the first of the queue. A server that does not answer costs
         one timeout, however many records wait.
         """
-        may_wait = not sync and len(self._waiting) <= _WAITING
-        if may_wait and self._client is None and time.monotonic() - self._tried < _PAUSE:
-            return
         was_connected = self._client is not None
         try:
-            try:
-                self._loop.call(self._write_all())
-            except (UnreachableError, TimeoutError):
-                raise
-            except (OSError, ua.UaError):
-                if not was_connected:
-                    raise
-                self._loop.call(self._write_all())  # the server may have been restarted meanwhile
+            self._loop.call(self._write_all())
         except UnreachableError:
             raise
         except (OSError, ua.UaError) as error:
-            if may_wait:
-                return
-            reason = "does not answer" if isinstance(error, OSError) else f"fails: {error}"
-            raise _AwayError(
-                f"{self._address} {reason}; not written: {count_of(len(self._waiting), 'record')}"
-            ) from None
+            if was_connected and not isinstance(error, TimeoutError):
+                return self._attempt()  # the server may have been restarted meanwhile
+            return "does not answer" if isinstance(error, OSError) else f"fails: {error}"
+        return None
 
     async def _write_all(self) -> None:
         try:
@@ -267,7 +209,7 @@ class _ClientWriter:
         chosen = [name for name in fields if name in nodes and fields[name] is not None]
         if not nodes and key not in self._unknown:
             self._unknown.add(key)
-            _log.warning("%s has no variables for %r: its records are not written", self._address, key)
+            _log.warning("%s has no variables for %r: its records are not written", self._endpoint, key)
         if not chosen:
             return
         ids = [nodes[name][0] for name in chosen]
@@ -289,14 +231,18 @@ class _ClientWriter:
         ]
         if refused:
             raise UnreachableError(
-                f"{self._address} refuses to write {', '.join(refused)}: check the type of the variable "
-                "and the permissions of this user"
+                f"{self._endpoint} refuses to write {', '.join(refused)}: check the type of the "
+                "variable and the permissions of this user"
             )
 
-    def close(self) -> None:
-        """Disconnect."""
-        self._disconnect()
-        self._loop.close()
+    def close(self, finished: bool = True) -> None:
+        """Disconnect; if `finished`, once the server has all records."""
+        try:
+            if finished:
+                self.flush()
+        finally:
+            self._disconnect()
+            self._loop.close()
 
     def _disconnect(self) -> None:
         client, self._client = self._client, None
@@ -304,27 +250,21 @@ class _ClientWriter:
             self._loop.call(disconnect(client))
 
 
-def open_sink(address: Address, credentials: Credentials) -> OpcUaSink:
+def open_sink(endpoint: Endpoint) -> Sink:
     """Open a sink for records; see the package."""
-    address.check_options("serve", "node", "security", "mode")
-    if ("serve" in address.options) == ("node" in address.options):
+    endpoint.check_options("serve", "node", "security", "mode")
+    if ("serve" in endpoint.options) == ("node" in endpoint.options):
         raise InvalidInputError(
-            f"choose where to write records: {address}?serve starts a server there, ?node=ns=2;s=Out "
+            f"choose where to write records: {endpoint}?serve starts a server there, ?node=ns=2;s=Out "
             "writes to the variables under a node of an existing server"
         )
-    writer = _ServerWriter if "serve" in address.options else _ClientWriter
-    return OpcUaSink(writer(address, credentials))
+    return ServerSink(endpoint) if "serve" in endpoint.options else ClientSink(endpoint)
 
 
 def _to_scalar(value: Any) -> Any:
     """Return a value as a scalar: structures as JSON, NaN and infinity as None."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, dict | list | tuple):
-        return json.dumps(value, ensure_ascii=False, default=str)
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    value = without_nan(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
 
 
 def _cast(value: Any, kind: Any) -> Any:

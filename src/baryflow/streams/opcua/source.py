@@ -9,19 +9,19 @@ from datetime import datetime
 from typing import Any
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.base import Batch
+from baryflow.streams.base import Batch, Source
 from baryflow.streams.opcua.connection import check_security, silence_logging
 from baryflow.streams.opcua.feed import ClockTick, Feed, FeedItem, Gap
 from baryflow.streams.opcua.nodes import to_seconds
 from baryflow.streams.registry import SourceOptions
 from baryflow.streams.sampling.sampler import Sampler
 from baryflow.streams.sampling.tags import Tag, read_tags
-from baryflow.streams.urls import Address, Credentials
+from baryflow.streams.urls import Endpoint
 
 OPTIONS = ("node", "security", "mode", "uncertain", "clock", "since")
 
 
-class OpcUaSource:
+class OpcUaSource(Source):
     """Rows from a connected feed; `since` is where to begin in the server's history, by default now."""
 
     def __init__(
@@ -104,20 +104,17 @@ class OpcUaSource:
         """Resume after a batch; the server's history since then is read first."""
         self._sampler.resume(cursor["sampler"])
 
-    def acknowledge(self, cursor: dict[str, Any]) -> None:
-        """Do nothing: the server decides how long it keeps its history."""
-
     def close(self) -> None:
         """Disconnect."""
         self._feed.close()
 
 
-def open_source(address: Address, credentials: Credentials, options: SourceOptions) -> OpcUaSource:
+def open_source(endpoint: Endpoint, options: SourceOptions) -> OpcUaSource:
     """Open a source of rows; see the package."""
-    address.check_options(*OPTIONS)
+    endpoint.check_options(*OPTIONS)
     if options.labels is not None:
         raise InvalidInputError(
-            f"{options.labels.what} cannot be read from {address}: use a file, MQTT or Kafka"
+            f"{options.labels.what} cannot be read from {endpoint}: use a file, MQTT or Kafka"
         )
     if options.sample_interval is None:
         raise InvalidInputError(
@@ -130,19 +127,19 @@ def open_source(address: Address, credentials: Credentials, options: SourceOptio
             "the key of OPC UA rows is in the column key of the tag list, or --key @node for the "
             f"objects under ?node=, got {options.key!r}"
         )
-    if address.option("uncertain", "missing") not in ("missing", "good"):
+    if endpoint.option("uncertain", "missing") not in ("missing", "good"):
         raise InvalidInputError("uncertain must be missing or good")
-    since = _parse_since(address.option("since", ""))
+    since = _parse_since(endpoint.option("since", ""))
     tags = None if options.tags is None else read_tags(options.tags)
-    node = address.option("node", "")
+    node = endpoint.option("node", "")
     if (tags is None) == (not node):
         raise InvalidInputError(
             "choose the variables: either with a tag list, or with ?node= for the variables under a "
             "node, whose names are the columns"
         )
-    check_security(address, credentials)
+    check_security(endpoint)
     silence_logging()
-    feed = Feed(address, credentials)
+    feed = Feed(endpoint)
     try:
         feed.open()
         if tags is None:
