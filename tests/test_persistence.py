@@ -25,15 +25,6 @@ def joined(**options):
     return DaDiL(random_state=0, **options).fit(X, y, domain)
 
 
-def from_mixtures():
-    def learn(X, y):
-        return MixtureClassifier(random_state=0).fit(X, y).mixture_
-
-    sources = {f"plant {s}": learn(P.X[P.domain == s], P.y[P.domain == s]) for s in (1, 2, 3)}
-    target = OnlineGaussianMixture(9).fit(P.X_target).mixture_
-    return DaDiL().fit_mixtures(sources, target)
-
-
 def online(**options):
     return OnlineDaDiL(random_state=0, **options).fit(P.X, P.y, P.domain)
 
@@ -65,7 +56,6 @@ MODELS = {
     "classifier": lambda: MixtureClassifier(max_components=3, random_state=0).fit(P.X, LETTERS),
     "offline": lambda: joined(classifier="linear"),
     "offline, all classifiers": lambda: joined(validate=False),
-    "offline, mixtures": from_mixtures,
     "online, no target": quick,
     "online": lambda: begun(online(classifier="linear")),
     "online, all classifiers": lambda: begun(online(validate=False)),

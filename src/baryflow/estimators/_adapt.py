@@ -50,7 +50,7 @@ class Labelled(NamedTuple):
 def adapt(sources: SourceKnowledge, state: TargetState) -> TargetState:
     """Adapt to all that is known of a target: its rows, labels and baselines."""
     seen, labelled = summarise(state), _clean_labelled(sources, state)
-    raw_logs = None if sources.plain is None else sources.plain.raw_logs(seen.means)
+    raw_logs = sources.plain.raw_logs(seen.means)
     candidates, logs = explain(sources, seen, raw_logs, state.label_shift, labelled, state.baselines)
     fitted = [None if one.name == NOT_ADAPTING else _fit(sources, seen, one) for one in candidates]
     explanations = [_explain(*one) for one in zip(candidates, fitted, strict=True)]
@@ -83,7 +83,7 @@ def _clean_labelled(sources: SourceKnowledge, state: TargetState) -> Labelled:
 def _collect(
     sources: SourceKnowledge,
     seen: TargetSummary,
-    raw_logs: Floats | None,
+    raw_logs: Floats,
     explanations: tuple[Explanation, ...],
     candidate: Candidate,
     fitted: FittedDictionary,
@@ -118,7 +118,7 @@ def _measure_ambiguity(parts: Floats, shares: Floats) -> float:
 def explain(
     sources: SourceKnowledge,
     seen: TargetSummary,
-    raw_logs: Floats | None,
+    raw_logs: Floats,
     label_shift: bool,
     labelled: Labelled,
     baselines: Sequence[Baseline],
@@ -130,8 +130,6 @@ def explain(
     """
     model, committee = sources.model, sources.committee
     domain_model, prior = model.domain_model, model.expected_prior
-    if domain_model is None or sources.plain is None or raw_logs is None:
-        return [Candidate(EXPECTED, prior, model.centre, model.scale)], np.zeros(1)
     votes = combine(unadapted_logits(sources, seen.means, raw_logs))
     trained = prior if sources.user_prior else sources.plain.shares
     candidates = propose(domain_model, seen, prior, votes, trained, baselines)
@@ -168,11 +166,10 @@ def _choose(candidates: Sequence[Candidate], logs: Floats) -> Integers:
 
 
 def _fit(sources: SourceKnowledge, seen: TargetSummary, candidate: Candidate) -> FittedDictionary:
-    model, posteriors = sources.model, None
-    if model.domain_model is not None:
-        V = model.domain_model.see(seen.means, candidate.centre, candidate.scale)
-        posteriors = np.exp(model.domain_model.log_posteriors(V, candidate.proportions))
-    return fit_dictionary(model, seen, candidate, posteriors)
+    model = sources.model.domain_model
+    V = model.see(seen.means, candidate.centre, candidate.scale)
+    posteriors = np.exp(model.log_posteriors(V, candidate.proportions))
+    return fit_dictionary(sources.model, seen, candidate, posteriors)
 
 
 def _explain(candidate: Candidate, fitted: FittedDictionary | None) -> Explanation:
@@ -184,7 +181,7 @@ def _explain(candidate: Candidate, fitted: FittedDictionary | None) -> Explanati
 
 def explain_as(sources: SourceKnowledge, seen: TargetSummary, proportions: Floats) -> Explanation:
     """Return the explanation that a target has these class proportions."""
-    calibration = sources.model.moments_at(seen.mean, seen.variance, proportions, seen.mass)
+    calibration = sources.model.moments.at(seen.mean, seen.variance, proportions, seen.mass)
     candidate = Candidate("given", proportions, *calibration)
     return _explain(candidate, _fit(sources, seen, candidate))
 
@@ -213,7 +210,7 @@ def _typical_distance(
     """Return the median over rows of the expected distance of each component's rows."""
     model = sources.model
     means = model.project(seen.means, candidate.centre, candidate.scale)
-    variances = model.variances(seen.variances_in, seen.stds, candidate.scale)
+    variances = model.variances(seen.variances_in, candidate.scale)
     precision = 1.0 / np.square(stds)
     expected = (np.square(means) + variances) @ precision.T
     expected += np.vecdot(np.square(there), precision) - 2.0 * means @ (there * precision).T

@@ -312,7 +312,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         Raises
         ------
         InvalidInputError
-            If the model was made from mixtures: nothing is known of rows then.
+            If the columns are not those that it was fitted on, or do not hold numbers.
         """
         return self.assess(X)[1]
 
@@ -332,7 +332,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         Raises
         ------
         InvalidInputError
-            If the model was made from mixtures: nothing is known of rows then.
+            If the columns are not those that it was fitted on, or do not hold numbers.
         """
         return assess(*self._known(), self.check_rows(X))
 
@@ -438,8 +438,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
 
     def _state(self) -> AdapterState:
         knowledge = self.knowledge_
-        if knowledge.plain is not None:
-            knowledge = replace(knowledge, plain=knowledge.plain.packed())
+        knowledge = replace(knowledge, plain=knowledge.plain.packed())
         return AdapterState(
             Shell.of(self),
             self._classes,

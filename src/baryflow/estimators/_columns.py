@@ -21,8 +21,7 @@ class ColumnComparison:
     names : list
         Of the columns; their numbers if they have no names.
     source_means, source_stds : array of shape (n_features,)
-        Of the rows of all sources together. The std is 0 where they do not vary, and NaN if the model
-        was made from mixtures.
+        Of the rows of all sources together. The std is 0 where they do not vary.
     target_means, target_stds : array of shape (n_features,)
         Of the target's rows, glitches left out; NaN for a column of which no value was seen.
     offsets, factors : array of shape (n_features,)
@@ -64,11 +63,8 @@ class ColumnComparison:
 def compare(sources: SourceKnowledge, state: TargetState, names: Any) -> ColumnComparison:
     """Compare what was seen of a target with its sources; without names columns are numbered from 0."""
     model, limits = sources.model, sources.limits
-    unseen = np.full(len(model.centre), state.mass <= 0.0)
-    stds = np.full(len(unseen), np.nan)
-    if limits is not None:  # rows came, and were counted
-        unseen |= state.tally.values == 0.0
-        stds = np.where(np.isfinite(limits.high), model.scale, 0.0)
+    unseen = (state.tally.values == 0.0) | (state.mass <= 0.0)
+    stds = np.where(np.isfinite(limits.high), model.scale, 0.0)
     mean, variance = state.rows.moments() if state.mass > 0.0 else (model.centre, model.scale)
     return ColumnComparison(
         names=list(range(len(unseen))) if names is None else names.tolist(),

@@ -73,7 +73,7 @@ class FittedDictionary:
 
 
 def fit_dictionary(
-    model: SourceModel, seen: TargetSummary, candidate: Candidate, posteriors: Floats | None
+    model: SourceModel, seen: TargetSummary, candidate: Candidate, posteriors: Floats
 ) -> FittedDictionary:
     """Match a target with the atoms, and move them towards it by one block step.
 
@@ -83,17 +83,16 @@ def fit_dictionary(
     seen : TargetSummary
     candidate : Candidate
         Class proportions and calibration of the target.
-    posteriors : array of shape (n_components, n_classes), optional
+    posteriors : array of shape (n_components, n_classes)
         Class probabilities of the target's components under this explanation; they enter the costs of
         the plan.
     """
-    variances = model.variances(seen.variances_in, seen.stds, candidate.scale)
+    variances = model.variances(seen.variances_in, candidate.scale)
     points = model.points(seen.means, variances, candidate.centre, candidate.scale)
     slot_weights = model.slot_weights(candidate.proportions)
     target = model.target(seen.masses / seen.masses.sum(), points, slot_weights)
-    if posteriors is not None:
-        votes = (posteriors[:, model.slot_classes] + _VETO_FLOOR) / (1.0 + _VETO_FLOOR)
-        target.extra_costs = -2.0 * np.log(np.minimum(votes, 1.0))
+    votes = (posteriors[:, model.slot_classes] + _VETO_FLOOR) / (1.0 + _VETO_FLOOR)
+    target.extra_costs = -2.0 * np.log(np.minimum(votes, 1.0))
     dictionary = model.dictionary.copy()
     dictionary.settle(target, _MATCHING_STEPS)
     known = Points(dictionary.reconstruction(target), model.n_dimensions)

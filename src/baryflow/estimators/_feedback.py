@@ -105,6 +105,10 @@ class Answers(NamedTuple):
         said *= np.sqrt(columns.shape[1] / said.shape[1])
         return cls(probabilities, logs, np.hstack([columns, np.ones((n, 1)), said]))
 
+    def some(self, which: slice) -> Answers:
+        """Return those of some rows."""
+        return Answers(self.probabilities[which], self.logs[:, which], self.features[which])
+
     def blend(self, committee: float, experts: Floats) -> Floats:
         """Return probabilities from the committee's and the experts', with these weights."""
         total = committee + experts.sum()
@@ -121,9 +125,7 @@ class Correction:
     committee: float  # weight of the committee's log-probabilities in the logits
     experts: Floats  # of each expert's
     matrix: Floats  # (n_features, n_classes)
-    linear: (
-        Floats  # linear classifier of sources and labels, (n_columns + 1, n_classes); or without rows
-    )
+    linear: Floats  # linear classifier of sources and labels, (n_columns + 1, n_classes)
     weights: Floats  # of all offsets and penalties
     n_weighed: int  # labels that there were when these were weighed
     chosen: float  # how far the labels look chosen, 0 to 1
@@ -132,23 +134,17 @@ class Correction:
         """Return corrected class probabilities."""
         known, n_classes = answers.blend(self.committee, self.experts), self.matrix.shape[1]
         scores = answers.features[:, : len(self.linear)] @ self.linear
-        base = np.log(extend(known, n_classes, scores if len(self.linear) else None) + FLOOR)
+        base = np.log(extend(known, n_classes, scores) + FLOOR)
         share = self.committee + self.experts.sum()
         return np.asarray(softmax(share * base + answers.features @ self.matrix, axis=1))
 
 
-def extend(known: Floats, n_classes: int, scores: Floats | None) -> Floats:
-    """Return probabilities of more classes, which no source has.
-
-    The scores of the linear classifier give those of the new classes; without them they are what a class
-    has on the mean.
-    """
+def extend(known: Floats, n_classes: int, scores: Floats) -> Floats:
+    """Return probabilities of more classes, which no source has, by scores of the linear classifier."""
     n_new = n_classes - known.shape[1]
     if not n_new:
         return known
-    new = np.full((len(known), n_new), 1.0 / n_classes)
-    if scores is not None:
-        new = softmax(_SHARPNESS * scores, axis=1)[:, -n_new:]
+    new = softmax(_SHARPNESS * scores, axis=1)[:, -n_new:]
     return np.hstack([known * (1.0 - new.sum(axis=1, keepdims=True)), new])
 
 
@@ -167,7 +163,7 @@ def fit_correction(
     random: Booleans,
     anchors: Answers,
     n_classes: int,
-    statistics: LinearStatistics | None,
+    statistics: LinearStatistics,
     before: Correction | None = None,
 ) -> Correction:
     """Learn the correction from labelled rows.
@@ -183,7 +179,7 @@ def fit_correction(
         For other rows of the target.
     n_classes : int
         Those of the sources and new ones.
-    statistics : LinearStatistics or None
+    statistics : LinearStatistics
         Of the sources' rows, for the linear classifier.
     before : Correction, optional
         That of fewer labels: offsets and penalties need not be weighed again after every label.
@@ -193,10 +189,8 @@ def fit_correction(
         np.concatenate([labelled.logs, anchors.logs], axis=1),
         np.concatenate([labelled.features, anchors.features]),
     )
-    linear, scores = np.zeros((0, n_classes)), None
-    if statistics is not None:
-        linear, left_out = _fit_linear(statistics, labelled.features, codes, n_classes)
-        scores = np.concatenate([left_out, anchors.features[:, : len(linear)] @ linear])
+    linear, left_out = _fit_linear(statistics, labelled.features, codes, n_classes)
+    scores = np.concatenate([left_out, anchors.features[:, : len(linear)] @ linear])
     offsets = _list_offsets(rows, codes, n_classes, scores)
     said = softmax(offsets[0].logits, axis=1)
     own, others = said[: len(codes)], said[len(codes) :]
@@ -229,10 +223,8 @@ def fit_correction(
     return Correction(float(committee), experts, matrix, linear, weights, n_weighed, chosen)
 
 
-def _list_offsets(
-    rows: Answers, codes: Integers, n_classes: int, scores: Floats | None
-) -> list[_Offset]:
-    """Return all offsets; `scores` are those of the linear classifier, if there is one."""
+def _list_offsets(rows: Answers, codes: Integers, n_classes: int, scores: Floats) -> list[_Offset]:
+    """Return all offsets; `scores` are those of the linear classifier."""
     likelihoods = log_softmax(rows.logs[:, : len(codes)], axis=2)
     known = codes < rows.probabilities.shape[1]  # of new classes no expert knows anything
     likelihoods = likelihoods[:, np.flatnonzero(known), codes[known]].sum(axis=1)
@@ -241,14 +233,12 @@ def _list_offsets(
     for committee, experts in ((1.0, np.zeros(len(favoured))), (0.0, favoured)):
         base = np.log(extend(rows.blend(committee, experts), n_classes, scores) + FLOOR)
         found.append(_Offset(committee, experts, 0.0, base))
-    if scores is not None:
-        logits = log_softmax(_SHARPNESS * scores, axis=1)
-        found += [
-            _Offset(0.5 * one.committee, 0.5 * one.experts, 0.5, 0.5 * (one.logits + logits))
-            for one in found
-        ]
-        found.append(_Offset(0.0, np.zeros(len(favoured)), 1.0, logits))
-    return found
+    logits = log_softmax(_SHARPNESS * scores, axis=1)
+    found += [
+        _Offset(0.5 * one.committee, 0.5 * one.experts, 0.5, 0.5 * (one.logits + logits))
+        for one in found
+    ]
+    return [*found, _Offset(0.0, np.zeros(len(favoured)), 1.0, logits)]
 
 
 def _reuse(

@@ -97,7 +97,7 @@ def _same(a: Any, b: Any) -> bool:
 
 def restore_classifier(estimator: Any, knowledge: SourceKnowledge) -> None:
     """Set the parameter `classifier` of a loaded model: a user's own is in what was learned."""
-    if knowledge.plain is None or not isinstance(estimator.classifier, list):
+    if not isinstance(estimator.classifier, list):
         return
     restored = [
         clone(one.estimator) if isinstance(one, ScikitClassifier) else name

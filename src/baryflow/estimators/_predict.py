@@ -80,7 +80,7 @@ def classify(
     Shape (n_explanations, n, n_classes); the logarithm of their summed exponentials is the prediction,
     up to its calibration. `raw_logs` are those of the plain classifiers on raw rows, if they are known.
     """
-    if raw_logs is None and sources.plain is not None:
+    if raw_logs is None:
         raw_logs = sources.plain.raw_logs(X)
     adapting = [one for one in explanations if one.reconstruction is not None]
     answers = ask_together(sources, adapting, X)
@@ -109,9 +109,8 @@ def explained_logits(
 
 def standardise(sources: SourceKnowledge, adaptation: Adaptation, X: Floats) -> Floats:
     """Return complete rows in units of the target's calibration, as classifiers per domain see them."""
-    one, plain = adaptation.believed, sources.plain
-    Z = (X - one.centre) / one.scale
-    return Z if plain is None else plain.reduce(Z)
+    one = adaptation.believed
+    return sources.plain.reduce((X - one.centre) / one.scale)
 
 
 def name_rows(sources: SourceKnowledge, adaptation: Adaptation, X: Floats) -> Integers:

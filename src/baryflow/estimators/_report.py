@@ -53,13 +53,11 @@ class TargetExplanation:
     gains: Floats
 
     @classmethod
-    def of(cls, one: Explanation, classes: Any, units: Units, moments: ClassMoments | None) -> Self:
-        """Describe an explanation; without moments, as for a model made from mixtures, nothing moves."""
-        gains, offsets = np.ones_like(one.scale), np.zeros_like(one.centre)
-        if moments is not None:
-            centre, scale = moments.usual
-            gains = units.factors * one.scale / scale
-            offsets = units.revert(one.centre) - gains * centre
+    def of(cls, one: Explanation, classes: Any, units: Units, moments: ClassMoments) -> Self:
+        """Describe an explanation."""
+        centre, scale = moments.usual
+        gains = units.factors * one.scale / scale
+        offsets = units.revert(one.centre) - gains * centre
         shares = dict(zip(classes.tolist(), one.proportions.tolist(), strict=True))
         return cls(one.name, one.weight, shares, offsets, gains)
 
@@ -185,11 +183,9 @@ def describe_competing(
     ]
 
 
-def _describe_calibration(
-    one: Explanation, units: Units, moments: ClassMoments | None, names: Any
-) -> str:
+def _describe_calibration(one: Explanation, units: Units, moments: ClassMoments, names: Any) -> str:
     """Name the columns that are calibrated least like the sources, by gain or by offset."""
-    if moments is None or one.name == NOT_ADAPTING:
+    if one.name == NOT_ADAPTING:
         return ""
     centre, scale = moments.usual
     gains, steps = np.log(one.scale / scale), (one.centre - centre) / scale

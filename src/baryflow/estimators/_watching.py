@@ -138,18 +138,14 @@ def place(sources: SourceKnowledge, state: TargetState, raw: Floats) -> tuple[In
     model = sources.model
     rows, lost = clean(sources, state, raw)
     classes = predict_proba(sources, state, rows)[:, : model.n_classes].argmax(axis=1)
-    if model.view is None or model.moments is None:
-        return classes, np.zeros((int((~lost).sum()), 0))
     return classes, model.project(rows[~lost], model.centre, model.moments.usual[1])
 
 
 def classes_apart(model: SourceModel) -> float:
     """Return by how much the variance of a source's rows exceeds that of a class, in the view.
 
-    The mean over the sources, of the sums over dimensions; 0 without a view.
+    The mean over the sources, of the sums over dimensions.
     """
-    if model.view is None or model.moments is None:
-        return 0.0
     found = []
     for domain in model.domains:
         points = Points(domain.points, model.n_dimensions)
