@@ -14,10 +14,9 @@ import sys
 import numpy as np
 
 from baryflow import OnlineDaDiL
-from baryflow.core.candidates import Candidates, StandardisedRows
-from baryflow.core.em import Reference, distinct_rows, fit_rows
+from baryflow.core.em import Candidates, Reference, StandardisedRows, distinct_rows, fit_rows
 from baryflow.core.mixture import Mixture
-from baryflow.core.reduction import reduce_components
+from baryflow.core.summary import reduce_components
 from baryflow.datasets import make_domains
 from baryflow.estimators._sources import mix_class
 from experiments.distributed.data import save

@@ -1,17 +1,25 @@
-"""Fitting one batch: EM for axis-aligned mixtures and the BIC sweep (paper, Alg. 2).
+"""Axis-aligned mixtures of rows: k-means++ starts, EM, and the choice by BIC (paper, Alg. 2).
 
-The steps themselves are in :mod:`baryflow.core.candidates`, which advances all numbers of components
-and all restarts together; here are the front door, the units of a fit and the choice of the winner.
+Every (number of components, restart) is a candidate. The components of all candidates form one
+stack, candidate after candidate, so that one step of all of them is two matrix products; a candidate
+leaves the stack when it has converged. The k-means++ seeds of k clusters are the first k seeds of a
+longer sequence, so one sequence per restart serves every k.
+
+Rows are standardised: one centre and one scale per column. Sums of squares are thus taken around the
+centre of the data and in units of their spread, and the floor of the standard deviations bounds what
+rounding can do to a variance: its relative error stays below about 1e-16 / std_floor².
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from baryflow.core.candidates import Candidates, StandardisedRows
+from baryflow.core.gaussian import LOG_2PI
 from baryflow.core.mixture import Mixture
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import (
@@ -25,6 +33,353 @@ from baryflow.validation import (
     as_real,
     as_weights,
 )
+
+#: Lloyd iterations at most; EM continues from there.
+_LLOYD_STEPS = 8
+#: Up to this number of rows, all distances at once cost less than asking for them one by one.
+_WHOLE_TABLE = 64
+#: Up to this number of columns, one call of NumPy for all blocks beats one for each.
+_FEW_COLUMNS = 64
+
+
+def seed_indices(
+    Z: Floats, weights: Floats, n_seeds: int, n_restarts: int, rng: np.random.Generator
+) -> list[list[int]]:
+    """Return greedy k-means++ seeds as row numbers, `n_seeds` for each restart.
+
+    Every step draws a few rows with probability proportional to weight · squared distance to
+    the nearest seed, and keeps the one that leaves the smallest total. Rows must be distinct and at
+    least `n_seeds`, so that no seed is drawn twice.
+    """
+    n_trials = 2 + int(np.log(n_seeds))
+    uniforms = rng.random((n_restarts, n_seeds, n_trials))
+    distances_from = _Distances(Z)
+    return [_seed(distances_from, weights, draws) for draws in uniforms]
+
+
+def _seed(distances_from: _Distances, weights: Floats, uniforms: Floats) -> list[int]:
+    """Return the seeds of one restart; step i draws with the i-th row of `uniforms`."""
+    chosen = _draw(weights, uniforms[0, :1])
+    seeds = [int(chosen[0])]
+    nearest = distances_from(chosen)[0]
+    for draws in uniforms[1:]:
+        trials = _draw(nearest * weights, draws)
+        distances = np.minimum(distances_from(trials), nearest)
+        best = (distances @ weights).argmin()
+        seeds.append(int(trials[best]))
+        nearest = distances[best]
+    return seeds
+
+
+class _Distances:
+    """Squared distances of all rows from chosen rows, which are at zero from themselves."""
+
+    def __init__(self, Z: Floats) -> None:
+        self._Z = Z
+        self._norms = np.vecdot(Z, Z)
+        self._table: Floats | None = None
+        if len(Z) <= _WHOLE_TABLE:
+            self._table = self._of(slice(None))
+            np.fill_diagonal(self._table, 0.0)
+
+    def __call__(self, chosen: Integers) -> Floats:
+        """Return one row of distances for each of `chosen`."""
+        if self._table is not None:
+            return self._table[chosen]
+        table = self._of(chosen)
+        table[np.arange(len(chosen)), chosen] = 0.0
+        return table
+
+    def _of(self, chosen: Integers | slice) -> Floats:
+        table = self._Z[chosen] @ self._Z.T
+        table *= -2.0
+        table += self._norms
+        table += self._norms[chosen, None]
+        return np.maximum(table, 0.0, out=table)
+
+
+def _draw(masses: Floats, uniforms: Floats) -> Integers:
+    """Draw positions with probability proportional to `masses`."""
+    cumulative = masses.cumsum()
+    # side="right": an entry without mass occupies no interval and is never drawn.
+    found = cumulative.searchsorted(uniforms * cumulative[-1], side="right")
+    drawn: Integers = np.minimum(found, len(masses) - 1)
+    return drawn
+
+
+def largest_of_each(table: Floats, starts: Integers) -> Floats:
+    """Return the largest entry of each column within each block of rows, one row for each block."""
+    if table.shape[1] <= _FEW_COLUMNS:
+        return np.maximum.reduceat(table, starts, axis=0)
+    largest = np.empty((len(starts), table.shape[1]))
+    ends = [*starts[1:].tolist(), len(table)]
+    for row, start, end in zip(largest, starts.tolist(), ends, strict=True):
+        np.maximum.reduce(table[start:end], axis=0, out=row)
+    return largest
+
+
+def lloyd(
+    Z: Floats, columns: Floats, weights: Floats, centres: Floats, starts: Integers, owner: Integers
+) -> Floats:
+    """Return the memberships, shape (total clusters, n), after Lloyd's iterations of all candidates.
+
+    `columns` is the transpose of `Z`, which is multiplied fastest when it is laid out by columns.
+    A row at the same distance from two centres belongs half to each. A cluster that loses all of its
+    rows stays where it is.
+    """
+    members = np.zeros((len(owner), len(Z)), dtype=bool)
+    moving = np.arange(len(owner))  # the others keep their rows, and so their centres and costs
+    for _ in range(_LLOYD_STEPS):
+        # Half the squared distance, up to the row's own norm, which no comparison needs.
+        found = centres @ columns
+        found -= 0.5 * np.vecdot(centres, centres)[:, None]
+        if len(found) == len(owner):
+            costs = found
+        else:
+            costs[moving] = found
+        previous, members = members, costs >= largest_of_each(costs, starts)[owner]
+        moving = np.flatnonzero((members != previous).any(axis=1))
+        if not moving.size:
+            break
+        shares = members[moving] * weights
+        counts = shares.sum(axis=1)
+        if not counts.all():  # an empty cluster stays where it is
+            filled = counts > 0.0
+            moving, shares, counts = moving[filled], shares[filled], counts[filled]
+        centres = (shares @ Z) / counts[:, None]
+    if np.count_nonzero(members) == len(starts) * len(Z):  # no ties
+        return members.astype(np.float64)
+    return members / np.add.reduceat(members, starts, axis=0, dtype=np.float64)[owner]
+
+
+#: Rows of the design handled at once, so that the temporaries stay small on long data.
+_BLOCK = 4096
+#: Sums that change by less than this, in units of the tolerance, cannot raise the likelihood by it.
+_UNMOVED = 1e-4
+_TINY = np.finfo(np.float64).tiny
+
+
+@dataclass(frozen=True)
+class StandardisedRows:
+    """Rows in units of their spread, ready for the products of EM."""
+
+    Z: Floats  # missing values are 0, the centre
+    weights: Floats
+    blocks: tuple[_Block, ...]
+    #: What the units and the normalising constant add to every total log-likelihood.
+    log_units: float
+
+    @classmethod
+    def of_components(
+        cls, masses: Floats, means: Floats, stds: Floats, centre: Floats, scale: Floats
+    ) -> StandardisedRows:
+        """Take Gaussians for rows: each stands for `mass` rows known by their first two moments."""
+        Z, spread = (means - centre) / scale, stds / scale
+        total = float((-np.log(scale) - 0.5 * LOG_2PI).sum() * masses.sum())
+        return cls(Z, masses, (_Block.of(Z * Z + spread * spread, Z, masses, None),), total)
+
+    @classmethod
+    def of(cls, X: Floats, weights: Floats, centre: Floats, scale: Floats) -> StandardisedRows:
+        """Standardise the rows of `X`, NaN included."""
+        Z = (X - centre) / scale
+        known = None
+        log_units = -np.log(scale) - 0.5 * LOG_2PI
+        total = log_units.sum() * weights.sum()
+        if np.isnan(Z.sum()):
+            missing = np.isnan(Z)
+            Z[missing] = 0.0
+            known = (~missing).astype(np.float64)
+            total = weights @ known @ log_units
+        if len(Z) <= _BLOCK:
+            return cls(Z, weights, (_Block.of(Z * Z, Z, weights, known),), float(total))
+        blocks = tuple(
+            _Block.of(Z[part] * Z[part], Z[part], weights[part], None if known is None else known[part])
+            for part in _slices(len(Z))
+        )
+        return cls(Z, weights, blocks, float(total))
+
+
+def _slices(n: int) -> Iterator[slice]:
+    return (slice(start, start + _BLOCK) for start in range(0, n, _BLOCK))
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Some of the rows: their design [Z², Z, 1], weights, and 1 where a value is known (None: all)."""
+
+    design: Floats
+    columns: Floats  # the transpose of the design
+    weights: Floats
+    known: Floats | None
+
+    @classmethod
+    def of(cls, squares: Floats, Z: Floats, weights: Floats, known: Floats | None) -> _Block:
+        n, d = Z.shape
+        design = np.empty((n, 2 * d + 1))
+        design[:, :d], design[:, d:-1], design[:, -1] = squares, Z, 1.0
+        # Laid out by columns it is multiplied faster, which long data would pay for with memory.
+        return cls(design, design.T.copy() if n < _BLOCK else design.T, weights, known)
+
+    def sums(self, memberships: Floats) -> tuple[Floats, ...]:
+        """Return sums of the design and, with NaN, counts per column, of every component."""
+        shares = memberships * self.weights
+        if self.known is None:
+            return (shares @ self.design,)
+        return shares @ self.design, shares @ self.known
+
+
+class Candidates:
+    """The stack of all candidates, and what became of those that stopped.
+
+    Attributes
+    ----------
+    traces : list of lists
+        Total log-likelihood before each step, per candidate.
+    converged : list of bool
+    """
+
+    def __init__(self, rows: StandardisedRows, sizes: list[int], floor: float) -> None:
+        self._stopped: dict[int, tuple[Floats, Floats, Floats]] = {}
+        self.traces: list[list[float]] = [[] for _ in sizes]
+        self.converged = [False] * len(sizes)
+        self._rows = rows
+        self._variance_floor = floor * floor
+        self._lay_out(list(range(len(sizes))), sizes)
+
+    @classmethod
+    def started(
+        cls, rows: StandardisedRows, ks: list[int], n_init: int, floor: float, rng: np.random.Generator
+    ) -> Candidates:
+        """Start `n_init` times one candidate for each number of components."""
+        candidates = cls(rows, ks * n_init, floor)
+        seeds = seed_indices(rows.Z, rows.weights, max(ks), n_init, rng)
+        first = [seed for restart in seeds for k in ks for seed in restart[:k]]
+        columns = rows.blocks[0].columns[rows.Z.shape[1] : -1] if len(rows.blocks) == 1 else rows.Z.T
+        memberships = lloyd(
+            rows.Z, columns, rows.weights, rows.Z[first], candidates._starts, candidates._owner
+        )
+        parts = [
+            block.sums(memberships[:, part])
+            for block, part in zip(rows.blocks, _slices(len(rows.Z)), strict=True)
+        ]
+        candidates._maximise(_add(parts))
+        return candidates
+
+    @classmethod
+    def from_parameters(
+        cls, rows: StandardisedRows, weights: Floats, means: Floats, stds: Floats, floor: float
+    ) -> Candidates:
+        """Start a single candidate from given parameters, in standardised units."""
+        candidates = cls(rows, [len(weights)], floor)
+        candidates._log_weights = np.log(np.maximum(weights, _TINY))
+        candidates._means = means
+        candidates._variances = np.maximum(np.square(stds), candidates._variance_floor)
+        candidates._sums = (np.full((len(weights), 2 * means.shape[1] + 1), np.inf),)
+        return candidates
+
+    def parameters(self, candidate: int) -> tuple[Floats, Floats, Floats]:
+        """Return weights, means and stds of a candidate that has stopped, in standardised units."""
+        log_weights, means, variances = self._stopped[candidate]
+        return np.exp(log_weights), means, np.sqrt(variances)
+
+    def advance(self, max_iter: int, tolerance: float) -> None:
+        """Run EM until the rise of each log-likelihood is below `tolerance`, or `max_iter` steps."""
+        for step in range(max_iter + 1):
+            log_likelihood, sums = self._expect()
+            # Parameters that reproduce the sums they were computed from will hardly move any more.
+            moved = np.maximum.reduceat(np.abs(sums[0] - self._sums[0]).max(axis=1), self._starts)
+            stopping = []
+            for candidate, value, gap in zip(
+                self._active, log_likelihood.tolist(), moved.tolist(), strict=True
+            ):
+                trace = self.traces[candidate]
+                rise = value - trace[-1] if trace else np.inf
+                trace.append(value)
+                self.converged[candidate] = gap <= _UNMOVED * tolerance or rise < tolerance
+                stopping.append(self.converged[candidate] or step == max_iter)
+            if any(stopping):
+                self._set_aside(stopping)
+                if all(stopping):
+                    return
+                keep = ~np.array(stopping)[self._owner]
+                sums = tuple(part[keep] for part in sums)
+                going = [i for i, stops in enumerate(stopping) if not stops]
+                self._lay_out([self._active[i] for i in going], [self._sizes[i] for i in going])
+            self._maximise(sums)
+
+    def _lay_out(self, active: list[int], sizes: list[int]) -> None:
+        self._active, self._sizes = active, sizes
+        self._starts = np.array([0, *accumulate(sizes[:-1])])
+        self._owner = np.repeat(np.arange(len(sizes)), sizes)
+        self._owned = (self._owner == np.arange(len(sizes))[:, None]).astype(np.float64)
+
+    def _expect(self) -> tuple[Floats, tuple[Floats, ...]]:
+        """E step: each candidate's log-likelihood, and the sums that the M step needs."""
+        d = self._means.shape[1]
+        coefficients = np.empty((len(self._means), 2 * d + 1))
+        precisions, scaled = coefficients[:, :d], coefficients[:, d:-1]
+        np.divide(1.0, self._variances, out=precisions)
+        np.multiply(self._means, precisions, out=scaled)
+        precisions *= -0.5
+        constants = self._means * scaled
+        constants += np.log(self._variances)
+        constants *= -0.5
+        coefficients[:, -1] = self._log_weights
+        if self._rows.blocks[0].known is None:
+            coefficients[:, -1] += constants.sum(axis=1)
+        log_likelihood: Floats = np.array(self._rows.log_units)
+        parts = []
+        for block in self._rows.blocks:
+            table: Floats = coefficients @ block.columns
+            if block.known is not None:
+                table += constants @ block.known.T
+            top = largest_of_each(table, self._starts)
+            table -= top[self._owner]
+            np.exp(table, out=table)
+            # With few candidates the product is the faster of two sums.
+            few = len(self._sizes) <= d
+            total = self._owned @ table if few else np.add.reduceat(table, self._starts, axis=0)
+            table /= total[self._owner]
+            log_likelihood = log_likelihood + (top + np.log(total)) @ block.weights
+            parts.append(block.sums(table))
+        return log_likelihood, _add(parts)
+
+    def _maximise(self, sums: tuple[Floats, ...]) -> None:
+        """M step. A coordinate that no row of a component shows keeps the centre and scale."""
+        self._sums = sums
+        totals = sums[0]
+        d = self._rows.Z.shape[1]
+        shares = np.maximum(totals[:, -1], _TINY)
+        if len(sums) == 1:
+            totals = totals / shares[:, None]
+            squares, means = totals[:, :d], totals[:, d:-1]
+        else:
+            seen = sums[1] > _TINY
+            divisor = np.where(seen, sums[1], 1.0)
+            squares = np.where(seen, totals[:, :d] / divisor, 1.0)
+            means = np.where(seen, totals[:, d:-1] / divisor, 0.0)
+        self._means = means
+        self._variances = np.maximum(squares - means * means, self._variance_floor)
+        self._log_weights = np.log(shares / (self._owned @ shares)[self._owner])
+
+    def _set_aside(self, stopping: list[bool]) -> None:
+        """Remember where the parameters of the marked candidates are; they change no more."""
+        for candidate, start, size, stops in zip(
+            self._active, self._starts.tolist(), self._sizes, stopping, strict=True
+        ):
+            if stops:
+                part = slice(start, start + size)
+                self._stopped[candidate] = (
+                    self._log_weights[part],
+                    self._means[part],
+                    self._variances[part],
+                )
+
+
+def _add(parts: list[tuple[Floats, ...]]) -> tuple[Floats, ...]:
+    """Add up the sums of all blocks."""
+    return parts[0] if len(parts) == 1 else tuple(np.sum(p, axis=0) for p in zip(*parts, strict=True))
+
 
 #: A component that holds less than this share of the data is gone.
 _VANISHED = 1e-12

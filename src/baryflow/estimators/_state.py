@@ -188,7 +188,6 @@ def row_settings(
     return Settings(
         max_components=max_components or COMPONENTS_PER_CLASS * n_classes,
         resolution=1,
-        full_covariance=True,
         half_life=half_life,
     )
 
