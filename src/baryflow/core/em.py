@@ -1,9 +1,7 @@
 """Axis-aligned mixtures of rows: k-means++ starts, EM, and the choice by BIC (paper, Alg. 2).
 
-Every (number of components, restart) is a candidate. The components of all candidates form one
-stack, candidate after candidate, so that one step of all of them is two matrix products; a candidate
-leaves the stack when it has converged. The k-means++ seeds of k clusters are the first k seeds of a
-longer sequence, so one sequence per restart serves every k.
+A step of EM is two matrix products. The k-means++ seeds of k clusters are the first k seeds of a longer
+sequence, so one sequence per restart serves every k.
 
 Rows are standardised: one centre and one scale per column. Sums of squares are thus taken around the
 centre of the data and in units of their spread, and the floor of the standard deviations bounds what
@@ -14,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -36,29 +33,25 @@ from baryflow.validation import (
 
 #: Lloyd iterations at most; EM continues from there.
 _LLOYD_STEPS = 8
-#: Up to this number of rows, all distances at once cost less than asking for them one by one.
-_WHOLE_TABLE = 64
-#: Up to this number of columns, one call of NumPy for all blocks beats one for each.
-_FEW_COLUMNS = 64
 
 
-def seed_indices(
-    Z: Floats, weights: Floats, n_seeds: int, n_restarts: int, rng: np.random.Generator
-) -> list[list[int]]:
-    """Return greedy k-means++ seeds as row numbers, `n_seeds` for each restart.
+def seed_indices(Z: Floats, weights: Floats, uniforms: Floats) -> list[int]:
+    """Return greedy k-means++ seeds as row numbers; step i draws with the i-th row of `uniforms`.
 
     Every step draws a few rows with probability proportional to weight · squared distance to
     the nearest seed, and keeps the one that leaves the smallest total. Rows must be distinct and at
-    least `n_seeds`, so that no seed is drawn twice.
+    least as many as seeds, so that no seed is drawn twice.
     """
-    n_trials = 2 + int(np.log(n_seeds))
-    uniforms = rng.random((n_restarts, n_seeds, n_trials))
-    distances_from = _Distances(Z)
-    return [_seed(distances_from, weights, draws) for draws in uniforms]
+    norms = np.vecdot(Z, Z)
 
+    def distances_from(chosen: Integers) -> Floats:
+        table = Z[chosen] @ Z.T
+        table *= -2.0
+        table += norms
+        table += norms[chosen, None]
+        table[np.arange(len(chosen)), chosen] = 0.0
+        return np.maximum(table, 0.0, out=table)
 
-def _seed(distances_from: _Distances, weights: Floats, uniforms: Floats) -> list[int]:
-    """Return the seeds of one restart; step i draws with the i-th row of `uniforms`."""
     chosen = _draw(weights, uniforms[0, :1])
     seeds = [int(chosen[0])]
     nearest = distances_from(chosen)[0]
@@ -71,33 +64,6 @@ def _seed(distances_from: _Distances, weights: Floats, uniforms: Floats) -> list
     return seeds
 
 
-class _Distances:
-    """Squared distances of all rows from chosen rows, which are at zero from themselves."""
-
-    def __init__(self, Z: Floats) -> None:
-        self._Z = Z
-        self._norms = np.vecdot(Z, Z)
-        self._table: Floats | None = None
-        if len(Z) <= _WHOLE_TABLE:
-            self._table = self._of(slice(None))
-            np.fill_diagonal(self._table, 0.0)
-
-    def __call__(self, chosen: Integers) -> Floats:
-        """Return one row of distances for each of `chosen`."""
-        if self._table is not None:
-            return self._table[chosen]
-        table = self._of(chosen)
-        table[np.arange(len(chosen)), chosen] = 0.0
-        return table
-
-    def _of(self, chosen: Integers | slice) -> Floats:
-        table = self._Z[chosen] @ self._Z.T
-        table *= -2.0
-        table += self._norms
-        table += self._norms[chosen, None]
-        return np.maximum(table, 0.0, out=table)
-
-
 def _draw(masses: Floats, uniforms: Floats) -> Integers:
     """Draw positions with probability proportional to `masses`."""
     cumulative = masses.cumsum()
@@ -107,49 +73,24 @@ def _draw(masses: Floats, uniforms: Floats) -> Integers:
     return drawn
 
 
-def largest_of_each(table: Floats, starts: Integers) -> Floats:
-    """Return the largest entry of each column within each block of rows, one row for each block."""
-    if table.shape[1] <= _FEW_COLUMNS:
-        return np.maximum.reduceat(table, starts, axis=0)
-    largest = np.empty((len(starts), table.shape[1]))
-    ends = [*starts[1:].tolist(), len(table)]
-    for row, start, end in zip(largest, starts.tolist(), ends, strict=True):
-        np.maximum.reduce(table[start:end], axis=0, out=row)
-    return largest
+def lloyd(Z: Floats, weights: Floats, centres: Floats) -> Floats:
+    """Return the memberships, shape (n_clusters, n), after Lloyd's iterations.
 
-
-def lloyd(
-    Z: Floats, columns: Floats, weights: Floats, centres: Floats, starts: Integers, owner: Integers
-) -> Floats:
-    """Return the memberships, shape (total clusters, n), after Lloyd's iterations of all candidates.
-
-    `columns` is the transpose of `Z`, which is multiplied fastest when it is laid out by columns.
     A row at the same distance from two centres belongs half to each. A cluster that loses all of its
     rows stays where it is.
     """
-    members = np.zeros((len(owner), len(Z)), dtype=bool)
-    moving = np.arange(len(owner))  # the others keep their rows, and so their centres and costs
+    members = np.zeros((len(centres), len(Z)), dtype=bool)
     for _ in range(_LLOYD_STEPS):
         # Half the squared distance, up to the row's own norm, which no comparison needs.
-        found = centres @ columns
-        found -= 0.5 * np.vecdot(centres, centres)[:, None]
-        if len(found) == len(owner):
-            costs = found
-        else:
-            costs[moving] = found
-        previous, members = members, costs >= largest_of_each(costs, starts)[owner]
-        moving = np.flatnonzero((members != previous).any(axis=1))
-        if not moving.size:
+        costs = centres @ Z.T
+        costs -= 0.5 * np.vecdot(centres, centres)[:, None]
+        previous, members = members, costs >= costs.max(axis=0)
+        if np.array_equal(members, previous):
             break
-        shares = members[moving] * weights
-        counts = shares.sum(axis=1)
-        if not counts.all():  # an empty cluster stays where it is
-            filled = counts > 0.0
-            moving, shares, counts = moving[filled], shares[filled], counts[filled]
-        centres = (shares @ Z) / counts[:, None]
-    if np.count_nonzero(members) == len(starts) * len(Z):  # no ties
-        return members.astype(np.float64)
-    return members / np.add.reduceat(members, starts, axis=0, dtype=np.float64)[owner]
+        shares = members * weights
+        counts = shares.sum(axis=1)[:, None]
+        centres = np.where(counts > 0.0, (shares @ Z) / np.where(counts > 0.0, counts, 1.0), centres)
+    return np.asarray(members / members.sum(axis=0, dtype=np.float64))
 
 
 #: Rows of the design handled at once, so that the temporaries stay small on long data.
@@ -228,95 +169,64 @@ class _Block:
         return shares @ self.design, shares @ self.known
 
 
-class Candidates:
-    """The stack of all candidates, and what became of those that stopped.
+class Climb:
+    """One mixture that climbs to the nearest maximum of the likelihood of some rows, by EM.
 
     Attributes
     ----------
-    traces : list of lists
-        Total log-likelihood before each step, per candidate.
-    converged : list of bool
+    trace : list of float
+        Total log-likelihood before each step.
+    converged : bool
     """
 
-    def __init__(self, rows: StandardisedRows, sizes: list[int], floor: float) -> None:
-        self._stopped: dict[int, tuple[Floats, Floats, Floats]] = {}
-        self.traces: list[list[float]] = [[] for _ in sizes]
-        self.converged = [False] * len(sizes)
-        self._rows = rows
-        self._variance_floor = floor * floor
-        self._lay_out(list(range(len(sizes))), sizes)
+    def __init__(self, rows: StandardisedRows, floor: float) -> None:
+        self._rows, self._variance_floor = rows, floor * floor
+        self.trace: list[float] = []
+        self.converged = False
 
     @classmethod
-    def started(
-        cls, rows: StandardisedRows, ks: list[int], n_init: int, floor: float, rng: np.random.Generator
-    ) -> Candidates:
-        """Start `n_init` times one candidate for each number of components."""
-        candidates = cls(rows, ks * n_init, floor)
-        seeds = seed_indices(rows.Z, rows.weights, max(ks), n_init, rng)
-        first = [seed for restart in seeds for k in ks for seed in restart[:k]]
-        columns = rows.blocks[0].columns[rows.Z.shape[1] : -1] if len(rows.blocks) == 1 else rows.Z.T
-        memberships = lloyd(
-            rows.Z, columns, rows.weights, rows.Z[first], candidates._starts, candidates._owner
-        )
-        parts = [
-            block.sums(memberships[:, part])
-            for block, part in zip(rows.blocks, _slices(len(rows.Z)), strict=True)
-        ]
-        candidates._maximise(_add(parts))
-        return candidates
+    def from_seeds(cls, rows: StandardisedRows, seeds: list[int], floor: float) -> Climb:
+        """Start from rows, after Lloyd's iterations."""
+        climb, memberships = cls(rows, floor), lloyd(rows.Z, rows.weights, rows.Z[seeds])
+        slices = zip(rows.blocks, _slices(len(rows.Z)), strict=True)
+        climb._maximise(_add([block.sums(memberships[:, part]) for block, part in slices]))
+        return climb
 
     @classmethod
     def from_parameters(
         cls, rows: StandardisedRows, weights: Floats, means: Floats, stds: Floats, floor: float
-    ) -> Candidates:
-        """Start a single candidate from given parameters, in standardised units."""
-        candidates = cls(rows, [len(weights)], floor)
-        candidates._log_weights = np.log(np.maximum(weights, _TINY))
-        candidates._means = means
-        candidates._variances = np.maximum(np.square(stds), candidates._variance_floor)
-        candidates._sums = (np.full((len(weights), 2 * means.shape[1] + 1), np.inf),)
-        return candidates
+    ) -> Climb:
+        """Start from given parameters, in standardised units."""
+        climb = cls(rows, floor)
+        climb._log_weights = np.log(np.maximum(weights, _TINY))
+        climb._means = means
+        climb._variances = np.maximum(np.square(stds), climb._variance_floor)
+        climb._sums = (np.full((len(weights), 2 * means.shape[1] + 1), np.inf),)
+        return climb
 
-    def parameters(self, candidate: int) -> tuple[Floats, Floats, Floats]:
-        """Return weights, means and stds of a candidate that has stopped, in standardised units."""
-        log_weights, means, variances = self._stopped[candidate]
-        return np.exp(log_weights), means, np.sqrt(variances)
+    @property
+    def parameters(self) -> tuple[Floats, Floats, Floats]:
+        """Weights, means and stds, in standardised units."""
+        return np.exp(self._log_weights), self._means, np.sqrt(self._variances)
 
-    def advance(self, max_iter: int, tolerance: float) -> None:
-        """Run EM until the rise of each log-likelihood is below `tolerance`, or `max_iter` steps."""
+    def run(self, max_iter: int, tolerance: float) -> Climb:
+        """Run EM until the rise of the log-likelihood is below `tolerance`, or `max_iter` steps."""
         for step in range(max_iter + 1):
             log_likelihood, sums = self._expect()
             # Parameters that reproduce the sums they were computed from will hardly move any more.
-            moved = np.maximum.reduceat(np.abs(sums[0] - self._sums[0]).max(axis=1), self._starts)
-            stopping = []
-            for candidate, value, gap in zip(
-                self._active, log_likelihood.tolist(), moved.tolist(), strict=True
-            ):
-                trace = self.traces[candidate]
-                rise = value - trace[-1] if trace else np.inf
-                trace.append(value)
-                self.converged[candidate] = gap <= _UNMOVED * tolerance or rise < tolerance
-                stopping.append(self.converged[candidate] or step == max_iter)
-            if any(stopping):
-                self._set_aside(stopping)
-                if all(stopping):
-                    return
-                keep = ~np.array(stopping)[self._owner]
-                sums = tuple(part[keep] for part in sums)
-                going = [i for i, stops in enumerate(stopping) if not stops]
-                self._lay_out([self._active[i] for i in going], [self._sizes[i] for i in going])
+            gap = float(np.abs(sums[0] - self._sums[0]).max())
+            rise = log_likelihood - self.trace[-1] if self.trace else np.inf
+            self.trace.append(log_likelihood)
+            self.converged = gap <= _UNMOVED * tolerance or rise < tolerance
+            if self.converged or step == max_iter:
+                break
             self._maximise(sums)
+        return self
 
-    def _lay_out(self, active: list[int], sizes: list[int]) -> None:
-        self._active, self._sizes = active, sizes
-        self._starts = np.array([0, *accumulate(sizes[:-1])])
-        self._owner = np.repeat(np.arange(len(sizes)), sizes)
-        self._owned = (self._owner == np.arange(len(sizes))[:, None]).astype(np.float64)
-
-    def _expect(self) -> tuple[Floats, tuple[Floats, ...]]:
-        """E step: each candidate's log-likelihood, and the sums that the M step needs."""
-        d = self._means.shape[1]
-        coefficients = np.empty((len(self._means), 2 * d + 1))
+    def _expect(self) -> tuple[float, tuple[Floats, ...]]:
+        """E step: the log-likelihood, and the sums that the M step needs."""
+        k, d = self._means.shape
+        coefficients = np.empty((k, 2 * d + 1))
         precisions, scaled = coefficients[:, :d], coefficients[:, d:-1]
         np.divide(1.0, self._variances, out=precisions)
         np.multiply(self._means, precisions, out=scaled)
@@ -327,20 +237,17 @@ class Candidates:
         coefficients[:, -1] = self._log_weights
         if self._rows.blocks[0].known is None:
             coefficients[:, -1] += constants.sum(axis=1)
-        log_likelihood: Floats = np.array(self._rows.log_units)
-        parts = []
+        log_likelihood, parts, ones = self._rows.log_units, [], np.ones((1, k))
         for block in self._rows.blocks:
             table: Floats = coefficients @ block.columns
             if block.known is not None:
                 table += constants @ block.known.T
-            top = largest_of_each(table, self._starts)
-            table -= top[self._owner]
+            top = table.max(axis=0)
+            table -= top
             np.exp(table, out=table)
-            # With few candidates the product is the faster of two sums.
-            few = len(self._sizes) <= d
-            total = self._owned @ table if few else np.add.reduceat(table, self._starts, axis=0)
-            table /= total[self._owner]
-            log_likelihood = log_likelihood + (top + np.log(total)) @ block.weights
+            total = ones @ table  # faster than a sum
+            table /= total
+            log_likelihood += float(((top + np.log(total)) @ block.weights)[0])
             parts.append(block.sums(table))
         return log_likelihood, _add(parts)
 
@@ -360,20 +267,7 @@ class Candidates:
             means = np.where(seen, totals[:, d:-1] / divisor, 0.0)
         self._means = means
         self._variances = np.maximum(squares - means * means, self._variance_floor)
-        self._log_weights = np.log(shares / (self._owned @ shares)[self._owner])
-
-    def _set_aside(self, stopping: list[bool]) -> None:
-        """Remember where the parameters of the marked candidates are; they change no more."""
-        for candidate, start, size, stops in zip(
-            self._active, self._starts.tolist(), self._sizes, stopping, strict=True
-        ):
-            if stops:
-                part = slice(start, start + size)
-                self._stopped[candidate] = (
-                    self._log_weights[part],
-                    self._means[part],
-                    self._variances[part],
-                )
+        self._log_weights = np.log(shares / (np.ones((1, len(shares))) @ shares))
 
 
 def _add(parts: list[tuple[Floats, ...]]) -> tuple[Floats, ...]:
@@ -615,9 +509,13 @@ def fit_rows(
     mass = float(weights.sum())
     ks = list(range(min(k1, len(X)), min(k2, len(X)) + 1))
     rows = StandardisedRows.of(X, weights, reference.centre, reference.scale)
-    candidates = Candidates.started(rows, ks, n_init, std_floor, rng)
-    candidates.advance(max_iter, tol * mass)
-    return _choose(candidates, ks, reference, mass)
+    uniforms = rng.random((n_init, max(ks), 2 + int(np.log(max(ks)))))
+    starts = [seed_indices(rows.Z, rows.weights, draws) for draws in uniforms]
+    climbs = [
+        [Climb.from_seeds(rows, seeds[:k], std_floor).run(max_iter, tol * mass) for seeds in starts]
+        for k in ks
+    ]
+    return _choose(climbs, ks, reference, mass)
 
 
 def distinct_rows(X: Floats, weights: Floats) -> tuple[Floats, Floats]:
@@ -642,40 +540,36 @@ def distinct_rows(X: Floats, weights: Floats) -> tuple[Floats, Floats]:
     return X[canonical], weights[canonical]
 
 
-def _choose(candidates: Candidates, ks: list[int], reference: Reference, mass: float) -> Sweep:
+def _choose(climbs: list[list[Climb]], ks: list[int], reference: Reference, mass: float) -> Sweep:
     """Keep the best restart of each number of components, and the best of those by BIC.
 
     One that did not converge wins only over others that did not.
     """
-    traces, converged = candidates.traces, candidates.converged
-    of_k = [range(i, len(traces), len(ks)) for i in range(len(ks))]
-    chosen = [min(restarts, key=lambda c: (not converged[c], -traces[c][-1])) for restarts in of_k]
+    chosen = [min(restarts, key=lambda one: (not one.converged, -one.trace[-1])) for restarts in climbs]
     n_components = np.array(ks)
-    log_likelihood = np.array([traces[c][-1] for c in chosen])
+    log_likelihood = np.array([one.trace[-1] for one in chosen])
     n_parameters = n_components - 1 + 2 * n_components * len(reference.centre)
     bic = n_parameters * np.log(mass) - 2.0 * log_likelihood
-    best = min(range(len(ks)), key=lambda i: (not converged[chosen[i]], bic[i]))
+    best = min(range(len(ks)), key=lambda i: (not chosen[i].converged, bic[i]))
     return Sweep(
-        mixture=_mixture(candidates, chosen[best], reference, mass),
+        mixture=_mixture(chosen[best], reference, mass),
         n_components=n_components,
         bic=bic,
         log_likelihood=log_likelihood,
-        converged=np.array([converged[c] for c in chosen]),
-        n_iter=np.array([len(traces[c]) for c in chosen]),
-        traces=tuple(np.array(traces[c]) for c in chosen),
+        converged=np.array([one.converged for one in chosen]),
+        n_iter=np.array([len(one.trace) for one in chosen]),
+        traces=tuple(np.array(one.trace) for one in chosen),
         best=best,
     )
 
 
-def _mixture(candidates: Candidates, number: int, reference: Reference, mass: float) -> Mixture:
-    """Return one candidate in the units of the data, without components that have vanished."""
-    shares, means, stds = candidates.parameters(number)
+def _mixture(climb: Climb, reference: Reference, mass: float) -> Mixture:
+    """Return a mixture in the units of the data, without components that have vanished."""
+    shares, means, stds = climb.parameters
     alive = shares > _VANISHED
-    if not alive.all():
-        shares, means, stds = shares[alive], means[alive], stds[alive]
     return Mixture(
-        shares / shares.sum(),
-        reference.centre + reference.scale * means,
-        reference.scale * stds,
+        shares[alive] / shares[alive].sum(),
+        reference.centre + reference.scale * means[alive],
+        reference.scale * stds[alive],
         mass=mass,
     )

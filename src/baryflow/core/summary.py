@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from baryflow.core.em import Candidates, Reference, StandardisedRows, distinct_rows
+from baryflow.core.em import Climb, Reference, StandardisedRows, distinct_rows
 from baryflow.core.gaussian import squared_distances
 from baryflow.core.mixture import Mixture
 from baryflow.exceptions import InvalidInputError
@@ -448,15 +448,14 @@ def reduce_components(
         pool.append(masses, means, stds)
         pool.compress(max_components)
         rows = StandardisedRows.of_components(masses, means, stds, reference.centre, reference.scale)
-        candidates = Candidates.from_parameters(
+        climb = Climb.from_parameters(
             rows,
             pool.masses / total,
             (pool.means - reference.centre) / reference.scale,
             pool.stds / reference.scale,
             std_floor,
         )
-        candidates.advance(_EM_STEPS, _EM_TOLERANCE * total)
-        weights, centred, scaled = candidates.parameters(0)
+        weights, centred, scaled = climb.run(_EM_STEPS, _EM_TOLERANCE * total).parameters
         means = reference.centre + reference.scale * centred
         stds = reference.scale * scaled
     return Mixture(
