@@ -7,7 +7,7 @@ import pytest
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.estimators._dictionary import fit_dictionary
+from baryflow.estimators._adapt import fit_dictionary
 from baryflow.estimators._explanations import Candidate, TargetSummary
 from baryflow.estimators._predict import class_means, in_view
 from tests.estimators.streams import PROBLEM, Fleet, fit, fit_default, mixed_rows, stream

@@ -12,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from baryflow.core.mixture import Mixture
 from baryflow.estimators._classifiers import choose_classifiers
-from baryflow.estimators._columns import ColumnComparison, compare
 from baryflow.estimators._committee import Committee
 from baryflow.estimators._domains import TARGET, by_source
 from baryflow.estimators._history import History
@@ -22,7 +21,9 @@ from baryflow.estimators._parameters import progress_of, restore_classifier, sou
 from baryflow.estimators._persistence import Persistable, Shell, plain
 from baryflow.estimators._predict import assess, atoms_of, predict_proba
 from baryflow.estimators._report import (
+    ColumnComparison,
     TargetExplanation,
+    compare_columns,
     describe,
     describe_competing,
     describe_proportions,
@@ -432,7 +433,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         True
         """
         check_is_fitted(self)
-        return compare(*self._known(), getattr(self, "feature_names_in_", None))
+        return compare_columns(*self._known(), getattr(self, "feature_names_in_", None))
 
     # -- keeping ---------------------------------------------------------------------------------
 

@@ -26,10 +26,13 @@ from baryflow.estimators._classifiers import CLASSIFIERS, Fit
 from baryflow.estimators._committee import (
     FLOOR,
     Committee,
+    Prediction,
     Trial,
     combine,
+    learn_calibration,
     learn_committee,
     learn_weights,
+    measure_agreement,
     mix_explanations,
     not_adapting,
 )
@@ -54,7 +57,6 @@ from baryflow.estimators._novelty import Novelty
 from baryflow.estimators._orders import SHIFTS, number_within, shift_labels, stream_order
 from baryflow.estimators._predict import novelty_distance, typical_in_columns
 from baryflow.estimators._progress import Progress, Progressed
-from baryflow.estimators._reliability import Prediction, learn_calibration, measure_agreement
 from baryflow.estimators._sensors import Limits
 from baryflow.estimators._source_table import spread
 from baryflow.estimators._sources import (

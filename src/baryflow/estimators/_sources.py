@@ -19,12 +19,11 @@ from baryflow.core.em import Reference, distinct_rows, fit_rows
 from baryflow.core.mixture import Mixture
 from baryflow.core.transport import fast_squared_distances
 from baryflow.estimators._classifiers import Classifier, Fit, ScikitClassifier
-from baryflow.estimators._committee import FLOOR, Committee
+from baryflow.estimators._committee import FLOOR, Calibration, Committee
 from baryflow.estimators._domains import fill_gaps
 from baryflow.estimators._explanations import DomainModel
 from baryflow.estimators._novelty import Novelty, nearest_distance
 from baryflow.estimators._orders import number_within
-from baryflow.estimators._reliability import Calibration
 from baryflow.estimators._sensors import Limits, Units, find_other_units
 from baryflow.estimators._source_table import ClassMoments, SourceTable
 from baryflow.exceptions import InvalidInputError
@@ -46,6 +45,8 @@ _MANY_COLUMNS, _FEWEST_DIRECTIONS = 512, 64
 _MOST_ROWS = 12_000
 #: Smallest std of a target component in the loss, in units of the usual spread within a class.
 _COMPONENT_FLOOR = 0.05
+#: Smallest std of a predicting component, in the same units.
+PREDICTOR_FLOOR = 0.1
 #: Least variance within classes in a direction of all columns, as a part of the usual one.
 _LEAST_VARIANCE = 1e-3
 #: Share of a class without a training row, to divide by.
@@ -171,6 +172,10 @@ class SourceModel:
         """
         floored = np.sqrt(np.maximum(variances, (_COMPONENT_FLOOR * self.unit) ** 2))
         return np.hstack([self.project(means, centre, scale), floored])
+
+    def floor_stds(self, points: Points) -> Floats:
+        """Return the stds of points that predict."""
+        return np.maximum(points.stds, PREDICTOR_FLOOR * self.unit)
 
     def slot_weights(self, shares: Floats) -> Floats:
         """Return the weights of the slots of a domain with these class proportions."""

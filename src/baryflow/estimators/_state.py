@@ -12,10 +12,9 @@ from baryflow.core.summary import Settings, StreamSummary
 from baryflow.estimators._certificate import Certificate
 from baryflow.estimators._domains import fill_gaps
 from baryflow.estimators._explanations import Baseline, Explanation, TargetSummary
-from baryflow.estimators._feedback import Correction, LabelledTarget
+from baryflow.estimators._feedback import Correction, LabelledTarget, RecentRows
 from baryflow.estimators._history import History
 from baryflow.estimators._novelty import Familiar
-from baryflow.estimators._query import RecentRows
 from baryflow.estimators._sensors import Tally, Units, last_values, screen
 from baryflow.estimators._sources import SourceKnowledge
 from baryflow.validation import Booleans, Floats, Integers

@@ -11,7 +11,6 @@ from scipy.special import logsumexp, softmax
 from baryflow.core.dictionary import Points
 from baryflow.core.gaussian import LogDensity
 from baryflow.core.mixture import Mixture
-from baryflow.estimators._dictionary import floor_stds
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD, nearest_distance
 from baryflow.estimators._predict import assess, predict_proba, typical_in_columns
 from baryflow.estimators._sources import SourceKnowledge, SourceModel
@@ -160,5 +159,5 @@ def _log_density(model: SourceModel, domain: Any, Z: Floats) -> Floats:
     """Return the log-density of rows of the view under one source's mixture."""
     there = domain.weights > 0.0
     points = Points(domain.points[there], model.n_dimensions)
-    table = LogDensity(points.means, floor_stds(model, points))(Z)
+    table = LogDensity(points.means, model.floor_stds(points))(Z)
     return np.asarray(logsumexp(table + np.log(domain.weights[there]), axis=1))

@@ -18,6 +18,7 @@ from baryflow.estimators._domains import (
     name_sources,
     read_partial_labels,
 )
+from baryflow.estimators._feedback import Query
 from baryflow.estimators._follow import (
     certify,
     follow,
@@ -29,7 +30,6 @@ from baryflow.estimators._follow import (
 )
 from baryflow.estimators._parameters import follow_settings, remember_fixed, require_unchanged
 from baryflow.estimators._predict import choose_queries
-from baryflow.estimators._query import Query
 from baryflow.estimators._sensors import describe_new_faults
 from baryflow.estimators._sources import SourceKnowledge
 from baryflow.estimators._state import TargetState, begin
