@@ -2,6 +2,7 @@
 
 import numpy as np
 from hypothesis import strategies as st
+from sklearn.mixture import GaussianMixture
 
 from baryflow import Mixture
 
@@ -30,6 +31,20 @@ def mixtures(draw, *, n_features=None, n_classes=None, uniform=False, max_compon
     k = draw(st.integers(1, max_components))
     scale = draw(st.sampled_from([1.0, 1e-3, 1e3]))
     return random_mixture(rng, k, d, n_classes=n_classes, uniform=uniform, scale=scale)
+
+
+def permute(m, order):
+    """Return a mixture with its components in another order."""
+    labels = None if m.labels is None else m.labels[order]
+    return Mixture(m.weights[order], m.means[order], m.stds[order], labels, m.mass)
+
+
+def as_scikit(m):
+    """Return a mixture as a fitted one of scikit-learn."""
+    model = GaussianMixture(m.n_components, covariance_type="diag")
+    model.weights_, model.means_, model.covariances_ = m.weights, m.means, np.square(m.stds)
+    model.precisions_cholesky_ = 1.0 / m.stds
+    return model
 
 
 def blobs(rng, n, n_features, n_blobs=3, spread=5.0):

@@ -12,12 +12,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import baryflow
 from baryflow import Mixture, MixtureClassifier, fit_mixture, paper
 from baryflow.core.dictionary import Dictionary, Domain
-from baryflow.core.reduction import compress
 from baryflow.datasets import make_crescents, make_domains
 from baryflow.estimators._orders import stream_order
 from baryflow.exceptions import InvalidInputError
-from tests.core.test_reduction import plain_compress
-from tests.strategies import blobs, mixtures, random_mixture, seeds
+from tests.core.test_summary import plain_compress
+from tests.strategies import as_scikit, blobs, mixtures, random_mixture, seeds
 
 QUICK = {"random_state": 0, "max_components": 8}
 
@@ -42,7 +41,7 @@ def test_scikit_learn_contract(estimator, check):
 def test_likelihood_and_bic_are_those_of_scikit_learn():
     X, _ = make_crescents(random_state=0)
     P = paper.em(X, 4, random_state=0)
-    theirs = P.to_sklearn()
+    theirs = as_scikit(P)
     assert paper.log_likelihood(P, X) == pytest.approx(theirs.score(X), rel=1e-12)
     assert paper.bic(P, X) == pytest.approx(theirs.bic(X), rel=1e-12)
     assert P.mass == 600
@@ -185,7 +184,7 @@ def test_a_batch_may_become_fewer_components_than_rows(n_clusters, n_rows, expec
 
 
 @given(mixtures(), st.integers(1, 4))
-def test_merging_keeps_the_weight_and_compressing_is_that_of_the_core(P, limit):
+def test_merging_keeps_the_weight_and_compressing_is_the_double_loop(P, limit):
     if P.n_components > 1:
         weight, mean, _ = paper.gauss_merge(P, 0, 1)
         assert weight == pytest.approx(P.weights[:2].sum())
@@ -196,12 +195,12 @@ def test_merging_keeps_the_weight_and_compressing_is_that_of_the_core(P, limit):
     assert found.mass == P.mass
     np.testing.assert_allclose(found.weights.sum(), 1.0)
     np.testing.assert_allclose(found.mean(), P.mean(), rtol=1e-9, atol=1e-9 * np.abs(P.means).max())
-    core = compress(P, limit, distance="w2", merging="wasserstein")
+    weights, means, stds = plain_compress(P, limit, "w2", "wasserstein")
     size = np.abs(P.means).max()
-    order, other = found.means[:, 0].argsort(), core.means[:, 0].argsort()
-    np.testing.assert_allclose(found.weights[order], core.weights[other], atol=1e-9)
-    np.testing.assert_allclose(found.means[order], core.means[other], atol=1e-9 * size)
-    np.testing.assert_allclose(found.stds[order], core.stds[other], rtol=1e-9)
+    order, other = found.means[:, 0].argsort(), means[:, 0].argsort()
+    np.testing.assert_allclose(found.weights[order], weights[other], atol=1e-9)
+    np.testing.assert_allclose(found.means[order], means[other], atol=1e-9 * size)
+    np.testing.assert_allclose(found.stds[order], stds[other], rtol=1e-9)
 
 
 def test_rows_count_the_same_in_every_batch():

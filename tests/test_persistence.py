@@ -25,15 +25,6 @@ def joined(**options):
     return DaDiL(random_state=0, **options).fit(X, y, domain)
 
 
-def from_mixtures():
-    def learn(X, y):
-        return MixtureClassifier(random_state=0).fit(X, y).mixture_
-
-    sources = {f"plant {s}": learn(P.X[P.domain == s], P.y[P.domain == s]) for s in (1, 2, 3)}
-    target = OnlineGaussianMixture(9).fit(P.X_target).mixture_
-    return DaDiL().fit_mixtures(sources, target)
-
-
 def online(**options):
     return OnlineDaDiL(random_state=0, **options).fit(P.X, P.y, P.domain)
 
@@ -58,14 +49,10 @@ MODELS = {
     "mixture": lambda: Mixture([0.5, 0.5], [[0.0], [1.0]], [[1.0], [2.0]], np.eye(2), mass=7),
     "mixture without labels": lambda: Mixture([1.0], [[0.0, 3.0]], [[1.0, 2.0]]),
     "online mixture": lambda: begun(OnlineGaussianMixture(7, half_life=50.0)),
-    "online mixture, covariances": lambda: begun(OnlineGaussianMixture(7, full_covariance=True)),
-    "online mixture, averaging": lambda: begun(
-        OnlineGaussianMixture(8, distance="w2", merging="wasserstein")
-    ),
+    "online mixture, plain": lambda: begun(OnlineGaussianMixture(7, resolution=1)),
     "classifier": lambda: MixtureClassifier(max_components=3, random_state=0).fit(P.X, LETTERS),
     "offline": lambda: joined(classifier="linear"),
     "offline, all classifiers": lambda: joined(validate=False),
-    "offline, mixtures": from_mixtures,
     "online, no target": quick,
     "online": lambda: begun(online(classifier="linear")),
     "online, all classifiers": lambda: begun(online(validate=False)),
@@ -238,8 +225,8 @@ def test_damage_under_a_checksum_that_fits_is_an_error_or_a_model():
 
 def test_a_mixture_of_a_stream_damaged_under_a_checksum_that_fits():
     rng = random.Random(1)
-    for full in (False, True):
-        raw = OnlineGaussianMixture(3, full_covariance=full).fit(P.X[:12, :2]).to_bytes()
+    for resolution in (1, 2):
+        raw = OnlineGaussianMixture(3, resolution=resolution).fit(P.X[:12, :2]).to_bytes()
         refused = 0
         for _ in range(200):
             try:

@@ -14,10 +14,9 @@ import sys
 import numpy as np
 
 from baryflow import OnlineDaDiL
-from baryflow.core.candidates import Candidates, StandardisedRows
-from baryflow.core.em import Reference, distinct_rows, fit_rows
+from baryflow.core.em import Climb, Reference, StandardisedRows, distinct_rows, fit_rows, seed_indices
 from baryflow.core.mixture import Mixture
-from baryflow.core.reduction import reduce_components
+from baryflow.core.summary import reduce_components
 from baryflow.datasets import make_domains
 from baryflow.estimators._sources import mix_class
 from experiments.distributed.data import save
@@ -67,9 +66,10 @@ def refit(mixture, unit, k, starts):
     """Fit k components to the components of a finer mixture by EM; the best of some starts."""
     mass = mixture.mass * mixture.weights
     rows = StandardisedRows.of_components(mass, mixture.means, mixture.stds, np.zeros_like(unit), unit)
-    found = Candidates.started(rows, np.full(starts, k), 1e-2, np.random.default_rng(0))
-    found.advance(50, 1e-3 * mixture.mass)
-    shares, means, stds = found.parameters(max(range(starts), key=lambda i: found.traces[i][-1]))
+    uniforms = np.random.default_rng(0).random((starts, k, 2 + int(np.log(k))))
+    seeds = [seed_indices(rows.Z, rows.weights, draws) for draws in uniforms]
+    found = [Climb.from_seeds(rows, some, 1e-2).run(50, 1e-3 * mixture.mass) for some in seeds]
+    shares, means, stds = max(found, key=lambda one: one.trace[-1]).parameters
     keep = shares > 1e-12
     weights = shares[keep] / shares[keep].sum()
     return Mixture(weights, means[keep] * unit, stds[keep] * unit, mass=mixture.mass)

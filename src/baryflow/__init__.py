@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from baryflow.core.barycenters import Barycenter, barycenter
-    from baryflow.core.bures import bures_squared
     from baryflow.core.em import Sweep, fit_mixture, sweep_components
     from baryflow.core.mixture import Mixture
     from baryflow.core.transport import Plan, mw2_squared, smw2_squared, transport_plan, w2_squared
@@ -28,7 +27,6 @@ _MODULES = {
     "Plan": "core.transport",
     "Sweep": "core.em",
     "barycenter": "core.barycenters",
-    "bures_squared": "core.bures",
     "fit_mixture": "core.em",
     "load": "persistence",
     "mw2_squared": "core.transport",
@@ -49,7 +47,6 @@ __all__ = [
     "Sweep",
     "__version__",
     "barycenter",
-    "bures_squared",
     "fit_mixture",
     "load",
     "mw2_squared",

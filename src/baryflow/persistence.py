@@ -8,7 +8,6 @@ from typing import Any
 
 from baryflow import container
 from baryflow.core.mixture import Mixture
-from baryflow.estimators._class_summary import ClassSummary
 from baryflow.estimators.dadil import DaDiL
 from baryflow.estimators.mixture_classifier import MixtureClassifier
 from baryflow.estimators.online_dadil import OnlineDaDiL
@@ -27,7 +26,6 @@ KINDS: dict[str, Any] = {
         MixtureClassifier,
         DaDiL,
         OnlineDaDiL,
-        ClassSummary,
         SignalFeatures,
         OnnxEncoder,
         SignalModel,
@@ -49,8 +47,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     object of one of these classes
-        Mixture, OnlineGaussianMixture, MixtureClassifier, DaDiL, OnlineDaDiL, ClassSummary,
-        SignalFeatures, OnnxEncoder or SignalModel.
+        Mixture, OnlineGaussianMixture, MixtureClassifier, DaDiL, OnlineDaDiL, SignalFeatures,
+        OnnxEncoder or SignalModel.
 
     Raises
     ------

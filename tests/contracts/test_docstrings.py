@@ -68,7 +68,7 @@ CALLABLES = {name: rest for name, *rest in public()}
 
 
 def test_there_is_something_to_check():
-    assert {"Mixture", "Mixture.posterior", "barycenter", "bures_squared"} <= CALLABLES.keys()
+    assert {"Mixture", "Mixture.posterior", "barycenter", "w2_squared"} <= CALLABLES.keys()
 
 
 @pytest.mark.parametrize("name", CALLABLES)

@@ -199,3 +199,16 @@ def test_the_order_of_components_and_domains_changes_nothing(seed):
 def test_farthest_first_starts_in_the_middle():
     points = [np.array([[x]]) for x in (0.0, 1.0, 10.0, 5.0)]
     assert farthest_first(points, 3) == [3, 0, 2]
+
+
+def test_coordinates_do_not_depend_on_an_offset():
+    found = []
+    for offset in (0.0, 1e6):
+        dictionary, (*_, target) = problem(0, n_atoms=3)
+        dictionary.transport(target)  # plans at the origin, where distances have all their digits
+        dictionary.atoms[:, :, :2] += offset
+        target.goal[:, :2] += offset
+        dictionary.move_coordinates(target)
+        found.append(target.coordinates)
+    np.testing.assert_allclose(found[1], found[0], atol=1e-6)
+    assert (found[0] > 0.0).sum() > 1

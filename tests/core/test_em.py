@@ -157,13 +157,13 @@ def test_identical_rows_and_constant_columns(value):
 
 
 def test_blocks_of_rows_add_up(monkeypatch):
-    from baryflow.core import candidates
+    from baryflow.core import em
 
     rng = np.random.default_rng(0)
     X = blobs(rng, 100, 3)
     X[::9, 1] = np.nan
     whole = fit_mixture(X, 1, 4, n_init=2, random_state=0)
-    monkeypatch.setattr(candidates, "_BLOCK", 7)
+    monkeypatch.setattr(em, "_BLOCK", 7)
     same(fit_mixture(X, 1, 4, n_init=2, random_state=0), whole)
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baryflow import codec
-from baryflow.core.spread import Factors, Matrices, PackedFactors
+from baryflow.core.summary import Factors, Matrices, PackedFactors
 from baryflow.exceptions import InvalidInputError
 from tests.strategies import seeds
 

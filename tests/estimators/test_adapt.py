@@ -7,7 +7,7 @@ import pytest
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.estimators._dictionary import fit_dictionary
+from baryflow.estimators._adapt import fit_dictionary
 from baryflow.estimators._explanations import Candidate, TargetSummary
 from baryflow.estimators._predict import class_means, in_view
 from tests.estimators.streams import PROBLEM, Fleet, fit, fit_default, mixed_rows, stream
@@ -51,10 +51,10 @@ def test_class_probabilities_of_components_enter_the_plan():
     X, y = fleet.target(40, 40, 40, 40)
     seen, even = TargetSummary.of_rows(X), np.full(4, 0.25)
     seen = replace(seen, variances_in=lambda A: np.zeros((len(X), A.shape[1])))
-    calibration = model.moments_at(seen.mean, seen.variance, even, seen.mass)
+    calibration = model.moments.at(seen.mean, seen.variance, even, seen.mass)
     candidate = Candidate("given", even, *calibration)
     right = []
-    for posteriors in (None, np.eye(4)[y]):
+    for posteriors in (np.full((len(X), 4), 0.25), np.eye(4)[y]):
         labels = fit_dictionary(model, seen, candidate, posteriors).labelled.labels
         right.append((labels.argmax(axis=1) == y).mean())
     assert 0.7 < right[0] < 0.95

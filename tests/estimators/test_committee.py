@@ -8,9 +8,8 @@ from scipy.special import log_softmax, softmax
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.estimators._committee import Committee, Trial, learn_committee, learn_weights
+from baryflow.estimators._committee import Calibration, Committee, Trial, learn_committee, learn_weights
 from baryflow.estimators._experts import describe_experts
-from baryflow.estimators._reliability import Calibration
 from tests.estimators.streams import PROBLEM, Fleet, fit_default, stream
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=30, random_state=0)

@@ -4,9 +4,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from baryflow import DaDiL, Mixture, MixtureClassifier, OnlineGaussianMixture
+from baryflow import DaDiL
 from baryflow.datasets import make_domains
-from baryflow.estimators._predict import class_means
 from baryflow.exceptions import InvalidInputError
 from tests.strategies import read_only
 
@@ -249,76 +248,6 @@ def test_a_class_known_from_one_source_only(few):
     for_all = keep & ~((domain == 1) & (y == 1))
     model = linear(validate=True).fit(X[for_all], y[for_all], domain[for_all])
     assert np.isfinite(model.predict_proba(few.X_target)).all()
-
-
-# -- from mixtures ----------------------------------------------------------------------------------
-
-
-def test_mixtures_are_enough(problem):
-    sources = {
-        f"plant {d}": MixtureClassifier(random_state=0)
-        .fit(problem.X[problem.domain == d], problem.y[problem.domain == d])
-        .mixture_
-        for d in (1, 2, 3, 4)
-    }
-    target = OnlineGaussianMixture(16).fit(problem.X_target).mixture_
-    model = DaDiL().fit_mixtures(sources, target, classes=list("abcdefgh"))
-    truth = np.array(list("abcdefgh"))[problem.y_target]
-    assert model.score(problem.X_target, truth) > 0.9
-    assert set(model.coordinates_) == {*sources, "target"}
-    assert "mixtures were given" in model.report()
-    padded = {
-        name: mixture.with_labels(np.pad(mixture.labels, ((0, 0), (0, 1))))
-        for name, mixture in sources.items()
-    }
-    wider = DaDiL().fit_mixtures(padded, target)
-    means = class_means(wider.knowledge_, wider.state_)  # one class more, which nobody has
-    np.testing.assert_allclose(means[:8], class_means(model.knowledge_, model.state_), atol=1e-3)
-    assert np.isnan(means[8]).all()
-    for wrong, message in [
-        (({}, target), "at least one labelled Mixture"),
-        (({"a": target}, target), "source 'a' must be a labelled Mixture"),
-        (({"target": sources["plant 1"]}, target), "no source can be called 'target'"),
-    ]:
-        with pytest.raises(InvalidInputError, match=message):
-            DaDiL().fit_mixtures(*wrong)
-    for classes in ("ab", "abcdefgg", "abcdefghi", "abcdefghh"):
-        with pytest.raises(InvalidInputError, match="n_classes=8 different names, got"):
-            DaDiL().fit_mixtures(sources, target, classes=list(classes))
-
-
-def test_mixtures_in_any_order_with_any_proportions_at_any_offset():
-    def domain(shares, offset=0.0):
-        means = offset + np.array([[0.0, 0.0], [6.0, 0.0]])
-        return Mixture(shares, means, np.ones((2, 2)), labels=np.eye(2))
-
-    for offset in (0.0, 1e6):
-        a, b = domain([0.1, 0.9], offset), domain([0.9, 0.1], offset)
-        target = domain([0.5, 0.5], offset).with_labels(None)
-        for sources in ({"a": a, "b": b}, {"b": b, "a": a}):
-            model = DaDiL().fit_mixtures(sources, target)
-            assert model.predict([[offset, offset], [offset + 6, offset]]).tolist() == [0, 1]
-
-
-def test_coordinates_do_not_depend_on_an_offset(problem):
-    mixtures = {
-        d: MixtureClassifier(random_state=0)
-        .fit(problem.X[problem.domain == d], problem.y[problem.domain == d])
-        .mixture_
-        for d in (1, 2, 3)
-    }
-    target = OnlineGaussianMixture(16).fit(problem.X_target).mixture_
-
-    def moved(m, offset):
-        return Mixture(m.weights, m.means + offset, m.stds, m.labels, m.mass)
-
-    found = [
-        DaDiL()
-        .fit_mixtures({d: moved(m, offset) for d, m in mixtures.items()}, moved(target, offset))
-        .coordinates_["target"]
-        for offset in (0.0, 1e6)
-    ]
-    np.testing.assert_allclose(found[1], found[0], atol=1e-4)
 
 
 # -- the edge ---------------------------------------------------------------------------------------

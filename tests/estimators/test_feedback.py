@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import expm
 
-import baryflow
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.exceptions import FileFormatError, InvalidInputError
+from baryflow.exceptions import InvalidInputError
 
 P = make_domains(n_per_class=60, shift=3.0, random_state=1)
 NAMES = np.array(["pump", "valve", "seal", "bearing", "motor", "filter", "belt", "gear"])
@@ -240,44 +239,6 @@ def test_a_class_that_was_named_is_not_novel():
     after = model.feedback(P.X_target[rows[:5]], TRUE[rows[:5]]).novelty(P.X_target[rows])
     assert (after <= before).all()
     assert after.mean() < 0.5 * before.mean()
-
-
-def test_a_class_travels_as_a_summary(tmp_path):
-    model, rows = without("gear"), np.flatnonzero(TRUE == "gear")
-    summary = model.feedback(P.X_target[rows[:10]], TRUE[rows[:10]]).export_class("gear")
-    summary.save(tmp_path / "gear.bary")
-    summary = baryflow.load(tmp_path / "gear.bary")
-    held = set(P.X_target[rows[:10]].ravel().tolist())
-    arrays = (summary.mean, summary.stds, summary.directions)
-    assert not any(value in held for array in arrays for value in array.ravel().tolist())
-    other = without("gear").forget().add_class(summary)
-    assert other.classes_[-1] == "gear"
-    assert other.predict_proba(P.X_target[:3])[:, -1].tolist() == [0.0] * 3
-    moved = 2.0 * P.X_target + 1.0  # another target: other units, another operating point
-    other.partial_fit(moved)
-    assert (other.predict(moved[rows]) == "gear").mean() > 0.75
-    assert (other.predict(moved[TRUE != "gear"]) == "gear").mean() < 0.1
-    assert other.forget().classes_[-1] == "gear"
-
-
-def test_summaries_that_do_not_fit(tmp_path):
-    model = seen().feedback(P.X_target[:5], TRUE[:5])
-    summary = model.export_class(TRUE[0])
-    with pytest.raises(InvalidInputError, match="class of the sources"):
-        model.add_class(summary)
-    with pytest.raises(InvalidInputError, match="no target row has the label"):
-        model.export_class("leak")
-    with pytest.raises(InvalidInputError, match="what export_class returned"):
-        model.add_class("gear")
-    narrow = make_domains(n_features=4, n_per_class=20, random_state=0)
-    other = linear().fit(narrow.X, narrow.y, narrow.domain).partial_fit(narrow.X_target)
-    leak = other.feedback(narrow.X_target[:2], [99, 99]).export_class(99)
-    with pytest.raises(InvalidInputError, match="classes are names"):
-        model.add_class(leak)
-    path = tmp_path / "a.bary"
-    summary.save(path)
-    with pytest.raises(FileFormatError, match="holds a 'class_summary'"):
-        OnlineDaDiL.from_content(baryflow.container.read(path))
 
 
 # -- rows worth asking about -----------------------------------------------------------------------

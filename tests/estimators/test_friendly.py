@@ -305,9 +305,6 @@ def test_more_atoms_than_sources():
     message = says("n_atoms is 9, but there are only 3 source(s)", "lower it, or leave it out")
     with pytest.raises(InvalidInputError, match=message):
         OnlineDaDiL(9, **QUICK).fit(X, Y, DOMAIN)
-    mixtures = {n: MixtureClassifier().fit(X[n == DOMAIN], Y[n == DOMAIN]).mixture_ for n in (1, 2, 3)}
-    with pytest.raises(InvalidInputError, match=message):
-        DaDiL(9).fit_mixtures(mixtures, mixtures[1])
     with pytest.raises(InvalidInputError, match=message):
         DaDiL(9, **QUICK).fit(
             np.vstack([X, X[:50]]), np.append(Y, Y[:50]), np.append(DOMAIN, np.full(50, -1))

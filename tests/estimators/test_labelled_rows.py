@@ -5,7 +5,6 @@ import pytest
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.estimators._class_summary import ClassSummary
 from baryflow.estimators._follow import join
 from baryflow.exceptions import InvalidInputError
 
@@ -43,21 +42,6 @@ def test_the_label_of_a_row_without_weight_is_none():
     model = fit().partial_fit(X[:60])
     model.partial_fit(X[60:62], [Y[60], 99], sample_weight=[1.0, 0.0], certify=True)
     assert (model.n_labels_, model.certificate_.n, len(model.classes_)) == (1, 1, 8)
-
-
-def test_a_class_that_was_named_elsewhere_survives_a_new_source_before_the_first_row():
-    summary = fit().partial_fit(X[:100]).feedback(X[:3], [77] * 3).export_class(77)
-    model = fit(keep_sources=True).add_class(summary).add_source(X[:80], Y[:80], 9)
-    assert model.classes_.tolist() == [*range(8), 77]
-    assert model.partial_fit(X).predict_proba(X).shape == (len(X), 9)
-
-
-@pytest.mark.parametrize("name", [None, -1, float("nan")])
-def test_what_marks_a_row_without_a_label_is_no_name_of_a_class(name):
-    d = X.shape[1]
-    summary = ClassSummary(name, 1, None, np.zeros(d), np.ones(d), np.zeros((0, d)))
-    with pytest.raises(InvalidInputError, match="no class"):
-        fit().add_class(summary)
 
 
 @pytest.mark.parametrize(("y", "label"), [(P.y > 3, 2), (P.y.astype(np.int8), 300), (P.y, 2**70)])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 
-from baryflow.estimators._reliability import (
+from baryflow.estimators._committee import (
     Calibration,
     Prediction,
     learn_calibration,

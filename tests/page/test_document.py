@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from baryflow import DaDiL, Mixture, OnlineDaDiL, OnlineGaussianMixture, load
+from baryflow import DaDiL, OnlineDaDiL, OnlineGaussianMixture, load
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError
 from baryflow.page import html_report
@@ -290,17 +290,6 @@ def test_a_batch_model_has_a_page():
     page = Page(html_report(model))
     assert "seen 96 target rows" in page.text
     assert len(page.all("polyline")) == 4
-
-
-def test_a_model_fitted_to_mixtures_has_a_page_without_columns():
-    def domain(shift):
-        return Mixture([0.5, 0.5], [[shift, 0.0], [6.0 + shift, 0.0]], np.ones((2, 2)), labels=np.eye(2))
-
-    model = DaDiL().fit_mixtures({"a": domain(0.0), "b": domain(1.0)}, domain(0.5).with_labels(None))
-    assert len(model.compare_columns().order()) == 0
-    page = Page(html_report(model))
-    assert "fitted to mixtures" in page.text
-    assert page.row("a")[-1].endswith("%")
 
 
 def test_other_models_and_unfitted_models_are_rejected():

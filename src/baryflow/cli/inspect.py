@@ -29,7 +29,6 @@ KINDS = {
     "mixture_classifier": "a classifier with a mixture for each class (MixtureClassifier)",
     "dadil": "a classifier adapted to a fixed target (DaDiL)",
     "online_dadil": "a classifier that follows a stream (OnlineDaDiL)",
-    "class_summary": "a class named on one target, for others (ClassSummary)",
     "signal_features": "statistics of windows of signals (SignalFeatures)",
     "onnx_encoder": "a network that makes features of windows of signals (OnnxEncoder)",
     "signal_model": "a classifier that follows a stream of raw signals (SignalModel)",
@@ -102,15 +101,6 @@ def _mixture_lines(mixture: Any, columns: Any, classes: Any) -> Lines:
     ]
 
 
-def _describe_class(_: Path, content: container.Content) -> Lines:
-    summary = open_content(content)
-    return [
-        ("class", str(summary.name)),
-        ("made of", f"{count_of(summary.n_rows, 'labelled row')}; the rows are not inside"),
-        ("columns", _listed(summary.columns, len(summary.mean))),
-    ]
-
-
 def _describe_windows(_: Path, content: container.Content) -> Lines:
     model = open_content(content)
     return [
@@ -161,7 +151,6 @@ def _describe_settled(_: Path, content: container.Content) -> Lines:
 
 
 _DESCRIBERS: dict[str, Callable[[Path, container.Content], Lines]] = {
-    "class_summary": _describe_class,
     "signal_features": _describe_windows,
     "onnx_encoder": _describe_windows,
     "signal_model": _describe_signal_model,

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from baryflow.core.mixture import Mixture
-from baryflow.core.reduction import compress
 from baryflow.core.transport import barycentric_map, label_cost_table, plan_between, w2_squared
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, as_count, as_real, as_simplex
@@ -192,7 +191,7 @@ def _checked_start(
         largest = max(used, key=lambda pair: pair[1])[0]
         k = largest.n_components if n_components is None else as_count(n_components, "n_components")
         if k <= largest.n_components:
-            return compress(largest, k, merging="wasserstein")
+            return _merge(largest, k)
         return _split(largest, k)
     first = used[0][0]
     if n_components is not None and n_components != start.n_components:
@@ -203,6 +202,32 @@ def _checked_start(
     if start.n_features != first.n_features or _classes(start) not in (None, _classes(first)):
         raise InvalidInputError(f"start {start!r} does not fit the mixtures, which are like {first!r}")
     return start
+
+
+def _merge(mixture: Mixture, n_components: int) -> Mixture:
+    """Merge the pair that adds the least scatter into its barycenter until `n_components` are left."""
+    tiny = np.finfo(np.float64).tiny
+    while mixture.n_components > n_components:
+        weights = mixture.weights
+        products, totals = weights[:, None] * weights, weights[:, None] + weights
+        costs = w2_squared(mixture) * ((products + tiny) / (totals + tiny))
+        np.fill_diagonal(costs, np.inf)
+        i, j = divmod(int(costs.argmin()), len(weights))
+        mass = weights[i] + weights[j]
+        means, stds, labels = (
+            None if table is None else _join_rows(table, i, j, weights[j] / mass if mass > 0.0 else 0.5)
+            for table in (mixture.means, mixture.stds, mixture.labels)
+        )
+        weights = np.delete(np.where(np.arange(len(weights)) == i, mass, weights), j)
+        mixture = Mixture(weights, means, stds, labels, mixture.mass)  # type: ignore[arg-type]
+    return mixture
+
+
+def _join_rows(table: Floats, i: int, j: int, share: float) -> Floats:
+    """Return a table whose row i is the mean of the rows i and j, without row j."""
+    joined = table.copy()
+    joined[i] += share * (table[j] - table[i])
+    return np.delete(joined, j, axis=0)
 
 
 def _split(mixture: Mixture, n_components: int) -> Mixture:

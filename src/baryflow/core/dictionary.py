@@ -82,81 +82,23 @@ class Points:
         return self.values[..., self.n_spatial :]
 
 
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """How the slots of all atoms hang together through the matches of some domains.
-
-    Slots that no chain of matches connects do not meet in the normal equations, which fall apart into
-    one small system for each part. Parts of the same size are solved together.
-    """
-
-    columns: Integers  # (rows, C): the atom slots that make up each domain's slots
-    groups: tuple[_Group, ...]
-
-    @classmethod
-    def of(cls, columns: Integers, n_slots: int) -> Layout:
-        """Find the parts of a system with these rows."""
-        from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import connected_components
-
-        n_atoms = columns.shape[1]
-        n = n_atoms * n_slots
-        edges = (np.repeat(columns[:, 0], n_atoms - 1), columns[:, 1:].ravel())
-        graph = coo_array((np.ones(len(edges[0])), edges), shape=(n, n))
-        count, part = connected_components(graph, directed=False)
-        sizes = np.bincount(part, minlength=count)
-        order = np.argsort(part, kind="stable")
-        starts = np.cumsum(sizes) - sizes
-        place = np.empty(n, dtype=np.intp)  # position of a slot within its part
-        place[order] = np.arange(n) - starts[part[order]]
-        groups = []
-        for size in np.unique(sizes):
-            members = np.flatnonzero(sizes == size)
-            rank = np.full(count, -1)
-            rank[members] = np.arange(len(members))
-            # Matches are one to one: parts of one size have equally many rows, here side by side.
-            of_row = rank[part[columns[:, 0]]]
-            rows = np.argsort(of_row, kind="stable")[np.count_nonzero(of_row < 0) :]
-            starts_of_rows = np.arange(len(rows))[:, None] * size
-            groups.append(
-                _Group(
-                    rows.reshape(len(members), -1),
-                    starts_of_rows + place[columns[rows]],
-                    order[starts[members][:, None] + np.arange(size)],
-                )
-            )
-        return cls(columns, tuple(groups))
-
-
-@dataclass(frozen=True, eq=False)
-class _Group:
-    """Parts of the same size: their rows, where a row's values go in their designs, their slots."""
-
-    rows: Integers  # (parts, rows of each)
-    entries: Integers  # (rows, C): positions in the designs, (parts, rows of each, size), laid out flat
-    slots: Integers  # (parts, size)
-
-
 def solve_atoms(
-    layout: Layout, values: Floats, weights: Floats, goals: Floats, old: Floats, proximal: float
+    columns: Integers, values: Floats, weights: Floats, goals: Floats, old: Floats, proximal: float
 ) -> Floats:
-    """Solve (Rᵀ W R + proximal·I) X = Rᵀ W goals + proximal·old, one row of R for each slot."""
-    solution = np.empty_like(old)
-    for group in layout.groups:
-        size = group.slots.shape[1]
-        designs = np.zeros((*group.rows.shape, size))
-        designs.reshape(-1)[group.entries] = values[group.rows.reshape(-1)]
-        weighted = (designs * weights[group.rows][:, :, None]).transpose(0, 2, 1)
-        matrices = weighted @ designs
-        matrices[:, np.arange(size), np.arange(size)] += proximal
-        right = proximal * old[group.slots]
-        right += weighted @ goals[group.rows]
-        # Well conditioned by the proximal term. An inverse serves many columns at once.
-        few_slots = size <= right.shape[2]
-        solution[group.slots] = (
-            np.linalg.inv(matrices) @ right if few_slots else np.linalg.solve(matrices, right)
-        )
-    return solution
+    """Solve (Rᵀ W R + proximal·I) X = Rᵀ W goals + proximal·old, one row of R for each slot.
+
+    `columns` and `values`, of shape (rows, C), are the entries of R: the atom slots that make up each
+    domain's slots, and the domain's coordinates.
+    """
+    from scipy.sparse import csr_array, eye_array
+    from scipy.sparse.linalg import splu
+
+    n, n_atoms = columns.shape
+    starts = np.arange(0, n * n_atoms + 1, n_atoms)
+    rows = csr_array((values.ravel(), columns.ravel(), starts), shape=(n, len(old)))
+    weighted = rows.T.multiply(weights).tocsr()
+    matrix = weighted @ rows + proximal * eye_array(len(old))
+    return np.asarray(splu(matrix.tocsc()).solve(weighted @ goals + proximal * old))
 
 
 def simplex_least_squares(quadratic: Floats, linear: Floats, start: Floats | None = None) -> Floats:
@@ -308,7 +250,6 @@ class Dictionary:
     label_scale: float = 1.0
     std_floor: float = 1e-3
     proximal: float = PROXIMAL
-    _layouts: dict[int, Layout] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def n_atoms(self) -> int:
@@ -503,8 +444,9 @@ class Dictionary:
 
     def _solved(self, domains: Sequence[Domain], columns: slice, old: Floats) -> Floats:
         """Return where some columns of the atoms bring the domains' slots nearest to their goals."""
+        offsets = np.arange(self.n_atoms)[:, None] * self.n_slots
         return solve_atoms(
-            self._layout(domains),
+            np.concatenate([(offsets + domain.match).T for domain in domains]),
             np.repeat([d.coordinates for d in domains], self.n_slots, axis=0),
             np.concatenate([d.slot_weights for d in domains]),
             np.concatenate([domain.goal[:, columns] for domain in domains]),
@@ -523,15 +465,6 @@ class Dictionary:
         occurs = np.concatenate([domain.slot_weights for domain in domains]) > 0.0
         gap = np.abs(labels - goals)[occurs]
         return bool(gap.max(initial=0.0) <= 1e-12 * self.label_scale)
-
-    def _layout(self, domains: Sequence[Domain]) -> Layout:
-        """Return how the matches connect the slots; as long as they stay the same, the last one."""
-        offsets = np.arange(self.n_atoms)[:, None] * self.n_slots
-        columns = np.concatenate([(offsets + domain.match).T for domain in domains])
-        known = self._layouts.get(len(columns))
-        if known is None or not np.array_equal(known.columns, columns):
-            known = self._layouts[len(columns)] = Layout.of(columns, self.n_slots)
-        return known
 
 
 def _mixed(coordinates: Floats, sent: Floats) -> Floats:

@@ -1,17 +1,22 @@
-"""Fitting one batch: EM for axis-aligned mixtures and the BIC sweep (paper, Alg. 2).
+"""Axis-aligned mixtures of rows: k-means++ starts, EM, and the choice by BIC (paper, Alg. 2).
 
-The steps themselves are in :mod:`baryflow.core.candidates`, which advances all numbers of components
-and all restarts together; here are the front door, the units of a fit and the choice of the winner.
+A step of EM is two matrix products. The k-means++ seeds of k clusters are the first k seeds of a longer
+sequence, so one sequence per restart serves every k.
+
+Rows are standardised: one centre and one scale per column. Sums of squares are thus taken around the
+centre of the data and in units of their spread, and the floor of the standard deviations bounds what
+rounding can do to a variance: its relative error stays below about 1e-16 / std_floor².
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from baryflow.core.candidates import Candidates, StandardisedRows
+from baryflow.core.gaussian import LOG_2PI
 from baryflow.core.mixture import Mixture
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import (
@@ -25,6 +30,250 @@ from baryflow.validation import (
     as_real,
     as_weights,
 )
+
+#: Lloyd iterations at most; EM continues from there.
+_LLOYD_STEPS = 8
+
+
+def seed_indices(Z: Floats, weights: Floats, uniforms: Floats) -> list[int]:
+    """Return greedy k-means++ seeds as row numbers; step i draws with the i-th row of `uniforms`.
+
+    Every step draws a few rows with probability proportional to weight · squared distance to
+    the nearest seed, and keeps the one that leaves the smallest total. Rows must be distinct and at
+    least as many as seeds, so that no seed is drawn twice.
+    """
+    norms = np.vecdot(Z, Z)
+
+    def distances_from(chosen: Integers) -> Floats:
+        table = Z[chosen] @ Z.T
+        table *= -2.0
+        table += norms
+        table += norms[chosen, None]
+        table[np.arange(len(chosen)), chosen] = 0.0
+        return np.maximum(table, 0.0, out=table)
+
+    chosen = _draw(weights, uniforms[0, :1])
+    seeds = [int(chosen[0])]
+    nearest = distances_from(chosen)[0]
+    for draws in uniforms[1:]:
+        trials = _draw(nearest * weights, draws)
+        distances = np.minimum(distances_from(trials), nearest)
+        best = (distances @ weights).argmin()
+        seeds.append(int(trials[best]))
+        nearest = distances[best]
+    return seeds
+
+
+def _draw(masses: Floats, uniforms: Floats) -> Integers:
+    """Draw positions with probability proportional to `masses`."""
+    cumulative = masses.cumsum()
+    # side="right": an entry without mass occupies no interval and is never drawn.
+    found = cumulative.searchsorted(uniforms * cumulative[-1], side="right")
+    drawn: Integers = np.minimum(found, len(masses) - 1)
+    return drawn
+
+
+def lloyd(Z: Floats, weights: Floats, centres: Floats) -> Floats:
+    """Return the memberships, shape (n_clusters, n), after Lloyd's iterations.
+
+    A row at the same distance from two centres belongs half to each. A cluster that loses all of its
+    rows stays where it is.
+    """
+    members = np.zeros((len(centres), len(Z)), dtype=bool)
+    for _ in range(_LLOYD_STEPS):
+        # Half the squared distance, up to the row's own norm, which no comparison needs.
+        costs = centres @ Z.T
+        costs -= 0.5 * np.vecdot(centres, centres)[:, None]
+        previous, members = members, costs >= costs.max(axis=0)
+        if np.array_equal(members, previous):
+            break
+        shares = members * weights
+        counts = shares.sum(axis=1)[:, None]
+        centres = np.where(counts > 0.0, (shares @ Z) / np.where(counts > 0.0, counts, 1.0), centres)
+    return np.asarray(members / members.sum(axis=0, dtype=np.float64))
+
+
+#: Rows of the design handled at once, so that the temporaries stay small on long data.
+_BLOCK = 4096
+#: Sums that change by less than this, in units of the tolerance, cannot raise the likelihood by it.
+_UNMOVED = 1e-4
+_TINY = np.finfo(np.float64).tiny
+
+
+@dataclass(frozen=True)
+class StandardisedRows:
+    """Rows in units of their spread, ready for the products of EM."""
+
+    Z: Floats  # missing values are 0, the centre
+    weights: Floats
+    blocks: tuple[_Block, ...]
+    #: What the units and the normalising constant add to every total log-likelihood.
+    log_units: float
+
+    @classmethod
+    def of_components(
+        cls, masses: Floats, means: Floats, stds: Floats, centre: Floats, scale: Floats
+    ) -> StandardisedRows:
+        """Take Gaussians for rows: each stands for `mass` rows known by their first two moments."""
+        Z, spread = (means - centre) / scale, stds / scale
+        total = float((-np.log(scale) - 0.5 * LOG_2PI).sum() * masses.sum())
+        return cls(Z, masses, (_Block.of(Z * Z + spread * spread, Z, masses, None),), total)
+
+    @classmethod
+    def of(cls, X: Floats, weights: Floats, centre: Floats, scale: Floats) -> StandardisedRows:
+        """Standardise the rows of `X`, NaN included."""
+        Z = (X - centre) / scale
+        known = None
+        log_units = -np.log(scale) - 0.5 * LOG_2PI
+        total = log_units.sum() * weights.sum()
+        if np.isnan(Z.sum()):
+            missing = np.isnan(Z)
+            Z[missing] = 0.0
+            known = (~missing).astype(np.float64)
+            total = weights @ known @ log_units
+        if len(Z) <= _BLOCK:
+            return cls(Z, weights, (_Block.of(Z * Z, Z, weights, known),), float(total))
+        blocks = tuple(
+            _Block.of(Z[part] * Z[part], Z[part], weights[part], None if known is None else known[part])
+            for part in _slices(len(Z))
+        )
+        return cls(Z, weights, blocks, float(total))
+
+
+def _slices(n: int) -> Iterator[slice]:
+    return (slice(start, start + _BLOCK) for start in range(0, n, _BLOCK))
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Some of the rows: their design [Z², Z, 1], weights, and 1 where a value is known (None: all)."""
+
+    design: Floats
+    columns: Floats  # the transpose of the design
+    weights: Floats
+    known: Floats | None
+
+    @classmethod
+    def of(cls, squares: Floats, Z: Floats, weights: Floats, known: Floats | None) -> _Block:
+        n, d = Z.shape
+        design = np.empty((n, 2 * d + 1))
+        design[:, :d], design[:, d:-1], design[:, -1] = squares, Z, 1.0
+        # Laid out by columns it is multiplied faster, which long data would pay for with memory.
+        return cls(design, design.T.copy() if n < _BLOCK else design.T, weights, known)
+
+    def sums(self, memberships: Floats) -> tuple[Floats, ...]:
+        """Return sums of the design and, with NaN, counts per column, of every component."""
+        shares = memberships * self.weights
+        if self.known is None:
+            return (shares @ self.design,)
+        return shares @ self.design, shares @ self.known
+
+
+class Climb:
+    """One mixture that climbs to the nearest maximum of the likelihood of some rows, by EM.
+
+    Attributes
+    ----------
+    trace : list of float
+        Total log-likelihood before each step.
+    converged : bool
+    """
+
+    def __init__(self, rows: StandardisedRows, floor: float) -> None:
+        self._rows, self._variance_floor = rows, floor * floor
+        self.trace: list[float] = []
+        self.converged = False
+
+    @classmethod
+    def from_seeds(cls, rows: StandardisedRows, seeds: list[int], floor: float) -> Climb:
+        """Start from rows, after Lloyd's iterations."""
+        climb, memberships = cls(rows, floor), lloyd(rows.Z, rows.weights, rows.Z[seeds])
+        slices = zip(rows.blocks, _slices(len(rows.Z)), strict=True)
+        climb._maximise(_add([block.sums(memberships[:, part]) for block, part in slices]))
+        return climb
+
+    @classmethod
+    def from_parameters(
+        cls, rows: StandardisedRows, weights: Floats, means: Floats, stds: Floats, floor: float
+    ) -> Climb:
+        """Start from given parameters, in standardised units."""
+        climb = cls(rows, floor)
+        climb._log_weights = np.log(np.maximum(weights, _TINY))
+        climb._means = means
+        climb._variances = np.maximum(np.square(stds), climb._variance_floor)
+        climb._sums = (np.full((len(weights), 2 * means.shape[1] + 1), np.inf),)
+        return climb
+
+    @property
+    def parameters(self) -> tuple[Floats, Floats, Floats]:
+        """Weights, means and stds, in standardised units."""
+        return np.exp(self._log_weights), self._means, np.sqrt(self._variances)
+
+    def run(self, max_iter: int, tolerance: float) -> Climb:
+        """Run EM until the rise of the log-likelihood is below `tolerance`, or `max_iter` steps."""
+        for step in range(max_iter + 1):
+            log_likelihood, sums = self._expect()
+            # Parameters that reproduce the sums they were computed from will hardly move any more.
+            gap = float(np.abs(sums[0] - self._sums[0]).max())
+            rise = log_likelihood - self.trace[-1] if self.trace else np.inf
+            self.trace.append(log_likelihood)
+            self.converged = gap <= _UNMOVED * tolerance or rise < tolerance
+            if self.converged or step == max_iter:
+                break
+            self._maximise(sums)
+        return self
+
+    def _expect(self) -> tuple[float, tuple[Floats, ...]]:
+        """E step: the log-likelihood, and the sums that the M step needs."""
+        k, d = self._means.shape
+        coefficients = np.empty((k, 2 * d + 1))
+        precisions, scaled = coefficients[:, :d], coefficients[:, d:-1]
+        np.divide(1.0, self._variances, out=precisions)
+        np.multiply(self._means, precisions, out=scaled)
+        precisions *= -0.5
+        constants = self._means * scaled
+        constants += np.log(self._variances)
+        constants *= -0.5
+        coefficients[:, -1] = self._log_weights
+        if self._rows.blocks[0].known is None:
+            coefficients[:, -1] += constants.sum(axis=1)
+        log_likelihood, parts, ones = self._rows.log_units, [], np.ones((1, k))
+        for block in self._rows.blocks:
+            table: Floats = coefficients @ block.columns
+            if block.known is not None:
+                table += constants @ block.known.T
+            top = table.max(axis=0)
+            table -= top
+            np.exp(table, out=table)
+            total = ones @ table  # faster than a sum
+            table /= total
+            log_likelihood += float(((top + np.log(total)) @ block.weights)[0])
+            parts.append(block.sums(table))
+        return log_likelihood, _add(parts)
+
+    def _maximise(self, sums: tuple[Floats, ...]) -> None:
+        """M step. A coordinate that no row of a component shows keeps the centre and scale."""
+        self._sums = sums
+        totals = sums[0]
+        d = self._rows.Z.shape[1]
+        shares = np.maximum(totals[:, -1], _TINY)
+        if len(sums) == 1:
+            totals = totals / shares[:, None]
+            squares, means = totals[:, :d], totals[:, d:-1]
+        else:
+            seen = sums[1] > _TINY
+            divisor = np.where(seen, sums[1], 1.0)
+            squares = np.where(seen, totals[:, :d] / divisor, 1.0)
+            means = np.where(seen, totals[:, d:-1] / divisor, 0.0)
+        self._means = means
+        self._variances = np.maximum(squares - means * means, self._variance_floor)
+        self._log_weights = np.log(shares / (np.ones((1, len(shares))) @ shares))
+
+
+def _add(parts: list[tuple[Floats, ...]]) -> tuple[Floats, ...]:
+    """Add up the sums of all blocks."""
+    return parts[0] if len(parts) == 1 else tuple(np.sum(p, axis=0) for p in zip(*parts, strict=True))
+
 
 #: A component that holds less than this share of the data is gone.
 _VANISHED = 1e-12
@@ -260,9 +509,13 @@ def fit_rows(
     mass = float(weights.sum())
     ks = list(range(min(k1, len(X)), min(k2, len(X)) + 1))
     rows = StandardisedRows.of(X, weights, reference.centre, reference.scale)
-    candidates = Candidates.started(rows, ks, n_init, std_floor, rng)
-    candidates.advance(max_iter, tol * mass)
-    return _choose(candidates, ks, reference, mass)
+    uniforms = rng.random((n_init, max(ks), 2 + int(np.log(max(ks)))))
+    starts = [seed_indices(rows.Z, rows.weights, draws) for draws in uniforms]
+    climbs = [
+        [Climb.from_seeds(rows, seeds[:k], std_floor).run(max_iter, tol * mass) for seeds in starts]
+        for k in ks
+    ]
+    return _choose(climbs, ks, reference, mass)
 
 
 def distinct_rows(X: Floats, weights: Floats) -> tuple[Floats, Floats]:
@@ -287,40 +540,36 @@ def distinct_rows(X: Floats, weights: Floats) -> tuple[Floats, Floats]:
     return X[canonical], weights[canonical]
 
 
-def _choose(candidates: Candidates, ks: list[int], reference: Reference, mass: float) -> Sweep:
+def _choose(climbs: list[list[Climb]], ks: list[int], reference: Reference, mass: float) -> Sweep:
     """Keep the best restart of each number of components, and the best of those by BIC.
 
     One that did not converge wins only over others that did not.
     """
-    traces, converged = candidates.traces, candidates.converged
-    of_k = [range(i, len(traces), len(ks)) for i in range(len(ks))]
-    chosen = [min(restarts, key=lambda c: (not converged[c], -traces[c][-1])) for restarts in of_k]
+    chosen = [min(restarts, key=lambda one: (not one.converged, -one.trace[-1])) for restarts in climbs]
     n_components = np.array(ks)
-    log_likelihood = np.array([traces[c][-1] for c in chosen])
+    log_likelihood = np.array([one.trace[-1] for one in chosen])
     n_parameters = n_components - 1 + 2 * n_components * len(reference.centre)
     bic = n_parameters * np.log(mass) - 2.0 * log_likelihood
-    best = min(range(len(ks)), key=lambda i: (not converged[chosen[i]], bic[i]))
+    best = min(range(len(ks)), key=lambda i: (not chosen[i].converged, bic[i]))
     return Sweep(
-        mixture=_mixture(candidates, chosen[best], reference, mass),
+        mixture=_mixture(chosen[best], reference, mass),
         n_components=n_components,
         bic=bic,
         log_likelihood=log_likelihood,
-        converged=np.array([converged[c] for c in chosen]),
-        n_iter=np.array([len(traces[c]) for c in chosen]),
-        traces=tuple(np.array(traces[c]) for c in chosen),
+        converged=np.array([one.converged for one in chosen]),
+        n_iter=np.array([len(one.trace) for one in chosen]),
+        traces=tuple(np.array(one.trace) for one in chosen),
         best=best,
     )
 
 
-def _mixture(candidates: Candidates, number: int, reference: Reference, mass: float) -> Mixture:
-    """Return one candidate in the units of the data, without components that have vanished."""
-    shares, means, stds = candidates.parameters(number)
+def _mixture(climb: Climb, reference: Reference, mass: float) -> Mixture:
+    """Return a mixture in the units of the data, without components that have vanished."""
+    shares, means, stds = climb.parameters
     alive = shares > _VANISHED
-    if not alive.all():
-        shares, means, stds = shares[alive], means[alive], stds[alive]
     return Mixture(
-        shares / shares.sum(),
-        reference.centre + reference.scale * means,
-        reference.scale * stds,
+        shares[alive] / shares[alive].sum(),
+        reference.centre + reference.scale * means[alive],
+        reference.scale * stds[alive],
         mass=mass,
     )

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from baryflow import codec, container
-from baryflow.core.distribution import Distribution
+from baryflow.core.gaussian import LogDensity
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, as_matrix, as_real, as_simplex, as_simplex_rows
+from baryflow.validation import (
+    Floats,
+    Integers,
+    RandomState,
+    as_count,
+    as_generator,
+    as_matrix,
+    as_real,
+    as_simplex,
+    as_simplex_rows,
+    as_weights,
+)
 
-if TYPE_CHECKING:
-    from sklearn.mixture import GaussianMixture
+#: Rows handled at once: their table of densities and its temporaries then stay in the cache.
+_BLOCK = 512
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Mixture(Distribution):
+class Mixture:
     """An axis-aligned Gaussian mixture, labelled or not.
 
     The arrays are copied and made read-only: a mixture never changes. Two mixtures are equal when
@@ -109,6 +121,210 @@ class Mixture(Distribution):
 
     __hash__ = None  # type: ignore[assignment]  # equal by value, and values are long arrays
 
+    @property
+    def n_components(self) -> int:
+        """Number of components, K."""
+        return int(self.means.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, d."""
+        return int(self.means.shape[1])
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes of a labelled mixture; an error for an unlabelled one."""
+        return int(self._labels().shape[1])
+
+    @property
+    def n_parameters(self) -> int:
+        """Free parameters of the density, (K − 1) + 2·K·d."""
+        return self.n_components - 1 + 2 * self.n_components * self.n_features
+
+    def mean(self) -> Floats:
+        """Return the mean of the mixture.
+
+        Returns
+        -------
+        array of shape (n_features,)
+        """
+        return self.weights @ self.means
+
+    def variance(self) -> Floats:
+        """Return the variance of each feature under the mixture, within and between components.
+
+        Returns
+        -------
+        array of shape (n_features,)
+        """
+        return self.weights @ (self.stds**2 + (self.means - self.mean()) ** 2)
+
+    # -- densities ---------------------------------------------------------------------------
+
+    def component_log_density(self, X: Any) -> Floats:
+        """Return log w_k + log N(x; m_k, s_k) for every row and component.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            NaN coordinates are integrated out exactly, here and in the methods below.
+
+        Returns
+        -------
+        array of shape (n_samples, n_components)
+
+        Raises
+        ------
+        InvalidInputError
+            If `X` does not have n_features columns, or holds infinite values.
+        """
+        X = self._rows(X)
+        table = np.empty((X.shape[0], self.n_components))
+        for rows, block in self._weighted_blocks(X):
+            table[rows] = block
+        return table
+
+    def log_density(self, X: Any) -> Floats:
+        """Return log p(x) of every row.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        array of shape (n_samples,)
+
+        Raises
+        ------
+        InvalidInputError
+            As :meth:`component_log_density`.
+        """
+        X = self._rows(X)
+        result = np.empty(X.shape[0])
+        for rows, block in self._weighted_blocks(X):
+            top = block.max(axis=1)
+            np.exp(np.subtract(block, top[:, None], out=block), out=block)
+            result[rows] = top + np.log(block.sum(axis=1))
+        return result
+
+    def posterior(self, X: Any) -> Floats:
+        """Return p(component | x).
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        array of shape (n_samples, n_components)
+            Every row sums to 1.
+
+        Raises
+        ------
+        InvalidInputError
+            As :meth:`component_log_density`.
+        """
+        X = self._rows(X)
+        table = np.empty((X.shape[0], self.n_components))
+        for rows, block in self._posterior_blocks(X):
+            np.divide(block, block.sum(axis=1, keepdims=True), out=table[rows])
+        return table
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the class probabilities Σ_k labels[k] · p(k | x) (paper, eq. 3).
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            Every row sums to 1.
+
+        Raises
+        ------
+        InvalidInputError
+            If the mixture has no labels, or as :meth:`component_log_density`.
+        """
+        X, labels = self._rows(X), self._labels()
+        table = np.empty((X.shape[0], labels.shape[1]))
+        for rows, block in self._posterior_blocks(X):
+            votes = block @ labels
+            votes /= votes.sum(axis=1, keepdims=True)
+            table[rows] = votes
+        return table
+
+    def predict(self, X: Any) -> Integers:
+        """Return the index of the most probable class of every row.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        array of int, shape (n_samples,)
+
+        Raises
+        ------
+        InvalidInputError
+            If the mixture has no labels, or as :meth:`component_log_density`.
+        """
+        X, labels = self._rows(X), self._labels()
+        result = np.empty(X.shape[0], dtype=np.intp)
+        for rows, block in self._posterior_blocks(X):
+            result[rows] = (block @ labels).argmax(axis=1)
+        return result
+
+    def bic(self, X: Any, sample_weight: Any = None) -> float:
+        """Return the Bayesian information criterion, n_parameters · log n − 2 · Σ log p(x).
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        sample_weight : array of shape (n_samples,), optional
+            Counts of the rows; n is their sum.
+
+        Returns
+        -------
+        float
+            Lower is better.
+
+        Raises
+        ------
+        InvalidInputError
+            If a weight is negative, or as :meth:`component_log_density`.
+        """
+        log_likelihood, n = self._log_likelihood(X, sample_weight)
+        return self.n_parameters * float(np.log(n)) - 2.0 * log_likelihood
+
+    def sample(self, n_samples: int = 1, random_state: RandomState = None) -> tuple[Floats, Integers]:
+        """Draw rows.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+        random_state : int, Generator or None
+
+        Returns
+        -------
+        rows : array of shape (n_samples, n_features)
+        components : array of int, shape (n_samples,)
+            The component that each row was drawn from.
+
+        Raises
+        ------
+        InvalidInputError
+            If `n_samples` is no positive integer, or `random_state` no seed.
+        """
+        n = as_count(n_samples, "n_samples")
+        rng = as_generator(random_state)
+        components = rng.choice(self.n_components, size=n, p=self.weights)
+        noise = rng.standard_normal((n, self.n_features))
+        return self.means[components] + self.stds[components] * noise, components
+
     # -- new mixtures ------------------------------------------------------------------------
 
     def with_labels(self, labels: Any) -> Mixture:
@@ -129,31 +345,6 @@ class Mixture(Distribution):
             If a label leaves the simplex, or there is not one for each component.
         """
         return replace(self, labels=labels)
-
-    def permute(self, order: Any) -> Mixture:
-        """Return the same mixture with its components in another order.
-
-        Parameters
-        ----------
-        order : array of int, shape (n_components,)
-            A permutation: component i of the result is component ``order[i]`` of this one.
-
-        Returns
-        -------
-        Mixture
-
-        Raises
-        ------
-        InvalidInputError
-            If `order` is not a permutation.
-        """
-        order = np.asarray(order)
-        if sorted(order.tolist()) != list(range(self.n_components)):
-            raise InvalidInputError(
-                f"order must be a permutation of 0..{self.n_components - 1}, got {order!r}"
-            )
-        labels = None if self.labels is None else self.labels[order]
-        return Mixture(self.weights[order], self.means[order], self.stds[order], labels, self.mass)
 
     @staticmethod
     def concatenate(mixtures: Sequence[Mixture]) -> Mixture:
@@ -202,59 +393,7 @@ class Mixture(Distribution):
             mass,
         )
 
-    # -- doors to the outside ----------------------------------------------------------------
-
-    @classmethod
-    def from_sklearn(cls, model: GaussianMixture, *, mass: float = 1.0) -> Self:
-        """Take over a fitted scikit-learn mixture with diagonal or spherical covariances.
-
-        Parameters
-        ----------
-        model : sklearn.mixture.GaussianMixture
-        mass : float, default=1.0
-            The number of samples that it stands for, which scikit-learn does not keep.
-
-        Returns
-        -------
-        Mixture
-
-        Raises
-        ------
-        InvalidInputError
-            If the model is not fitted, or its covariances are of another type.
-        """
-        kind = getattr(model, "covariance_type", None)
-        if kind not in ("diag", "spherical"):
-            raise InvalidInputError(
-                f"model must have covariance_type 'diag' or 'spherical', got {kind!r}: "
-                f"an axis-aligned mixture cannot hold correlations"
-            )
-        if not hasattr(model, "means_"):
-            raise InvalidInputError("model is not fitted: call its fit method first")
-        stds = np.sqrt(model.covariances_)
-        if kind == "spherical":
-            stds = np.repeat(stds[:, None], model.means_.shape[1], axis=1)
-        return cls(model.weights_, model.means_, stds, None, mass)
-
-    def to_sklearn(self) -> GaussianMixture:
-        """Return the same mixture as scikit-learn has it; labels and mass are left behind.
-
-        Returns
-        -------
-        sklearn.mixture.GaussianMixture
-            Fitted, with ``covariance_type="diag"``.
-        """
-        from sklearn.mixture import GaussianMixture
-
-        model = GaussianMixture(self.n_components, covariance_type="diag")
-        model.weights_ = self.weights.copy()
-        model.means_ = self.means.copy()
-        model.covariances_ = self.stds**2
-        model.precisions_ = 1.0 / model.covariances_
-        model.precisions_cholesky_ = 1.0 / self.stds
-        model.converged_, model.n_iter_, model.lower_bound_ = True, 0, -np.inf
-        model.n_features_in_ = self.n_features
-        return model
+    # -- keeping -----------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the mixture to a ``.bary`` file; :func:`baryflow.load` reads it back, bit for bit.
@@ -321,6 +460,42 @@ class Mixture(Distribution):
         return mixture
 
     # -- private -----------------------------------------------------------------------------
+
+    def _labels(self) -> Floats:
+        if self.labels is None:
+            raise InvalidInputError("this mixture has no labels: use with_labels to give it some")
+        return self.labels
+
+    def _rows(self, X: Any) -> Floats:
+        return as_matrix(X, "X", n_columns=self.n_features, allow_nan=True)
+
+    def _log_likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float]:
+        X = self._rows(X)
+        weights = as_weights(sample_weight, "sample_weight", length=X.shape[0])
+        return float(self.log_density(X) @ weights), float(weights.sum())
+
+    @cached_property
+    def _gaussians(self) -> LogDensity:
+        return LogDensity(self.means, self.stds)
+
+    @cached_property
+    def _log_weights(self) -> Floats:
+        with np.errstate(divide="ignore"):  # a weight of zero is a component that never occurs
+            return np.log(self.weights)
+
+    def _weighted_blocks(self, X: Floats) -> Iterator[tuple[slice, Floats]]:
+        """Yield the table of weighted log-densities in blocks of rows; blocks may be overwritten."""
+        for start in range(0, X.shape[0], _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            block = self._gaussians(X[rows])
+            block += self._log_weights
+            yield rows, block
+
+    def _posterior_blocks(self, X: Floats) -> Iterator[tuple[slice, Floats]]:
+        """Yield p(k | x) up to a factor per row, in blocks; the largest entry of a row is 1."""
+        for rows, block in self._weighted_blocks(X):
+            np.subtract(block, block.max(axis=1, keepdims=True), out=block)
+            yield rows, np.exp(block, out=block)
 
     def _arrays(self) -> dict[str, Floats]:
         arrays = {"weights": self.weights, "means": self.means, "stds": self.stds}

@@ -1,50 +1,483 @@
-"""A stream that is seen once, in bounded memory: components of bounded number, and columns' moments."""
+"""A stream that is seen once, in bounded memory: components of bounded number, and columns' moments.
+
+Every row becomes a component. The nearest ones are merged as long as there are too many, keeping their
+moments: :class:`Pool`. How components spread in directions that are not the axes is kept on request, in
+one of two ways. :class:`Matrices` holds every component's covariance matrix: exact, and d² numbers a
+component. :class:`Factors` holds what is needed to answer one question, the variances of ``x @ metric``
+for a metric that changes little: a few vectors a component.
+"""
 
 from __future__ import annotations
 
+import math
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from baryflow.core.em import distinct_rows
+from baryflow.core.em import Climb, Reference, StandardisedRows, distinct_rows
+from baryflow.core.gaussian import squared_distances
 from baryflow.core.mixture import Mixture
-from baryflow.core.pool import CRITERIA, MERGES, Pool, PoolState
-from baryflow.core.reduction import reduce_components
-from baryflow.core.spread import FEW_COLUMNS, Factors, Matrices, Spreads
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, as_choice, as_count, as_matrix, as_real, as_vector
+from baryflow.validation import Booleans, Floats, Integers, as_count, as_real, as_vector, check_values
+
+#: Vectors kept of a component beyond the directions of the metric, and how many more may wait until
+#: the least important ones are dropped: most merges then cost nothing but a copy.
+_SPARE, _WAITING = 2, 8
+#: With at most this many columns more than the metric has directions, matrices are smaller.
+_FEW_COLUMNS = _SPARE + _WAITING
+#: Numbers that the vectors of all components may take at most: 32 MB.
+_BUDGET = 2**22
+#: A column's scale in the metric may still change by about this part: what matters then is kept too.
+_SCALE_CHANGE = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Matrices:
+    """A covariance matrix for every component, shape (K, d, d), merged exactly."""
+
+    covariances: Floats
+
+    @classmethod
+    def none(cls, n_features: int) -> Self:
+        """Return those of no components."""
+        return cls(np.zeros((0, n_features, n_features)))
+
+    def plus(self, stds: Floats, given: Spreads | None = None) -> Matrices:
+        """Return these and those of more components; without what is `given` they are axis-aligned."""
+        if given is None:
+            more = np.square(stds)[:, :, None] * np.eye(stds.shape[1])
+        else:
+            more = given.covariances
+        return Matrices(np.concatenate([self.covariances, more]))
+
+    def merge(self, i: Integers, j: Integers, shares: Floats, steps: Floats, _: Any = None) -> None:
+        """Merge components j into i, in place.
+
+        `shares` are those of j in their mass, `steps` lead from the means of i to those of j.
+        """
+        part, kept = shares[:, None, None], self.covariances
+        between = ((1.0 - shares)[:, None] * steps)[:, :, None] * steps[:, None, :]
+        between += kept[j] - kept[i]
+        kept[i] += part * between
+
+    def take(self, some: Booleans) -> Matrices:
+        """Return those of some components."""
+        return Matrices(self.covariances[some])
+
+    def variances(self, metric: Floats) -> Floats:
+        """Return the variances of ``x @ metric`` for every component, shape (K, p)."""
+        found = np.einsum("kjp,jp->kp", self.covariances @ metric, metric)
+        return np.asarray(np.maximum(found, 0.0))
+
+    def state(self) -> Matrices:
+        """Return what is to be saved."""
+        return self
+
+    def check(self, n_components: int, n_features: int, _: int) -> None:
+        """Raise InvalidInputError unless the arrays fit a pool."""
+        _check("covariances", self.covariances, (n_components, n_features, n_features))
+
+
+@dataclass(frozen=True, eq=False)
+class PackedFactors:
+    """:class:`Factors` in a few arrays: the vectors of all components one after another."""
+
+    limit: int
+    vectors: Floats  # (total rank, d)
+    ranks: Integers
+    diagonal: Floats | None  # None: zeros
+    rest: Floats
+
+    def unpack(self) -> Factors:
+        """Return factors that can be merged."""
+        if self.vectors.ndim != 2 or self.ranks.min(initial=0) < 0:
+            raise InvalidInputError("the vectors of a saved pool do not fit their ranks")
+        vectors = np.split(self.vectors, np.cumsum(self.ranks)[:-1]) if len(self.ranks) else []
+        diagonal = np.zeros((len(vectors), self.vectors.shape[1]))
+        if self.diagonal is not None:
+            diagonal = self.diagonal.copy()
+        return Factors(self.limit, vectors, diagonal, self.rest.copy())
+
+    def check(self, n_components: int, n_features: int, n_directions: int) -> None:
+        """Raise InvalidInputError unless the arrays fit a pool."""
+        _check("ranks", self.ranks, (n_components,))
+        _check("vectors", self.vectors, (int(self.ranks.sum()), n_features))
+        if self.diagonal is not None:
+            _check("diagonal", self.diagonal, (n_components, n_features))
+        _check("rest", self.rest, (n_components, n_directions))
+        if not 1 <= self.limit <= n_features:
+            raise InvalidInputError(f"a saved pool keeps {self.limit} vectors of {n_features} columns")
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """Covariances as sums of outer products of few vectors, exact until there are too many of them.
+
+    A component of r rows needs r − 1 vectors. Beyond a limit only those combinations are kept that
+    matter for the variances of ``x @ metric``, also if the scale of a column in it changes somewhat;
+    what is lost of these variances is added as it is. With a vector for every column of the metric
+    nothing is lost as long as the metric stays.
+    """
+
+    limit: int
+    vectors: list[Floats]  # (rank, d) for each; never changed in place, so that copies share them
+    diagonal: Floats  # (K, d): variances of values that were missing
+    rest: Floats  # (K, p): variances in the metric of what was dropped
+
+    @classmethod
+    def none(cls, n_features: int, n_directions: int, n_components: int) -> Self:
+        """Return those of no components, for a metric of shape (n_features, n_directions).
+
+        `n_components` will share the memory there is.
+        """
+        fair = max(1, _BUDGET // (n_components * n_features))
+        limit = min(n_features, n_directions + _SPARE, fair)
+        return cls(limit, [], np.zeros((0, n_features)), np.zeros((0, n_directions)))
+
+    def plus(self, stds: Floats, given: Spreads | None = None) -> Factors:
+        """Return these and those of more components; without what is `given` they are axis-aligned."""
+        vectors, diagonal = [np.zeros((0, stds.shape[1]))] * len(stds), np.square(stds)
+        rest = np.zeros((len(stds), self.rest.shape[1]))
+        if isinstance(given, Matrices):
+            squares, axes = np.linalg.eigh(given.covariances)
+            roots = np.sqrt(np.maximum(squares, 0.0))
+            vectors, diagonal = list((axes * roots[:, None, :]).swapaxes(1, 2)), np.zeros_like(stds)
+        elif given is not None:
+            vectors, diagonal = given.vectors, given.diagonal
+            # What was dropped was measured in the other pool's metric, which may have more directions.
+            rest = given.rest if given.rest.shape == rest.shape else rest
+        return Factors(
+            self.limit,
+            self.vectors + vectors,
+            np.concatenate([self.diagonal, diagonal]),
+            np.concatenate([self.rest, rest]),
+        )
+
+    @property
+    def covariances(self) -> Floats:
+        """The covariances, as far as they are known, shape (K, d, d)."""
+        d = self.diagonal.shape[1]
+        products = [one.T @ one for one in self.vectors]
+        return np.reshape(products, (-1, d, d)) + self.diagonal[:, :, None] * np.eye(d)
+
+    def merge(
+        self, i: Integers, j: Integers, shares: Floats, steps: Floats, metric: Floats | None
+    ) -> None:
+        """Merge components j into i, in place, as those of :class:`Matrices`."""
+        part = shares[:, None]
+        self.diagonal[i] += part * (self.diagonal[j] - self.diagonal[i])
+        self.rest[i] += part * (self.rest[j] - self.rest[i])
+        for pair in zip(i.tolist(), j.tolist(), shares.tolist(), steps, strict=True):
+            self._merge_pair(*pair, metric)
+
+    def _merge_pair(self, i: int, j: int, share: float, step: Floats, metric: Floats | None) -> None:
+        mine, other = self.vectors[i], self.vectors[j]
+        n = len(mine)
+        joint = np.empty((n + len(other) + 1, len(step)))
+        np.multiply(mine, math.sqrt(1.0 - share), out=joint[:n])
+        np.multiply(other, math.sqrt(share), out=joint[n:-1])
+        np.multiply(step, math.sqrt(share * (1.0 - share)), out=joint[-1])
+        if metric is not None and len(joint) > self.limit + _WAITING:
+            joint = self._shorten(i, joint, metric)
+        self.vectors[i], self.vectors[j] = joint, other[:0]
+
+    def _shorten(self, i: int, joint: Floats, metric: Floats) -> Floats:
+        """Return the combinations of vectors that matter most."""
+        seen = joint @ metric
+        # Expected squares if each row of the metric is off by a random part of itself.
+        uncertain = _SCALE_CHANGE * joint * np.linalg.norm(metric, axis=1)
+        _, vectors = np.linalg.eigh(seen @ seen.T + uncertain @ uncertain.T)
+        kept = vectors[:, : -self.limit - 1 : -1].T
+        lost = np.square(seen).sum(axis=0) - np.square(kept @ seen).sum(axis=0)
+        self.rest[i] += np.maximum(lost, 0.0)
+        return np.asarray(kept @ joint)
+
+    def take(self, some: Booleans) -> Factors:
+        """Return those of some components."""
+        vectors = [self.vectors[k] for k in np.flatnonzero(some)]
+        return Factors(self.limit, vectors, self.diagonal[some], self.rest[some])
+
+    def variances(self, metric: Floats) -> Floats:
+        """Return the variances of ``x @ metric`` for every component, shape (K, p)."""
+        found = self.rest + self.diagonal @ np.square(metric)
+        ranks = self.ranks
+        if some := np.flatnonzero(ranks).tolist():
+            seen = np.concatenate([self.vectors[k] for k in some]) @ metric
+            starts = np.cumsum(ranks[some]) - ranks[some]
+            found[some] += np.add.reduceat(np.square(seen, out=seen), starts, axis=0)
+        return found
+
+    def state(self) -> PackedFactors:
+        """Return what is to be saved."""
+        diagonal = self.diagonal if self.diagonal.any() else None
+        none = np.zeros((0, self.diagonal.shape[1]))
+        vectors = np.concatenate([none, *self.vectors])
+        return PackedFactors(self.limit, vectors, self.ranks, diagonal, self.rest)
+
+    @property
+    def ranks(self) -> Integers:
+        """Number of vectors of each component."""
+        return np.array([len(one) for one in self.vectors], dtype=np.intp)
+
+
+Spreads = Matrices | Factors
+
+
+def _check(name: str, array: Any, shape: tuple[int, ...]) -> None:
+    if array.shape != shape or not np.isfinite(array).all():
+        raise InvalidInputError(
+            f"expected the {name} of a saved pool to be finite and of shape {shape}, got {array.shape}"
+        )
+
+
+#: Keeps the weight of a pair of components that never occur from being 0 / 0.
+_TINY = 1e-300
+_ARRAYS = ("masses", "points", "places")
+
+
+@dataclass(frozen=True, eq=False)
+class PoolState:
+    """All that a pool holds, but for the distances, which follow from it."""
+
+    masses: Floats
+    points: Floats
+    places: Floats | None
+    metric: Floats | None
+    spreads: Matrices | PackedFactors | None
+
+    def check(self, empty: PoolState) -> None:
+        """Raise InvalidInputError unless this can continue a pool that is `empty` as yet."""
+        k, d = len(self.masses), self.points.shape[1] // 2
+        for name in (*_ARRAYS, "metric"):
+            self._check_shape(name, getattr(empty, name))
+        if type(self.spreads) is not type(empty.spreads):
+            raise InvalidInputError("a saved pool and its settings disagree about its spreads")
+        if self.spreads is not None:
+            self.spreads.check(k, d, 0 if self.metric is None else self.metric.shape[1])
+        if min(self.masses.min(initial=0.0), self.points[:, d:].min(initial=0.0)) < 0.0:
+            raise InvalidInputError("the pool holds negative masses or stds")
+
+    def _check_shape(self, name: str, like: Any) -> None:
+        array = getattr(self, name)
+        if (array is None) != (like is None):
+            raise InvalidInputError(f"a saved pool and its settings disagree about its {name}")
+        if array is None:
+            return
+        shape = like.shape if name == "metric" else (len(self.masses), *like.shape[1:])
+        if array.shape != shape:
+            raise InvalidInputError(
+                f"expected the {name} of a saved pool to have shape {shape}, got {array.shape}"
+            )
+        check_values(np.asarray(array, dtype=np.float64), f"the pool's {name}", allow_nan=False)
+
+
+class Pool:
+    """Components with masses, means and stds, and on request how they spread off the axes.
+
+    What merging two components costs is their W2² times m_i·m_j / (m_i + m_j) for masses m_i and m_j:
+    Ward's criterion, between components of equal width the scatter that a merge adds.
+
+    Parameters
+    ----------
+    n_features : int
+    spreads : Matrices or Factors, optional
+        Carries how components spread in directions that are not the axes.
+    metric : array of shape (d, p), optional
+        Measure distances between ``means @ metric`` instead of between means and stds; see
+        :meth:`look_through`.
+    """
+
+    def __init__(
+        self, n_features: int, *, spreads: Spreads | None = None, metric: Floats | None = None
+    ) -> None:
+        self._d, self._metric = n_features, metric
+        self._masses = np.zeros(0)
+        self._points = np.zeros((0, 2 * n_features))  # (mean, std) of each component
+        # Where distances are measured, if not between the points.
+        self._places = None if metric is None else np.zeros((0, metric.shape[1]))
+        self._spreads = spreads
+        self._costs: Floats | None = None  # of all pairs, infinite on the diagonal; None: to be measured
+
+    def __len__(self) -> int:
+        return len(self._masses)
+
+    @property
+    def masses(self) -> Floats:
+        """Masses of the components."""
+        return self._masses
+
+    @property
+    def means(self) -> Floats:
+        """Means, shape (K, d)."""
+        return self._points[:, : self._d]
+
+    @property
+    def stds(self) -> Floats:
+        """Standard deviations, shape (K, d); 0 for a single row."""
+        return self._points[:, self._d :]
+
+    @property
+    def spreads(self) -> Spreads | None:
+        """How the components spread off the axes, if that is carried."""
+        return self._spreads
+
+    def copy(self) -> Self:
+        """Return a copy; what is appended to it changes no other one."""
+        return copy(self)
+
+    def append(
+        self, masses: Floats, means: Floats, stds: Floats, spreads: Spreads | None = None
+    ) -> None:
+        """Add components; without `spreads` they are axis-aligned."""
+        n = len(self)
+        self._masses = np.concatenate([self._masses, masses])
+        self._points = np.concatenate([self._points, np.hstack([means, stds])])
+        if self._metric is not None:
+            self._places = np.concatenate([self._places, means @ self._metric])
+        if self._spreads is not None:
+            self._spreads = self._spreads.plus(stds, spreads)
+        if self._costs is not None:
+            self._costs = np.pad(self._costs, (0, len(masses)))
+            self._measure(self._costs, np.arange(n, len(self)))
+
+    def look_through(self, metric: Floats) -> None:
+        """Measure all distances again through another metric."""
+        self._metric, self._places, self._costs = metric, self.means @ metric, None
+
+    def decay(self, factor: float) -> None:
+        """Multiply all masses by a factor."""
+        self._masses, self._costs = factor * self._masses, None
+
+    def compress(self, limit: int) -> None:
+        """Merge components with their nearest ones until at most `limit` are left.
+
+        A round merges all pairs in which each component is the other's nearest and which are merged in
+        any case: as long as one component more than there are too many has a neighbour as near. As
+        hardly any merge brings components nearer to each other, the result is that of merging pair by
+        pair. Arrays are changed in place: call it after :meth:`append`, which has made new ones.
+        """
+        if len(self) <= limit:
+            return
+        everyone, gone = np.arange(len(self)), np.zeros(len(self), dtype=bool)
+        if self._costs is None:
+            self._costs = np.empty((len(self), len(self)))
+            self._measure(self._costs, everyone)
+        while (surplus := len(self) - limit - int(gone.sum())) > 0:
+            nearest = self._costs.argmin(axis=1)
+            cost = self._costs[everyone, nearest]
+            enough = np.partition(cost, surplus)[surplus]
+            mutual = (nearest[nearest] == everyone) & (everyone < nearest)
+            first = np.flatnonzero(mutual & (cost <= enough))
+            first = first[cost[first].argsort(kind="stable")][:surplus]
+            second = nearest[first]
+            gone[second] = True
+            self._merge(first, second)
+            self._measure(self._costs, first)
+            self._costs[gone] = self._costs[:, gone] = np.inf
+        kept = ~gone
+        for name in _ARRAYS:
+            array = getattr(self, f"_{name}")
+            setattr(self, f"_{name}", None if array is None else array[kept])
+        self._costs = self._costs[np.ix_(kept, kept)]
+        if self._spreads is not None:
+            self._spreads = self._spreads.take(kept)
+
+    def _measure(self, costs: Floats, some: Integers) -> None:
+        """Put what it costs to merge some components with all others into the table."""
+        places = self._points if self._places is None else self._places
+        block = squared_distances(places[some], places, reproducible=True)
+        mine = self._masses[some, None]
+        block *= (mine * self._masses + _TINY) / (mine + self._masses + _TINY)
+        costs[some], costs[:, some] = block, block.T
+        costs[some, some] = np.inf
+
+    def _merge(self, i: Integers, j: Integers) -> None:
+        """Merge components j into components i, in place, keeping mean and variance of both."""
+        mass = self._masses[i] + self._masses[j]
+        # Two components that never occur merge into one that never occurs.
+        share = np.divide(self._masses[j], mass, out=np.full(len(i), 0.5), where=mass > 0.0)
+        part, steps = share[:, None], self.means[j] - self.means[i]
+        if self._spreads is not None:
+            self._spreads.merge(i, j, share, steps, self._metric)
+        variance = (1.0 - part) * np.square(self.stds[i])
+        variance += part * np.square(self.stds[j])
+        variance += part * (1.0 - part) * np.square(steps)
+        self._points[i] = np.hstack([self.means[i] + part * steps, np.sqrt(variance)])
+        if self._places is not None:
+            self._places[i] += part * (self._places[j] - self._places[i])
+        self._masses[i] = mass
+
+    def state(self) -> PoolState:
+        """Return everything the pool holds, to continue bit for bit."""
+        spreads = None if self._spreads is None else self._spreads.state()
+        arrays = {name: getattr(self, f"_{name}") for name in _ARRAYS}
+        return PoolState(**arrays, metric=self._metric, spreads=spreads)
+
+    def restore(self, state: PoolState) -> None:
+        """Take over what :meth:`state` gave; raise InvalidInputError if it does not fit."""
+        state.check(self.state())
+        for name in (*_ARRAYS, "metric"):
+            setattr(self, f"_{name}", getattr(state, name))
+        kept = state.spreads
+        self._spreads, self._costs = kept.unpack() if isinstance(kept, PackedFactors) else kept, None
+
+
+#: EM steps at most; the start is good, and the last steps change little.
+_EM_STEPS = 10
+_EM_TOLERANCE = 1e-3
+
+
+def reduce_components(
+    masses: Floats, means: Floats, stds: Floats, max_components: int, *, std_floor: float
+) -> Mixture:
+    """Return a mixture of at most `max_components` for the Gaussians given.
+
+    More of them are merged greedily (Ward, keeping moments), and the result is improved by EM in
+    which every Gaussian stands for the rows it summarises: the moments of the whole stay what they were.
+    Standard deviations are raised to `std_floor` times the spread of the whole.
+    """
+    total = float(masses.sum())
+    weights = masses / total
+    mean = weights @ means
+    variance = weights @ (np.square(stds) + np.square(means - mean))
+    reference = Reference.of_moments(mean, variance)
+    if len(masses) > max_components:
+        pool = Pool(means.shape[1])
+        pool.append(masses, means, stds)
+        pool.compress(max_components)
+        rows = StandardisedRows.of_components(masses, means, stds, reference.centre, reference.scale)
+        climb = Climb.from_parameters(
+            rows,
+            pool.masses / total,
+            (pool.means - reference.centre) / reference.scale,
+            pool.stds / reference.scale,
+            std_floor,
+        )
+        weights, centred, scaled = climb.run(_EM_STEPS, _EM_TOLERANCE * total).parameters
+        means = reference.centre + reference.scale * centred
+        stds = reference.scale * scaled
+    return Mixture(
+        weights / weights.sum(), means, np.maximum(stds, std_floor * reference.scale), mass=total
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """How a stream is summarised."""
 
-    #: What components are made of: it cannot be changed along a stream, nor differ between two.
-    fixed: ClassVar[tuple[str, ...]] = ("distance", "merging", "full_covariance")
-
     max_components: int = 50
-    distance: str = "ward"
-    merging: str = "moment"
     half_life: float | None = None
     std_floor: float = 1e-4
     resolution: int = 2
-    full_covariance: bool = False
 
     def __post_init__(self) -> None:
         as_count(self.max_components, "max_components")
-        as_choice(self.distance, "distance", tuple(CRITERIA))
-        as_choice(self.merging, "merging", tuple(MERGES))
         as_real(self.std_floor, "std_floor", low=1e-4, high=1.0)
         if self.half_life is not None:
             as_real(self.half_life, "half_life", low=0.0, open_low=True)
         as_count(self.resolution, "resolution")
-        if self.full_covariance and self.merging != "moment":
-            raise InvalidInputError(
-                "full_covariance needs merging='moment': nothing else keeps the second moments "
-                f"exactly; got merging={self.merging!r}"
-            )
 
     @property
     def n_kept(self) -> int:
@@ -129,8 +562,9 @@ class StreamSummaryState:
 class StreamSummary:
     """What is known of a stream: components, their distances, and the columns' moments.
 
-    Every row becomes a component, merged with others later. All is relative to a row near the data, the
-    origin: an offset then costs no digits.
+    Every row becomes a component, merged with others later. With a metric of shape (d, p) components are
+    compared as ``x @ metric``, and their variances there are kept. All is relative to a row near the
+    data, the origin: an offset then costs no digits.
     """
 
     #: How it is saved.
@@ -143,13 +577,8 @@ class StreamSummary:
         self.mass = 0.0
         self._origin: Floats | None = None
         self._moments = Moments.none(n_features)
-        self._pool = Pool(
-            n_features,
-            distance=settings.distance,
-            merging=settings.merging,
-            spreads=_spreads(n_features, settings, metric),
-            metric=metric,
-        )
+        spreads = None if metric is None else _carry_spreads(n_features, settings, metric)
+        self._pool = Pool(n_features, spreads=spreads, metric=metric)
         self._mixture: Mixture | None = None
 
     # -- learning ----------------------------------------------------------------------------
@@ -190,7 +619,6 @@ class StreamSummary:
             raise InvalidInputError(
                 f"expected a summary of n_features={self.n_features}, got {other.n_features}"
             )
-        self._require_same_kind(other.settings)
         self._mixture = None
         self.n_rows += other.n_rows
         if other._origin is None:
@@ -202,28 +630,13 @@ class StreamSummary:
         self._moments = self._moments.plus(other._moments.shifted(shift))
         pool = other._pool
         if len(pool):
-            self._pool.append(
-                pool.masses,
-                pool.means + shift,
-                pool.stds,
-                spreads=pool.spreads,
-            )
+            self._pool.append(pool.masses, pool.means + shift, pool.stds, pool.spreads)
             self._compress()
 
     def change(self, settings: Settings) -> None:
-        """Go on with other settings; what the components are made of cannot be changed any more."""
-        self._require_same_kind(settings)
+        """Go on with other settings."""
         self.settings = settings
         self._mixture = None
-
-    def _require_same_kind(self, settings: Settings) -> None:
-        for name in self.settings.fixed:
-            mine, theirs = getattr(self.settings, name), getattr(settings, name)
-            if mine != theirs:
-                raise InvalidInputError(
-                    f"this stream is summarised with {name}={mine!r}, which cannot be combined with "
-                    f"{name}={theirs!r}; start a new one"
-                )
 
     def fade(self, factor: float) -> None:
         """Let everything seen so far count less."""
@@ -270,12 +683,8 @@ class StreamSummary:
         seen = other.components()
         self.n_rows, self.mass = other.n_rows, other.mass
         self._origin, self._moments = other._seen(), other._moments
-        self._pool.append(
-            seen.masses,
-            seen.means - self._seen(),
-            seen.stds,
-            spreads=other._pool.spreads,
-        )
+        means = seen.means - self._seen()
+        self._pool.append(seen.masses, means, seen.stds, other._pool.spreads)
         self._compress()
 
     def look_through(self, metric: Floats) -> None:
@@ -287,26 +696,15 @@ class StreamSummary:
     def mixture(self) -> Mixture:
         """Return the mixture of all that was seen, with at most max_components components."""
         if self._mixture is None:
-            self._mixture = self._described(*self._components())
+            settings = self.settings
+            self._mixture = reduce_components(
+                *self.components(), settings.max_components, std_floor=settings.std_floor
+            )
         return self._mixture
-
-    def project(self, A: Any, b: Any = None) -> Mixture:
-        """Return the mixture of A·x + b, exact up to its own reduction to max_components.
-
-        Needs ``full_covariance``: a component's spread in a new direction depends on correlations.
-        """
-        A = as_matrix(A, "A", rows="n_outputs", n_columns=self.n_features)
-        b = np.zeros(len(A)) if b is None else as_vector(b, "b", length=len(A), dim="n_outputs")
-        if not isinstance(self._pool.spreads, Matrices):
-            raise InvalidInputError("project needs full_covariance=True from the start of the stream")
-        masses, means, _ = self._components()
-        variances = self.variances_in(A.T)
-        return self._described(masses, means @ A.T + b, np.sqrt(np.maximum(variances, 0.0)))
 
     def components(self) -> Components:
         """Return the components kept."""
-        masses, means, stds = self._components()
-        return Components(masses, means, stds)
+        return Components(self._pool.masses, self._seen() + self._pool.means, self._pool.stds)
 
     def variances_in(self, metric: Floats) -> Floats:
         """Return the variances of ``x @ metric`` for every component kept, shape (K, p)."""
@@ -319,32 +717,12 @@ class StreamSummary:
         origin = self._seen()
         return origin + self._moments.means, self._moments.variances
 
-    def _components(self) -> tuple[Floats, Floats, Floats]:
-        origin = self._seen()
-        return self._pool.masses, origin + self._pool.means, self._pool.stds
-
-    def _described(self, masses: Floats, means: Floats, stds: Floats) -> Mixture:
-        s = self.settings
-        return reduce_components(masses, means, stds, s.max_components, std_floor=s.std_floor)
-
     def _seen(self) -> Floats:
         if self._origin is None:
             raise InvalidInputError("nothing was seen yet: no row with a positive weight")
         return self._origin
 
     # -- keeping -----------------------------------------------------------------------------
-
-    @classmethod
-    def of_mixture(cls, mixture: Mixture, settings: Settings) -> Self:
-        """Return the summary of a stream of which only this mixture is known."""
-        summary = cls(mixture.n_features, settings)
-        summary.n_rows, summary.mass = round(mixture.mass), mixture.mass
-        summary._origin = mixture.mean()
-        counts = np.full(mixture.n_features, mixture.mass)
-        summary._moments = Moments(counts, np.zeros_like(counts), mixture.mass * mixture.variance())
-        means = mixture.means - summary._origin
-        summary._pool.append(mixture.weights * mixture.mass, means, mixture.stds)
-        return summary
 
     def state(self) -> StreamSummaryState:
         """Return all there is to know, to continue bit for bit."""
@@ -367,9 +745,7 @@ class StreamSummary:
         return summary
 
 
-def _spreads(n_features: int, settings: Settings, metric: Floats | None) -> Spreads | None:
-    if not settings.full_covariance:
-        return None
-    if metric is None or n_features <= metric.shape[1] + FEW_COLUMNS:
+def _carry_spreads(n_features: int, settings: Settings, metric: Floats) -> Spreads:
+    if n_features <= metric.shape[1] + _FEW_COLUMNS:
         return Matrices.none(n_features)
     return Factors.none(n_features, metric.shape[1], settings.n_kept)

@@ -59,10 +59,6 @@ def w2_squared(P: Mixture, Q: Mixture | None = None) -> Floats:
     InvalidInputError
         If P or Q is no mixture, or their features differ.
 
-    See Also
-    --------
-    bures_squared : the part of the covariances when these are full matrices.
-
     Examples
     --------
     >>> from baryflow import Mixture, w2_squared

@@ -8,14 +8,16 @@ explanations, the experts combined within each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import log_softmax, logsumexp
 
+from baryflow.core.dictionary import Dictionary, Domain, Points, simplex_least_squares
+from baryflow.core.mixture import Mixture
+from baryflow.core.transport import match_slots
 from baryflow.estimators._committee import combine
-from baryflow.estimators._dictionary import FittedDictionary, compare_sources, fit_dictionary, floor_stds
 from baryflow.estimators._experts import expert_logs, unadapted_logits
 from baryflow.estimators._explanations import (
     EXPECTED,
@@ -31,12 +33,16 @@ from baryflow.estimators._explanations import (
     weigh,
 )
 from baryflow.estimators._predict import classify, explained_logits
-from baryflow.estimators._sources import SourceKnowledge
+from baryflow.estimators._sources import PREDICTOR_FLOOR, SourceKnowledge, SourceModel
 from baryflow.estimators._state import Adaptation, TargetState, clean, see_scale, summarise
 from baryflow.validation import Booleans, Floats, Integers
 
 #: Explanations less likely than this are dropped, and at most as many are kept.
 _UNLIKELY, _MOST = 0.01, 6
+#: Steps in which an unmoved dictionary finds plan and coordinates of a target.
+_MATCHING_STEPS = 3
+#: Added to class probabilities before the logarithm: none is a veto.
+_VETO_FLOOR = 1e-2
 
 
 class Labelled(NamedTuple):
@@ -50,7 +56,7 @@ class Labelled(NamedTuple):
 def adapt(sources: SourceKnowledge, state: TargetState) -> TargetState:
     """Adapt to all that is known of a target: its rows, labels and baselines."""
     seen, labelled = summarise(state), _clean_labelled(sources, state)
-    raw_logs = None if sources.plain is None else sources.plain.raw_logs(seen.means)
+    raw_logs = sources.plain.raw_logs(seen.means)
     candidates, logs = explain(sources, seen, raw_logs, state.label_shift, labelled, state.baselines)
     fitted = [None if one.name == NOT_ADAPTING else _fit(sources, seen, one) for one in candidates]
     explanations = [_explain(*one) for one in zip(candidates, fitted, strict=True)]
@@ -83,14 +89,14 @@ def _clean_labelled(sources: SourceKnowledge, state: TargetState) -> Labelled:
 def _collect(
     sources: SourceKnowledge,
     seen: TargetSummary,
-    raw_logs: Floats | None,
+    raw_logs: Floats,
     explanations: tuple[Explanation, ...],
     candidate: Candidate,
     fitted: FittedDictionary,
 ) -> Adaptation:
     """Return an adaptation: explanations, and what is shown of the best of them that adapts."""
     model, shares = sources.model, seen.masses / seen.masses.sum()
-    known_stds = floor_stds(model, fitted.known)
+    known_stds = model.floor_stds(fitted.known)
     believed = next(one for one in explanations if one.reconstruction is not None)
     found = expert_logs(sources, believed, seen.means, raw_logs).argmax(axis=2)
     return Adaptation(
@@ -118,7 +124,7 @@ def _measure_ambiguity(parts: Floats, shares: Floats) -> float:
 def explain(
     sources: SourceKnowledge,
     seen: TargetSummary,
-    raw_logs: Floats | None,
+    raw_logs: Floats,
     label_shift: bool,
     labelled: Labelled,
     baselines: Sequence[Baseline],
@@ -130,8 +136,6 @@ def explain(
     """
     model, committee = sources.model, sources.committee
     domain_model, prior = model.domain_model, model.expected_prior
-    if domain_model is None or sources.plain is None or raw_logs is None:
-        return [Candidate(EXPECTED, prior, model.centre, model.scale)], np.zeros(1)
     votes = combine(unadapted_logits(sources, seen.means, raw_logs))
     trained = prior if sources.user_prior else sources.plain.shares
     candidates = propose(domain_model, seen, prior, votes, trained, baselines)
@@ -168,11 +172,10 @@ def _choose(candidates: Sequence[Candidate], logs: Floats) -> Integers:
 
 
 def _fit(sources: SourceKnowledge, seen: TargetSummary, candidate: Candidate) -> FittedDictionary:
-    model, posteriors = sources.model, None
-    if model.domain_model is not None:
-        V = model.domain_model.see(seen.means, candidate.centre, candidate.scale)
-        posteriors = np.exp(model.domain_model.log_posteriors(V, candidate.proportions))
-    return fit_dictionary(model, seen, candidate, posteriors)
+    model = sources.model.domain_model
+    V = model.see(seen.means, candidate.centre, candidate.scale)
+    posteriors = np.exp(model.log_posteriors(V, candidate.proportions))
+    return fit_dictionary(sources.model, seen, candidate, posteriors)
 
 
 def _explain(candidate: Candidate, fitted: FittedDictionary | None) -> Explanation:
@@ -184,7 +187,7 @@ def _explain(candidate: Candidate, fitted: FittedDictionary | None) -> Explanati
 
 def explain_as(sources: SourceKnowledge, seen: TargetSummary, proportions: Floats) -> Explanation:
     """Return the explanation that a target has these class proportions."""
-    calibration = sources.model.moments_at(seen.mean, seen.variance, proportions, seen.mass)
+    calibration = sources.model.moments.at(seen.mean, seen.variance, proportions, seen.mass)
     candidate = Candidate("given", proportions, *calibration)
     return _explain(candidate, _fit(sources, seen, candidate))
 
@@ -213,7 +216,7 @@ def _typical_distance(
     """Return the median over rows of the expected distance of each component's rows."""
     model = sources.model
     means = model.project(seen.means, candidate.centre, candidate.scale)
-    variances = model.variances(seen.variances_in, seen.stds, candidate.scale)
+    variances = model.variances(seen.variances_in, candidate.scale)
     precision = 1.0 / np.square(stds)
     expected = (np.square(means) + variances) @ precision.T
     expected += np.vecdot(np.square(there), precision) - 2.0 * means @ (there * precision).T
@@ -221,3 +224,123 @@ def _typical_distance(
     order = np.argsort(nearest)
     reached = np.cumsum(seen.masses[order]) >= 0.5 * seen.masses.sum()
     return max(float(nearest[order][reached.argmax()]), 1e-12)
+
+
+# -- the dictionary under one explanation (paper, section 3.2) ----------------------------------------
+
+
+def compare_sources(dictionary: Dictionary, target: Domain, sources: Sequence[Domain]) -> Floats:
+    """Return the mixture of the sources that comes nearest to the target, slot by slot.
+
+    The sources' own components are compared, not their reconstructions, which fewer atoms than sources
+    cannot tell apart.
+    """
+    used = slice(target.n_used)
+    slots = dictionary.reconstruction(target)
+    rebuilt = dictionary.reconstructions(sources)
+    columns = []
+    for domain, points, match in zip(sources, rebuilt, match_slots(slots, rebuilt), strict=True):
+        # Where the source lacks a class its reconstruction stands in.
+        known = np.where((domain.slot_weights > 0.0)[:, None], domain.goal, points)
+        columns.append(known[match][:, used])
+    goal = np.where((target.slot_weights > 0.0)[:, None], target.goal[:, used], slots[:, used])
+    gaps = (np.stack(columns) - goal) * np.sqrt(target.slot_weights)[:, None]
+    table = gaps.reshape(len(columns), -1)
+    quadratic = table @ table.T
+    # A little ridge shares the credit between sources that are the same.
+    quadratic += 1e-6 * float(np.trace(quadratic)) / len(columns) * np.eye(len(columns))
+    return simplex_least_squares(quadratic, np.zeros(len(columns)))
+
+
+@dataclass(frozen=True, eq=False)
+class FittedDictionary:
+    """The dictionary after its step towards a target, and what it says of the target.
+
+    Attributes
+    ----------
+    dictionary : Dictionary
+    target : Domain
+    losses : array of shape (2,)
+        Of the target, before and after the step.
+    reconstruction, labelled : Mixture
+        The target rebuilt from the atoms, and its own components with the labels that the plan gives
+        them; both in the coordinates of the view.
+    known : Points
+        The reconstruction before the atoms moved towards the target. Afterwards they are closer to
+        what is new in it.
+    """
+
+    dictionary: Dictionary
+    target: Domain
+    losses: Floats
+    reconstruction: Mixture
+    labelled: Mixture
+    known: Points
+
+
+def fit_dictionary(
+    model: SourceModel, seen: TargetSummary, candidate: Candidate, posteriors: Floats
+) -> FittedDictionary:
+    """Match a target with the atoms, and move them towards it by one block step.
+
+    Parameters
+    ----------
+    model : SourceModel
+    seen : TargetSummary
+    candidate : Candidate
+        Class proportions and calibration of the target.
+    posteriors : array of shape (n_components, n_classes)
+        Class probabilities of the target's components under this explanation; they enter the costs of
+        the plan.
+    """
+    variances = model.variances(seen.variances_in, candidate.scale)
+    points = model.points(seen.means, variances, candidate.centre, candidate.scale)
+    slot_weights = model.slot_weights(candidate.proportions)
+    target = model.target(seen.masses / seen.masses.sum(), points, slot_weights)
+    votes = (posteriors[:, model.slot_classes] + _VETO_FLOOR) / (1.0 + _VETO_FLOOR)
+    target.extra_costs = -2.0 * np.log(np.minimum(votes, 1.0))
+    dictionary = model.dictionary.copy()
+    dictionary.settle(target, _MATCHING_STEPS)
+    known = Points(dictionary.reconstruction(target), model.n_dimensions)
+    # The sources keep their plans and coordinates.
+    before = float(dictionary.step([target], model.domains)[0])
+    after = dictionary.transport(target)
+    slots = Points(dictionary.reconstruction(target), model.n_dimensions)
+    reconstruction = Mixture(
+        slot_weights / slot_weights.sum(),
+        slots.means,
+        model.floor_stds(slots),
+        _normalise(slots.labels),
+        float(seen.masses.sum()),
+    )
+    return FittedDictionary(
+        dictionary,
+        target,
+        np.array([before, after]),
+        reconstruction,
+        _label(model, seen.masses, variances, target, reconstruction),
+        known,
+    )
+
+
+def _label(
+    model: SourceModel, masses: Floats, variances: Floats, target: Domain, rebuilt: Mixture
+) -> Mixture:
+    """Return the target's own components with the labels that the plan gives them."""
+    # One more row of the usual spread: a component of few rows has no reliable std of its own.
+    smoothed = np.sqrt((masses[:, None] * variances + model.unit**2) / (masses[:, None] + 1.0))
+    return Mixture(
+        masses / masses.sum(),
+        target.points[:, : model.n_dimensions],
+        np.maximum(smoothed, PREDICTOR_FLOOR * model.unit),
+        _normalise(target.plan @ np.asarray(rebuilt.labels)),
+        rebuilt.mass,
+    )
+
+
+def _normalise(rows: Floats) -> Floats:
+    """Return rows as distributions; a row without any positive value becomes uniform."""
+    rows = np.maximum(rows, 0.0)
+    totals = rows.sum(axis=1, keepdims=True)
+    uniform = np.full_like(rows, 1.0 / rows.shape[1])
+    return np.where(totals > 0.0, rows / np.where(totals > 0.0, totals, 1.0), uniform)

@@ -12,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from baryflow.core.mixture import Mixture
 from baryflow.estimators._classifiers import choose_classifiers
-from baryflow.estimators._columns import ColumnComparison, compare
 from baryflow.estimators._committee import Committee
 from baryflow.estimators._domains import TARGET, by_source
 from baryflow.estimators._history import History
@@ -22,7 +21,9 @@ from baryflow.estimators._parameters import progress_of, restore_classifier, sou
 from baryflow.estimators._persistence import Persistable, Shell, plain
 from baryflow.estimators._predict import assess, atoms_of, predict_proba
 from baryflow.estimators._report import (
+    ColumnComparison,
     TargetExplanation,
+    compare_columns,
     describe,
     describe_competing,
     describe_proportions,
@@ -312,7 +313,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         Raises
         ------
         InvalidInputError
-            If the model was made from mixtures: nothing is known of rows then.
+            If the columns are not those that it was fitted on, or do not hold numbers.
         """
         return self.assess(X)[1]
 
@@ -332,7 +333,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         Raises
         ------
         InvalidInputError
-            If the model was made from mixtures: nothing is known of rows then.
+            If the columns are not those that it was fitted on, or do not hold numbers.
         """
         return assess(*self._known(), self.check_rows(X))
 
@@ -432,14 +433,13 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         True
         """
         check_is_fitted(self)
-        return compare(*self._known(), getattr(self, "feature_names_in_", None))
+        return compare_columns(*self._known(), getattr(self, "feature_names_in_", None))
 
     # -- keeping ---------------------------------------------------------------------------------
 
     def _state(self) -> AdapterState:
         knowledge = self.knowledge_
-        if knowledge.plain is not None:
-            knowledge = replace(knowledge, plain=knowledge.plain.packed())
+        knowledge = replace(knowledge, plain=knowledge.plain.packed())
         return AdapterState(
             Shell.of(self),
             self._classes,

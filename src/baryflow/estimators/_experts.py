@@ -14,7 +14,7 @@ import numpy as np
 from baryflow.core.mixture import Mixture
 from baryflow.estimators._committee import FLOOR, not_adapting
 from baryflow.estimators._explanations import Explanation
-from baryflow.estimators._sources import PlainClassifiers, SourceKnowledge
+from baryflow.estimators._sources import SourceKnowledge
 from baryflow.validation import Floats
 
 #: Weight of an expert below which it is not asked: it adds less than 0.0001 to a logit.
@@ -44,13 +44,13 @@ class Question:
         prior = self.sources.model.expected_prior
         shares = 0.5 * (self.explanation.proportions + prior)
         if self.sources.user_prior:
-            return _plain(self.sources).prior_log_ratios(shares)
+            return self.sources.plain.prior_log_ratios(shares)
         return np.log(np.maximum(shares, FLOOR) / np.maximum(prior, FLOOR))
 
     @cached_property
     def raw_logs(self) -> Floats:
         """Log-probabilities of the plain classifiers on raw rows."""
-        logs = _plain(self.sources).raw_logs(self.X) if self._raw_logs is None else self._raw_logs
+        logs = self.sources.plain.raw_logs(self.X) if self._raw_logs is None else self._raw_logs
         return np.asarray(logs + self.log_ratios)
 
     @cached_property
@@ -58,7 +58,7 @@ class Question:
         """The same on rows standardised with the target's centre and scale."""
         one, found = self.explanation, self._per_domain_logs
         if found is None:
-            found = _plain(self.sources).per_domain_logs(self.X, one.centre, one.scale)
+            found = self.sources.plain.per_domain_logs(self.X, one.centre, one.scale)
         return np.asarray(found + self.log_ratios)
 
     @cached_property
@@ -68,18 +68,12 @@ class Question:
         return self.sources.model.project(self.X, one.centre, one.scale)
 
 
-def _plain(sources: SourceKnowledge) -> PlainClassifiers:
-    if sources.plain is None:
-        raise ValueError("a model made from mixtures has no plain classifiers")
-    return sources.plain
-
-
 def unadapted_logits(sources: SourceKnowledge, X: Floats, raw_logs: Floats | None = None) -> Floats:
     """Return the logits of complete rows by the plain classifiers on raw rows."""
-    logs = _plain(sources).raw_logs(X) if raw_logs is None else raw_logs
+    logs = sources.plain.raw_logs(X) if raw_logs is None else raw_logs
     logits = not_adapting(sources.committee.raw, logs)
     if sources.user_prior:
-        logits = logits + _plain(sources).prior_log_ratios(sources.model.expected_prior)
+        logits = logits + sources.plain.prior_log_ratios(sources.model.expected_prior)
     return logits
 
 
@@ -99,13 +93,9 @@ _TITLES = {
 }
 
 
-def list_experts(plain: PlainClassifiers | None) -> tuple[Expert, ...]:
-    """Return all experts; plain classifiers on raw rows come first."""
-    return _list_experts(() if plain is None else plain.names)
-
-
 @lru_cache(maxsize=32)
-def _list_experts(names: tuple[str, ...]) -> tuple[Expert, ...]:
+def list_experts(names: tuple[str, ...]) -> tuple[Expert, ...]:
+    """Return all experts with plain classifiers of these names; those on raw rows come first."""
     titles = [_TITLES.get(name, name) for name in names]
     experts = [
         Expert(name, f"{title} on raw rows", partial(_raw, number))
@@ -124,7 +114,7 @@ def _list_experts(names: tuple[str, ...]) -> tuple[Expert, ...]:
 
 def describe_experts(sources: SourceKnowledge) -> dict[str, str]:
     """Return what each expert of a committee is, by its name."""
-    known = {one.name: one.description for one in list_experts(sources.plain)}
+    known = {one.name: one.description for one in list_experts(sources.plain.names)}
     return {name: known[name] for name in sources.committee.experts}
 
 
@@ -140,7 +130,7 @@ def expert_logs(
     `raw_logs` and `per_domain_logs` are those of the plain classifiers, if they are known.
     """
     question = Question(sources, explanation, X, raw_logs, per_domain_logs)
-    return np.stack([expert.log_proba(question) for expert in list_experts(sources.plain)])
+    return np.stack([expert.log_proba(question) for expert in list_experts(sources.plain.names)])
 
 
 def ask_together(
@@ -151,8 +141,9 @@ def ask_together(
     Shape (n_explanations, n_classifiers, n, n_classes). Classifiers that hardly count in the committee
     are not asked: zeros.
     """
-    if (plain := sources.plain) is None or not explanations:
+    if not explanations:
         return None
+    plain = sources.plain
     Z = plain.reduce(np.concatenate([(X - one.centre) / one.scale for one in explanations]))
     n = len(plain.names)
     tables = np.zeros((n, len(Z), sources.model.n_classes))

@@ -1,4 +1,4 @@
-"""Feedback: labels of target rows, and the correction of the committee that they teach.
+"""Feedback: rows that are worth a label, labels of rows, and the correction that they teach.
 
 The corrected logits of a row are an offset plus F W. F are the features of the row: its columns,
 standardised with the target's moments, and the experts' log-probabilities. W is a penalised multinomial
@@ -18,10 +18,10 @@ A label that no source has becomes a class of this target.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.special import log_softmax, softmax
+from scipy.special import entr, log_softmax, logsumexp, softmax
 from scipy.stats import betabinom
 
 from baryflow.core.transport import fast_squared_distances
@@ -105,6 +105,10 @@ class Answers(NamedTuple):
         said *= np.sqrt(columns.shape[1] / said.shape[1])
         return cls(probabilities, logs, np.hstack([columns, np.ones((n, 1)), said]))
 
+    def some(self, which: slice) -> Answers:
+        """Return those of some rows."""
+        return Answers(self.probabilities[which], self.logs[:, which], self.features[which])
+
     def blend(self, committee: float, experts: Floats) -> Floats:
         """Return probabilities from the committee's and the experts', with these weights."""
         total = committee + experts.sum()
@@ -121,9 +125,7 @@ class Correction:
     committee: float  # weight of the committee's log-probabilities in the logits
     experts: Floats  # of each expert's
     matrix: Floats  # (n_features, n_classes)
-    linear: (
-        Floats  # linear classifier of sources and labels, (n_columns + 1, n_classes); or without rows
-    )
+    linear: Floats  # linear classifier of sources and labels, (n_columns + 1, n_classes)
     weights: Floats  # of all offsets and penalties
     n_weighed: int  # labels that there were when these were weighed
     chosen: float  # how far the labels look chosen, 0 to 1
@@ -132,23 +134,17 @@ class Correction:
         """Return corrected class probabilities."""
         known, n_classes = answers.blend(self.committee, self.experts), self.matrix.shape[1]
         scores = answers.features[:, : len(self.linear)] @ self.linear
-        base = np.log(extend(known, n_classes, scores if len(self.linear) else None) + FLOOR)
+        base = np.log(extend(known, n_classes, scores) + FLOOR)
         share = self.committee + self.experts.sum()
         return np.asarray(softmax(share * base + answers.features @ self.matrix, axis=1))
 
 
-def extend(known: Floats, n_classes: int, scores: Floats | None) -> Floats:
-    """Return probabilities of more classes, which no source has.
-
-    The scores of the linear classifier give those of the new classes; without them they are what a class
-    has on the mean.
-    """
+def extend(known: Floats, n_classes: int, scores: Floats) -> Floats:
+    """Return probabilities of more classes, which no source has, by scores of the linear classifier."""
     n_new = n_classes - known.shape[1]
     if not n_new:
         return known
-    new = np.full((len(known), n_new), 1.0 / n_classes)
-    if scores is not None:
-        new = softmax(_SHARPNESS * scores, axis=1)[:, -n_new:]
+    new = softmax(_SHARPNESS * scores, axis=1)[:, -n_new:]
     return np.hstack([known * (1.0 - new.sum(axis=1, keepdims=True)), new])
 
 
@@ -167,7 +163,7 @@ def fit_correction(
     random: Booleans,
     anchors: Answers,
     n_classes: int,
-    statistics: LinearStatistics | None,
+    statistics: LinearStatistics,
     before: Correction | None = None,
 ) -> Correction:
     """Learn the correction from labelled rows.
@@ -183,7 +179,7 @@ def fit_correction(
         For other rows of the target.
     n_classes : int
         Those of the sources and new ones.
-    statistics : LinearStatistics or None
+    statistics : LinearStatistics
         Of the sources' rows, for the linear classifier.
     before : Correction, optional
         That of fewer labels: offsets and penalties need not be weighed again after every label.
@@ -193,10 +189,8 @@ def fit_correction(
         np.concatenate([labelled.logs, anchors.logs], axis=1),
         np.concatenate([labelled.features, anchors.features]),
     )
-    linear, scores = np.zeros((0, n_classes)), None
-    if statistics is not None:
-        linear, left_out = _fit_linear(statistics, labelled.features, codes, n_classes)
-        scores = np.concatenate([left_out, anchors.features[:, : len(linear)] @ linear])
+    linear, left_out = _fit_linear(statistics, labelled.features, codes, n_classes)
+    scores = np.concatenate([left_out, anchors.features[:, : len(linear)] @ linear])
     offsets = _list_offsets(rows, codes, n_classes, scores)
     said = softmax(offsets[0].logits, axis=1)
     own, others = said[: len(codes)], said[len(codes) :]
@@ -229,10 +223,8 @@ def fit_correction(
     return Correction(float(committee), experts, matrix, linear, weights, n_weighed, chosen)
 
 
-def _list_offsets(
-    rows: Answers, codes: Integers, n_classes: int, scores: Floats | None
-) -> list[_Offset]:
-    """Return all offsets; `scores` are those of the linear classifier, if there is one."""
+def _list_offsets(rows: Answers, codes: Integers, n_classes: int, scores: Floats) -> list[_Offset]:
+    """Return all offsets; `scores` are those of the linear classifier."""
     likelihoods = log_softmax(rows.logs[:, : len(codes)], axis=2)
     known = codes < rows.probabilities.shape[1]  # of new classes no expert knows anything
     likelihoods = likelihoods[:, np.flatnonzero(known), codes[known]].sum(axis=1)
@@ -241,14 +233,12 @@ def _list_offsets(
     for committee, experts in ((1.0, np.zeros(len(favoured))), (0.0, favoured)):
         base = np.log(extend(rows.blend(committee, experts), n_classes, scores) + FLOOR)
         found.append(_Offset(committee, experts, 0.0, base))
-    if scores is not None:
-        logits = log_softmax(_SHARPNESS * scores, axis=1)
-        found += [
-            _Offset(0.5 * one.committee, 0.5 * one.experts, 0.5, 0.5 * (one.logits + logits))
-            for one in found
-        ]
-        found.append(_Offset(0.0, np.zeros(len(favoured)), 1.0, logits))
-    return found
+    logits = log_softmax(_SHARPNESS * scores, axis=1)
+    found += [
+        _Offset(0.5 * one.committee, 0.5 * one.experts, 0.5, 0.5 * (one.logits + logits))
+        for one in found
+    ]
+    return [*found, _Offset(0.0, np.zeros(len(favoured)), 1.0, logits)]
 
 
 def _reuse(
@@ -401,3 +391,136 @@ def _fit_logistic(factors: _Factors, offsets: Floats, targets: Floats) -> Floats
         found.append(directions.T @ now)
         start = now
     return np.stack(found)
+
+
+# -- rows that are worth a label --------------------------------------------------------------------
+
+#: Rows that are remembered at most and at least, and values of them at most in between.
+_MOST_RECENT, _FEWEST_RECENT, _MOST_VALUES = 1000, 64, 1 << 16
+#: A novel row counts as this many times as uncertain, and so does one that would settle which
+#: explanation is right.
+_NOVEL = _SETTLING = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class RecentRows:
+    """The last rows of a target as they came, and their positions in the stream."""
+
+    rows: Floats
+    positions: Integers
+
+    @classmethod
+    def none(cls, n_columns: int) -> Self:
+        """Return no rows."""
+        return cls(np.empty((0, n_columns)), np.empty(0, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def plus(self, rows: Floats, positions: Integers) -> RecentRows:
+        """Return these rows and later ones, without the oldest if there are too many."""
+        d = max(rows.shape[1], 1)
+        most = min(_MOST_RECENT, max(_FEWEST_RECENT, _MOST_VALUES // d))
+        rows, positions = rows[-most:], positions[-most:]
+        kept = slice(max(0, len(self) + len(rows) - most), None)
+        return RecentRows(
+            np.concatenate([self.rows[kept], rows]), np.concatenate([self.positions[kept], positions])
+        )
+
+    def at(self, positions: Integers) -> tuple[Floats, Booleans]:
+        """Return the rows at these positions that are remembered, and which of them are."""
+        numbers = self._find(positions)
+        return self.rows[numbers[numbers >= 0]], numbers >= 0
+
+    def _find(self, positions: Integers) -> Integers:
+        """Return the number of each row among these, -1 for one that is not."""
+        order = np.argsort(self.positions, kind="stable")
+        place = np.searchsorted(self.positions[order], positions, side="right") - 1
+        if not len(order):
+            return np.full(len(positions), -1)
+        found = order[place]
+        return np.where((place >= 0) & (self.positions[found] == positions), found, -1)
+
+    def spread(self, n: int) -> Integers:
+        """Return the numbers of at most n rows, evenly spread."""
+        if len(self) <= n:
+            return np.arange(len(self))
+        return np.linspace(0, len(self) - 1, n).astype(np.intp)
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """Rows that are most worth a label, the most worth first.
+
+    Attributes
+    ----------
+    positions : array of shape (n,)
+        Of the rows in the stream.
+    rows : array of shape (n, d)
+        As they came.
+    labels : array of shape (n,)
+        What is predicted of them now.
+    probabilities, novelty : array of shape (n,)
+        Of these labels, and of the rows.
+    """
+
+    positions: Integers
+    rows: Floats
+    labels: Any
+    probabilities: Floats
+    novelty: Floats
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def measure_disagreement(parts: Floats) -> Floats:
+    """Return how much a label of each row would tell about which explanation is right, 0 to 1.
+
+    The mutual information of label and explanation, as a part of what there is to know. `parts` are
+    log-probabilities under each explanation, plus the logarithm of its weight.
+    """
+    weights = np.exp(logsumexp(parts, axis=2))[:, 0]
+    whole = float(entr(weights).sum())
+    if not whole > 0.0:
+        return np.zeros(parts.shape[1])
+    given = np.exp(parts) / weights[:, None, None]
+    found = entr(np.exp(parts).sum(axis=0)).sum(axis=1) - weights @ entr(given).sum(axis=2)
+    return np.asarray(np.clip(found / whole, 0.0, 1.0))
+
+
+def choose_rows(
+    probabilities: Floats,
+    columns: Floats,
+    novel: Booleans,
+    disagreement: Floats,
+    n: int,
+    rng: np.random.Generator,
+) -> Integers:
+    """Return the numbers of n rows that are uncertain, novel and unlike each other.
+
+    Rows count more on which explanations of the target disagree.
+
+    A row stands for the gradient that the label predicted for it would have in a linear classifier: long
+    if the prediction is uncertain, and in another direction for other columns and classes. Rows are
+    drawn by their squared distance from those drawn before (Ash et al. 2020, "BADGE").
+    """
+    residuals = probabilities.copy()
+    residuals[np.arange(len(residuals)), residuals.argmax(axis=1)] -= 1.0
+    residuals *= (np.where(novel, _NOVEL, 1.0) * (1.0 + (_SETTLING - 1.0) * disagreement))[:, None]
+    rows = np.column_stack([columns / np.sqrt(columns.shape[1]), np.ones(len(columns))])
+    lengths = np.vecdot(residuals, residuals) * np.vecdot(rows, rows)
+    chosen: list[int] = []
+    away = lengths.copy()
+    for _ in range(min(n, len(rows))):
+        total = away.sum()
+        if not total > 0.0:  # all others are like those chosen
+            left = np.setdiff1d(np.arange(len(rows)), chosen)
+            chosen.extend(left[: n - len(chosen)].tolist())
+            break
+        one = int(away.argmax()) if not chosen else int(rng.choice(len(rows), p=away / total))
+        chosen.append(one)
+        inner = (residuals @ residuals[one]) * (rows @ rows[one])
+        away = np.minimum(away, np.maximum(lengths + lengths[one] - 2.0 * inner, 0.0))
+        away[chosen] = 0.0
+    return np.array(chosen, dtype=np.intp)

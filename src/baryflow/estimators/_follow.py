@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from baryflow.core.mixture import Mixture
 from baryflow.core.summary import Settings, StreamSummary
 from baryflow.estimators._adapt import adapt
-from baryflow.estimators._class_summary import ClassSummary
 from baryflow.estimators._explanations import Baseline
-from baryflow.estimators._feedback import Answers, fit_correction
+from baryflow.estimators._feedback import fit_correction
 from baryflow.estimators._predict import (
     assess,
     find_answers,
@@ -179,14 +177,10 @@ def certify(
         return state
     raw, codes = raw[fresh], codes[fresh]
     rows = clean(sources, state, raw)[0]
-    plain = predict_unadapted(sources, rows) if sources.plain is not None else None
-    adapting = None
+    other = ours = predict_unadapted(sources, rows)
     if state.adaptation is not None:
-        adapting = predict_explained(sources, state.adaptation, rows)
-    other = adapting if plain is None else plain
-    if other is None:
-        return state  # a model made from mixtures, before its first row
-    ours, shown = other if adapting is None else adapting, predict_proba(sources, state, rows)
+        ours = predict_explained(sources, state.adaptation, rows)
+    shown = predict_proba(sources, state, rows)
     right = [one.argmax(axis=1) == codes for one in (shown, other, ours)]
     named = np.ones(len(raw), dtype=bool)
     if unknown is not None:
@@ -224,15 +218,6 @@ def set_baseline(sources: SourceKnowledge, state: TargetState, raw: Floats, code
     return judge_again(sources, update(sources, state))
 
 
-def add_class(sources: SourceKnowledge, state: TargetState, summary: ClassSummary) -> TargetState:
-    """Learn a class from a summary, which replaces an earlier one of that name."""
-    if summary.name not in state.new_classes:
-        state = _name_classes(sources, state, (*state.new_classes, summary.name))
-    others = tuple(one for one in state.summaries if one.name != summary.name)
-    state = _correct(sources, replace(state, summaries=(*others, summary)))
-    return judge_again(sources, state)
-
-
 def _name_classes(
     sources: SourceKnowledge, state: TargetState, new_classes: tuple[Any, ...]
 ) -> TargetState:
@@ -248,26 +233,24 @@ def _name_classes(
 
 def _correct(sources: SourceKnowledge, state: TargetState) -> TargetState:
     """Fit the correction to all labels."""
-    if state.adaptation is None or not (len(state.labelled) or state.summaries):
+    if state.adaptation is None or not len(state.labelled):
         return state
-    labelled, view = state.labelled, state.adaptation.believed
-    rows, codes, random = clean(sources, state, labelled.rows)[0], labelled.codes, labelled.random
-    n_known = sources.model.n_classes
-    for summary in state.summaries:
-        drawn = view.centre + view.scale * summary.draw()
-        code = n_known + state.new_classes.index(summary.name)
-        rows = np.concatenate([rows, drawn])
-        codes = np.concatenate([codes, np.full(len(drawn), code)])
-        random = np.concatenate([random, np.zeros(len(drawn), dtype=bool)])
+    labelled = state.labelled
+    rows = clean(sources, state, labelled.rows)[0]
     anchors = clean(sources, state, state.recent.rows[state.recent.spread(_ANCHORS)])[0]
-    first = find_answers(sources, state, rows)
-    # Without anchors all rows were seen elsewhere.
-    second = Answers(first.probabilities[:0], first.logs[:, :0], first.features[:0])
+    answers = find_answers(sources, state, rows)
+    others = answers.some(slice(0))  # all rows were seen elsewhere, or there are anchors
     if len(anchors):
-        second = find_answers(sources, state, anchors)
-    statistics = None if sources.plain is None else sources.plain.statistics
-    n_classes = n_known + len(state.new_classes)
-    correction = fit_correction(first, codes, random, second, n_classes, statistics, state.correction)
+        others = find_answers(sources, state, anchors)
+    correction = fit_correction(
+        answers,
+        labelled.codes,
+        labelled.random,
+        others,
+        sources.model.n_classes + len(state.new_classes),
+        sources.plain.statistics,
+        state.correction,
+    )
     return replace(
         state, correction=correction, corrected_at=state.mass, corrected_labels=state.n_labels
     )
@@ -302,14 +285,9 @@ def forget(sources: SourceKnowledge, state: TargetState, keep: float) -> TargetS
     if keep == 0.0:
         fresh = begin(sources, state.rows.settings, label_shift=state.label_shift)
         fresh.rows.n_rows = state.n_rows
-        # Classes that were named elsewhere stay known.
-        names, n_known = tuple(one.name for one in state.summaries), sources.model.n_classes
-        places = [n_known + state.new_classes.index(name) for name in names]
-        columns = [*range(n_known), *places]
+        columns = range(sources.model.n_classes)
         return replace(
             fresh,
-            summaries=state.summaries,
-            new_classes=names,
             history=state.history.rearrange(range(len(sources.model.domains)), columns),
             n_given=state.n_given,
             n_labels=state.n_labels,
@@ -349,7 +327,6 @@ def rebind(
         n_new=0.0,
         learned_at=0.0,
         new_classes=new_classes,
-        summaries=tuple(one for one in state.summaries if one.name in new_classes),
         labelled=replace(state.labelled, codes=codes),
         correction=None,
         corrected_at=0.0,
@@ -372,9 +349,3 @@ def join(sources: SourceKnowledge, state: TargetState, seen: TargetState, rows: 
     )
     state = replace(update(sources, state), n_last=0)  # the rows are not remembered
     return _see(sources, judge(sources, state, rows).recorded(), rows)
-
-
-def follow_mixture(sources: SourceKnowledge, state: TargetState, mixture: Mixture) -> TargetState:
-    """Take a mixture for all that was seen of the target, and adapt."""
-    settings = Settings(max_components=mixture.n_components, resolution=1)
-    return update(sources, replace(state, rows=StreamSummary.of_mixture(mixture, settings)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.utils import Tags, check_array
+from sklearn.utils import Tags, check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from baryflow.estimators._domains import check_labels
@@ -194,3 +194,15 @@ def _says_number(words: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def draw_seed(random_state: Any) -> Any:
+    """Draw a seed from an integer, a RandomState, a Generator or None."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state.integers(2**63, size=2)
+    try:
+        return check_random_state(random_state).randint(2**31 - 1, size=4)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"random_state must be an integer, a RandomState, a Generator or None: {error}"
+        ) from error

@@ -26,10 +26,13 @@ from baryflow.estimators._classifiers import CLASSIFIERS, Fit
 from baryflow.estimators._committee import (
     FLOOR,
     Committee,
+    Prediction,
     Trial,
     combine,
+    learn_calibration,
     learn_committee,
     learn_weights,
+    measure_agreement,
     mix_explanations,
     not_adapting,
 )
@@ -54,7 +57,6 @@ from baryflow.estimators._novelty import Novelty
 from baryflow.estimators._orders import SHIFTS, number_within, shift_labels, stream_order
 from baryflow.estimators._predict import novelty_distance, typical_in_columns
 from baryflow.estimators._progress import Progress, Progressed
-from baryflow.estimators._reliability import Prediction, learn_calibration, measure_agreement
 from baryflow.estimators._sensors import Limits
 from baryflow.estimators._source_table import spread
 from baryflow.estimators._sources import (
@@ -252,7 +254,7 @@ def know_evenly(
     options: SourceOptions,
 ) -> SourceKnowledge:
     """Return what was learned, with a committee in which all experts count the same."""
-    names = [one.name for one in list_experts(plain)]
+    names = [one.name for one in list_experts(plain.names)]
     reason = "leave-one-source-out was switched off"
     committee = Committee.even(names, len(plain.names), model.n_classes, reason)
     user_prior = options.class_prior is not None
@@ -388,7 +390,7 @@ def fit_fold(fold: Fold, classifiers: Mapping[str, Fit]) -> FittedFold:
 @one_thread
 def learn_evidence(folds: list[FittedFold]) -> Evidence:
     """Learn what evidence for an explanation counts, and the weights of classifiers on raw rows."""
-    tables = [(_plain(fold).raw_logs(fold.X), fold.codes) for fold in folds]
+    tables = [(fold.knowledge.plain.raw_logs(fold.X), fold.codes) for fold in folds]
     raw, n_classes = learn_weights(tables), folds[0].knowledge.model.n_classes
     counts = np.stack(
         [count_confusions(y, not_adapting(raw, logs).argmax(axis=1), n_classes) for logs, y in tables]
@@ -411,8 +413,6 @@ def _try_explanations(
     """Yield what explanations say of streams of a left-out source, without and with a baseline."""
     model, codes = fold.knowledge.model, fold.codes
     domain_model, rng = model.domain_model, np.random.default_rng(0)
-    if domain_model is None:
-        return
     whole, shifted = rng.permutation(len(codes))[:_EVIDENCE_ROWS], []
     if fold.label_shift:
         shifted = [(some[:_EVIDENCE_ROWS], 1.0) for some in _shifted_streams(codes, rng, _DRAWS)]
@@ -421,7 +421,7 @@ def _try_explanations(
     for some, weight in streams:
         arguments = (model.expected_prior, votes[some])
         seen, baselines = TargetSummary.of_rows(fold.X[some]), (_draw_baseline(fold, some),)
-        found = propose(domain_model, seen, *arguments, _plain(fold).shares, baselines)
+        found = propose(domain_model, seen, *arguments, fold.knowledge.plain.shares, baselines)
         said = np.stack([_explained_logs(domain_model, one, fold.X[some], votes[some]) for one in found])
         right = said[:, np.arange(len(some)), codes[some]]
         evidence = measure_evidence(domain_model, seen, found, *arguments, confusion, baselines)
@@ -446,12 +446,6 @@ def _explained_logs(model: DomainModel, candidate: Candidate, X: Floats, votes: 
         return np.log(votes + FLOOR)
     V = model.see(X, candidate.centre, candidate.scale)
     return model.log_posteriors(V, candidate.proportions)
-
-
-def _plain(fold: FittedFold) -> PlainClassifiers:
-    if fold.knowledge.plain is None:
-        raise ValueError("a model made from mixtures has no plain classifiers")
-    return fold.knowledge.plain
 
 
 def _shifted_streams(codes: Integers, rng: np.random.Generator, n_draws: int) -> Iterator[Integers]:
@@ -532,7 +526,7 @@ def _try(
     adaptation = adapt(knowledge, state).adapted
     counts = np.bincount(fold.codes[seen], minlength=knowledge.model.n_classes)
     true = explain_as(knowledge, summary, normalise_proportions(counts.astype(np.float64)))
-    raw = _plain(fold).raw_logs(X)
+    raw = fold.knowledge.plain.raw_logs(X)
     found = adaptation.explanations
     trial = Trial(
         fold=number,

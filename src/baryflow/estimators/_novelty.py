@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from baryflow.core.transport import fast_squared_distances
-from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers
 
 #: Rows above this novelty are called novel.
@@ -196,8 +195,6 @@ class Novelty:
         return np.asarray(np.square(1.0 - np.minimum(1.0 - nearer, chances)))
 
     def _rank(self, known: Floats, far: Floats) -> Floats:
-        if not len(known):
-            raise InvalidInputError("novelty needs rows of sources: this model was made from mixtures")
         return np.asarray(np.searchsorted(known, far, side="left") / len(known))
 
 

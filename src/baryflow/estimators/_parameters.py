@@ -12,8 +12,8 @@ from sklearn.base import BaseEstimator, clone
 from baryflow.core.summary import Settings
 from baryflow.estimators._classifiers import ScikitClassifier, choose_classifiers
 from baryflow.estimators._domains import check_classes, expect_proportions
+from baryflow.estimators._input import draw_seed
 from baryflow.estimators._progress import ConsoleLine, Progress
-from baryflow.estimators._random_state import draw_seed
 from baryflow.estimators._sources import SourceKnowledge, SourceOptions
 from baryflow.estimators._state import row_settings
 from baryflow.estimators._unknown import check_unknown
@@ -97,7 +97,7 @@ def _same(a: Any, b: Any) -> bool:
 
 def restore_classifier(estimator: Any, knowledge: SourceKnowledge) -> None:
     """Set the parameter `classifier` of a loaded model: a user's own is in what was learned."""
-    if knowledge.plain is None or not isinstance(estimator.classifier, list):
+    if not isinstance(estimator.classifier, list):
         return
     restored = [
         clone(one.estimator) if isinstance(one, ScikitClassifier) else name

@@ -15,14 +15,11 @@ from scipy.special import log_softmax, logsumexp
 
 from baryflow.core.dictionary import Dictionary, Points
 from baryflow.core.mixture import Mixture
-from baryflow.estimators._committee import combine
-from baryflow.estimators._dictionary import floor_stds
+from baryflow.estimators._committee import combine, measure_agreement
 from baryflow.estimators._experts import ask_together, expert_logs, unadapted_logits
 from baryflow.estimators._explanations import Explanation
-from baryflow.estimators._feedback import Answers
+from baryflow.estimators._feedback import Answers, choose_rows, measure_disagreement
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Familiar, nearest_distance
-from baryflow.estimators._query import choose_rows, measure_disagreement
-from baryflow.estimators._reliability import measure_agreement
 from baryflow.estimators._sources import SourceKnowledge, atoms_as_mixtures
 from baryflow.estimators._state import Adaptation, TargetState, clean
 from baryflow.estimators._threads import one_thread
@@ -80,7 +77,7 @@ def classify(
     Shape (n_explanations, n, n_classes); the logarithm of their summed exponentials is the prediction,
     up to its calibration. `raw_logs` are those of the plain classifiers on raw rows, if they are known.
     """
-    if raw_logs is None and sources.plain is not None:
+    if raw_logs is None:
         raw_logs = sources.plain.raw_logs(X)
     adapting = [one for one in explanations if one.reconstruction is not None]
     answers = ask_together(sources, adapting, X)
@@ -109,9 +106,8 @@ def explained_logits(
 
 def standardise(sources: SourceKnowledge, adaptation: Adaptation, X: Floats) -> Floats:
     """Return complete rows in units of the target's calibration, as classifiers per domain see them."""
-    one, plain = adaptation.believed, sources.plain
-    Z = (X - one.centre) / one.scale
-    return Z if plain is None else plain.reduce(Z)
+    one = adaptation.believed
+    return sources.plain.reduce((X - one.centre) / one.scale)
 
 
 def name_rows(sources: SourceKnowledge, adaptation: Adaptation, X: Floats) -> Integers:
@@ -292,6 +288,6 @@ def source_mixtures(sources: SourceKnowledge, names: Sequence[Any]) -> dict[str,
         points = Points(domain.points[there], model.n_dimensions)
         weights, labels = domain.weights[there], np.maximum(points.labels, 0.0)
         labels /= labels.sum(axis=1, keepdims=True)
-        stds = floor_stds(model, points)
+        stds = model.floor_stds(points)
         found[str(name)] = Mixture(weights / weights.sum(), points.means, stds, labels)
     return found

@@ -16,7 +16,7 @@ from baryflow.estimators._sensors import Units
 from baryflow.estimators._source_table import ClassMoments
 from baryflow.estimators._sources import SourceKnowledge
 from baryflow.estimators._state import Adaptation, TargetState
-from baryflow.validation import Floats
+from baryflow.validation import Floats, Integers
 
 #: A class with a smaller share is listed as absent.
 _ABSENT = 0.005
@@ -53,13 +53,11 @@ class TargetExplanation:
     gains: Floats
 
     @classmethod
-    def of(cls, one: Explanation, classes: Any, units: Units, moments: ClassMoments | None) -> Self:
-        """Describe an explanation; without moments, as for a model made from mixtures, nothing moves."""
-        gains, offsets = np.ones_like(one.scale), np.zeros_like(one.centre)
-        if moments is not None:
-            centre, scale = moments.usual
-            gains = units.factors * one.scale / scale
-            offsets = units.revert(one.centre) - gains * centre
+    def of(cls, one: Explanation, classes: Any, units: Units, moments: ClassMoments) -> Self:
+        """Describe an explanation."""
+        centre, scale = moments.usual
+        gains = units.factors * one.scale / scale
+        offsets = units.revert(one.centre) - gains * centre
         shares = dict(zip(classes.tolist(), one.proportions.tolist(), strict=True))
         return cls(one.name, one.weight, shares, offsets, gains)
 
@@ -185,11 +183,9 @@ def describe_competing(
     ]
 
 
-def _describe_calibration(
-    one: Explanation, units: Units, moments: ClassMoments | None, names: Any
-) -> str:
+def _describe_calibration(one: Explanation, units: Units, moments: ClassMoments, names: Any) -> str:
     """Name the columns that are calibrated least like the sources, by gain or by offset."""
-    if moments is None or one.name == NOT_ADAPTING:
+    if one.name == NOT_ADAPTING:
         return ""
     centre, scale = moments.usual
     gains, steps = np.log(one.scale / scale), (one.centre - centre) / scale
@@ -251,3 +247,71 @@ def _count_sources(sources: list[Any]) -> str:
     if len(sources) == 1:
         return "One source (if its rows come from several, name the domain of each row when fitting)"
     return f"{len(sources)} sources: {', '.join(map(str, sources))}"
+
+
+# -- columns ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnComparison:
+    """Every column of the target and of the pooled sources, in the units of rows.
+
+    Attributes
+    ----------
+    names : list
+        Of the columns; their numbers if they have no names.
+    source_means, source_stds : array of shape (n_features,)
+        Of the rows of all sources together. The std is 0 where they do not vary.
+    target_means, target_stds : array of shape (n_features,)
+        Of the target's rows, glitches left out; NaN for a column of which no value was seen.
+    offsets, factors : array of shape (n_features,)
+        Of columns that are in other units than in the sources: a value of the target counts as
+        (value − offset) / factor. 0 and 1 for the others.
+    """
+
+    names: list[Any]
+    source_means: Floats
+    source_stds: Floats
+    target_means: Floats
+    target_stds: Floats
+    offsets: Floats
+    factors: Floats
+
+    @property
+    def differences(self) -> Floats:
+        """How far the target's means are above the sources', in standard deviations of the sources.
+
+        Infinite for a column that does not vary in the sources and is elsewhere in the target.
+        """
+        gaps = self.target_means - self.source_means
+        same = (gaps == 0.0) & (self.source_stds == 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(same, 0.0, gaps / self.source_stds)
+
+    def order(self) -> Integers:
+        """Return the numbers of the columns that can be compared, those that differ most first.
+
+        Returns
+        -------
+        array of int
+        """
+        size = np.abs(self.differences)
+        order = np.argsort(-size, kind="stable")
+        return order[~np.isnan(size[order])]
+
+
+def compare_columns(sources: SourceKnowledge, state: TargetState, names: Any) -> ColumnComparison:
+    """Compare what was seen of a target with its sources; without names columns are numbered from 0."""
+    model, limits = sources.model, sources.limits
+    unseen = (state.tally.values == 0.0) | (state.mass <= 0.0)
+    stds = np.where(np.isfinite(limits.high), model.scale, 0.0)
+    mean, variance = state.rows.moments() if state.mass > 0.0 else (model.centre, model.scale)
+    return ColumnComparison(
+        names=list(range(len(unseen))) if names is None else names.tolist(),
+        source_means=model.centre,
+        source_stds=stds,
+        target_means=np.where(unseen, np.nan, state.units.revert(mean)),
+        target_stds=np.where(unseen, np.nan, state.units.factors * np.sqrt(variance)),
+        offsets=state.units.offsets,
+        factors=state.units.factors,
+    )

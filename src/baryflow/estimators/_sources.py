@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -19,12 +19,11 @@ from baryflow.core.em import Reference, distinct_rows, fit_rows
 from baryflow.core.mixture import Mixture
 from baryflow.core.transport import fast_squared_distances
 from baryflow.estimators._classifiers import Classifier, Fit, ScikitClassifier
-from baryflow.estimators._committee import FLOOR, Committee
+from baryflow.estimators._committee import FLOOR, Calibration, Committee
 from baryflow.estimators._domains import fill_gaps
 from baryflow.estimators._explanations import DomainModel
 from baryflow.estimators._novelty import Novelty, nearest_distance
 from baryflow.estimators._orders import number_within
-from baryflow.estimators._reliability import Calibration
 from baryflow.estimators._sensors import Limits, Units, find_other_units
 from baryflow.estimators._source_table import ClassMoments, SourceTable
 from baryflow.exceptions import InvalidInputError
@@ -37,8 +36,8 @@ _FEW_ROWS = 5
 #: Rows for each component that a class gets.
 _ROWS_PER_COMPONENT = 5
 _MAX_ATOMS = 4
-#: Block steps of the dictionary with the sources, from their rows and from mixtures of unknown making.
-_TRAINING_STEPS, _MIXTURE_STEPS = 5, 20
+#: Block steps of the dictionary with the sources.
+_TRAINING_STEPS = 5
 #: With more columns than this, classifiers are fitted in the span of discriminative directions: at least
 #: this many, and twice as many as there are classes.
 _MANY_COLUMNS, _FEWEST_DIRECTIONS = 512, 64
@@ -46,6 +45,8 @@ _MANY_COLUMNS, _FEWEST_DIRECTIONS = 512, 64
 _MOST_ROWS = 12_000
 #: Smallest std of a target component in the loss, in units of the usual spread within a class.
 _COMPONENT_FLOOR = 0.05
+#: Smallest std of a predicting component, in the same units.
+PREDICTOR_FLOOR = 0.1
 #: Least variance within classes in a direction of all columns, as a part of the usual one.
 _LEAST_VARIANCE = 1e-3
 #: Share of a class without a training row, to divide by.
@@ -97,20 +98,19 @@ class SourceModel:
     """The sources in the view: where classes lie, how domains differ, and the source-only dictionary.
 
     In the *view*, rows are standardised with their own domain's moments and projected on the
-    discriminant directions. A model made from mixtures has no view, so rows are only centred, and it
-    knows no moments of classes.
+    discriminant directions.
     """
 
     n_classes: int
     centre: Floats  # pooled mean and std of the sources' columns
     scale: Floats
-    view: Discriminants | None
+    view: Discriminants
     unit: Floats  # usual spread within a class, in the coordinates of the mixtures
-    domain_model: DomainModel | None  # None for a model made from mixtures
+    domain_model: DomainModel
     expected_prior: Floats  # class proportions expected of a target: the user's, or the sources'
     dictionary: Dictionary
     domains: list[Domain]
-    #: Where each class of each source is if all columns count; None for mixtures and many columns.
+    #: Where each class of each source is if all columns count; None if there are many.
     prototypes: Prototypes | None = None
 
     @property
@@ -119,27 +119,17 @@ class SourceModel:
         return len(self.unit)
 
     @property
-    def moments(self) -> ClassMoments | None:
-        """The moments of the classes; None for a model made from mixtures."""
-        return None if self.domain_model is None else self.domain_model.moments
+    def moments(self) -> ClassMoments:
+        """The moments of the classes."""
+        return self.domain_model.moments
 
     @cached_property
     def slot_classes(self) -> Integers:
         """Class of each slot of the atoms."""
         return np.repeat(np.arange(self.n_classes), self.dictionary.n_slots // self.n_classes)
 
-    def moments_at(
-        self, mean: Floats, variance: Floats, shares: Floats, mass: float
-    ) -> tuple[Floats, Floats]:
-        """Return centre and scale of a target with this mean, variance and class proportions."""
-        if self.moments is None:
-            return self.centre, self.scale
-        return self.moments.at(mean, variance, shares, mass)
-
     def project(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
         """Return rows in the coordinates of the mixtures."""
-        if self.view is None:
-            return X - self.centre
         return ((X - centre) / scale) @ self.view.directions
 
     def distance(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
@@ -157,36 +147,23 @@ class SourceModel:
 
     def lift(self, mixture: Mixture, centre: Floats, scale: Floats) -> Mixture:
         """Return a mixture of these coordinates in the columns and units of rows."""
-        if self.view is None:
-            means, stds = mixture.means + self.centre, mixture.stds
-        else:
-            means = centre + scale * (mixture.means @ self.view.lift.T)
-            variances = np.square(mixture.stds) @ np.square(self.view.lift.T) + self.view.rest
-            stds = scale * np.sqrt(np.maximum(variances, np.finfo(np.float64).tiny))
+        means = centre + scale * (mixture.means @ self.view.lift.T)
+        variances = np.square(mixture.stds) @ np.square(self.view.lift.T) + self.view.rest
+        stds = scale * np.sqrt(np.maximum(variances, np.finfo(np.float64).tiny))
         return Mixture(mixture.weights, means, stds, mixture.labels, mixture.mass)
 
-    def usual_stds(self) -> Floats:
-        """Return the usual std within a class of each column, in rows standardised per domain."""
-        if self.moments is None:
-            return np.ones(len(self.centre))
-        variances = self.moments.squares - np.square(self.moments.means)
-        return np.asarray(np.sqrt(np.maximum(variances.mean(axis=(0, 1)), 0.0)))
+    def metric(self, scale: Floats) -> Floats:
+        """Return the matrix through which raw rows are compared."""
+        return self.view.directions / scale[:, None]
 
-    def metric(self, scale: Floats) -> Floats | None:
-        """Return the matrix through which raw rows are compared; None: as they are."""
-        return None if self.view is None else self.view.directions / scale[:, None]
-
-    def variances(
-        self, variances_in: Callable[[Floats], Floats] | None, stds: Floats, scale: Floats
-    ) -> Floats:
+    def variances(self, variances_in: Callable[[Floats], Floats] | None, scale: Floats) -> Floats:
         """Return the variances of components in the coordinates of the mixtures.
 
-        `variances_in` gives those of ``x @ metric``; without it the stds of the columns must do.
+        `variances_in` gives those of ``x @ metric``.
         """
-        metric = self.metric(scale)
-        if metric is None or variances_in is None:
-            return np.square(stds)
-        return variances_in(metric)
+        if variances_in is None:
+            raise ValueError("of these components only the means are known")
+        return variances_in(self.metric(scale))
 
     def points(self, means: Floats, variances: Floats, centre: Floats, scale: Floats) -> Floats:
         """Return components of a target as points (mean, std) of the dictionary, without labels.
@@ -195,6 +172,10 @@ class SourceModel:
         """
         floored = np.sqrt(np.maximum(variances, (_COMPONENT_FLOOR * self.unit) ** 2))
         return np.hstack([self.project(means, centre, scale), floored])
+
+    def floor_stds(self, points: Points) -> Floats:
+        """Return the stds of points that predict."""
+        return np.maximum(points.stds, PREDICTOR_FLOOR * self.unit)
 
     def slot_weights(self, shares: Floats) -> Floats:
         """Return the weights of the slots of a domain with these class proportions."""
@@ -280,8 +261,8 @@ class SourceKnowledge:
     """All that is known before the first row of a target; many targets share it."""
 
     model: SourceModel
-    plain: PlainClassifiers | None  # None for a model made from mixtures
-    limits: Limits | None
+    plain: PlainClassifiers
+    limits: Limits
     user_prior: bool  # the expected class proportions are the user's
     committee: Committee
     novelty: Novelty
@@ -510,44 +491,6 @@ def build_model(
     )
 
 
-def learn_mixtures(
-    mixtures: Sequence[Mixture],
-    n_classes: int,
-    n_atoms: int | None = None,
-    class_prior: Floats | None = None,
-) -> SourceModel:
-    """Learn from labelled mixtures: without rows there is neither a view nor a classifier.
-
-    Mixtures are moved to a common centre, so an offset costs no digits.
-    """
-    centre = np.mean([mixture.mean() for mixture in mixtures], axis=0)
-    moved = [Mixture(m.weights, m.means - centre, m.stds, m.labels, m.mass) for m in mixtures]
-    parts, pooled, shares, n_slots = split_classes(moved, n_classes)
-    together = np.concatenate([m.stds for m in moved])
-    weights = np.concatenate([m.weights / len(moved) for m in moved])
-    unit = np.sqrt(weights @ np.square(together))
-    dictionary, domains = start_dictionary(
-        parts,
-        pooled,
-        shares,
-        n_slots=n_slots,
-        n_atoms=n_atoms,
-        std_floor=max(1e-3 * float(together.min()), 1e-300),
-    )
-    dictionary.fit(domains, max_steps=_MIXTURE_STEPS)
-    return SourceModel(
-        n_classes=n_classes,
-        centre=centre,
-        scale=np.ones_like(centre),
-        view=None,
-        unit=unit,
-        domain_model=None,
-        expected_prior=shares.mean(axis=0) if class_prior is None else class_prior,
-        dictionary=dictionary,
-        domains=domains,
-    )
-
-
 def mix_class(V: Floats, unit: Floats, n_components: int, seed: int) -> Mixture:
     """Return the mixture of the rows of one class; `unit` is the usual spread within a class."""
     k = min(n_components, max(1, len(V) // _ROWS_PER_COMPONENT))
@@ -631,55 +574,8 @@ def _fill_slots(mixture: Mixture, n_slots: int) -> Floats:
 
 def _label(part: Mixture, c: int, root: float, n_classes: int) -> Floats:
     """Return the components of a class as labelled points."""
-    labels = part.labels
-    if labels is None:
-        labels = np.tile(np.eye(n_classes)[c], (part.n_components, 1))
+    labels = np.tile(np.eye(n_classes)[c], (part.n_components, 1))
     return Points.join(part.means, part.stds, root * labels).values
-
-
-def split_classes(
-    mixtures: Sequence[Mixture], n_classes: int
-) -> tuple[list[list[Mixture | None]], list[Mixture], Floats, int]:
-    """Cut labelled mixtures into classes, a component going to its most probable one.
-
-    Return the parts of each mixture, a part of every class for those that lack it, the shares of the
-    classes, and the largest number of components that a class has.
-    """
-    everything = Mixture.concatenate(list(mixtures))
-    codes = [_codes(mixture) for mixture in mixtures]
-    parts = [
-        [_some(mixture, code == c) for c in range(n_classes)]
-        for mixture, code in zip(mixtures, codes, strict=True)
-    ]
-    # A class that no mixture has stands in the middle.
-    middle = Mixture(np.ones(1), everything.mean()[None], everything.stds.mean(axis=0)[None])
-    pooled = [next((part[c] for part in parts if part[c] is not None), middle) for c in range(n_classes)]
-    shares = np.stack(
-        [np.bincount(c, m.weights, n_classes) for c, m in zip(codes, mixtures, strict=True)]
-    ).astype(np.float64)
-    most = max(int(np.bincount(code).max()) for code in codes)
-    return parts, [part or middle for part in pooled], shares, most
-
-
-def _codes(mixture: Mixture) -> Integers:
-    if mixture.labels is None:
-        return np.zeros(mixture.n_components, dtype=np.intp)
-    return np.asarray(mixture.labels.argmax(axis=1))
-
-
-def _some(mixture: Mixture, which: Floats | Integers) -> Mixture | None:
-    """Return some of the components as a mixture; None if there are none that weigh anything."""
-    weights = mixture.weights[which]
-    if not weights.any():
-        return None
-    labels = None if mixture.labels is None else mixture.labels[which]
-    return Mixture(
-        weights / weights.sum(),
-        mixture.means[which],
-        mixture.stds[which],
-        labels,
-        mixture.mass * float(weights.sum()),
-    )
 
 
 def atoms_as_mixtures(dictionary: Dictionary) -> list[Mixture]:

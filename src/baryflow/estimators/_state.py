@@ -10,13 +10,11 @@ import numpy as np
 from baryflow.core.mixture import Mixture
 from baryflow.core.summary import Settings, StreamSummary
 from baryflow.estimators._certificate import Certificate
-from baryflow.estimators._class_summary import ClassSummary
 from baryflow.estimators._domains import fill_gaps
 from baryflow.estimators._explanations import Baseline, Explanation, TargetSummary
-from baryflow.estimators._feedback import Correction, LabelledTarget
+from baryflow.estimators._feedback import Correction, LabelledTarget, RecentRows
 from baryflow.estimators._history import History
 from baryflow.estimators._novelty import Familiar
-from baryflow.estimators._query import RecentRows
 from baryflow.estimators._sensors import Tally, Units, last_values, screen
 from baryflow.estimators._sources import SourceKnowledge
 from baryflow.validation import Booleans, Floats, Integers
@@ -100,7 +98,6 @@ class TargetState:
     reliability: float = 0.0
     novel: float = 0.0
     new_classes: tuple[Any, ...] = ()  # those that no source has
-    summaries: tuple[ClassSummary, ...] = ()  # of classes that were named elsewhere
     n_labels: int = 0  # that came
     correction: Correction | None = None
     corrected_at: float = 0.0  # mass of the target when the correction was fitted, and labels
@@ -170,9 +167,8 @@ def begin(sources: SourceKnowledge, settings: Settings, *, label_shift: bool) ->
         The class proportions may be other than expected.
     """
     model, d = sources.model, len(sources.model.centre)
-    metric = model.metric(model.scale) if settings.full_covariance else None
     return TargetState(
-        rows=StreamSummary(d, settings, metric),
+        rows=StreamSummary(d, settings, model.metric(model.scale)),
         label_shift=label_shift,
         tally=Tally.none(d),
         units=Units.same(d),
@@ -191,7 +187,6 @@ def row_settings(
     return Settings(
         max_components=max_components or COMPONENTS_PER_CLASS * n_classes,
         resolution=1,
-        full_covariance=True,
         half_life=half_life,
     )
 
@@ -210,8 +205,6 @@ def clean(
     become what is `usual`: by default the mean of the column so far, or among the rows if these are the
     `whole` target.
     """
-    if sources.limits is None:  # a model made from mixtures, which can deal with gaps
-        return raw, np.asarray(np.isnan(raw).all(axis=1))
     rows = screen_rows(sources, state, raw)
     gone = np.isnan(rows)
     if not gone.any():
@@ -228,15 +221,14 @@ def clean(
 def screen_rows(sources: SourceKnowledge, state: TargetState, raw: Floats) -> Floats:
     """Return rows in the units of the sources, glitches left out."""
     rows, believable = state.units.convert(raw), state.believable
-    if believable is None and sources.limits is not None:  # nothing was counted yet
+    if believable is None:  # nothing was counted yet
         believable = sources.limits.around(state.units.convert(state.tally.recent))
-    return rows if believable is None else screen(rows, *believable)
+    return screen(rows, *believable)
 
 
 def count(sources: SourceKnowledge, state: TargetState, raw: Floats) -> TargetState:
     """Count values, gaps and glitches of new rows; find the units of columns, and what is believable."""
-    if (limits := sources.limits) is None:
-        return state
+    limits = sources.limits
     units = limits.recalibrate(state.tally, raw, state.units)
     past = state.rows.moments() if state.mass > 0.0 else None
     believable = limits.around(units.convert(last_values(state.tally.recent, raw)), past)
@@ -250,26 +242,19 @@ def count(sources: SourceKnowledge, state: TargetState, raw: Floats) -> TargetSt
 def summarise(state: TargetState) -> TargetSummary:
     """Return what was seen as an adaptation needs it."""
     rows = state.rows
-    parts, full = rows.components(), rows.settings.full_covariance
-    variances_in = rows.variances_in if full else None
-    return TargetSummary(parts.masses, parts.means, parts.stds, *rows.moments(), rows.mass, variances_in)
+    return TargetSummary(*rows.components(), *rows.moments(), rows.mass, rows.variances_in)
 
 
 def see_scale(sources: SourceKnowledge, rows: StreamSummary, scale: Floats) -> StreamSummary:
     """Return a summary that merges components by distances in the view of a target of this scale."""
-    metric = sources.model.metric(scale)
-    if metric is None or not rows.settings.full_covariance:
-        return rows
     rows = rows.copy()
-    rows.look_through(metric)
+    rows.look_through(sources.model.metric(scale))
     return rows
 
 
 def find_faults(sources: SourceKnowledge, state: TargetState, names: Any) -> dict[Any, str]:
     """Return what is wrong with the columns of a target, by name or number."""
     model, limits = sources.model, sources.limits
-    if limits is None:
-        return {}
     stds = np.sqrt(state.rows.moments()[1]) if state.mass > 0.0 else np.zeros(len(model.centre))
     usual = np.where(np.isfinite(limits.high), model.scale, 0.0)
     return state.tally.faults(names, stds, usual, limits.patience, state.units)

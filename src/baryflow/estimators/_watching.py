@@ -11,7 +11,6 @@ from scipy.special import logsumexp, softmax
 from baryflow.core.dictionary import Points
 from baryflow.core.gaussian import LogDensity
 from baryflow.core.mixture import Mixture
-from baryflow.estimators._dictionary import floor_stds
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD, nearest_distance
 from baryflow.estimators._predict import assess, predict_proba, typical_in_columns
 from baryflow.estimators._sources import SourceKnowledge, SourceModel
@@ -138,18 +137,14 @@ def place(sources: SourceKnowledge, state: TargetState, raw: Floats) -> tuple[In
     model = sources.model
     rows, lost = clean(sources, state, raw)
     classes = predict_proba(sources, state, rows)[:, : model.n_classes].argmax(axis=1)
-    if model.view is None or model.moments is None:
-        return classes, np.zeros((int((~lost).sum()), 0))
     return classes, model.project(rows[~lost], model.centre, model.moments.usual[1])
 
 
 def classes_apart(model: SourceModel) -> float:
     """Return by how much the variance of a source's rows exceeds that of a class, in the view.
 
-    The mean over the sources, of the sums over dimensions; 0 without a view.
+    The mean over the sources, of the sums over dimensions.
     """
-    if model.view is None or model.moments is None:
-        return 0.0
     found = []
     for domain in model.domains:
         points = Points(domain.points, model.n_dimensions)
@@ -164,5 +159,5 @@ def _log_density(model: SourceModel, domain: Any, Z: Floats) -> Floats:
     """Return the log-density of rows of the view under one source's mixture."""
     there = domain.weights > 0.0
     points = Points(domain.points[there], model.n_dimensions)
-    table = LogDensity(points.means, floor_stds(model, points))(Z)
+    table = LogDensity(points.means, model.floor_stds(points))(Z)
     return np.asarray(logsumexp(table + np.log(domain.weights[there]), axis=1))

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
 
-from baryflow.core.mixture import Mixture
 from baryflow.estimators._adapter import Adapter
-from baryflow.estimators._committee import Committee
-from baryflow.estimators._domains import (
-    TARGET,
-    check_labels,
-    expect_proportions,
-    keep_gaps,
-    split_domains,
-)
-from baryflow.estimators._experts import list_experts
-from baryflow.estimators._follow import follow, follow_mixture
-from baryflow.estimators._novelty import Novelty
-from baryflow.estimators._parameters import check_atoms
+from baryflow.estimators._domains import check_labels, keep_gaps, split_domains
+from baryflow.estimators._follow import follow
 from baryflow.estimators._sensors import warn
-from baryflow.estimators._sources import SourceKnowledge, learn_mixtures
+from baryflow.estimators._sources import SourceKnowledge
 from baryflow.estimators._state import begin, row_settings
 from baryflow.estimators._threads import one_thread
 from baryflow.exceptions import InvalidInputError
@@ -158,80 +146,9 @@ class DaDiL(Adapter):
         positions = np.flatnonzero(~is_target)
         return check_labels(y[positions].tolist(), len(positions), positions)
 
-    @one_thread
-    def fit_mixtures(
-        self, sources: Mapping[Any, Mixture], target: Mixture, *, classes: Any = None
-    ) -> Self:
-        """Learn from mixtures instead of rows, so that a plant can share a summary and keep its data.
-
-        Without rows there is neither a view nor a plain classifier: mixtures are taken in the
-        coordinates they come in, and the reconstruction and the labelled components predict together.
-
-        Parameters
-        ----------
-        sources : mapping of name → labelled Mixture
-        target : Mixture
-            Its labels, if any, are ignored.
-        classes : array of shape (n_classes,), optional
-            Names of the classes; without them their numbers.
-
-        Returns
-        -------
-        DaDiL
-            Itself.
-
-        Raises
-        ------
-        InvalidInputError
-            If mixtures do not fit each other, or a source is not labelled.
-        """
-        n_classes = _check_mixtures(sources, target)
-        named = np.arange(n_classes) if classes is None else np.asarray(classes)
-        if len(set(named.tolist())) != n_classes or len(named) != n_classes:
-            raise InvalidInputError(
-                f"expected classes to have n_classes={n_classes} different names, got {named.tolist()}"
-            )
-        check_atoms(self.n_atoms, len(sources))
-        model = learn_mixtures(
-            list(sources.values()), n_classes, self.n_atoms, expect_proportions(self.class_prior, named)
-        )
-        experts = [expert.name for expert in list_experts(None)]
-        reason = "mixtures were given, so no source can be left out"
-        committee = Committee.even(experts, 0, n_classes, reason)
-        user_prior = self.class_prior is not None
-        knowledge = SourceKnowledge(model, None, None, user_prior, committee, Novelty.none())
-        self.n_features_in_ = target.n_features
-        if hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_  # of an earlier fit
-        self._settle(knowledge, named, list(sources))
-        unlabelled = Mixture(target.weights, target.means, target.stds, None, target.mass)
-        self.state_ = follow_mixture(knowledge, self.state_, unlabelled)
-        return self
-
     def _settle(self, knowledge: SourceKnowledge, classes: Any, sources: list[Any]) -> None:
         """Begin with a target of which nothing is known."""
         self._classes, self.sources_, self.knowledge_ = classes, sources, knowledge
         settings = row_settings(len(classes))
         self.state_ = begin(knowledge, settings, label_shift=bool(self.label_shift))
         self._learned_with, self._kept = {}, None
-
-
-def _check_mixtures(sources: Mapping[Any, Mixture], target: Any) -> int:
-    """Check that mixtures fit each other; return the number of classes."""
-    if not isinstance(target, Mixture):
-        raise InvalidInputError(f"target must be a Mixture, got {type(target).__name__}")
-    if not sources:
-        raise InvalidInputError("sources must hold at least one labelled Mixture, got none")
-    if TARGET in sources:
-        raise InvalidInputError(f"no source can be called {TARGET!r}: coordinates_ uses that name")
-    for name, mixture in sources.items():
-        if not isinstance(mixture, Mixture) or mixture.labels is None:
-            raise InvalidInputError(f"source {name!r} must be a labelled Mixture, got {mixture!r}")
-        if mixture.n_features != target.n_features:
-            raise InvalidInputError(
-                f"source {name!r} has n_features={mixture.n_features}, the target {target.n_features}"
-            )
-    counts = {mixture.n_classes for mixture in sources.values()}
-    if len(counts) > 1:
-        raise InvalidInputError("all sources must have the same classes: pad their labels with zeros")
-    return counts.pop()

@@ -10,9 +10,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from baryflow.core.em import Reference, distinct_rows, fit_rows
 from baryflow.core.mixture import Mixture
-from baryflow.estimators._input import InputMixin
+from baryflow.estimators._input import InputMixin, draw_seed
 from baryflow.estimators._persistence import Persistable, Shell
-from baryflow.estimators._random_state import draw_seed
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers, as_weights
 

@@ -10,7 +10,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from baryflow.estimators._adapter import Adapter, AdapterState, SourceRows
 from baryflow.estimators._certificate import Certificate
-from baryflow.estimators._class_summary import ClassSummary
 from baryflow.estimators._committee import check_way
 from baryflow.estimators._domains import (
     check_labels,
@@ -19,8 +18,8 @@ from baryflow.estimators._domains import (
     name_sources,
     read_partial_labels,
 )
+from baryflow.estimators._feedback import Query
 from baryflow.estimators._follow import (
-    add_class,
     certify,
     follow,
     forget,
@@ -31,10 +30,9 @@ from baryflow.estimators._follow import (
 )
 from baryflow.estimators._parameters import follow_settings, remember_fixed, require_unchanged
 from baryflow.estimators._predict import choose_queries
-from baryflow.estimators._query import Query
 from baryflow.estimators._sensors import describe_new_faults
 from baryflow.estimators._sources import SourceKnowledge
-from baryflow.estimators._state import TargetState, begin, clean
+from baryflow.estimators._state import TargetState, begin
 from baryflow.estimators._threads import one_thread
 from baryflow.estimators._unknown import check_unknown, mark_unknown, name_unknown
 from baryflow.exceptions import InvalidInputError
@@ -264,12 +262,7 @@ class OnlineDaDiL(Adapter):
             now = self._classes.tolist()
             own = tuple(name for name in before.new_classes if name not in now)
             places = find_places(self.sources_, sources), find_places([*now, *own], classes)
-            state = rebind(self.knowledge_, self.state_, before, places, own)
-            if not before.mass:  # classes that were named elsewhere stay known
-                for summary in before.summaries:
-                    if summary.name not in now:
-                        state = add_class(self.knowledge_, state, summary)
-            self.state_ = state
+            self.state_ = rebind(self.knowledge_, self.state_, before, places, own)
         return self
 
     def _begin(self, X: Floats, y: Any, names: Any) -> None:
@@ -559,74 +552,6 @@ class OnlineDaDiL(Adapter):
         number = {name: i for i, name in enumerate(names)}
         codes = np.array([number[label] for label in labels], dtype=np.intp)
         return codes, tuple(names[len(known) :])
-
-    def export_class(self, name: Any) -> ClassSummary:
-        """Return a class as its labelled rows show it: a summary without rows, for :meth:`add_class`.
-
-        Parameters
-        ----------
-        name : str or int
-            The label of some target rows.
-
-        Returns
-        -------
-        ClassSummary
-            ``save`` writes it to a ``.bary`` file, :func:`baryflow.load` reads it.
-
-        Raises
-        ------
-        InvalidInputError
-            If no target row has this label.
-        """
-        check_is_fitted(self)
-        state, classes, rows = self.state_, self.classes_.tolist(), np.empty((0, 0))
-        if name in classes:
-            rows = state.labelled.rows[state.labelled.codes == classes.index(name)]
-        if not len(rows) or state.adaptation is None:
-            raise InvalidInputError(f"no target row has the label {name!r}: call feedback first")
-        view, names = state.adaptation.believed, getattr(self, "feature_names_in_", None)
-        rows = (clean(self.knowledge_, state, rows)[0] - view.centre) / view.scale
-        columns = None if names is None else [str(one) for one in names]
-        return ClassSummary.of(name, rows, self.knowledge_.model.usual_stds(), columns)
-
-    @one_thread
-    def add_class(self, summary: ClassSummary) -> Self:
-        """Learn a class that was named on another target.
-
-        It is the last of ``classes_`` at once, and predicted from the first target row on. It stays
-        known when the target is forgotten.
-
-        Parameters
-        ----------
-        summary : ClassSummary
-
-        Returns
-        -------
-        OnlineDaDiL
-            Itself.
-
-        Raises
-        ------
-        InvalidInputError
-            If a source has the class, or its columns are not those of the model.
-        """
-        check_is_fitted(self)
-        if not isinstance(summary, ClassSummary):
-            raise InvalidInputError(
-                f"summary must be what export_class returned, got a {type(summary).__name__}"
-            )
-        names = getattr(self, "feature_names_in_", None)
-        if summary.name in self._classes.tolist():
-            raise InvalidInputError(f"{summary.name!r} is a class of the sources already")
-        # Refuses names where classes are numbers, and so on.
-        if not self._read_labels([summary.name], 1)[1]:
-            raise InvalidInputError(f"{summary.name!r} marks rows without a label: it is no class")
-        if len(summary.mean) != self.n_features_in_ or (
-            names is not None and summary.columns is not None and summary.columns != list(names)
-        ):
-            raise InvalidInputError("the columns of the summary are not those of the model")
-        self.state_ = add_class(self.knowledge_, self._current_state(), summary)
-        return self
 
     @one_thread
     def query(self, n: int = 10) -> Query:

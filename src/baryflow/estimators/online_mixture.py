@@ -14,7 +14,7 @@ from baryflow.estimators._input import InputMixin
 from baryflow.estimators._persistence import Persistable, Shell
 from baryflow.estimators._threads import one_thread
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, Integers, RandomState, as_weights
+from baryflow.validation import Floats, Integers, as_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,8 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
     """Fit an axis-aligned Gaussian mixture to a stream that is seen once, in bounded memory.
 
     Every row becomes a component, and the nearest components are merged as long as there are too
-    many, keeping their moments. Summaries of several streams can be merged, so the work can be spread
+    many, keeping their moments: those with the smallest W2² · m_i·m_j / (m_i + m_j) for masses m_i and
+    m_j, Ward's criterion. Summaries of several streams can be merged, so the work can be spread
     over processes. Put features on comparable scales first: nearness is
     Euclidean. No random numbers are drawn.
 
@@ -37,13 +38,6 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
     ----------
     max_components : int, default=50
         Components of the mixture at most. For data with classes, at least twice their number.
-    distance : {"ward", "w2"}, default="ward"
-        Which pair is merged next: the one with the smallest squared Wasserstein distance (``"w2"``,
-        the paper's), or with the smallest W2² · m_i·m_j / (m_i + m_j) for masses m_i and m_j
-        (``"ward"``), which between components of equal width is the scatter that the merge adds.
-    merging : {"moment", "wasserstein"}, default="moment"
-        ``"moment"`` keeps mean and variance of the pair; ``"wasserstein"``, the paper's, averages
-        means and standard deviations and loses the spread between the means.
     resolution : int, default=2
         The summary keeps this many times `max_components` components, and the mixture shown is fit to
         them by EM. 1 shows the summary itself.
@@ -52,9 +46,6 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
         the same. Without it all rows of the stream do.
     std_floor : float, default=1e-4
         Smallest standard deviation, relative to that of the whole column.
-    full_covariance : bool, default=False
-        Carry the full covariance of each component, so that :meth:`project` can look at the stream in
-        other coordinates. Memory grows with the square of the number of features.
 
     Attributes
     ----------
@@ -90,20 +81,14 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
         self,
         max_components: int = 50,
         *,
-        distance: str = "ward",
-        merging: str = "moment",
         resolution: int = 2,
         half_life: float | None = None,
         std_floor: float = 1e-4,
-        full_covariance: bool = False,
     ) -> None:
         self.max_components = max_components
-        self.distance = distance
-        self.merging = merging
         self.resolution = resolution
         self.half_life = half_life
         self.std_floor = std_floor
-        self.full_covariance = full_covariance
 
     # -- learning ----------------------------------------------------------------------------
 
@@ -163,7 +148,7 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
         Parameters
         ----------
         other : OnlineGaussianMixture
-            With the same features, distance, merging and full_covariance.
+            With the same features.
 
         Returns
         -------
@@ -238,26 +223,6 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
         """Running variance of every column."""
         check_is_fitted(self, "_summary")
         return self._summary.moments()[1]
-
-    def project(self, A: Any, b: Any = None) -> Mixture:
-        """Return the mixture of A·x + b, for a stream summarised with ``full_covariance=True``.
-
-        Parameters
-        ----------
-        A : array of shape (n_outputs, n_features)
-        b : array of shape (n_outputs,), optional
-
-        Returns
-        -------
-        Mixture
-
-        Raises
-        ------
-        InvalidInputError
-            If the stream was summarised without full covariances, or shapes do not fit.
-        """
-        check_is_fitted(self, "_summary")
-        return self._summary.project(A, b)
 
     def score_samples(self, X: Any) -> Floats:
         """Return the log-density of every row.
@@ -340,67 +305,6 @@ class OnlineGaussianMixture(Persistable, InputMixin, DensityMixin, BaseEstimator
         """
         rows = self.check_rows(X)
         return self.mixture_.posterior(rows)
-
-    def sample(self, n_samples: int = 1, random_state: RandomState = None) -> tuple[Floats, Integers]:
-        """Draw rows from the mixture.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-        random_state : int, Generator or None
-
-        Returns
-        -------
-        X : array of shape (n_samples, n_features)
-        components : array of shape (n_samples,)
-            The component of each.
-
-        Raises
-        ------
-        InvalidInputError
-            If `n_samples` is not a positive integer, or `random_state` cannot be used.
-        """
-        return self.mixture_.sample(n_samples, random_state)
-
-    def bic(self, X: Any) -> float:
-        """Return the Bayesian information criterion of the mixture on rows; lower is better.
-
-        Parameters
-        ----------
-        X : array or frame of shape (n_samples, n_features)
-            NaN marks a missing value, which is integrated out.
-
-        Returns
-        -------
-        float
-
-        Raises
-        ------
-        InvalidInputError
-            If the columns are not those that it was fitted on, or do not hold numbers.
-        """
-        rows = self.check_rows(X)
-        return self.mixture_.bic(rows)
-
-    def aic(self, X: Any) -> float:
-        """Return the Akaike information criterion of the mixture on rows; lower is better.
-
-        Parameters
-        ----------
-        X : array or frame of shape (n_samples, n_features)
-            NaN marks a missing value, which is integrated out.
-
-        Returns
-        -------
-        float
-
-        Raises
-        ------
-        InvalidInputError
-            If the columns are not those that it was fitted on, or do not hold numbers.
-        """
-        rows = self.check_rows(X)
-        return self.mixture_.aic(rows)
 
     # -- keeping -----------------------------------------------------------------------------
 

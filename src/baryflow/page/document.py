@@ -415,7 +415,7 @@ def _columns(model: Adapter) -> str:
             more = table_html("More columns", head, rest, "tdnnnnn")
             parts.append(collapsed(f"{format_count(len(rest))} more", more))
     else:
-        note = "The model was fitted to mixtures, so the spread of the source columns is not known."
+        note = "No value of the target was seen yet."
         parts.append(f'<p class="note">{note}</p>')
     if model.columns_:
         body = [[name_html(name, "column"), escape(fault)] for name, fault in model.columns_.items()]

@@ -149,10 +149,6 @@ class TargetSummary:
 def _read_head(reader: Reader, partitions: list[Any], packed: bytes) -> Head:
     """Read the first rows: partitions must agree about the units of the columns."""
     model = unpack(packed)
-    if model.knowledge_.limits is None:
-        raise InvalidInputError(
-            "cannot absorb rows: the model was made from mixtures, not fitted on rows"
-        )
     state = model.state_
     for block in chain.from_iterable(map(reader.blocks, partitions)):
         if len(block.X):

@@ -182,8 +182,7 @@ class Fit:
             )
             learned = runner.compute(_learn_sources(runner, parts, plan), "learning")
             if runner.store is not None:
-                plain = None if learned.plain is None else learned.plain.packed()
-                runner.store.save(replace(learned, plain=plain), "learned.bary")
+                runner.store.save(replace(learned, plain=learned.plain.packed()), "learned.bary")
         columns = parts.n_features if parts.columns is None else parts.columns
         return model.adopt(learned, catalog.classes, catalog.sources, columns)
 
