@@ -15,12 +15,12 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from baryflow.distributed.fitting.fit import Fit
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from baryflow import OnlineDaDiL
 from baryflow.distributed import connect, fit
-from baryflow.distributed.fitting.fit import Fit
 from baryflow.estimators._classifiers import Linear
 from experiments.distributed.client import new_model, read
 from experiments.distributed.data import FOLDER, Problem, load, save

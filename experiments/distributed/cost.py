@@ -18,9 +18,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from distributed import Client
-
-from baryflow.core.mixture import Mixture
 from baryflow.distributed.fitting.passes import (
     CellMixtures,
     SourceCatalog,
@@ -32,6 +29,9 @@ from baryflow.distributed.fitting.passes import (
     sample_partition,
     sum_partition,
 )
+from distributed import Client
+
+from baryflow.core.mixture import Mixture
 from baryflow.estimators._leave_one_out import MOST_FOLDS
 from baryflow.estimators._sources import Outlook
 from experiments.distributed.client import read

@@ -38,14 +38,14 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+from baryflow.distributed.fleet.job import BackfillPlan
+from baryflow.distributed.fleet.manifest import encode_targets
+from baryflow.distributed.fleet.worker import Target, read_slices
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.distributed import backfill
 from baryflow.distributed.cluster import connect
-from baryflow.distributed.fleet.job import BackfillPlan
-from baryflow.distributed.fleet.manifest import encode_targets
-from baryflow.distributed.fleet.worker import Target, read_slices
 from baryflow.distributed.parquet import Folder
 
 RESULTS = Path(__file__).parent / "results" / "fleet.csv"

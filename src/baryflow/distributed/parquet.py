@@ -126,6 +126,10 @@ class Folder:
         """Number of rows in all partitions."""
         return sum(partition.n_rows for partition in self.partitions)
 
+    def without_partitions(self) -> Folder:
+        """Return what is needed to read a partition, which is all that a worker gets."""
+        return Folder(self.url, self.options, [], {})
+
     def batches(self, partition: Partition, columns: Sequence[str]) -> Iterator[Any]:
         """Yield the rows of a partition as record batches of moderate size.
 

@@ -135,7 +135,7 @@ def read_parquet(
         chosen,
         label,
         _FILE if domain_from_file else domain,
-        folder=Folder(folders[0].url, folders[0].options, [], {}),
+        folder=folders[0].without_partitions(),
         integer_labels=_are_integers(partitions, label),
     )
     identity = _digest(
@@ -384,6 +384,10 @@ class Reader(ABC):
     def blocks(self, partition: Any) -> Iterator[Block]:
         """Yield the rows of a partition in blocks of moderate size."""
 
+    def names_only(self) -> Reader:
+        """Return a reader of labels and domains without features."""
+        return replace(self, columns=[])
+
     def features_only(self, columns: list[Any] | None = None) -> Reader:
         """Return a reader of these columns that ignores labels and domains."""
         return replace(self, columns=columns or self.columns, label=None, domain=None)
@@ -442,7 +446,7 @@ class FrameReader(Reader):
 class ArrayReader(Reader):
     """Reads blocks of Dask arrays: tuples of rows, labels or None, and domains or None."""
 
-    columns: Any = None  # all of them
+    columns: Any = None  # all of them; otherwise none
     label: Any = "y"
     domain: Any = "sample_domain"
 
@@ -451,7 +455,7 @@ class ArrayReader(Reader):
         X, y, domain = partition
         for rows in _slices(len(X), X.shape[1]):
             yield Block.of(
-                np.asarray(X[rows], dtype=np.float64),
+                np.asarray(X[rows] if self.columns is None else X[rows, :0], dtype=np.float64),
                 None if self.label is None or y is None else _encode(y[rows]),
                 None if self.domain is None or domain is None else _encode(domain[rows]),
             )
