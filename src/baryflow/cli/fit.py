@@ -206,7 +206,7 @@ def _fit_on_dask(
     stopped: str,
 ) -> None:
     from baryflow.distributed.cluster import connect
-    from baryflow.distributed.fitting import Fit
+    from baryflow.distributed.fitting import fit as learn_sources
     from baryflow.distributed.partitions import read_parquet
 
     parts = read_parquet(
@@ -216,17 +216,21 @@ def _fit_on_dask(
         domain_from_file=labelled.domain_from_file,
         ignore=[*labelled.ignore, *([] if labelled.time is None else [labelled.time])],
     )
-    with stop_on_signals() as stop, Line(_LOG_EVERY) as line, connect(address, workers) as client:
-        progress = ProgressBar(line, stop, "steps", stopped)
-        fit = Fit(model, parts, checkpoint=checkpoint, client=client, progress=progress)
-        counts = fit.count()
+    normal = labelled.normal_class
+
+    def describe(counts: Any) -> None:
+        nonlocal normal
         line.end()
         echo(_describe_parts(parts, counts), err=True)
         model.set_params(class_prior=parse_class_prior(class_prior, counts.classes))
-        normal = labelled.normal_class
         if normal is not None:
             normal = find_class(normal, counts.classes, "--normal-class")
-        fit.learn()
+
+    with stop_on_signals() as stop, Line(_LOG_EVERY) as line, connect(address, workers) as client:
+        progress = ProgressBar(line, stop, "partitions", stopped)
+        learn_sources(
+            model, parts, checkpoint=checkpoint, client=client, progress=progress, on_count=describe
+        )
         if normal is not None:
             model.normal_class_ = normal
         model.save(output)
@@ -243,7 +247,6 @@ def _describe_parts(parts: Any, counts: Any) -> str:
         _counted(counts.classes.tolist(), counts.labels, rows),
     )
     lines += [f"left out: {name}: {why}" for name, why in parts.left_out.items()]
-    lines += [f"not used: {number:,} rows that {what}" for what, number in counts.unused.items()]
     return "\n".join(lines)
 
 

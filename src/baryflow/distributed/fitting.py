@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -43,6 +44,7 @@ def fit(
     storage_options: dict[str, Any] | None = None,
     client: Any = None,
     progress: Progress | None = None,
+    on_count: Callable[[RowCounts], None] | None = None,
 ) -> OnlineDaDiL:
     """Learn labelled sources from rows in partitions. Rows stay on the workers.
 
@@ -68,6 +70,9 @@ def fit(
         Default: Dask's current client, or else threads of this process.
     progress : callable, optional
         Called as ``progress(done, total, what)``.
+    on_count : callable, optional
+        Called after the first pass, with ``classes``, ``sources`` and rows of each. It may still change
+        parameters of the model.
 
     Returns
     -------
@@ -81,68 +86,42 @@ def fit(
     UnreachableError
         If the scheduler is gone, the cluster has no workers, or a partition repeatedly kills them.
     """
-    job = Fit(model, parts, sample_rows, checkpoint, storage_options, client, progress)
-    for reason, number in job.count().unused.items():
+    if not isinstance(model, OnlineDaDiL):
+        raise InvalidInputError(f"expected an OnlineDaDiL, got {type(model).__name__}")
+    require_parts(parts)
+    if not parts.labelled:
+        raise InvalidInputError("sources need labels: name the column that holds them")
+    n_rows = as_count(sample_rows, "sample_rows")
+
+    def runner(name: str) -> TaskRunner:
+        if checkpoint is None:
+            return TaskRunner(client, None, progress)
+        store = open_store(checkpoint, storage_options) / parts.identity / name
+        return TaskRunner(client, store, progress)
+
+    counts: RowCounts = runner("counts").reduce(
+        *("counting rows", RowCounts, parts.partitions, count_partition, merge_counts), parts.reader
+    )
+    counts.require_rows()
+    for reason, number in counts.unused.items():
         warnings.warn(f"{number:,} rows {reason} and are not used", UserWarning, stacklevel=2)
-    return job.learn()
-
-
-@dataclass
-class Fit:
-    """A fit in two steps, for callers that need the classes and sources before learning starts."""
-
-    model: OnlineDaDiL
-    parts: Parts
-    sample_rows: int = SAMPLE_ROWS
-    checkpoint: str | None = None
-    storage_options: dict[str, Any] | None = None
-    client: Any = None
-    progress: Progress | None = None
-    _counts: RowCounts | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.model, OnlineDaDiL):
-            raise InvalidInputError(f"expected an OnlineDaDiL, got {type(self.model).__name__}")
-        require_parts(self.parts)
-        if not self.parts.labelled:
-            raise InvalidInputError("sources need labels: name the column that holds them")
-        self.sample_rows = as_count(self.sample_rows, "sample_rows")
-
-    def count(self) -> RowCounts:
-        """Count the rows of every class of every source."""
-        parts, runner = self.parts, self._runner("counts")
-        arguments = (RowCounts, parts.partitions, count_partition, merge_counts, parts.reader)
-        counts: RowCounts = runner.reduce("counting rows", *arguments)
-        counts.require_rows()
-        self._counts = counts
-        return counts
-
-    def learn(self) -> OnlineDaDiL:
-        """Draw the sample, and learn."""
-        counts = self._counts or self.count()
-        model, parts = self.model, self.parts
-        # Check parameters before the long work.
-        source_options(model, counts.classes, len(counts.sources))
-        follow_settings(model, len(counts.classes))
-        plan = SamplePlan.of(counts, self.sample_rows)
-        parameters = model.get_params(deep=False)
-        parameters |= {"n_jobs": 1, "verbose": False, "keep_sources": False}
-        learned = self._runner(f"sample-{self.sample_rows}").reduce(
-            "sampling rows",
-            *(Sample, parts.partitions, draw_partition, merge_samples),
-            *(parts.reader, plan, parts.n_features),
-            then=("learning", partial(_learn, OnlineDaDiL(**parameters), plan, parts.columns)),
-        )
-        for found in learned.warnings:
-            warnings.warn(found, UserWarning, stacklevel=3)
-        columns = parts.n_features if parts.columns is None else parts.columns
-        return model.adopt(learned.knowledge, learned.classes, learned.sources, columns)
-
-    def _runner(self, name: str) -> TaskRunner:
-        store = None
-        if self.checkpoint is not None:
-            store = open_store(self.checkpoint, self.storage_options) / self.parts.identity / name
-        return TaskRunner(self.client, store, self.progress)
+    if on_count is not None:
+        on_count(counts)
+    # Check parameters before the long work.
+    source_options(model, counts.classes, len(counts.sources))
+    follow_settings(model, len(counts.classes))
+    plan, parameters = SamplePlan.of(counts, n_rows), model.get_params(deep=False)
+    unfitted = OnlineDaDiL(**parameters | {"n_jobs": 1, "verbose": False, "keep_sources": False})
+    learned = runner(f"sample-{n_rows}").reduce(
+        "sampling rows",
+        *(Sample, parts.partitions, draw_partition, merge_samples),
+        *(parts.reader, plan, parts.n_features),
+        then=("learning", partial(_learn, unfitted, plan, parts.columns)),
+    )
+    for found in learned.warnings:
+        warnings.warn(found, UserWarning, stacklevel=2)
+    columns = parts.n_features if parts.columns is None else parts.columns
+    return model.adopt(learned.knowledge, learned.classes, learned.sources, columns)
 
 
 @dataclass(frozen=True, eq=False)

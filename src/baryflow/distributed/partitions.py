@@ -22,11 +22,9 @@ from baryflow.distributed.parquet import (
     PARTITION_BYTES,
     Folder,
     Partition,
-    compare_columns,
     refuse_mismatches,
     rows_per_batch,
 )
-from baryflow.distributed.store import open_filesystem
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.columnar import as_text
 from baryflow.streams.tables import UNLABELLED, WHOLE
@@ -112,35 +110,29 @@ def read_parquet(
         is missing or not numeric, or files differ in a column that is used. A column that is empty in
         some files does not count as different.
     """
-    places = [urls] if isinstance(urls, str) else [str(url) for url in urls]
     if domain is not None and domain_from_file:
         raise InvalidInputError("domain and domain_from_file exclude each other: leave out one")
-    _require_one_filesystem(places, storage_options or {})
-    folders = [Folder.open(name, storage_options, partition_bytes) for name in places]
-    _refuse_duplicate_files(folders)
-    types, mismatches = compare_columns({folder.url: folder.types for folder in folders})
-    for folder in folders:
-        mismatches |= folder.mismatches  # more precise: they name the file
-    roles = _Roles(label, domain, columns, ignore)
+    folder = Folder.open(urls, storage_options, partition_bytes)
+    roles, mismatches = _Roles(label, domain, columns, ignore), folder.mismatches
     numeric = [name for name, one in mismatches.items() if "number" in one.kinds and name not in ignore]
     refuse_mismatches(mismatches, [*roles.label_and_domain, *(columns or numeric)])
-    unusable = {name: f"holds {kind}" for name, kind in types.items() if kind != "number"}
+    unusable = {name: f"holds {kind}" for name, kind in folder.types.items() if kind != "number"}
     unusable |= dict.fromkeys(mismatches, "differs between files")
-    chosen, left_out = roles.choose([*types, *mismatches], unusable, f" in {folders[0].url}")
-    partitions = [partition for folder in folders for partition in folder.partitions]
+    chosen, left_out = roles.choose([*folder.types, *mismatches], unusable, f" in {folder.url}")
+    partitions = folder.partitions
     if domain_from_file:
-        names = _name_files([path for folder in folders for path in folder.versions])
+        names = _name_files(list(folder.versions))
         partitions = [replace(p, folders={**p.folders, _FILE: names[p.path]}) for p in partitions]
     reader = ParquetReader(
         chosen,
         label,
         _FILE if domain_from_file else domain,
-        folder=folders[0].without_partitions(),
+        folder=folder.without_partitions(),
         integer_labels=_are_integers(partitions, label),
     )
     identity = _digest(
         [(p.path, p.groups, p.n_rows) for p in partitions],
-        [sorted(folder.versions.items()) for folder in folders],
+        sorted(folder.versions.items()),
         *(chosen, label, domain, domain_from_file),
     )
     return Parts(reader, partitions, chosen, len(chosen), label is not None, identity, left_out)
@@ -284,26 +276,6 @@ class _Roles:
                     f"column {name!r} {unusable[name]}{where}: features must be numbers"
                 )
         return chosen, {name: unusable[name] for name in free if name in unusable}
-
-
-def _require_one_filesystem(places: list[str], options: dict[str, Any]) -> None:
-    systems = [open_filesystem(place, options)[0] for place in places]
-    for place, system in zip(places, systems, strict=True):
-        if system != systems[0]:
-            raise InvalidInputError(
-                f"{places[0]} and {place} are on different file systems: copy the files to one of them"
-            )
-
-
-def _refuse_duplicate_files(folders: list[Folder]) -> None:
-    known: dict[str, str] = {}
-    for folder in folders:
-        for path in folder.versions:
-            if path in known:
-                raise InvalidInputError(
-                    f"{path} would be read twice, from {known[path]} and {folder.url}: leave out one"
-                )
-            known[path] = folder.url
 
 
 def _name_files(paths: list[str]) -> dict[str, str]:
