@@ -38,7 +38,7 @@ def read(source, **how):
 
 
 def fit(source, client, **how):
-    model = OnlineDaDiL(classifier="linear", keep_sources=False, validate=False, random_state=0)
+    model = OnlineDaDiL(classifier="linear", keep_sources=False, random_state=0)
     return distributed.fit(model, read(source), sample_rows=1500, client=client, **how)
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import distributed
+import joblib
 import numpy as np
 import pandas as pd
 
@@ -111,7 +113,7 @@ def fit(
     source_options(model, counts.classes, len(counts.sources))
     follow_settings(model, len(counts.classes))
     plan, parameters = SamplePlan.of(counts, n_rows), model.get_params(deep=False)
-    unfitted = OnlineDaDiL(**parameters | {"n_jobs": 1, "verbose": False, "keep_sources": False})
+    unfitted = OnlineDaDiL(**parameters | {"n_jobs": None, "verbose": False, "keep_sources": False})
     learned = runner(f"sample-{n_rows}").reduce(
         "sampling rows",
         *(Sample, parts.partitions, draw_partition, merge_samples),
@@ -144,8 +146,9 @@ def _learn(model: OnlineDaDiL, plan: SamplePlan, columns: list[Any] | None, samp
         X = pd.DataFrame(X, columns=columns)
     domains = [1 if name is None else name for name in counts.domains]
     y, source = np.array(counts.labels)[sample.cells], np.array(domains)[sample.cells]
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, _fold_by_fold():
         warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", "Sending large graph")
         model.fit(X, y, sample_domain=source)
     texts = [str(one.message) for one in caught if issubclass(one.category, UserWarning)]
     if sample.out_of_range:
@@ -156,6 +159,15 @@ def _learn(model: OnlineDaDiL, plan: SamplePlan, columns: list[Any] | None, samp
         patience = np.where(np.isinf(knowledge.limits.patience), np.inf, patience)
         knowledge = replace(knowledge, limits=replace(knowledge.limits, patience=patience))
     return _Learned(knowledge, model.classes_, model.sources_, texts)
+
+
+def _fold_by_fold() -> Any:
+    """Return a context in which other workers may fit leave-one-source-out folds of this one's model."""
+    try:
+        distributed.get_worker()
+    except ValueError:  # a thread of the caller
+        return joblib.parallel_config(n_jobs=1)
+    return joblib.parallel_config(backend="dask", n_jobs=-1)
 
 
 def _find_patience(sample: Sample, y: Any, source: Any, plan: SamplePlan) -> Any:
