@@ -47,7 +47,6 @@ COMMANDS = {
     "experiments/distributed/results": "python -m experiments.distributed.{stem}",
     "experiments/distributed/results/order.csv": "python -m experiments.distributed.kills order",
     "experiments/distributed/results/pieces.csv": "python -m experiments.distributed.kills pieces",
-    "experiments/distributed/results/rates.csv": "python -m experiments.distributed.cost",
     "experiments/drift/results/drift.csv": "python -m experiments.drift --data FOLDER",
     "experiments/drift/results/fresh.csv": "python -m experiments.drift --sets made pumps fans "
     "--first-seed 10",

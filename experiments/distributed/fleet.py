@@ -43,10 +43,11 @@ from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.distributed import backfill
 from baryflow.distributed.cluster import connect
-from baryflow.distributed.fleet.job import BackfillPlan
-from baryflow.distributed.fleet.manifest import encode_targets
-from baryflow.distributed.fleet.worker import Target, read_slices
+from baryflow.distributed.manifest import encode_targets
+from baryflow.distributed.output import BackfillPlan, Job
 from baryflow.distributed.parquet import Folder
+from baryflow.distributed.store import Store
+from baryflow.distributed.targets import Target, read_slices
 
 RESULTS = Path(__file__).parent / "results" / "fleet.csv"
 HEADER = ("what", "targets", "rows", "seconds", "cpu_seconds", "rows_per_second", "per_core", "result")
@@ -177,17 +178,13 @@ def measure_shared(source, folder, n_rows, n_targets):
             np.bincount(codes, minlength=len(names))
     yield line(SHARED, n_targets, n_rows, time.perf_counter() - start, "", 1)
     plan = BackfillPlan(str(shared), "", "pump", None, COLUMNS, BATCH, "off", 2048)
+    job = Job(plan, *[Store(str(folder))] * 3)
     for words, every in (("a sixth", 6), ("a hundredth", 100)):
-        mine = {
-            path.parent.name.removeprefix("pump="): Target(
-                None, path.parent.name.removeprefix("pump="), []
-            )
-            for path in paths[::every]
-        }
-        start, seen = time.perf_counter(), dict.fromkeys(mine, 0)
+        names = [path.parent.name.removeprefix("pump=") for path in paths[::every]]
+        mine = {name: Target(job, name, [size]) for name in names}
+        start, seen, read = time.perf_counter(), dict.fromkeys(mine, 0), []
         for partition in opened.partitions:
-            for target, some in read_slices(opened, partition, plan, mine, seen):
-                target.buffered.append(some)
+            read += read_slices(opened, partition, 0, plan, mine, seen)
         assert set(seen.values()) == {size}
         seconds = time.perf_counter() - start
         yield line(f"shared files: read for {words} of the targets", n_targets, n_rows, seconds, "", 1)

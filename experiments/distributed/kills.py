@@ -33,7 +33,7 @@ from experiments.distributed.watched import Watched
 PROBLEM, ROWS = Problem(n_columns=32), 600_000
 #: Small, so that there are about forty partitions.
 PARTITIONS = ("--partition-bytes", 4 << 20)
-STAGES = ("statistics", "sample", "em")
+STAGES = ("counting-rows", "sampling-rows")
 
 
 class Killer(threading.Thread):
@@ -117,7 +117,7 @@ def kill_client(rows):
             *map(str, PARTITIONS),
         ]  # fmt: skip
         first = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
-        while len(done := list(place.glob("checkpoint/**/sample/*.bary"))) < 8:
+        while len(done := list(place.glob("checkpoint/**/sample-*/*.bary"))) < 8:
             assert first.poll() is None, "it ended before it could be killed"
             time.sleep(0.005)
         first.kill()

@@ -16,12 +16,9 @@ from experiments.distributed.watched import Watched
 ROWS, REPEATS = 2_400_000, 2
 #: Tasks whose share of the time is reported; all others are small.
 STAGES = {
-    "statistics": ("statistics", "merge-statistics"),
-    "sample": ("sample", "merge-sample"),
-    "em": ("em", "merge-em", "start"),
-    "classifiers": ("fit_plain",),
-    "leave_one_out": ("make_folds", "fit_fold", "learn_evidence", "run_fold", "collect"),
-    "novelty": ("finish",),
+    "count": ("counting-rows", "merge-counting-rows"),
+    "sample": ("sampling-rows", "merge-sampling-rows"),
+    "learn": ("learn",),
 }
 
 

@@ -29,6 +29,35 @@ def test_absorb_is_as_good_as_a_stream(in_memory, chunk):
     assert again.to_bytes() == found.to_bytes()
 
 
+@pytest.mark.parametrize("half_life", [None, 300.0])
+def test_absorb_gives_the_model_of_partial_fit(half_life):
+    model = new(half_life=half_life).fit(X[:600], Y[:600], sample_domain=DOMAIN[:600])
+    T = P.X_target[:900]
+    expected = model.spawn()
+    for start in range(0, len(T), 250):
+        expected.partial_fit(T[start : start + 250])
+    found = distributed.absorb(model, distributed.from_arrays(da.from_array(T, chunks=(250, -1))))
+    assert found.to_bytes() == expected.to_bytes()
+
+
+def test_absorb_resumes_from_its_checkpoint(in_memory, tmp_path):
+    parts = distributed.from_arrays(da.from_array(P.X_target, chunks=(200, -1)))
+    whole = distributed.absorb(in_memory, parts)
+
+    def stop(done, *_):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        distributed.absorb(in_memory, parts, checkpoint=str(tmp_path), progress=stop)
+    done = []
+    found = distributed.absorb(
+        in_memory, parts, checkpoint=str(tmp_path), progress=lambda n, *_: done.append(n)
+    )
+    assert done[0] == 3
+    assert found.to_bytes() == whole.to_bytes()
+
+
 def test_absorb_continues_an_adapted_model(in_memory):
     T = P.X_target
     begun = in_memory.spawn().partial_fit(T[:300])
@@ -66,9 +95,6 @@ def test_absorb_refuses_invalid_input(in_memory):
     parts = distributed.from_arrays(da.zeros((9, 2)))
     with pytest.raises(InvalidInputError, match="5 unnamed columns, got 2"):
         distributed.absorb(in_memory, parts)
-    forgetful = new(half_life=100.0).fit(X[:600], Y[:600], sample_domain=DOMAIN[:600])
-    with pytest.raises(InvalidInputError, match="half_life"):
-        distributed.absorb(forgetful, parts)
 
 
 def test_numbers_out_of_range_exclude_their_rows_only():

@@ -12,11 +12,10 @@ import pytest
 from baryflow import OnlineDaDiL, container, load
 from baryflow.distributed import backfill, open_target
 from baryflow.distributed.cluster import connect
-from baryflow.distributed.fleet.groups import Group, run_group
-from baryflow.distributed.fleet.job import BackfillPlan, Counts, JobContext
-from baryflow.distributed.fleet.manifest import cut_epochs
-from baryflow.distributed.fleet.worker import Slice, Target
+from baryflow.distributed.groups import Group, run_group
+from baryflow.distributed.output import BackfillPlan, Job
 from baryflow.distributed.store import Store
+from baryflow.distributed.targets import Slice, Target
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.features import SignalFeatures, SignalModel
 from baryflow.runtime import Rows
@@ -136,7 +135,7 @@ def test_unfinished_files_of_killed_workers_are_deleted(client, tmp_path):
         "state/manifests",
         "state/targets/target=10",
         "out/target=10",
-        "out/_quarantine/no-target",
+        "out/_quarantine/target=10",
         "events/target=10",
     )
     for place in places:
@@ -362,20 +361,19 @@ def test_raw_signals_are_predicted_by_window(client, tmp_path):
 
 
 @pytest.fixture
-def context(undisturbed):
-    """The context of the same backfill, to run groups directly."""
+def job(undisturbed):
+    """The same backfill, to run groups directly."""
     _, folder = undisturbed
     plan = Store(str(folder / "state")).load(BackfillPlan, "plan.bary")
-    stores = [Store(str(folder / name)) for name in ("in", "state", "out")]
-    return JobContext(*stores, fingerprint=repr(plan))
+    return Job(plan, *(Store(str(folder / name)) for name in ("in", "state", "out")))
 
 
-def test_two_workers_with_the_same_group_write_the_same_files(client, context, undisturbed):
+def test_two_workers_with_the_same_group_write_the_same_files(client, job, undisturbed):
     _, folder = undisturbed
     before = fleets.content(folder / "out"), fleets.content(folder / "state")
     for path in [*folder.glob("state/targets/*/*"), *folder.glob("out/*/*")]:
         path.unlink()
-    group = Group(0, context, list(fleets.TARGETS), 1)
+    group = Group(0, job, list(fleets.TARGETS), 1, "progress")
     both = [client.submit(run_group, group, key=f"one of two {n}") for n in range(2)]
     for report in client.gather(both):
         assert not report.failed
@@ -385,9 +383,8 @@ def test_two_workers_with_the_same_group_write_the_same_files(client, context, u
     assert fleets.content(folder / "state").items() >= before[1].items()
 
 
-def test_overtaken_worker_continues_from_the_latest_state(context):
-    rows = Rows(np.zeros((100, 4)), np.arange(1, 101), [""] * 100, [""] * 100)
-    late = Target(context, "10", list(cut_epochs([100], 24)), Counts(24, 24, 24), epochs_done=1)
-    late.buffered = [Slice(rows, [], 24, 100)]
-    assert list(late.advance()) == []  # everything is done, and the state it started from is deleted
-    assert (late.epochs_done, late.counts.rows, late.buffered) == (5, 100, [])
+def test_overtaken_worker_continues_from_the_latest_state(job):
+    rows = Rows(np.zeros((24, 4)), np.arange(25, 49), [""] * 24, [""] * 24)
+    late = Target(job, "10", [100], epoch=1)
+    assert late.add(Slice(rows, [], 24, 48))  # done already, and the state before it is deleted
+    assert (late.epoch, late.counts.rows, late.has_work) == (5, 100, False)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import dask.dataframe as dd
@@ -14,12 +15,11 @@ from click.testing import CliRunner
 
 from baryflow import OnlineDaDiL, distributed, load
 from baryflow.cli import main
-from baryflow.distributed import cluster
-from baryflow.distributed.tasks import TaskRunner, count_unfinished
+from baryflow.distributed import tasks
+from baryflow.distributed.tasks import TaskRunner
 from baryflow.exceptions import UnreachableError
 from tests.distributed import histories
 from tests.distributed.test_tasks import COLUMNS, Partitions
-from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def read(source, **how):
 
 
 def fit(source, client, **how):
-    model = OnlineDaDiL(classifier="linear", keep_sources=False, validate=False, random_state=0)
+    model = OnlineDaDiL(classifier="linear", keep_sources=False, random_state=0)
     return distributed.fit(model, read(source), sample_rows=1500, client=client, **how)
 
 
@@ -58,30 +58,6 @@ def test_processes_and_one_thread_give_the_same_bits(processes, source, undistur
     assert all(0 <= done <= total for done, total, _ in reports)
 
 
-def test_tasks_of_other_clients_do_not_count_as_progress(client):
-    from dask.delayed import delayed
-
-    held = dask_distributed.Event(client=client)
-    # No worker has this resource, so these tasks wait forever.
-    others = client.map(abs, range(7), resources={"telescope": 1}, pure=False)
-    first = delayed(lambda event: event.wait())(held)
-    total = delayed(sum)([delayed(int)(delayed(pow)(first, n)) for n in range(1, 4)])
-    future = client.compute(total)
-    try:
-
-        def left():
-            return client.run_on_scheduler(count_unfinished, root=future.key)
-
-        wait_until(lambda: left() == 1 + 3 + 3 + 1)
-        held.set()
-        assert future.result(timeout=300) == 3
-        assert left() == 0
-        assert client.run_on_scheduler(count_unfinished, root="nothing") is None
-    finally:
-        held.set()
-        client.cancel(others)
-
-
 def test_relative_checkpoint_is_the_same_folder_for_all_workers(processes, tmp_path, monkeypatch):
     here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
     here.mkdir()
@@ -95,8 +71,8 @@ def test_relative_checkpoint_is_the_same_folder_for_all_workers(processes, tmp_p
     distributed.absorb(
         model, distributed.from_frame(frame[COLUMNS]), checkpoint="work", client=processes
     )
-    assert {path.name for path in here.rglob("*.bary")} == {
-        "statistics.bary", "sample.bary", "em.bary", "learned.bary", "moments.bary", "summary.bary",
+    assert {path.parent.name.split("-")[0] for path in here.rglob("*.bary")} == {
+        "counts", "sample", "target",
     }  # fmt: skip
     assert not list(elsewhere.iterdir())
 
@@ -137,42 +113,33 @@ class FakeClient:
     def nthreads(self):
         return {"worker": 1} if self.counts.pop(0) else {}
 
+    as_current = nullcontext
+
 
 def test_cluster_without_workers_raises(monkeypatch):
-    monkeypatch.setattr(cluster, "_CHECK_INTERVAL", 0.0)
-    workers = cluster.WorkerWatch(FakeClient(1, 0, 1))
+    finished = SimpleNamespace(done=lambda: True)
+    monkeypatch.setattr(dask_distributed, "wait", lambda *_, **__: None)
+    watch = tasks.Watch(FakeClient(1, 0, 1))
     for _ in range(3):
-        workers.check()  # workers may come back
-    monkeypatch.setattr(cluster, "_NO_WORKER_TIMEOUT", -1.0)
+        assert watch.wait([finished]) == [finished]  # workers may come back
+    monkeypatch.setattr(tasks, "_NO_WORKER_TIMEOUT", -1.0)
     with pytest.raises(UnreachableError, match="no workers"):
-        cluster.WorkerWatch(FakeClient(0)).check()
+        tasks.Watch(FakeClient(0)).wait([finished])
 
 
-class GoneFuture:
-    """A future of a lost scheduler and a closed client."""
-
-    def done(self):
-        return True
-
-    def result(self):
+def test_lost_scheduler_raises_unreachable_error(monkeypatch):
+    def lose(*_):
         raise dask_distributed.client.FutureCancelledError("key", "gone")
 
-    def cancel(self):
+    def close(*_):
         raise dask_distributed.client.ClosedClientError("closed")
 
-
-def test_lost_scheduler_raises_unreachable_error():
-    from dask.delayed import delayed
-
-    client = SimpleNamespace(compute=lambda _: GoneFuture())
+    monkeypatch.setattr(dask_distributed, "wait", lambda *_, **__: None)
+    client = FakeClient(1)
+    client.compute = lambda tasks: [SimpleNamespace(done=lambda: True, result=lose) for _ in tasks]
+    client.cancel = close
     with pytest.raises(UnreachableError, match="scheduler is gone"):
-        TaskRunner(client).compute(delayed(1), "counting")
-
-
-def test_task_names_say_what_they_do():
-    graph = TaskRunner().reduce("count", int, range(20), abs, sum).__dask_graph__()
-    assert {name.split("-")[0] for name in graph} == {"count", "merge"}
-    assert sum(name.startswith("merge-count-") for name in graph) == 4
+        TaskRunner(client).reduce("counting", int, range(20), abs, sum)
 
 
 # -- the command line ------------------------------------------------------------------------------
@@ -200,7 +167,7 @@ def test_killed_caller_can_resume(client, source, tmp_path):
     with subprocess.Popen(
         [sys.executable, "-m", "baryflow", *arguments], stderr=subprocess.DEVNULL
     ) as process:
-        while process.poll() is None and not list(kept.glob("*/statistics.bary")):
+        while process.poll() is None and not list(kept.glob("*/sample*/*.bary")):
             time.sleep(0.01)
         process.kill()
     assert not wild.exists()

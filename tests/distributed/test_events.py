@@ -1,16 +1,13 @@
 """Events of each target of a backfill."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 
+import distributed
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from baryflow.distributed import backfill
-from baryflow.distributed.fleet.groups import Group, run_group
-from baryflow.distributed.fleet.job import BackfillPlan, JobContext
-from baryflow.distributed.store import Store
 from baryflow.exceptions import InvalidInputError
 from tests.distributed import fleets
 
@@ -109,11 +106,11 @@ def test_threads_of_a_worker_do_not_mix_up_targets(client, tmp_path):
     calm = fleets.content(tmp_path / "events")
     for path in [*tmp_path.glob("state/targets/*/*"), *tmp_path.glob("events/*/*")]:
         path.unlink()
-    state = Store(str(tmp_path / "state"))
-    stores = [Store(str(tmp_path / name)) for name in ("in", "state", "output")]
-    fingerprint = repr(state.load(BackfillPlan, "plan.bary"))
-    context = JobContext(*stores, fingerprint, Store(str(tmp_path / "events")))
-    with ThreadPoolExecutor(len(tables)) as threads:
-        groups = [Group(n, context, [key], 1) for n, key in enumerate(tables)]
-        assert not any(result.failed for result in threads.map(run_group, groups))
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as two_threads,
+    ):
+        assert do(two_threads, tmp_path, drift="off").failed == {}
     assert fleets.content(tmp_path / "events") == calm

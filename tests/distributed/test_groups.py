@@ -1,5 +1,5 @@
-import gc
-import tracemalloc
+"""Targets are assigned to groups, and their names become folders."""
+
 from types import SimpleNamespace
 from urllib.parse import unquote
 
@@ -7,96 +7,50 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from baryflow.distributed.fleet.groups import assign_targets, bytes_per_target
-from baryflow.distributed.fleet.job import BackfillPlan, Counts, target_folder
-from baryflow.distributed.fleet.manifest import Manifest, cut_epochs, encode_targets
-from baryflow.distributed.fleet.worker import Slice, Target, read_slices
-from baryflow.distributed.parquet import Partition
-from baryflow.runtime import Rows
+from baryflow.distributed.groups import assign_targets, count_groups
+from baryflow.distributed.manifest import Manifest, encode_targets
+from baryflow.distributed.output import BackfillPlan, target_folder
+from baryflow.distributed.targets import Target
+
+PLAN = BackfillPlan("", "", "pump", None, ["flow"], 32, "off", 100)
 
 
-def manifest(rows, first):
-    targets = [f"m{i}" for i in range(len(rows))]
-    return Manifest([], targets, np.array(rows), np.array(first), 0)
+def manifest(rows):
+    return Manifest([], {f"m{i}": int(n) for i, n in enumerate(rows)})
 
 
 def test_an_epoch_ends_when_it_is_full_or_at_the_end_of_its_files():
-    assert list(cut_epochs([250, 0, 30], 100)) == [(0, 100), (100, 200), (200, 250), (250, 280)]
-    # More files do not change earlier epochs.
-    assert list(cut_epochs([250], 100)) == list(cut_epochs([250, 0, 30], 100))[:3]
+    for ends in ([250, 250, 280], [250]):  # more files do not change earlier epochs
+        target = Target(SimpleNamespace(plan=PLAN), "7", ends)
+        found = [target.epoch_end(row) for row in (0, 99, 100, 200, 249)]
+        assert found == [100, 100, 200, 250, 250]
+    assert Target(SimpleNamespace(plan=PLAN), "7", [250, 250, 280]).epoch_end(250) == 280
 
 
 def test_groups_have_similar_numbers_of_rows():
     rows = np.random.default_rng(0).integers(1, 1000, size=200)
-    found = assign_targets([manifest(rows, [0] * 200)], 8, 1000)
-    assert sorted(target for group in found for target in group) == sorted(f"m{i}" for i in range(200))
+    found = assign_targets([manifest(rows)], 8, PLAN)
+    assert [target for group in found for target in group] == [f"m{i}" for i in range(200)]
     shares = [sum(rows[int(target[1:])] for target in group) / rows.sum() for group in found]
     assert len(found) == 8
     assert max(shares) < 1.15 / 8
 
 
-def test_targets_of_one_file_stay_together():
-    assert assign_targets([manifest([1] * 6, [2, 0, 1, 2, 1, 0])], 3, 1000) == [
-        ["m1", "m5"], ["m2", "m4"], ["m0", "m3"]
-    ]  # fmt: skip
-
-
 def test_one_large_target_does_not_leave_the_others_without_groups():
-    found = assign_targets([manifest([10_000, *[1] * 99], range(100))], 4, 1000)
+    found = assign_targets([manifest([10_000, *[1] * 99])], 4, PLAN)
     assert found[0] == ["m0"]
 
 
 def test_groups_are_limited_by_the_memory_of_buffered_rows():
-    found = assign_targets([manifest([1] * 100, [0] * 100)], 1, 16 << 20)
+    plan = BackfillPlan("", "", "pump", None, [f"s{i}" for i in range(112)], 32, "off", 16 << 10)
+    found = assign_targets([manifest([1] * 100)], 1, plan)
     assert max(map(len, found)) == 8  # 128 MB
 
 
-def fill_buffers(plan, size):
-    """Return ten targets with rows from many files that almost complete an epoch."""
-    targets = {f"m{i}": Target(None, f"m{i}", [(0, plan.epoch_rows)]) for i in range(10)}
-    seen = dict.fromkeys(targets, 0)
-    for _ in range((plan.epoch_rows - 1) // size):
-        rows = {"pump": list(targets) * size, "when": ["2026-11-16T20:00:00.000"] * 10 * size}
-        batch = pa.record_batch(rows | {name: np.zeros(10 * size) for name in plan.columns})
-        folder = SimpleNamespace(batches=lambda *_, batch=batch: [batch])
-        for target, some in read_slices(folder, Partition("in", (0,), 10 * size), plan, targets, seen):
-            target.add(some)
-    return targets
-
-
-@pytest.mark.parametrize("n_columns", [1, 20])
-@pytest.mark.parametrize("size", [1, 7, 80])
-@pytest.mark.parametrize("time", [None, "when"])
-def test_buffered_rows_take_no_more_memory_than_estimated(n_columns, size, time):
-    columns = [f"s{i}" for i in range(n_columns)]
-    plan = BackfillPlan("", "", "pump", time, columns, 32, "off", 161)
-    fill_buffers(plan, size)  # imports and caches of the first call do not count
-    tracemalloc.start()
-    try:
-        targets = fill_buffers(plan, size)
-        gc.collect()
-        used, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    for target in targets.values():
-        positions = np.concatenate([some.rows.positions for some in target.buffered])
-        assert positions.tolist() == list(range(1, 160 // size * size + 1))
-    assert used < len(targets) * bytes_per_target(plan)
-
-
-def test_buffered_rows_do_not_keep_processed_rows_in_memory(monkeypatch):
-    rows = Rows(np.zeros((1000, 4)), np.arange(1, 1001), [""] * 1000, [""] * 1000)
-    target = Target(None, "7", list(cut_epochs([2000], 900)))
-
-    def process(target, _, epoch):
-        target.counts, target.epochs_done = Counts(epoch.stop), target.epochs_done + 1
-
-    monkeypatch.setattr(Target, "_resume", lambda _: None)
-    monkeypatch.setattr(Target, "_process", process)
-    target.add(Slice(rows, [], 0, 1000))
-    assert list(target.advance()) == [0]
-    (rest,) = target.buffered
-    assert (rest.start, rest.stop, rest.rows.values.base) == (900, 1000, None)
+def test_many_workers_have_several_groups_each():
+    assert (count_groups(1, shared_files=False), count_groups(1, shared_files=True)) == (64, 16)
+    assert count_groups(100, shared_files=False) == 800
+    assert count_groups(100, shared_files=True) == 300
 
 
 def test_names_of_targets_do_not_depend_on_the_column_type():

@@ -1,18 +1,14 @@
 """Which targets have rows in which files: counted once, and never confused with other files."""
 
 import json
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from baryflow import distributed
-from baryflow.distributed.fleet import backfill, groups, manifest
-from baryflow.distributed.fleet.groups import Group, run_group
-from baryflow.distributed.fleet.job import JobContext, TargetSnapshot, target_folder
-from baryflow.distributed.fleet.manifest import CountJob, Manifest, PartitionCount, count_partition
-from baryflow.distributed.parquet import Folder
+from baryflow.distributed.manifest import Manifest
+from baryflow.distributed.output import TargetSnapshot, target_folder
 from baryflow.distributed.store import Store
 from baryflow.exceptions import InvalidInputError
 from tests.distributed import fleets
@@ -55,7 +51,6 @@ def interrupted(client, tmp_path, monkeypatch):
         patch.setattr(Store, "save", stop)
         with pytest.raises(KeyboardInterrupt):
             do(client, tmp_path / "wild", source)
-    assert len(unassigned(tmp_path / "wild")) == 4
     return tmp_path
 
 
@@ -79,15 +74,7 @@ def test_file_rewritten_before_the_manifest_is_counted_again(client, interrupted
     assert sorted(row["position"] for row in unassigned(interrupted / "wild")) == [1, 2, 31]
 
 
-def test_foreign_quarantine_files_are_deleted(client, interrupted):
-    check_against_calm(client, interrupted)
-    folder = interrupted / "wild/out/_quarantine/no-target"
-    late = folder / f"000000-{'0' * 32}-000000.ndjson"
-    late.write_bytes(next(folder.iterdir()).read_bytes())
-    check_against_calm(client, interrupted)
-
-
-def test_index_of_earlier_days_is_not_read(client, tmp_path, monkeypatch):
+def test_files_of_earlier_days_are_not_read(client, tmp_path):
     source = tmp_path / "in"
     for day in range(3):
         for part in range(4):
@@ -97,46 +84,30 @@ def test_index_of_earlier_days_is_not_read(client, tmp_path, monkeypatch):
     for key in ("early", "late"):
         (tmp_path / f"state/targets/target={key}/000002.bary").unlink()
         (tmp_path / f"out/target={key}/000002.parquet").unlink()
-    loaded = []
-
-    def spy(store, kind, name, load=Store.load):
-        loaded.append((kind, store.url))
-        return load(store, kind, name)
-
-    monkeypatch.setattr(Store, "load", spy)
-    context = JobContext(
-        *(Store(str(tmp_path / name)) for name in ("in", "state", "out")), fingerprint="test"
-    )
-    for number, key in enumerate(("early", "late")):
-        run_group(Group(number, context, [key], 3))
-        # Only of the last day, and only from the first of its rows to the last.
-        indexes = [url.rsplit("/", 1)[1] for kind, url in loaded if kind is PartitionCount]
-        assert indexes == ["000002"] * 2
-        loaded.clear()
+    for path in source.glob("[01]-*.parquet"):
+        path.unlink()
+    assert not do(client, tmp_path, source).failed
     assert fleets.content(tmp_path / "out") == whole
 
 
 @pytest.mark.parametrize("named", ["by a column", "by folders"])
-def test_rows_without_a_target_are_quarantined_in_chunks(tmp_path, monkeypatch, named):
+def test_rows_without_a_target_are_quarantined_in_epochs(client, tmp_path, named):
     targets = [None, "7", None] * 30
-    write(tmp_path / "in/a.parquet", 0, targets)
-    folder = Folder.open(str(tmp_path / "in"))
-    (partition,) = folder.partitions
+    place = "in"
     if named == "by folders":
-        partition, targets = replace(partition, folders={"pump": ""}), [None] * 90
-    monkeypatch.setattr(manifest, "_QUARANTINE_ROWS", 16)
-    index, quarantine = (
-        Store(str(tmp_path / name)) for name in ("index/000000", "out/_quarantine/no-target")
-    )
-    job = CountJob(folder, partition, "", 0, 100, "pump", fleets.COLUMNS, index, quarantine)
+        targets, place = [None] * 90, "in/pump="
+    path = tmp_path / place / "a.parquet"
+    write(path, 0, targets)
+    if named == "by folders":
+        pq.write_table(pq.ParquetFile(path).read().drop_columns(["pump"]), path)
     expected = [i for i, target in enumerate(targets) if target is None]
-    assert count_partition(job).without_target == len(expected)
-    names = quarantine.names()
-    assert len(names) == -(-len(expected) // 16)
-    files = [tmp_path / "out/_quarantine/no-target" / name for name in names]
+    summary = do(client, tmp_path, tmp_path / "in", epoch_rows=16)
+    assert (summary.quarantined, summary.targets) == (len(expected), 1 - (named == "by folders"))
+    files = sorted((tmp_path / "out/_quarantine/no-target").iterdir())
+    assert len(files) == -(-len(expected) // 16)
     assert all(len(file.read_text().splitlines()) <= 16 for file in files)
     rows = unassigned(tmp_path)
-    assert [row["position"] for row in rows] == [101 + i for i in expected]
+    assert [row["position"] for row in rows] == [1 + i for i in expected]
     cells = fleets.rows_of(0, 90).select(fleets.COLUMNS).to_pylist()
     assert [row["raw"] for row in rows] == [",".join(map(str, cells[i].values())) for i in expected]
 
@@ -159,22 +130,3 @@ def test_long_target_names_are_complete_in_the_output(client, tmp_path):
     assert sorted(pq.read_table(tmp_path / "out")["key"].unique().to_pylist()) == long
     states = Store(str(tmp_path / "state/targets" / target_folder(long[0])))
     assert states.load(TargetSnapshot, "000000.bary").name == long[0]
-
-
-@pytest.mark.parametrize(("layout", "least"), [(fleets.by_folder, 64), (fleets.mixed, 16)])
-def test_there_are_groups_for_workers_that_join_later(client, tmp_path, monkeypatch, layout, least):
-    wanted = []
-
-    def assign_targets(known, n, weight):
-        wanted.append(n)
-        return groups.assign_targets(known, n, weight)
-
-    monkeypatch.setattr(backfill, "assign_targets", assign_targets)
-    source = layout(tmp_path / "in", tables={"1": fleets.rows_of(0), "2": fleets.rows_of(1)})
-    assert do(client, tmp_path, source).predicted == 103
-    assert wanted == [least]  # with one worker
-
-
-def test_many_workers_have_several_groups_each():
-    assert groups.count_groups(100, shared_files=False) == 800
-    assert groups.count_groups(100, shared_files=True) == 300

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from baryflow.distributed.fitting.partitions import read_parquet
 from baryflow.distributed.parquet import Folder, natural_key
+from baryflow.distributed.partitions import read_parquet
 from baryflow.distributed.store import Store
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from tests.distributed import histories

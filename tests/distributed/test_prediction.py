@@ -1,8 +1,5 @@
 """Predictions over Dask arrays and data frames."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -11,7 +8,6 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from baryflow import distributed
-from baryflow.distributed.prediction import pack, unpack
 from baryflow.exceptions import InvalidInputError
 from tests.distributed import histories
 from tests.distributed.histories import COLUMNS, DOMAIN, P, X, Y, new
@@ -72,15 +68,3 @@ def test_predictions_have_the_announced_dtype(labels, unknown):
     found = distributed.predict(model, da.from_array(rows, chunks=(100, -1)))
     assert found.dtype == found.compute().dtype == model.predict(rows).dtype
     assert len(set(found.compute().tolist()) - set(model.classes_.tolist())) == 1
-
-
-def test_threads_share_one_model(in_memory):
-    packed, n = pack(in_memory.spawn().partial_fit(P.X_target[:32])), 8
-    together = threading.Barrier(n)
-
-    def ask(_):
-        together.wait()
-        return unpack(packed)
-
-    with ThreadPoolExecutor(n) as threads:
-        assert len({id(model) for model in threads.map(ask, range(n))}) == 1

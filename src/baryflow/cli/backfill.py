@@ -74,7 +74,7 @@ def backfill(
                 raise InvalidInputError(f"backfill writes folders: name one, {option} FOLDER")
         fitted, _ = options.load_model(model, {"time": time, "key": key})
         from baryflow.distributed.cluster import connect
-        from baryflow.distributed.fleet.backfill import backfill as run_backfill
+        from baryflow.distributed.fleet import backfill as run_backfill
 
         with stop_on_signals() as stop, Line(_LOG_EVERY, _LOGGER) as line:
             with connect(dask, workers) as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -205,8 +206,8 @@ def _fit_on_dask(
     stopped: str,
 ) -> None:
     from baryflow.distributed.cluster import connect
-    from baryflow.distributed.fitting.fit import Fit
-    from baryflow.distributed.fitting.partitions import read_parquet
+    from baryflow.distributed.fitting import fit as learn_sources
+    from baryflow.distributed.partitions import read_parquet
 
     parts = read_parquet(
         [str(file) for file in labelled.files],
@@ -215,17 +216,21 @@ def _fit_on_dask(
         domain_from_file=labelled.domain_from_file,
         ignore=[*labelled.ignore, *([] if labelled.time is None else [labelled.time])],
     )
-    with stop_on_signals() as stop, Line(_LOG_EVERY) as line, connect(address, workers) as client:
-        progress = ProgressBar(line, stop, "steps", stopped)
-        fit = Fit(model, parts, checkpoint=checkpoint, client=client, progress=progress)
-        census, roll = fit.count()
+    normal = labelled.normal_class
+
+    def describe(counts: Any) -> None:
+        nonlocal normal
         line.end()
-        echo(_describe_parts(parts, census, roll), err=True)
-        model.set_params(class_prior=parse_class_prior(class_prior, roll.classes))
-        normal = labelled.normal_class
+        echo(_describe_parts(parts, counts), err=True)
+        model.set_params(class_prior=parse_class_prior(class_prior, counts.classes))
         if normal is not None:
-            normal = find_class(normal, roll.classes, "--normal-class")
-        fit.learn()
+            normal = find_class(normal, counts.classes, "--normal-class")
+
+    with stop_on_signals() as stop, Line(_LOG_EVERY) as line, connect(address, workers) as client:
+        progress = ProgressBar(line, stop, "partitions", stopped)
+        learn_sources(
+            model, parts, checkpoint=checkpoint, client=client, progress=progress, on_count=describe
+        )
         if normal is not None:
             model.normal_class_ = normal
         model.save(output)
@@ -233,18 +238,21 @@ def _fit_on_dask(
         _finish(model, output)
 
 
-def _describe_parts(parts: Any, census: Any, roll: Any) -> str:
-    counts = roll.table.counts
+def _describe_parts(parts: Any, counts: Any) -> str:
+    rows = counts.rows
     lines = describe_counts(
-        f"{count_of(int(counts.sum()), 'row')} in {count_of(len(parts.partitions), 'partition')}",
+        f"{count_of(sum(rows), 'row')} in {count_of(len(parts.partitions), 'partition')}",
         [str(name) for name in parts.columns or range(parts.n_features)],
-        _counted(roll.sources, counts.sum(axis=1)),
-        _counted(roll.classes.tolist(), counts.sum(axis=0)),
+        _counted(counts.sources, [name or 1 for name in counts.domains], rows),
+        _counted(counts.classes.tolist(), counts.labels, rows),
     )
     lines += [f"left out: {name}: {why}" for name, why in parts.left_out.items()]
-    lines += [f"not used: {number:,} rows that {what}" for what, number in census.unused.items()]
     return "\n".join(lines)
 
 
-def _counted(names: list[Any], counts: Any) -> list[str]:
-    return [f"{name} ({int(n):,})" for name, n in zip(names, counts.tolist(), strict=True)]
+def _counted(names: list[Any], cells: list[Any], rows: list[int]) -> list[str]:
+    """Return each name with the number of its rows; `cells` are the names of the counts in `rows`."""
+    total = Counter[Any]()
+    for name, n in zip(cells, rows, strict=True):
+        total[name] += n
+    return [f"{name} ({total[name]:,})" for name in names]

@@ -4,11 +4,11 @@ Rows stay in their partitions; only small summaries travel. The result is an ord
 """
 
 try:
+    from baryflow.distributed.absorbing import absorb
     from baryflow.distributed.cluster import connect
-    from baryflow.distributed.fitting.absorb import absorb
-    from baryflow.distributed.fitting.fit import fit
-    from baryflow.distributed.fitting.partitions import Parts, from_arrays, from_frame, read_parquet
-    from baryflow.distributed.fleet.backfill import Summary, backfill, open_target
+    from baryflow.distributed.fitting import fit
+    from baryflow.distributed.fleet import Summary, backfill, open_target
+    from baryflow.distributed.partitions import Parts, from_arrays, from_frame, read_parquet
     from baryflow.distributed.prediction import novelty, predict, predict_proba
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(

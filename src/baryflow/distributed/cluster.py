@@ -1,11 +1,10 @@
-"""Connect to a Dask cluster, and notice when its scheduler or its workers are gone."""
+"""Connect to a Dask cluster, and notice when its scheduler is gone."""
 
 from __future__ import annotations
 
 import logging
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
@@ -20,8 +19,6 @@ from baryflow.exceptions import InvalidInputError, UnreachableError
 _CONNECT_TIMEOUT = 10.0
 #: How long a local worker may take to restart. Dask's default is too short for a busy machine.
 _RESTART_TIMEOUT = "10 minutes"
-#: Seconds between two checks for workers, and how long a cluster may be without any.
-_CHECK_INTERVAL, _NO_WORKER_TIMEOUT = 10.0, 120.0
 
 
 @contextmanager
@@ -118,24 +115,3 @@ def scheduler_errors() -> Iterator[None]:
             "the Dask scheduler is gone, or was restarted: finished work is kept; start the scheduler, "
             "and repeat the call to resume"
         ) from error
-
-
-class WorkerWatch:
-    """Raises an error when a cluster has had no workers for a while, instead of waiting forever."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self._checked = self._last_seen = time.monotonic()
-
-    def check(self) -> None:
-        """Count the workers, unless that was done recently; raise UnreachableError if none come back."""
-        now = time.monotonic()
-        if now - self._checked < _CHECK_INTERVAL:
-            return
-        self._checked = now
-        if self._client.nthreads():
-            self._last_seen = now
-        elif now - self._last_seen > _NO_WORKER_TIMEOUT:
-            raise UnreachableError(
-                "the cluster has no workers: start some, and repeat the call to resume"
-            )

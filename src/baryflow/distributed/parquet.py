@@ -55,7 +55,7 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of Parquet files, or a single file."""
+    """Folders of Parquet files, or single files; `url` is the first of them."""
 
     url: str
     options: dict[str, Any] = field(repr=False)  # keep credentials out of logs
@@ -74,7 +74,7 @@ class Folder:
     @classmethod
     def open(
         cls,
-        url: str,
+        urls: str | Sequence[str],
         options: dict[str, Any] | None = None,
         size: int = PARTITION_BYTES,
         *,
@@ -85,46 +85,47 @@ class Folder:
         With `skip_unreadable`, damaged files are listed in `unreadable` instead of raising an error,
         unless all files are damaged. `size` is the uncompressed size of a partition in bytes.
         """
-        system, root = open_filesystem(str(url), options or {})
-        system.invalidate_cache()
-        with filesystem_errors(str(url)):
-            found = {root: system.info(root)} if system.isfile(root) else _list_files(system, root)
-        if not found:
-            reason = "contains no Parquet files" if system.exists(root) else "does not exist"
-            raise InvalidInputError(
-                f"{url} {reason}: expected a .parquet file, or a folder of .parquet files"
-            )
+        urls, options = [urls] if isinstance(urls, str) else urls, options or {}
+        system, _ = open_filesystem(urls[0], options)
+        found: dict[str, tuple[dict[str, Any], str, str]] = {}  # path → what is known, root, URL
+        for url in urls:
+            here, root = open_filesystem(url, options)
+            if here != system:
+                raise InvalidInputError(
+                    f"{urls[0]} and {url} are on different file systems: copy the files to one of them"
+                )
+            for path, info in _list_files(system, root, url).items():
+                if path in found:
+                    raise InvalidInputError(
+                        f"{path} would be read twice, from {found[path][2]} and {url}: leave out one"
+                    )
+                found[path] = info, root, url
         with ThreadPoolExecutor(min(_READERS, len(found))) as pool:
-            footers = dict(
-                zip(found, pool.map(lambda path: _read_footer(system, path, size), found), strict=True)
-            )
-        damaged = {path: footer for path, footer in footers.items() if isinstance(footer, str)}
+            footers = list(pool.map(lambda path: _read_footer(system, path, size), found))
+        damaged = [footer for footer in footers if isinstance(footer, str)]
         if damaged and (not skip_unreadable or len(damaged) == len(footers)):
-            raise InvalidInputError(next(iter(damaged.values())))
+            raise InvalidInputError(damaged[0])
         partitions, kinds = list[Partition](), dict[str, dict[str, str]]()
-        for path, footer in footers.items():
-            if not isinstance(footer, str):
-                columns = _columns_of_path(path, root)
+        unreadable = list[tuple[Partition, str]]()
+        for (path, (_, root, _)), footer in zip(found.items(), footers, strict=True):
+            columns = _columns_of_path(path, root)
+            if isinstance(footer, str):
+                unreadable.append((Partition(path, (), 0, columns), footer))
+            else:
                 partitions += [Partition(path, groups, n_rows, columns) for groups, n_rows in footer[0]]
                 kinds[path] = footer[1] | dict.fromkeys(columns, "text")
         types, mismatches = compare_columns(kinds)
-        return cls(
-            str(url),
-            dict(options or {}),
-            partitions,
-            types,
-            {path: _version(info) for path, info in found.items()},
-            mismatches,
-            [
-                (Partition(path, (), 0, _columns_of_path(path, root)), why)
-                for path, why in damaged.items()
-            ],
-        )
+        versions = {path: _version(info) for path, (info, _, _) in found.items()}
+        return cls(urls[0], options, partitions, types, versions, mismatches, unreadable)
 
     @property
     def n_rows(self) -> int:
         """Number of rows in all partitions."""
         return sum(partition.n_rows for partition in self.partitions)
+
+    def without_partitions(self) -> Folder:
+        """Return what is needed to read a partition, which is all that a worker gets."""
+        return Folder(self.url, self.options, [], {})
 
     def batches(self, partition: Partition, columns: Sequence[str]) -> Iterator[Any]:
         """Yield the rows of a partition as record batches of moderate size.
@@ -196,9 +197,13 @@ def natural_key(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(piece), "") if piece.isdecimal() else (1, 0, piece) for piece in pieces]
 
 
-def _list_files(system: Any, root: str) -> dict[str, Any]:
+def _list_files(system: Any, root: str, url: str) -> dict[str, Any]:
     """Return the Parquet files in order, with what the file system says about each."""
-    found = system.find(root, detail=True)
+    system.invalidate_cache()
+    with filesystem_errors(url):
+        if system.isfile(root):
+            return {root: system.info(root)}
+        found = system.find(root, detail=True)
     paths = [
         path
         for path in found
@@ -206,6 +211,11 @@ def _list_files(system: Any, root: str) -> dict[str, Any]:
         # By convention these are not data: temporary files, metadata.
         and not any(part.startswith(("_", ".")) for part in path[len(root) :].split("/") if part)
     ]
+    if not paths:
+        reason = "contains no Parquet files" if system.exists(root) else "does not exist"
+        raise InvalidInputError(
+            f"{url} {reason}: expected a .parquet file, or a folder of .parquet files"
+        )
     return {path: found[path] for path in sorted(paths, key=natural_key)}
 
 

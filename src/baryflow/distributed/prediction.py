@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from threading import Lock
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,8 @@ from baryflow.persistence import open_content
 
 #: Name of the column of predicted classes in a data frame.
 LABEL = "label"
-#: Models that this process has read, most recently used last.
-_CACHE: dict[Hashable, Any] = {}
-_CACHE_SIZE = 4
-#: Guards the cache: threads that need the same model at the same time read it once.
-_CACHE_LOCK = Lock()
+#: Models that a process keeps in memory.
+_MODELS = 4
 
 
 def predict(model: OnlineDaDiL, X: Any) -> Any:
@@ -131,7 +128,7 @@ class _Method:
 
 
 def _map(model: OnlineDaDiL, X: Any, method: _Method) -> Any:
-    packed, empty = delayed(pack(model)), method.empty
+    packed, empty = delayed(model.to_bytes()), method.empty
     if hasattr(X, "map_partitions"):
         names = require_columns(model, X.columns, len(X.columns))
         selected = X if names is None else X[names]  # other columns are not even read
@@ -176,24 +173,7 @@ def require_columns(model: OnlineDaDiL, names: Sequence[Any] | None, width: int)
     return known.tolist()  # type: ignore[no-any-return]
 
 
-def pack(model: Any) -> bytes:
-    """Return a fitted model as bytes; equal models give equal bytes."""
-    require_fitted(model)
-    return model.to_bytes()  # type: ignore[no-any-return]
-
-
+@lru_cache(maxsize=_MODELS)
 def unpack(packed: bytes) -> Any:
-    """Return the model. All tasks of the process share it, so they must not change it."""
-    return cached(packed, lambda: open_content(container.from_bytes(packed)))
-
-
-def cached(key: Hashable, read: Callable[[], Any]) -> Any:
-    """Return what this process has read under a key before, or read it now."""
-    with _CACHE_LOCK:
-        found = _CACHE.pop(key, None)
-        if found is None:
-            found = read()
-        while len(_CACHE) >= _CACHE_SIZE:
-            del _CACHE[next(iter(_CACHE))]
-        _CACHE[key] = found
-        return found
+    """Return a model from its bytes. All tasks of the process share it, so they must not change it."""
+    return open_content(container.from_bytes(packed))

@@ -13,9 +13,6 @@ import fsspec
 from baryflow import codec, container
 from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputError, UnreachableError
 
-#: Attempts to write into a folder that another process may be removing.
-_ATTEMPTS = 4
-
 
 @dataclass(frozen=True)
 class Store:
@@ -45,7 +42,9 @@ class Store:
         """Write a file; readers see all of it or nothing."""
         system, folder = self._open()
         if _is_local(system):
-            _write_local(Path(folder) / name, content)
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            container.write_bytes(path, content)
         else:  # object stores publish an object once it is complete
             with filesystem_errors(self.url):
                 system.pipe_file(f"{folder}/{name}", content)
@@ -73,13 +72,6 @@ class Store:
         system, folder = self._open()
         with contextlib.suppress(FileNotFoundError):
             system.rm_file(f"{folder}/{name}")
-
-    def delete_all(self) -> None:
-        """Delete the folder with everything in it."""
-        system, folder = self._open()
-        system.invalidate_cache()
-        if system.exists(folder):
-            system.rm(folder, recursive=True)
 
     def delete_unfinished(self) -> None:
         """Delete temporary files of killed writers. Object stores have none."""
@@ -136,18 +128,6 @@ def filesystem_errors(url: str) -> Iterator[None]:
 def numbered(number: int) -> str:
     """Return a number as a file name, padded so that names sort like numbers."""
     return f"{number:06d}"
-
-
-def _write_local(path: Path, content: bytes) -> None:
-    for attempts_left in reversed(range(_ATTEMPTS)):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            container.write_bytes(path, content)
-        except FileNotFoundError:  # a worker that finished the same work has deleted the folder
-            if not attempts_left:
-                raise
-        else:
-            return
 
 
 def _is_local(system: Any) -> bool:

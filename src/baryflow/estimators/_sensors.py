@@ -370,7 +370,9 @@ class Limits:
         whole = np.maximum(table.highest - table.centre, table.centre - table.lowest).max(axis=0)
         whole = _TIMES * np.maximum(whole, _LEAST_REACH * table.scale)
         low, high = np.minimum(low, table.centre - whole), np.maximum(high, table.centre + whole)
-        return cls(low, high, _patience(table), width, UsualColumns.of(table))
+        patience = find_patience(table.counts, table.repeats, table.varies)
+        patience = np.where(table.constant, np.inf, patience)
+        return cls(low, high, patience, width, UsualColumns.of(table))
 
     def recalibrate(self, before: Tally, rows: Floats, units: Units) -> Units:
         """Return the units of a target, given the tally before these rows, and its units so far.
@@ -446,15 +448,25 @@ def _quantile(values: Floats, share: float) -> Floats:
     return np.asarray(some[0] + (place - below) * (some[1] - some[0]))
 
 
-def _patience(table: SourceTable) -> Floats:
-    """Return after how many equal values columns are stuck; what repeats values in sources never is."""
+def find_patience(counts: Floats, repeats: Floats, varies: Booleans) -> Floats:
+    """Return after how many equal values columns are stuck; what repeats values in sources never is.
+
+    Parameters
+    ----------
+    counts : array of shape (n_sources, n_classes)
+        Rows of every class.
+    repeats : array of shape (n_sources, n_classes, d)
+        Rows with the value of the row before of their class.
+    varies : array of shape (n_sources, d)
+        Whether each column varies in each source.
+    """
     # A column that is constant in a source was stuck or missing there, unless it is in all of them.
-    counted = np.where(table.varies.any(axis=0), table.varies, True)[:, None]
-    pairs = (np.maximum(table.counts - 1.0, 0.0)[:, :, None] * counted).sum(axis=0)
-    repeats = table.repeats * counted
+    counted = np.where(varies.any(axis=0), varies, True)[:, None]
+    pairs = (np.maximum(counts - 1.0, 0.0)[:, :, None] * counted).sum(axis=0)
+    repeats = repeats * counted
     repeating = (repeats.sum(axis=0) > _REPEATING * pairs).any(axis=0)
     patience = np.maximum(_ROWS, _TIMES_LONGER * repeats.max(axis=(0, 1)))
-    return np.where(repeating | table.constant, np.inf, patience)
+    return np.where(repeating, np.inf, patience)
 
 
 def screen(X: Floats, low: Floats, high: Floats) -> Floats:

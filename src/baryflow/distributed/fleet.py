@@ -5,38 +5,30 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
-from hashlib import sha256
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from baryflow import container
 from baryflow.distributed.cluster import connect, current_client, scheduler_errors
-from baryflow.distributed.fleet.groups import (
-    Group,
-    assign_targets,
-    bytes_per_target,
-    count_epochs,
-    count_groups,
-    run_group,
-)
-from baryflow.distributed.fleet.job import BackfillPlan, Counts, JobContext
-from baryflow.distributed.fleet.manifest import (
+from baryflow.distributed.groups import Group, assign_targets, count_groups, run_group
+from baryflow.distributed.manifest import (
+    NO_TARGET,
     Manifest,
     add_manifest,
     check_files,
     encode_targets,
-    is_named_by_folder,
     load_manifests,
+    named_by_folder,
 )
+from baryflow.distributed.output import BackfillPlan, Counts, Job, latest_state, load_config
 from baryflow.distributed.parquet import Folder, refuse_mismatches
-from baryflow.distributed.store import Store, open_store
-from baryflow.distributed.tasks import complete
+from baryflow.distributed.store import open_store
+from baryflow.distributed.tasks import Progress, complete
 from baryflow.drift.monitor import ACTIONS
-from baryflow.estimators._progress import Progress
 from baryflow.estimators.online_dadil import OnlineDaDiL
-from baryflow.exceptions import InvalidInputError
+from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.features import SignalModel
 from baryflow.persistence import open_content
 from baryflow.streams.blocks import Selection
@@ -75,7 +67,7 @@ class Summary:
 
 def backfill(
     model: OnlineDaDiL | SignalModel,
-    source: str | Path | Folder,
+    source: str | Path,
     *,
     key: str,
     output: str | Path,
@@ -106,7 +98,7 @@ def backfill(
     ----------
     model : OnlineDaDiL or SignalModel
         Fitted.
-    source : str, path or Folder
+    source : str or path
         Folder of Parquet files, on a file system that fsspec supports and all workers reach.
     key : str
         Column that names the target, in the files or in folder names (``pump=7``).
@@ -148,11 +140,8 @@ def backfill(
         )
     as_choice(drift, "drift", ("off", *ACTIONS))
     options, report = storage_options or {}, progress or (lambda *_: None)
-    if isinstance(source, Folder):
-        folder = replace(source, url=open_store(source.url, {}).url)
-    else:
-        where = open_store(source, options)
-        folder = Folder.open(where.url, where.options, skip_unreadable=True)
+    where = open_store(source, options)
+    folder = Folder.open(where.url, where.options, skip_unreadable=True)
     folder, unreadable = _leave_out_unreadable(folder, key)
     _check_key(folder, key)
     stores = [open_store(one, options) for one in (state, output, events) if one is not None]
@@ -168,14 +157,14 @@ def backfill(
         epoch_rows=as_count(epoch_rows, "epoch_rows"),
         events=stores[2].url if events is not None else None,
     )
-    context = _begin(plan, model.to_bytes(), Store(folder.url, folder.options), *stores)
+    job = _begin(Job(plan, where, *stores), model.to_bytes())
     with _client(client) as present, scheduler_errors():
-        manifests = load_manifests(context)
+        manifests = load_manifests(job)
         if warning := check_files(manifests, folder):
             warnings.warn(warning, UserWarning, stacklevel=2)
-        manifests = add_manifest(present, context, folder, manifests, report)
+        manifests = add_manifest(present, job, folder, manifests, report)
         shared_files = any(key not in partition.folders for partition in folder.partitions)
-        found = _run_groups(present, context, manifests, shared_files, report)
+        found = _run_groups(present, job, manifests, shared_files, report)
     return replace(found, failed=found.failed | unreadable)
 
 
@@ -209,22 +198,24 @@ def open_target(
         If the folder is not the state of a backfill, or damaged.
     """
     store = open_store(state, storage_options)
-    context = JobContext(store, store, store, fingerprint="")
-    config, found = context.load_config(), context.latest_state(key)
-    if found is None:
+    plan = store.load(BackfillPlan, "plan.bary")
+    if plan is None:
+        raise FileFormatError(f"{store.url}/plan.bary is missing or damaged: not a state folder")
+    config, found = load_config(store, plan), latest_state(store, key)
+    if found is None or found[1].session is None:
         raise InvalidInputError(f"{store.url} has no state of a target called {key!r}")
     return config.resume(found[1].session).model
 
 
 def _run_groups(
-    client: Any, context: JobContext, manifests: list[Manifest], shared_files: bool, progress: Progress
+    client: Any, job: Job, manifests: list[Manifest], shared_files: bool, progress: Progress
 ) -> Summary:
     n_groups = count_groups(sum(client.nthreads().values()), shared_files)
-    assigned = assign_targets(manifests, n_groups, bytes_per_target(context.plan))
-    topic, n_targets = f"baryflow-{uuid4().hex}", sum(map(len, assigned))
-    groups = [Group(n, context, names, len(manifests), topic) for n, names in enumerate(assigned)]
-    without_target = sum(manifest.without_target for manifest in manifests)
-    total = sum(int(manifest.rows.sum()) for manifest in manifests) + without_target
+    assigned = assign_targets(manifests, n_groups, job.plan)
+    topic, names = f"baryflow-{uuid4().hex}", {name for names in assigned for name in names}
+    groups = [Group(n, job, names, len(manifests), topic) for n, names in enumerate(assigned)]
+    n_targets = len(names - {NO_TARGET})
+    total = sum(sum(manifest.rows.values()) for manifest in manifests)
     rows_done: dict[int, int] = {}  # of each group
 
     def receive(event: tuple[float, tuple[int, int]]) -> None:
@@ -232,14 +223,12 @@ def _run_groups(
         rows_done[number] = max(rows, rows_done.get(number, 0))
 
     def report() -> None:
-        done = sum(rows_done.copy().values()) + without_target
-        progress(done, total, f"following {n_targets:,} targets")
+        progress(sum(rows_done.copy().values()), total, f"following {n_targets:,} targets")
 
     counts, failed = Counts(), dict[str, str]()
     client.subscribe_topic(topic, receive)
     try:
-        results = complete(client, run_group, groups, progress=count_epochs, on_poll=report)
-        for number, result in results:
+        for number, result in complete(client, run_group, groups, report):
             if isinstance(result, BaseException):
                 reason = f"{type(result).__name__}: {result}"
                 failed |= dict.fromkeys(groups[number].targets, reason)
@@ -251,16 +240,7 @@ def _run_groups(
         with contextlib.suppress(Exception):  # do not hide the first error
             client.unsubscribe_topic(topic)
     report()
-    return Summary(
-        targets=n_targets,
-        rows=counts.rows + without_target,
-        used=counts.used,
-        predicted=counts.predicted,
-        quarantined=counts.quarantined + without_target,
-        drifts=counts.drifts,
-        failed=failed,
-        unlearned=counts.unlearned,
-    )
+    return Summary(n_targets, **asdict(counts), failed=failed)
 
 
 def _leave_out_unreadable(folder: Folder, key: str) -> tuple[Folder, dict[str, str]]:
@@ -270,10 +250,14 @@ def _leave_out_unreadable(folder: Folder, key: str) -> tuple[Folder, dict[str, s
     """
     found: dict[str, str] = {}
     for partition, reason in folder.unreadable:
-        if not is_named_by_folder(partition, key):
+        if key not in partition.folders:
             raise InvalidInputError(reason)
-        found.setdefault(partition.folders[key], reason)
-    readable = [one for one in folder.partitions if one.folders.get(key) not in found]
+        found.setdefault(named_by_folder(partition, key), reason)
+    readable = [
+        one
+        for one in folder.partitions
+        if key not in one.folders or named_by_folder(one, key) not in found
+    ]
     return replace(folder, partitions=readable), found
 
 
@@ -323,27 +307,20 @@ def _check_key(folder: Folder, key: str) -> None:
         encode_targets(next(folder.batches(folder.partitions[0], [key])).column(0))
 
 
-def _begin(
-    plan: BackfillPlan,
-    model: bytes,
-    source: Store,
-    state: Store,
-    output: Store,
-    events: Store | None = None,
-) -> JobContext:
+def _begin(job: Job, model: bytes) -> Job:
     """Write plan and model, or check that they equal those of the first call."""
-    before = state.load(BackfillPlan, "plan.bary")
+    state, before = job.state, job.state.load(BackfillPlan, "plan.bary")
     if before is None:
-        for what, store in (("predictions", output), ("events", events)):
+        for what, store in (("predictions", job.output), ("events", job.events)):
             if store is not None and not store.is_empty():
                 raise InvalidInputError(
                     f"{store.url} is not empty, but {state.url} is not its state folder: use an empty "
                     f"folder for {what}, or the state folder that belongs to it"
                 )
-        state.save(plan, "plan.bary")
-        before = plan
+        state.save(job.plan, "plan.bary")
+        before = job.plan
     for one in fields(BackfillPlan):
-        was, now = getattr(before, one.name), getattr(plan, one.name)
+        was, now = getattr(before, one.name), getattr(job.plan, one.name)
         if was != now:
             raise InvalidInputError(
                 f"cannot resume: {state.url} was started with {one.name}={was!r}, got {now!r}; use "
@@ -351,15 +328,13 @@ def _begin(
             )
     stored = state.read("model.bary")
     if stored is None:
-        stored = model
         state.write("model.bary", model)
     elif stored != model and _rewrite(stored, f"{state.url}/model.bary") != model:
         raise InvalidInputError(
             f"cannot resume: {state.url} was started with another model; use {state.url}/model.bary, or "
             "another checkpoint folder"
         )
-    fingerprint = sha256(stored + repr(plan).encode()).hexdigest()
-    return JobContext(source, state, output, fingerprint, events)
+    return job
 
 
 def _rewrite(model: bytes, name: str) -> bytes:

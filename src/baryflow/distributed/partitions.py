@@ -22,11 +22,9 @@ from baryflow.distributed.parquet import (
     PARTITION_BYTES,
     Folder,
     Partition,
-    compare_columns,
     refuse_mismatches,
     rows_per_batch,
 )
-from baryflow.distributed.store import open_filesystem
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.columnar import as_text
 from baryflow.streams.tables import UNLABELLED, WHOLE
@@ -112,35 +110,29 @@ def read_parquet(
         is missing or not numeric, or files differ in a column that is used. A column that is empty in
         some files does not count as different.
     """
-    places = [urls] if isinstance(urls, str) else [str(url) for url in urls]
     if domain is not None and domain_from_file:
         raise InvalidInputError("domain and domain_from_file exclude each other: leave out one")
-    _require_one_filesystem(places, storage_options or {})
-    folders = [Folder.open(name, storage_options, partition_bytes) for name in places]
-    _refuse_duplicate_files(folders)
-    types, mismatches = compare_columns({folder.url: folder.types for folder in folders})
-    for folder in folders:
-        mismatches |= folder.mismatches  # more precise: they name the file
-    roles = _Roles(label, domain, columns, ignore)
+    folder = Folder.open(urls, storage_options, partition_bytes)
+    roles, mismatches = _Roles(label, domain, columns, ignore), folder.mismatches
     numeric = [name for name, one in mismatches.items() if "number" in one.kinds and name not in ignore]
     refuse_mismatches(mismatches, [*roles.label_and_domain, *(columns or numeric)])
-    unusable = {name: f"holds {kind}" for name, kind in types.items() if kind != "number"}
+    unusable = {name: f"holds {kind}" for name, kind in folder.types.items() if kind != "number"}
     unusable |= dict.fromkeys(mismatches, "differs between files")
-    chosen, left_out = roles.choose([*types, *mismatches], unusable, f" in {folders[0].url}")
-    partitions = [partition for folder in folders for partition in folder.partitions]
+    chosen, left_out = roles.choose([*folder.types, *mismatches], unusable, f" in {folder.url}")
+    partitions = folder.partitions
     if domain_from_file:
-        names = _name_files([path for folder in folders for path in folder.versions])
+        names = _name_files(list(folder.versions))
         partitions = [replace(p, folders={**p.folders, _FILE: names[p.path]}) for p in partitions]
     reader = ParquetReader(
         chosen,
         label,
         _FILE if domain_from_file else domain,
-        folder=Folder(folders[0].url, folders[0].options, [], {}),
+        folder=folder.without_partitions(),
         integer_labels=_are_integers(partitions, label),
     )
     identity = _digest(
         [(p.path, p.groups, p.n_rows) for p in partitions],
-        [sorted(folder.versions.items()) for folder in folders],
+        sorted(folder.versions.items()),
         *(chosen, label, domain, domain_from_file),
     )
     return Parts(reader, partitions, chosen, len(chosen), label is not None, identity, left_out)
@@ -286,26 +278,6 @@ class _Roles:
         return chosen, {name: unusable[name] for name in free if name in unusable}
 
 
-def _require_one_filesystem(places: list[str], options: dict[str, Any]) -> None:
-    systems = [open_filesystem(place, options)[0] for place in places]
-    for place, system in zip(places, systems, strict=True):
-        if system != systems[0]:
-            raise InvalidInputError(
-                f"{places[0]} and {place} are on different file systems: copy the files to one of them"
-            )
-
-
-def _refuse_duplicate_files(folders: list[Folder]) -> None:
-    known: dict[str, str] = {}
-    for folder in folders:
-        for path in folder.versions:
-            if path in known:
-                raise InvalidInputError(
-                    f"{path} would be read twice, from {known[path]} and {folder.url}: leave out one"
-                )
-            known[path] = folder.url
-
-
 def _name_files(paths: list[str]) -> dict[str, str]:
     """Return a unique name for each file: its stem, with its folder, or the whole path."""
     ways = (lambda p: p.stem.strip(), lambda p: f"{p.parent.name}/{p.stem}".strip(), str)
@@ -384,6 +356,10 @@ class Reader(ABC):
     def blocks(self, partition: Any) -> Iterator[Block]:
         """Yield the rows of a partition in blocks of moderate size."""
 
+    def names_only(self) -> Reader:
+        """Return a reader of labels and domains without features."""
+        return replace(self, columns=[])
+
     def features_only(self, columns: list[Any] | None = None) -> Reader:
         """Return a reader of these columns that ignores labels and domains."""
         return replace(self, columns=columns or self.columns, label=None, domain=None)
@@ -442,7 +418,7 @@ class FrameReader(Reader):
 class ArrayReader(Reader):
     """Reads blocks of Dask arrays: tuples of rows, labels or None, and domains or None."""
 
-    columns: Any = None  # all of them
+    columns: Any = None  # all of them; otherwise none
     label: Any = "y"
     domain: Any = "sample_domain"
 
@@ -451,7 +427,7 @@ class ArrayReader(Reader):
         X, y, domain = partition
         for rows in _slices(len(X), X.shape[1]):
             yield Block.of(
-                np.asarray(X[rows], dtype=np.float64),
+                np.asarray(X[rows] if self.columns is None else X[rows, :0], dtype=np.float64),
                 None if self.label is None or y is None else _encode(y[rows]),
                 None if self.domain is None or domain is None else _encode(domain[rows]),
             )

@@ -1,4 +1,4 @@
-"""The files of a backfill: plan, model, state of every target, predictions, quarantine and events."""
+"""The files of a backfill: plan, model, states of targets, predictions, quarantine and events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from baryflow import container
-from baryflow.distributed.prediction import cached
 from baryflow.distributed.store import Store
 from baryflow.exceptions import FileFormatError
 from baryflow.persistence import open_content
@@ -55,7 +54,7 @@ class TargetSnapshot:
 
     name: str
     counts: Counts
-    session: SessionState
+    session: SessionState | None  # None for rows that name no target
 
 
 @dataclass(frozen=True)
@@ -74,56 +73,42 @@ class BackfillPlan:
 
 
 @dataclass(frozen=True)
-class JobContext:
-    """Where the files of a backfill are. It is sent to workers, which read the model themselves.
+class Job:
+    """A backfill, as its workers get it; they read the model themselves."""
 
-    `fingerprint` identifies model and plan in the cache of a worker.
-    """
-
+    plan: BackfillPlan
     source: Store
     state: Store
     output: Store
-    fingerprint: str
     events: Store | None = None
 
     @cached_property
-    def plan(self) -> BackfillPlan:
-        """The settings of the first call."""
-        found = self.state.load(BackfillPlan, "plan.bary")
-        if found is None:
-            raise FileFormatError(
-                f"cannot resume: {self.state.url}/plan.bary is missing or damaged; use another folder"
-            )
-        return found  # type: ignore[no-any-return]
-
     def config(self) -> SessionConfig:
-        """Return the session configuration, which a process reads once."""
-        return cached(self.fingerprint, self.load_config)  # type: ignore[no-any-return]
+        """How targets are followed."""
+        return load_config(self.state, self.plan)
 
-    def load_config(self) -> SessionConfig:
-        """Read the session configuration."""
-        content = self.state.read("model.bary")
-        if content is None:
-            raise FileFormatError(f"cannot resume: {self.state.url}/model.bary is missing")
-        base = open_content(container.from_bytes(content, name="model.bary"))
-        return SessionConfig(base, self.plan.batch_size, self.plan.drift)
 
-    def states(self, target: str) -> Store:
-        """Return the folder of a target's states."""
-        return self.state / "targets" / target_folder(target)
+def load_config(state: Store, plan: BackfillPlan) -> SessionConfig:
+    """Read the model with which targets are followed."""
+    content = state.read("model.bary")
+    if content is None:
+        raise FileFormatError(f"cannot resume: {state.url}/model.bary is missing")
+    base = open_content(container.from_bytes(content, name="model.bary"))
+    return SessionConfig(base, plan.batch_size, plan.drift)
 
-    def latest_state(self, target: str) -> tuple[int, TargetSnapshot] | None:
-        """Return the last finished epoch of a target and the state after it; None if there is none."""
-        states = self.states(target)
-        for name in reversed(states.names()):
-            if name.endswith(".bary") and (found := states.load(TargetSnapshot, name)) is not None:
-                return int(name.removesuffix(".bary")), found
-        return None
 
-    @property
-    def unassigned(self) -> Store:
-        """The quarantine of rows that name no target."""
-        return self.output / "_quarantine" / "no-target"
+def states(state: Store, target: str) -> Store:
+    """Return the folder of a target's states."""
+    return state / "targets" / target_folder(target)
+
+
+def latest_state(state: Store, target: str) -> tuple[int, TargetSnapshot] | None:
+    """Return the last finished epoch of a target and the state after it; None if there is none."""
+    store = states(state, target)
+    for name in reversed(store.names()):
+        if name.endswith(".bary") and (found := store.load(TargetSnapshot, name)) is not None:
+            return int(name.removesuffix(".bary")), found
+    return None
 
 
 def target_folder(target: str) -> str:
