@@ -12,7 +12,7 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import AlarmCommand, Batch, Label, Rejected
 from baryflow.streams.blocks import Block, Selection, reject_invalid
 from baryflow.streams.bytesource import KEPT, LONGEST_LINE, Line, Overlong
-from baryflow.streams.decoding import JsonDecoder, decode_lines, excerpt, parse_object
+from baryflow.streams.decoding import JsonDecoder, excerpt, parse_objects
 from baryflow.streams.label_records import CommandFormat, LabelFormat
 
 
@@ -86,11 +86,7 @@ class LabelDecoder:
 
     def batch(self, messages: Sequence[Message], cursor: dict[str, Any]) -> Batch:
         """Return the labels of messages."""
-        reasons: dict[int, str] = {}
-        texts = decode_lines([_as_line(message.payload) for message in messages], "utf-8", reasons)
-        return self.decode(
-            [reasons.get(at) or parse_object(text) for at, text in enumerate(texts)], cursor
-        )
+        return self.decode(parse_objects([_as_line(message.payload) for message in messages]), cursor)
 
     def decode(self, records: Sequence[dict[str, Any] | str], cursor: dict[str, Any]) -> Batch:
         """Return the labels in records; a record that is text is the reason why it is none."""

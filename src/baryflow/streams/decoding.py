@@ -300,6 +300,13 @@ def parse_object(text: str) -> dict[str, Any] | str:
     return found if isinstance(found, dict) else "it is not a JSON object."
 
 
+def parse_objects(lines: Sequence[Line]) -> list[dict[str, Any] | str]:
+    """Return the object in each line, or the reason why there is none."""
+    reasons: dict[int, str] = {}
+    texts = decode_lines(lines, "utf-8", reasons)
+    return [reasons.get(at) or parse_object(text) for at, text in enumerate(texts)]
+
+
 def _as_text(value: Any) -> str:
     return "" if value is None else valid_text(value if isinstance(value, str) else json.dumps(value))
 

@@ -85,6 +85,11 @@ class TextReader:
 
     def block(self, n: int, timeout: float | None) -> Block | None:
         """Return the next `n` rows."""
+        lines = self.read_lines(n, timeout)
+        return None if lines is None else self._decode(lines)
+
+    def read_lines(self, n: int, timeout: float | None) -> list[Line] | None:
+        """Return the lines of the next `n` rows; None at the end."""
         if self._error is not None:
             raise self._error
         lines: list[Line] = []
@@ -105,7 +110,8 @@ class TextReader:
             lines += more
         if not lines and self._lines.ended:
             return None
-        return self._decode(lines)
+        self._position += len(lines)
+        return lines
 
     def _rows(self, n: int, wait: float | None, *, begun: bool) -> list[Line]:
         """Return lines that are rows, or none if none came in time or the block ends here.
@@ -133,15 +139,12 @@ class TextReader:
                     return rows
 
     def _decode(self, lines: list[Line]) -> Block:
-        count = len(lines)
         if self._decoder is None:  # a followed file without a header yet
             decoded = Decoded([], np.empty((0, len(self.chosen))), [{} for _ in self.chosen], [], {})
             decoded.texts.extend([] for _ in self._selection.texts)
         else:
             decoded = self._decoder.decode(lines)
-        first = self._position + 1
-        self._position += count
-        notices, self._source.notices = self._source.notices, []
+        first = self._position - len(lines) + 1
         return Block(
             numbers=decoded.numbers,
             invalid=decoded.invalid,
@@ -152,9 +155,14 @@ class TextReader:
                 for at, reason in sorted(decoded.reasons.items())
             ],
             excerpt=lambda row: excerpt(lines[decoded.good[row]]),
-            cursor=self._cursor(),
-            notices=notices,
+            cursor=self.cursor(),
+            notices=self.pop_notices(),
         )
+
+    def pop_notices(self) -> list[str]:
+        """Return the notices of the input, once."""
+        notices, self._source.notices = self._source.notices, []
+        return notices
 
     # -- header and units -----------------------------------------------------------------------------
 
@@ -214,9 +222,11 @@ class TextReader:
                 self._lines.put_back(above)
                 self._fresh = False
                 return last
-        return CsvDecoder(
-            read_header(text, encoding, delimiter, self._name), self._selection, self._name
-        )
+        return self._make_csv(read_header(text, encoding, delimiter, self._name))
+
+    def _make_csv(self, dialect: Dialect) -> CsvDecoder:
+        """Return the decoder of a file with this header."""
+        return CsvDecoder(dialect, self._selection, self._name)
 
     def _skip_units(self, taken: list[Line], n: int, wait: float | None) -> list[Line]:
         """Return lines without a leading row of units; none if more lines are needed to decide."""
@@ -244,8 +254,7 @@ class TextReader:
             cells, _split(decoder, decode_beginning(_kept(below[0]), self._name)[0]), decoder.dialect
         ):
             if encoding != decoder.encoding:  # a degree sign is often the first non-ASCII character
-                dialect = replace(decoder.dialect, encoding=encoding)
-                self._decoder = CsvDecoder(dialect, self._selection, self._name)
+                self._decoder = self._make_csv(replace(decoder.dialect, encoding=encoding))
             return taken[taken.index(first) + 1 :]
         if len(taken) > n:
             self._lines.put_back(taken[n:])
@@ -253,7 +262,8 @@ class TextReader:
 
     # -- position -------------------------------------------------------------------------------------
 
-    def _cursor(self) -> dict[str, Any]:
+    def cursor(self) -> dict[str, Any]:
+        """Return where to resume after the lines that were read."""
         cursor = self._source.mark(0 if self._lines.at_change else self._lines.offset)
         cursor["position"] = self._position
         decoder = None if self._lines.at_change else self._decoder
@@ -277,8 +287,7 @@ class TextReader:
             columns, delimiter = list(cursor["columns"]), cursor["delimiter"]
             self._fresh = bool(cursor["fresh"])
             if delimiter:
-                dialect = Dialect(cursor["encoding"], delimiter, columns)
-                self._decoder = CsvDecoder(dialect, self._selection, self._name)
+                self._decoder = self._make_csv(Dialect(cursor["encoding"], delimiter, columns))
             else:
                 self._decoder = JsonDecoder(columns, self._selection, self._name)
 
