@@ -343,6 +343,7 @@ def test_sigterm_ends_a_run_while_the_broker_of_its_output_is_away(tmp_path, mon
         (b'{"value": 3, "timestamp": 1700000000500}', 3, 1700000000.5, True),
         (b'{"value": 3, "time": "2023-11-14T22:13:20Z"}', 3, 1.7e9, True),
         (b'{"value": 3, "time": "2023-11-14 22:13:20"}', 3, 1.7e9, True),
+        (b'{"value": 3, "time": "1700000000500"}', 3, 1700000000.5, True),
         (b'{"value": 3, "quality": "Good"}', 3, None, True),
         (b'{"value": 3, "quality": "BadNoCommunication"}', 3, None, False),
         (b'{"value": 3, "quality": 192}', 3, None, True),

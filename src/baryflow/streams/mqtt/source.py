@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
@@ -17,6 +16,7 @@ from baryflow.streams.backoff import SLICE
 from baryflow.streams.base import Batch, Rejected, Source
 from baryflow.streams.brokers import LabelDecoder, Message, MessageDecoder
 from baryflow.streams.decoding import excerpt
+from baryflow.streams.label_records import parse_time
 from baryflow.streams.mqtt.connection import ClientConfig, Connection, Listener, require_paho
 from baryflow.streams.mqtt.delivery import Deduplicator, Delivery
 from baryflow.streams.numbers import parse_number
@@ -174,15 +174,10 @@ def _read_object(found: dict[str, Any]) -> Reading | None:
 
 
 def _read_time(stamp: Any) -> float | None:
-    if isinstance(stamp, str):
-        try:
-            moment = datetime.fromisoformat(stamp)
-        except ValueError:
-            return None
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    if isinstance(stamp, bool) or not isinstance(stamp, int | float):
+    seconds = parse_time(stamp) if isinstance(stamp, str) else stamp
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None
-    return stamp / 1000 if stamp > _MILLISECONDS else float(stamp)
+    return seconds / 1000 if seconds > _MILLISECONDS else float(seconds)
 
 
 def _is_good(quality: Any) -> bool:
