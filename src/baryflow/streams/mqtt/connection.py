@@ -150,6 +150,7 @@ class Connection:
         self._trouble: str | None = None  # why the broker refuses a connection for now
         self._reported = self._ended = False
         self._error: UnreachableError | None = None
+        self._loop, self.client.loop_forever = self.client.loop_forever, self._run
         self.client.on_connect = self._on_connect
         self.client.on_connect_fail = self._on_connect_fail
         self.client.on_disconnect = self._on_disconnect
@@ -204,6 +205,13 @@ class Connection:
         self.client.loop_stop()
 
     # -- in paho's thread ------------------------------------------------------------------------------
+
+    def _run(self, **options: Any) -> Any:
+        """Run paho's loop; an error that would end its thread, such as a malformed packet, is final."""
+        try:
+            return self._loop(**options)
+        except Exception as error:
+            self.fail(UnreachableError(f"{self._endpoint}: {_NO_MQTT} ({error!r})"))
 
     def _on_connect(self, _: Any, __: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
