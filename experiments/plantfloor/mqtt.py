@@ -101,7 +101,7 @@ def kills_with_backlog(folder, rows):
         with Publisher(broker.port) as publisher:
             for number in range(sent):
                 publisher.send(TOPIC, make_record(rows, number))
-            publisher.wait(600)
+            publisher.wait()
         kill_again_and_again(lambda: follow(folder, url), 20, longest=1.0)
         with follow(folder, url) as last:
             last.wait_for(sent)

@@ -1,14 +1,18 @@
-"""What every sink and source does with a receiver that is away, full, killed, or back later."""
+"""What every sink and source does with a receiver that is away, full, slow, killed, or back later."""
 
+import contextlib
+import http.server
 import json
+import resource
 import signal
 import threading
 import uuid
 
 import pytest
 
-from baryflow.exceptions import StoppedError
+from baryflow.exceptions import RefusedError, StoppedError, UnreachableError
 from baryflow.streams import Credentials, Endpoint, RetryPolicy, open_sink, open_source
+from baryflow.streams.webhook import Webhook
 from tests.streams.mosquitto import PASSWORD, USER, Broker
 from tests.streams.proxy import Proxy
 from tests.waiting import wait_until
@@ -38,11 +42,20 @@ class Mqtt:
 
     def endpoint(self):
         return Endpoint.parse(
-            f"mqtt://127.0.0.1:{self.proxy.port}/{self.topic}", self.credentials, POLICY
+            f"mqtt://127.0.0.1:{self.proxy.port}/{self.topic}?keepalive=1", self.credentials, POLICY
         )
 
     def open_source(self):
         return self.subscribe(self.proxy.port)
+
+    def send(self, start, stop):
+        send(self.endpoint(), start, stop)
+
+    def stall(self):
+        self.proxy.cut()
+
+    def resume(self):
+        self.proxy.heal()
 
     def stop(self):
         self.broker.stop(signal.SIGTERM)
@@ -83,6 +96,15 @@ class Kafka:
     def open_source(self):
         return open_source(self.endpoint(), columns=["n"], idle=0.1)
 
+    def send(self, start, stop):
+        send(self.endpoint(), start, stop)
+
+    def stall(self):
+        self.cluster.order("stall")
+
+    def resume(self):
+        self.cluster.order("up")
+
     def stop(self):
         self.cluster.order("down")
 
@@ -99,7 +121,7 @@ class Kafka:
 
 
 class OpcUa:
-    """A server with one writable variable, which holds the last record."""
+    """A server with one writable variable, which holds the last record, behind a proxy."""
 
     def __init__(self, folder):
         del folder
@@ -108,12 +130,26 @@ class OpcUa:
         async def writable(node):
             await node.set_writable()
 
-        self.plant, self.seen = Plant(["n"], history=False), set()
+        self.plant, self.seen = Plant(["n"]), set()
         self.plant.loop.call(writable(self.plant.nodes["n"]))
         self.writable = writable
+        self.proxy = Proxy(self.plant.port).__enter__()
 
     def endpoint(self):
-        return Endpoint.parse(self.plant.url + "?node=ns=2;s=Plant", policy=POLICY)
+        url = self.plant.url.replace(str(self.plant.port), str(self.proxy.port))
+        return Endpoint.parse(url + "?node=ns=2;s=Plant", policy=POLICY)
+
+    def open_source(self):
+        return open_source(self.endpoint(), columns=["n"], idle=0.1, sample_interval=1.0)
+
+    def send(self, start, stop):
+        self.plant.write(*(("n", float(n), 1_800_000_000 + n) for n in range(start, stop)))
+
+    def stall(self):
+        self.proxy.cut()
+
+    def resume(self):
+        self.proxy.heal()
 
     def stop(self):
         self.plant.stop()
@@ -132,6 +168,7 @@ class OpcUa:
         return set() if value is None or value.Value is None else set(range(int(value.Value) + 1))
 
     def close(self):
+        self.proxy.__exit__()
         self.plant.close()
 
 
@@ -157,6 +194,11 @@ def receiver(request, tmp_path):
 
 def records(start, stop):
     return [{"n": n} for n in range(start, stop)]
+
+
+def send(endpoint, start, stop):
+    with contextlib.closing(open_sink(endpoint)) as sink:
+        sink.write(records(start, stop))
 
 
 def has(receiver, *numbers):
@@ -230,11 +272,132 @@ def test_a_source_opens_while_the_broker_is_away_and_misses_nothing_afterwards(r
     source.close()
 
 
-@pytest.mark.parametrize("suffix", ["ndjson", "csv"])
+def test_a_flush_returns_only_when_a_slow_receiver_has_everything(receiver):
+    sink = open_sink(receiver.endpoint())
+    sink.write(records(0, 1))
+    sink.flush()
+    receiver.stall()
+
+    def write():
+        sink.write(records(1, 30))
+        sink.flush()
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    writing.join(1.0)
+    assert writing.is_alive()
+    receiver.resume()
+    writing.join()
+    has(receiver, 29)
+    sink.close()
+
+
+def test_a_source_misses_nothing_and_repeats_nothing_if_its_input_is_killed_and_comes_back(receiver):
+    with contextlib.closing(receiver.open_source()) as source:
+        found, notices = [], []
+
+        def read_up_to(last):
+            batch = source.read(8, 0.05)
+            source.acknowledge(batch.cursor)
+            found.extend(batch.rows[:, 0].tolist())
+            notices.extend(batch.notices)
+            return last in found
+
+        read_up_to(0)  # subscribed, or begun
+        receiver.send(0, 20)
+        wait_until(lambda: read_up_to(18), lambda: str((found, notices)))
+        receiver.kill()
+        wait_until(lambda: read_up_to(-1) or notices, lambda: str(notices))
+        receiver.start()
+        receiver.send(20, 40)
+        wait_until(lambda: read_up_to(38), lambda: str((found, notices)))
+    assert [n for n in sorted(found) if 0 <= n < 39] == list(range(39))
+
+
+# -- files ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["ndjson", "csv", "parquet"])
 def test_a_full_disk_is_an_error_of_write(tmp_path, suffix):
-    (tmp_path / f"full.{suffix}").symlink_to("/dev/full")
+    name = "full.parquet.partial.ndjson" if suffix == "parquet" else f"full.{suffix}"
+    (tmp_path / name).symlink_to("/dev/full")
     sink = open_sink(tmp_path / f"full.{suffix}")
     with pytest.raises(OSError, match="No space left"):
         sink.write(records(0, 10))
     with pytest.raises(OSError, match="No space left"):
         sink.close()
+
+
+@pytest.fixture
+def limit_files():
+    """Set the largest size of a file, beyond which writing fails as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (soft if size is None else size, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("suffix", ["ndjson", "csv", "parquet"])
+def test_a_file_is_as_if_the_disk_had_never_been_full(tmp_path, suffix, limit_files):
+    full, whole = (open_sink(tmp_path / f"{name}.{suffix}") for name in ("full", "whole"))
+    for start in range(0, 3000, 500):
+        before = full.position
+        limit_files(before + 1000)
+        with pytest.raises(OSError, match="File too large"):
+            full.write(records(start, start + 500))
+        limit_files(None)
+        full.truncate(before)
+        for sink in (full, whole):
+            sink.write(records(start, start + 500))
+            sink.flush()
+        assert full.position == whole.position
+    full.close()
+    whole.close()
+    assert (tmp_path / f"full.{suffix}").read_bytes() == (tmp_path / f"whole.{suffix}").read_bytes()
+
+
+# -- webhooks ------------------------------------------------------------------------------------------
+
+
+class Hook(http.server.BaseHTTPRequestHandler):
+    """Answers with the status of the server, and remembers what it accepts."""
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.server.status == 200:
+            self.server.found.append((self.headers["webhook-id"], json.loads(body)))
+        self.send_response(self.server.status)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def webhooks(port=0, status=200):
+    with http.server.HTTPServer(("127.0.0.1", port), Hook) as server:
+        server.status, server.found = status, []
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_webhook_that_is_away_full_or_refuses_is_an_error_and_one_that_is_back_has_the_record():
+    with webhooks() as server:
+        port = server.server_port
+        hook = Webhook(f"http://127.0.0.1:{port}/", "a secret of some length")
+        for status in (503, 507, 429, 302):  # full, or elsewhere: it may be sent again
+            server.status = status
+            with pytest.raises(UnreachableError, match=str(status)):
+                hook.send("first", {"n": 1})
+        server.status = 422
+        with pytest.raises(RefusedError):
+            hook.send("first", {"n": 1})
+    with pytest.raises(UnreachableError):
+        hook.send("first", {"n": 1})
+    with webhooks(port) as server:
+        hook.send("first", {"n": 1})
+        assert server.found == [("first", {"n": 1})]

@@ -17,7 +17,7 @@ from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams import open_sink, open_source
 from baryflow.streams.mqtt import connection
 from baryflow.streams.mqtt import sink as sink_module
-from baryflow.streams.mqtt.delivery import Acknowledger, Deduplicator, Taken
+from baryflow.streams.mqtt.delivery import Deduplicator, Delivery
 from baryflow.streams.mqtt.source import read_reading
 from baryflow.streams.urls import Credentials, Endpoint
 from tests.streams.files import require
@@ -129,20 +129,28 @@ def test_messages_on_disk_are_skipped_when_delivered_again(broker, publisher):
     assert "20 messages were delivered a second time" in notices_of(batches)
 
 
-def test_unconfirmed_messages_are_limited_across_kills(broker, publisher, monkeypatch):
-    path = "slow?inflight=8"
-    with subscribe(broker, path) as source:
+def test_messages_on_disk_are_recognised_after_several_kills(broker, publisher):
+    with subscribe(broker, "slow?inflight=8") as source:
         publisher.send_all("slow", [{"n": i} for i in range(20)])
         kept = take(source, 8, acknowledge=False)[-1]
-    with monkeypatch.context() as patch, subscribe(broker, path) as source:
-        patch.setattr(
-            Acknowledger, "send", lambda *_: None
-        )  # the broker has not read the acknowledgements
-        source.seek(kept.cursor)
-        assert len(source.read(8, 1.0).rows) == 0
-    with subscribe(broker, path) as source:
+        assert not len(source.read(8, 0.1).rows)  # the broker waits for acknowledgements
+    for _ in range(2):  # killed before it has acknowledged anything
+        with subscribe(broker, "slow?inflight=8") as source:
+            source.seek(kept.cursor)
+    with subscribe(broker, "slow?inflight=8") as source:
         source.seek(kept.cursor)
         assert rows_of(take(source, 12)) == list(range(8, 20))
+
+
+def test_messages_with_qos_0_do_not_make_the_source_forget_others(broker, publisher):
+    with subscribe(broker, "both?inflight=4") as source:
+        publisher.send_all("both", [{"n": 1}])
+        publisher.send_all("both", [{"n": i} for i in range(2, 20)], qos=0)
+        kept = take(source, 19, acknowledge=False)[-1]
+    with subscribe(broker, "both?inflight=4") as source:
+        source.seek(kept.cursor)
+        publisher.send_all("both", [{"n": 20}])
+        assert rows_of(take(source, 1)) == [20]
 
 
 def test_a_message_sent_twice_with_one_id_is_taken_once(broker, publisher):
@@ -274,7 +282,7 @@ def test_a_sink_needs_one_topic():
 
 
 def test_records_are_messages(broker, monkeypatch):
-    monkeypatch.setattr(sink_module, "ROOM", 64)  # more than that at once has to wait
+    monkeypatch.setattr(sink_module, "CAPACITY", 64)  # more than that at once has to wait
     records = [{"position": i, "value": math.nan if i == 3 else i / 2} for i in range(300)]
     with subscribe(broker, "out/x", columns=["position", "value"]) as source:
         sink = open_sink(broker.url("out/x"), credentials=US)
@@ -335,6 +343,7 @@ def test_sigterm_ends_a_run_while_the_broker_of_its_output_is_away(tmp_path, mon
         (b'{"value": 3, "timestamp": 1700000000500}', 3, 1700000000.5, True),
         (b'{"value": 3, "time": "2023-11-14T22:13:20Z"}', 3, 1.7e9, True),
         (b'{"value": 3, "time": "2023-11-14 22:13:20"}', 3, 1.7e9, True),
+        (b'{"value": 3, "time": "1700000000500"}', 3, 1700000000.5, True),
         (b'{"value": 3, "quality": "Good"}', 3, None, True),
         (b'{"value": 3, "quality": "BadNoCommunication"}', 3, None, False),
         (b'{"value": 3, "quality": 192}', 3, None, True),
@@ -393,18 +402,22 @@ def test_more_values_than_inflight_can_arrive_before_a_row(broker, publisher):
 # -- what was delivered before -------------------------------------------------------------------------
 
 
+def delivery(mid, number, *, name="", duplicate=True):
+    return Delivery(1, mid, duplicate, "topic", b"%d" % number, name)
+
+
 def test_the_deduplicator_remembers_only_the_last_messages():
     dedup = Deduplicator(3)
     for number in range(1, 6):
-        dedup.add(Taken(number, f"{number:012x}", has_id=number == 4, number=number))
-    assert dedup.find(5, f"{5:012x}", has_id=False, duplicate=True).number == 5
-    assert dedup.find(5, f"{5:012x}", has_id=False, duplicate=False) is None
-    assert dedup.find(5, f"{6:012x}", has_id=False, duplicate=True) is None
-    assert dedup.find(2, f"{2:012x}", has_id=False, duplicate=True) is None
-    assert dedup.find(99, f"{4:012x}", has_id=True, duplicate=False).number == 4
-    again = Deduplicator(3)
+        dedup.add(delivery(number, number, name="four" if number == 4 else ""), number)
+    assert dedup.find(delivery(5, 5)) == 5
+    assert dedup.find(delivery(5, 5, duplicate=False)) is None
+    assert dedup.find(delivery(5, 6)) is None
+    assert dedup.find(delivery(2, 2)) is None
+    assert dedup.find(delivery(99, 4, name="four", duplicate=False)) == 4
+    again = Deduplicator(1)
     again.add_text(dedup.to_text())
     assert again.to_text() == dedup.to_text()
     again.forget_mids()
-    assert again.find(5, f"{5:012x}", has_id=False, duplicate=True) is None
-    assert again.find(99, f"{4:012x}", has_id=True, duplicate=False) is not None
+    assert again.find(delivery(5, 5)) is None
+    assert again.find(delivery(99, 4, name="four", duplicate=False)) is not None

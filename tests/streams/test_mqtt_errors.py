@@ -135,14 +135,17 @@ def test_a_port_with_another_service():
         notice(f"mqtt://127.0.0.1:{silent.getsockname()[1]}/a", "does not answer")
 
 
-def test_a_service_that_sends_a_banner_first():
+@pytest.mark.parametrize(
+    "greeting", [b"SSH-2.0-OpenSSH_9.2\r\n", b"\x20\x01\xff", b"\x20\x03\x00\x00\x7f", b"\x90\x00"]
+)
+def test_a_service_that_sends_something_else_first(greeting):
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def greet():
             with contextlib.suppress(OSError):
                 while True:
                     with server.accept()[0] as client:
-                        client.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+                        client.sendall(greeting)
                         client.recv(4096)
 
         thread = threading.Thread(target=greet, daemon=True)

@@ -25,7 +25,7 @@ def sampled(updates, tags=TWO, columns=("a", "b"), **options):
 
 
 def rows(sampler, n=None):
-    return [(row.instant // 10**6, *row.values) for row in sampler.take(n)]
+    return [(row.instant // 10**6, *row.values) for row in sampler.pop_rows(n)]
 
 
 def same(found, expected):
@@ -202,7 +202,7 @@ def test_fractions_of_a_second_are_exact():
     begin = 1_700_000_000
     for step in range(500):
         sampler.update("A", step, begin + step / 10)
-    found = sampler.take()
+    found = sampler.pop_rows()
     assert [row.values[0] for row in found] == list(range(499))
     assert datetime.fromisoformat(found[3].time).timestamp() == begin + 0.3
 
@@ -281,9 +281,9 @@ def test_rows_do_not_depend_on_when_they_are_taken(events, moments):
     taken = []
     for event in events:
         feed(eager, time, event)
-        taken += eager.take(1) + eager.take()
+        taken += eager.pop_rows(1) + eager.pop_rows()
         time = feed(lazy, time, event)
-    np.testing.assert_equal([list(row) for row in taken], [list(row) for row in lazy.take()])
+    np.testing.assert_equal([list(row) for row in taken], [list(row) for row in lazy.pop_rows()])
 
 
 @given(st.lists(st.tuples(st.sampled_from("AB"), st.floats(-5, 5), st.integers(0, 200)), max_size=60))

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.base import AlarmCommand, Batch, Label, Rejected
-from baryflow.streams.blocks import Block, Selection, reject_invalid
+from baryflow.streams.base import AlarmCommand, Batch, Label
+from baryflow.streams.blocks import Selection, reject_invalid
 from baryflow.streams.bytesource import KEPT, LONGEST_LINE, Line, Overlong
-from baryflow.streams.decoding import JsonDecoder, decode_lines, excerpt, parse_object
+from baryflow.streams.decoding import JsonDecoder, parse_objects
 from baryflow.streams.label_records import CommandFormat, LabelFormat
 
 
@@ -44,28 +44,15 @@ class MessageDecoder:
     def batch(self, messages: Sequence[Message], cursor: dict[str, Any]) -> Batch:
         """Return the rows of messages, numbered from where the last batch ended."""
         lines = [_as_line(message.payload) for message in messages]
-        decoded = self._decoder.decode(lines)
-        positions = np.arange(self.position + 1, self.position + len(lines) + 1)
+        decoded, first = self._decoder.decode(lines), self.position + 1
         self.position += len(lines)
-        block = Block(
-            numbers=decoded.numbers,
-            invalid=decoded.invalid,
-            texts=decoded.texts,
-            positions=positions[decoded.good],
-            rejected=[
-                Rejected(int(positions[at]), reason, excerpt(lines[at]))
-                for at, reason in decoded.reasons.items()
-            ],
-            excerpt=lambda row: excerpt(lines[decoded.good[row]]),
-            cursor=cursor,
-        )
+        block = decoded.to_block(lines, first, cursor, [])
         good, rejected = reject_invalid(block, self._decoder.chosen)
         kept = [messages[decoded.good[row]] for row in good]
         texts = {
             name: [column[row] for row in good]
             for name, column in zip(self._texts, block.texts, strict=True)
         }
-        first = int(positions[0]) if len(positions) else 0
         return Batch(
             rows=np.ascontiguousarray(block.numbers[good]),
             positions=block.positions[good],
@@ -86,11 +73,7 @@ class LabelDecoder:
 
     def batch(self, messages: Sequence[Message], cursor: dict[str, Any]) -> Batch:
         """Return the labels of messages."""
-        reasons: dict[int, str] = {}
-        texts = decode_lines([_as_line(message.payload) for message in messages], "utf-8", reasons)
-        return self.decode(
-            [reasons.get(at) or parse_object(text) for at, text in enumerate(texts)], cursor
-        )
+        return self.decode(parse_objects([_as_line(message.payload) for message in messages]), cursor)
 
     def decode(self, records: Sequence[dict[str, Any] | str], cursor: dict[str, Any]) -> Batch:
         """Return the labels in records; a record that is text is the reason why it is none."""

@@ -95,7 +95,7 @@ Line = bytes | Overlong
 class Lines:
     """Complete lines of a byte source, without their ends, in bounded memory.
 
-    ``offset`` is that of the first byte after the lines that were taken; ``ended`` is set once the input
+    ``offset`` is that of the first byte after the lines that were read; ``ended`` is set once the input
     has ended for good.
     """
 
@@ -110,7 +110,7 @@ class Lines:
         self._changed = False
         self._open_end = False  # the last line has no line end
 
-    def take(self, n: int, wait: float | None) -> list[Line] | FileChange:
+    def read(self, n: int, wait: float | None) -> list[Line] | FileChange:
         """Return 1 to `n` lines, or none at the end or after `wait` seconds without a line.
 
         When the file changes, its remaining lines come first. In a new file, `offset` starts at 0.
@@ -139,26 +139,26 @@ class Lines:
                 self.ended = True
             else:
                 self._add(chunk)
-        taken = [self._ready.popleft() for _ in range(min(n, len(self._ready)))]
-        self.offset += self._size(taken)
+        lines = [self._ready.popleft() for _ in range(min(n, len(self._ready)))]
+        self.offset += self._size(lines)
         if self._open_end and not self._ready:
             self.offset -= 1
-        return taken
+        return lines
 
     @property
     def at_change(self) -> bool:
-        """Whether all lines of the file were taken, and another file follows."""
+        """Whether all lines of the file were read, and another file follows."""
         return self._changed and not self._ready
 
     def put_back(self, lines: list[Line]) -> None:
-        """Return the lines that were taken last."""
+        """Return the lines that were read last to the queue."""
         if self._open_end and not self._ready and lines:
             self.offset += 1
         self._ready.extendleft(reversed(lines))
         self.offset -= self._size(lines)
 
     def put_back_change(self) -> None:
-        """Return the change that was taken last."""
+        """Return the change that was read last to the queue."""
         self._changed = True
 
     @staticmethod
@@ -332,7 +332,7 @@ class PipeBytes:
     def close(self) -> None:
         """Stop reading."""
         self._closed = True
-        while not self._chunks.empty():  # the thread may be waiting for room
+        while not self._chunks.empty():  # the thread may be waiting for space
             self._chunks.get_nowait()
 
 

@@ -62,7 +62,7 @@ class ColumnReader(ABC):
         self._position = 0
 
     @abstractmethod
-    def _take(self, start: int, stop: int) -> dict[str, Any]:
+    def _read_rows(self, start: int, stop: int) -> dict[str, Any]:
         """Return the values of the selected columns; `start` is where the last call stopped."""
 
     @abstractmethod
@@ -74,7 +74,7 @@ class ColumnReader(ABC):
         start, stop = self._position, min(self._position + n, self._total)
         if start >= stop:
             return None
-        values = self._take(start, stop)
+        values = self._read_rows(start, stop)
         self._position = stop
         cursor = {"position": stop, "rows": self._total}
         return as_block(values, self.chosen, self._texts, np.arange(start + 1, stop + 1), cursor)
@@ -161,7 +161,7 @@ class ParquetReader(ColumnReader):
         batches = self._file.iter_batches(_DECODED, row_groups=groups, columns=columns)
         return (self._arrow.Table.from_batches([batch]) for batch in batches)
 
-    def _take(self, start: int, stop: int) -> dict[str, Any]:
+    def _read_rows(self, start: int, stop: int) -> dict[str, Any]:
         parts, missing = [], stop - start
         while missing > 0:
             if self._left is None or not self._left.num_rows:
@@ -186,7 +186,7 @@ class ParquetReader(ColumnReader):
             group += 1
         self._left, self._batches = None, self._decode(group)
         if position:
-            self._take(0, position)
+            self._read_rows(0, position)
 
     def close(self) -> None:
         """Close the file."""
@@ -223,7 +223,7 @@ class NpzReader(ColumnReader):
             )
         super().__init__(str(path), list(self._arrays), counts.pop(), selection)
 
-    def _take(self, start: int, stop: int) -> dict[str, Any]:
+    def _read_rows(self, start: int, stop: int) -> dict[str, Any]:
         return {name: self._arrays[name][start:stop] for name in (*self.chosen, *self._texts)}
 
     def _skip(self, position: int) -> None:

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.base import RAW_LENGTH
-from baryflow.streams.blocks import Selection
+from baryflow.streams.base import RAW_LENGTH, Rejected
+from baryflow.streams.blocks import Block, Selection
 from baryflow.streams.bytesource import LONGEST_LINE, Line, Overlong
 from baryflow.streams.numbers import (
     convert_values,
@@ -144,6 +144,24 @@ class Decoded:
     invalid: list[dict[int, str]]
     texts: list[list[str]]
     reasons: dict[int, str]
+
+    def to_block(
+        self, lines: Sequence[Line], first: int, cursor: dict[str, Any], notices: list[str]
+    ) -> Block:
+        """Return the rows of `lines`, the first of which has position `first`."""
+        return Block(
+            numbers=self.numbers,
+            invalid=self.invalid,
+            texts=self.texts,
+            positions=np.array(self.good, dtype=np.intp) + first,
+            rejected=[
+                Rejected(first + at, reason, excerpt(lines[at]))
+                for at, reason in sorted(self.reasons.items())
+            ],
+            excerpt=lambda row: excerpt(lines[self.good[row]]),
+            cursor=cursor,
+            notices=notices,
+        )
 
 
 class Decoder(Protocol):
@@ -279,7 +297,7 @@ class JsonDecoder:
             good=good,
             numbers=stack([numbers for numbers, _ in converted], len(good)),
             invalid=[invalid for _, invalid in converted],
-            texts=[[_as_text(one.get(name)) for one in objects] for name in self._texts],
+            texts=[[as_text(one.get(name)) for one in objects] for name in self._texts],
             reasons=reasons,
         )
 
@@ -300,8 +318,18 @@ def parse_object(text: str) -> dict[str, Any] | str:
     return found if isinstance(found, dict) else "it is not a JSON object."
 
 
-def _as_text(value: Any) -> str:
-    return "" if value is None else valid_text(value if isinstance(value, str) else json.dumps(value))
+def parse_objects(lines: Sequence[Line]) -> list[dict[str, Any] | str]:
+    """Return the object in each line, or the reason why there is none."""
+    reasons: dict[int, str] = {}
+    texts = decode_lines(lines, "utf-8", reasons)
+    return [reasons.get(at) or parse_object(text) for at, text in enumerate(texts)]
+
+
+def as_text(value: Any) -> str:
+    """Return a JSON value as text, ``""`` for null."""
+    if value is None:
+        return ""
+    return valid_text(value.strip() if isinstance(value, str) else json.dumps(value))
 
 
 def stack(columns: Sequence[Floats], count: int) -> Floats:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any, ClassVar
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import AlarmCommand, Label
 from baryflow.streams.blocks import list_names, suggest
+from baryflow.streams.decoding import as_text
 from baryflow.streams.numbers import convert_values, describe_invalid, valid_text
 from baryflow.validation import LARGEST
 
@@ -115,7 +115,7 @@ class LabelFormat:
                     value = record.get(name) if name in (self.time, self.key) else None
                     value = fields.get(name, "") if value is None else value
                     if value != "":
-                        return _as_text(value)
+                        return as_text(value)
             return ""
 
         label = self._class(fields)
@@ -213,13 +213,13 @@ class CommandFormat:
             if name not in found:
                 raise InvalidInputError(f"it has no {name!r}")
         duration = found.get("for")
-        text = {name: _as_text(found.get(name, "")) for name in ("alarm", "by", "comment")}
-        key = "" if self.key is None else _as_text(found.get(self.key, found.get("key", "")))
+        text = {name: as_text(found.get(name, "")) for name in ("alarm", "by", "comment")}
+        key = "" if self.key is None else as_text(found.get(self.key, found.get("key", "")))
         return AlarmCommand(
-            action=_as_text(found["action"]).lower(),
+            action=as_text(found["action"]).lower(),
             alarm=text["alarm"],
             number=_position(found.get("number"), "number"),
-            duration=None if duration is None else _as_text(duration),
+            duration=None if duration is None else as_text(duration),
             by=text["by"][:_LONGEST],
             comment=text["comment"][:_LONGEST],
             key=key,
@@ -238,10 +238,6 @@ class CommandFormat:
 def _fold(name: str) -> str:
     """Return a name without case, underscores and spaces."""
     return re.sub(r"[_ ]", "", name).casefold()
-
-
-def _as_text(value: Any) -> str:
-    return valid_text(value.strip() if isinstance(value, str) else json.dumps(value))
 
 
 def _flag(value: Any, name: str, default: bool) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,18 +13,13 @@ import numpy as np
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import Batch, Source
+from baryflow.streams.blocks import Selection
 from baryflow.streams.brokers import LabelDecoder
-from baryflow.streams.bytesource import FileChange, Line, Lines, Overlong, TailBytes, open_bytes
-from baryflow.streams.decoding import (
-    Dialect,
-    declared_delimiter,
-    decode_beginning,
-    looks_like_data,
-    parse_object,
-    read_header,
-)
+from baryflow.streams.bytesource import ByteSource, Line, TailBytes, open_bytes
+from baryflow.streams.decoding import CsvDecoder, Dialect, looks_like_data, parse_objects
 from baryflow.streams.label_records import CommandFormat, LabelFormat
 from baryflow.streams.registry import SourceOptions, open_transport
+from baryflow.streams.text import TextReader
 from baryflow.streams.urls import Credentials, is_url
 
 #: Seconds for which a broker is asked for labels, and between two attempts that found none.
@@ -99,89 +93,64 @@ class LabelFile(_Labels):
             raise InvalidInputError(
                 f"expected a file of {how.what} that ends with .csv, .ndjson or .json, got {path.name}"
             )
-        self._name, self._how, self._decoder = str(path), how, LabelDecoder(how)
-        self._source = TailBytes(path) if tail else open_bytes(path)
-        self._lines = Lines(self._source)
-        self._dialect: Dialect | None = None  # None before the header, and for NDJSON
-        self._begun = False
+        self._decoder = LabelDecoder(how)
+        self._reader = _RecordReader(TailBytes(path) if tail else open_bytes(path), str(path), how)
 
     def read(self, n: int, timeout: float | None = None) -> Batch | None:
         """Return at most `n` labels that are there, and None at the end."""
         del timeout
-        records: list[dict[str, Any] | str] = []
-        while len(records) < n:
-            taken = self._lines.take(1, 0.0)
-            if isinstance(taken, FileChange):
-                self._dialect, self._begun = None, False
-            elif not taken:
-                break
-            else:
-                records += self._read_line(taken[0])
-        if not records and self._lines.ended:
+        records = self._reader.read_records(n)
+        if records is None:
             return None
-        batch = self._decoder.decode(records, self._cursor())
-        notices, self._source.notices = self._source.notices, []
-        return replace(batch, notices=[*notices, *batch.notices])
-
-    def _read_line(self, line: Line) -> list[dict[str, Any] | str]:
-        """Return the record in a line, or what is wrong with it; none for a blank line or a header."""
-        if isinstance(line, Overlong):
-            return [f"it is {line.length} bytes long."]
-        text, encoding = decode_beginning(line, self._name)
-        if not text.strip():
-            return []
-        if not self._begun:
-            self._begun = True
-            if not text.lstrip().startswith("{"):
-                return self._begin_csv(text, encoding)
-        if self._dialect is None:
-            return [parse_object(text)]
-        try:
-            cells = [cell.strip() for cell in self._dialect.split(text)]
-        except csv.Error as error:
-            return [f"its quotes do not match ({error})."]
-        if self._dialect.decimal_comma:
-            cells = [_with_point(cell) for cell in cells]
-        return [dict(zip(self._dialect.columns, cells, strict=False))]
-
-    def _begin_csv(self, text: str, encoding: str) -> list[dict[str, Any] | str]:
-        if declared_delimiter(text) is not None:
-            self._begun = False
-            return []
-        self._dialect = read_header(text, encoding, None, self._name)
-        cells = self._dialect.columns
-        if len(cells) == len(_WITHOUT_HEADER) and looks_like_data(cells, self._dialect):
-            self._dialect = replace(self._dialect, columns=_WITHOUT_HEADER)
-            return self._read_line(text.encode())
-        self._how.check_columns(cells, self._name)
-        return []
-
-    def _cursor(self) -> dict[str, Any]:
-        dialect = self._dialect
-        return self._source.mark(0 if self._lines.at_change else self._lines.offset) | {
-            "position": self._decoder.position,
-            "begun": self._begun,
-            "columns": [] if dialect is None else dialect.columns,
-            "delimiter": "" if dialect is None else dialect.delimiter,
-            "encoding": "" if dialect is None else dialect.encoding,
-        }
+        batch = self._decoder.decode(records, self._reader.cursor())
+        return replace(batch, notices=[*self._reader.pop_notices(), *batch.notices])
 
     def seek(self, cursor: dict[str, Any]) -> None:
         """Resume after a batch that an earlier process has read."""
-        offset = self._source.locate(cursor)
+        self._reader.seek(cursor)
         self._decoder.position = int(cursor["position"])
-        if offset is None:
-            return
-        self._source.seek(offset)
-        self._lines = Lines(self._source, offset)
-        self._begun = bool(offset and cursor["begun"])
-        columns, delimiter = list(cursor["columns"]), str(cursor["delimiter"])
-        has_header = self._begun and delimiter
-        self._dialect = Dialect(str(cursor["encoding"]), delimiter, columns) if has_header else None
 
     def close(self) -> None:
         """Close the file."""
-        self._source.close()
+        self._reader.close()
+
+
+class _RecordReader(TextReader):
+    """Reads the records that are there, with text in all columns."""
+
+    def __init__(self, source: ByteSource, name: str, how: LabelFormat | CommandFormat) -> None:
+        self._how = how
+        super().__init__(source, name, kind=None, selection=Selection([]), lazy=True, idle=0.0)
+
+    def read_records(self, n: int) -> list[dict[str, Any] | str] | None:
+        """Return the record in each line, or what is wrong with it; None at the end."""
+        lines = self.read_lines(n, None)
+        if lines is None or not isinstance(self._decoder, CsvDecoder):
+            return None if lines is None else parse_objects(lines)
+        decoded, pointed = self._decoder.decode(lines), self._decoder.dialect.decimal_comma
+        records: list[dict[str, Any] | str] = [decoded.reasons.get(at, "") for at in range(len(lines))]
+        for row, at in enumerate(decoded.good):
+            cells = [column[row] for column in decoded.texts]
+            cells = [_with_point(cell) for cell in cells] if pointed else cells
+            records[at] = dict(zip(self._decoder.columns, cells, strict=True))
+        return records
+
+    def _start_csv(
+        self, text: str, encoding: str, delimiter: str | None, above: list[Line]
+    ) -> CsvDecoder:
+        decoder = super()._start_csv(text, encoding, delimiter, above)
+        if decoder is self._last:  # without a header after a rotation
+            return decoder
+        self._fresh = False  # labels have no units
+        columns = decoder.columns
+        if len(columns) == len(_WITHOUT_HEADER) and looks_like_data(columns, decoder.dialect):
+            self._lines.put_back(above)
+            return self._make_csv(replace(decoder.dialect, columns=_WITHOUT_HEADER))
+        self._how.check_columns(columns, self._name)
+        return decoder
+
+    def _make_csv(self, dialect: Dialect) -> CsvDecoder:
+        return CsvDecoder(dialect, Selection([], dialect.columns), self._name)
 
 
 class LabelList(_Labels):

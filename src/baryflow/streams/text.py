@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.base import Rejected
 from baryflow.streams.blocks import Block, Selection
 from baryflow.streams.bytesource import ByteSource, FileChange, Line, Lines, Overlong
 from baryflow.streams.decoding import (
@@ -22,7 +21,6 @@ from baryflow.streams.decoding import (
     are_units,
     declared_delimiter,
     decode_beginning,
-    excerpt,
     looks_like_data,
     may_be_units,
     parse_object,
@@ -85,6 +83,11 @@ class TextReader:
 
     def block(self, n: int, timeout: float | None) -> Block | None:
         """Return the next `n` rows."""
+        lines = self.read_lines(n, timeout)
+        return None if lines is None else self._decode(lines)
+
+    def read_lines(self, n: int, timeout: float | None) -> list[Line] | None:
+        """Return the lines of the next `n` rows; None at the end."""
         if self._error is not None:
             raise self._error
         lines: list[Line] = []
@@ -105,7 +108,8 @@ class TextReader:
             lines += more
         if not lines and self._lines.ended:
             return None
-        return self._decode(lines)
+        self._position += len(lines)
+        return lines
 
     def _rows(self, n: int, wait: float | None, *, begun: bool) -> list[Line]:
         """Return lines that are rows, or none if none came in time or the block ends here.
@@ -115,46 +119,36 @@ class TextReader:
         while True:
             if self._decoder is None and self._start(wait) is None:
                 return []
-            taken = self._lines.take(n, wait)
-            if isinstance(taken, FileChange):
+            lines = self._lines.read(n, wait)
+            if isinstance(lines, FileChange):
                 if begun:
                     self._lines.put_back_change()
                     return []
                 self._last, self._decoder, self._fresh = self._decoder, None, True
-            elif not taken:
+            elif not lines:
                 return []
             else:
-                if self._fresh and any(map(_is_row, taken)):
-                    taken = self._skip_units(taken, n, wait)
-                    if not taken:
+                if self._fresh and any(map(_is_row, lines)):
+                    lines = self._skip_units(lines, n, wait)
+                    if not lines:
                         return []
-                rows = list(filter(_is_row, taken))
+                rows = list(filter(_is_row, lines))
                 if rows:
                     return rows
 
     def _decode(self, lines: list[Line]) -> Block:
-        count = len(lines)
         if self._decoder is None:  # a followed file without a header yet
             decoded = Decoded([], np.empty((0, len(self.chosen))), [{} for _ in self.chosen], [], {})
             decoded.texts.extend([] for _ in self._selection.texts)
         else:
             decoded = self._decoder.decode(lines)
-        first = self._position + 1
-        self._position += count
+        first = self._position - len(lines) + 1
+        return decoded.to_block(lines, first, self.cursor(), self.pop_notices())
+
+    def pop_notices(self) -> list[str]:
+        """Return the notices of the input, once."""
         notices, self._source.notices = self._source.notices, []
-        return Block(
-            numbers=decoded.numbers,
-            invalid=decoded.invalid,
-            texts=decoded.texts,
-            positions=np.array(decoded.good, dtype=np.intp) + first,
-            rejected=[
-                Rejected(first + at, reason, excerpt(lines[at]))
-                for at, reason in sorted(decoded.reasons.items())
-            ],
-            excerpt=lambda row: excerpt(lines[decoded.good[row]]),
-            cursor=self._cursor(),
-            notices=notices,
-        )
+        return notices
 
     # -- header and units -----------------------------------------------------------------------------
 
@@ -163,15 +157,15 @@ class TextReader:
         delimiter = None
         above: list[Line] = []
         while self._decoder is None:
-            taken = self._lines.take(1, wait)
-            if isinstance(taken, FileChange):
+            lines = self._lines.read(1, wait)
+            if isinstance(lines, FileChange):
                 above = []
                 continue
-            if not taken:
+            if not lines:
                 self._lines.put_back(above)
                 return None
-            above += taken
-            text, encoding = decode_beginning(_kept(taken[0]), self._name)
+            above += lines
+            text, encoding = decode_beginning(_kept(lines[0]), self._name)
             if not text.strip(" \r"):
                 continue
             is_json = text.lstrip().startswith("{") if self._kind is None else self._kind == "ndjson"
@@ -180,9 +174,9 @@ class TextReader:
                 self._decoder = self._start_json(text, above)
             elif declared is not None:
                 delimiter = declared
-            elif isinstance(taken[0], Overlong):
+            elif isinstance(lines[0], Overlong):
                 raise InvalidInputError(
-                    f"{self._name} begins with a line of {taken[0].length} bytes; expected a header"
+                    f"{self._name} begins with a line of {lines[0].length} bytes; expected a header"
                 )
             else:
                 self._decoder = self._start_csv(text, encoding, delimiter, above)
@@ -214,46 +208,48 @@ class TextReader:
                 self._lines.put_back(above)
                 self._fresh = False
                 return last
-        return CsvDecoder(
-            read_header(text, encoding, delimiter, self._name), self._selection, self._name
-        )
+        return self._make_csv(read_header(text, encoding, delimiter, self._name))
 
-    def _skip_units(self, taken: list[Line], n: int, wait: float | None) -> list[Line]:
+    def _make_csv(self, dialect: Dialect) -> CsvDecoder:
+        """Return the decoder of a file with this header."""
+        return CsvDecoder(dialect, self._selection, self._name)
+
+    def _skip_units(self, lines: list[Line], n: int, wait: float | None) -> list[Line]:
         """Return lines without a leading row of units; none if more lines are needed to decide."""
         decoder = self._decoder
-        first = next(filter(_is_row, taken))
+        first = next(filter(_is_row, lines))
         text, encoding = decode_beginning(_kept(first), self._name)
         cells = _split(decoder, text)
         if not isinstance(decoder, CsvDecoder) or not may_be_units(cells, decoder.dialect):
             self._fresh = False
-            return taken
-        while sum(map(_is_row, taken)) < 2:
-            more = self._lines.take(1, wait)
+            return lines
+        while sum(map(_is_row, lines)) < 2:
+            more = self._lines.read(1, wait)
             if isinstance(more, FileChange):
                 self._lines.put_back_change()
                 break
             if not more and not self._lines.ended:
-                self._lines.put_back(taken)
+                self._lines.put_back(lines)
                 return []
             if not more:
                 break
-            taken = taken + more
+            lines = lines + more
         self._fresh = False
-        below = [line for line in taken if _is_row(line)][1:2]
+        below = [line for line in lines if _is_row(line)][1:2]
         if below and are_units(
             cells, _split(decoder, decode_beginning(_kept(below[0]), self._name)[0]), decoder.dialect
         ):
             if encoding != decoder.encoding:  # a degree sign is often the first non-ASCII character
-                dialect = replace(decoder.dialect, encoding=encoding)
-                self._decoder = CsvDecoder(dialect, self._selection, self._name)
-            return taken[taken.index(first) + 1 :]
-        if len(taken) > n:
-            self._lines.put_back(taken[n:])
-        return taken[:n]
+                self._decoder = self._make_csv(replace(decoder.dialect, encoding=encoding))
+            return lines[lines.index(first) + 1 :]
+        if len(lines) > n:
+            self._lines.put_back(lines[n:])
+        return lines[:n]
 
     # -- position -------------------------------------------------------------------------------------
 
-    def _cursor(self) -> dict[str, Any]:
+    def cursor(self) -> dict[str, Any]:
+        """Return where to resume after the lines that were read."""
         cursor = self._source.mark(0 if self._lines.at_change else self._lines.offset)
         cursor["position"] = self._position
         decoder = None if self._lines.at_change else self._decoder
@@ -277,8 +273,7 @@ class TextReader:
             columns, delimiter = list(cursor["columns"]), cursor["delimiter"]
             self._fresh = bool(cursor["fresh"])
             if delimiter:
-                dialect = Dialect(cursor["encoding"], delimiter, columns)
-                self._decoder = CsvDecoder(dialect, self._selection, self._name)
+                self._decoder = self._make_csv(Dialect(cursor["encoding"], delimiter, columns))
             else:
                 self._decoder = JsonDecoder(columns, self._selection, self._name)
 

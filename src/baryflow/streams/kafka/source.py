@@ -61,7 +61,7 @@ class _Buffer:
 
     name: str  # of the partition; "" for the whole topic
     decoder: MessageDecoder | LabelDecoder
-    #: Partition → the next message after the batches that were taken.
+    #: Partition → the next message after the batches that were returned.
     offsets: dict[str, int] = field(default_factory=dict)
     #: Whether the offsets hold more than could be found out again.
     held: bool = False
@@ -107,18 +107,18 @@ class _Buffer:
         self.topic_id = cursor.get("topic_id")
 
     def cursor(self) -> dict[str, Any]:
-        """Return where to resume after the batches that were taken."""
+        """Return where to resume after the batches that were returned."""
         found = {"offsets": dict(self.offsets), "position": self.decoder.position}
         return found if self.topic_id is None else found | {"topic_id": self.topic_id}
 
-    def take(self, n: int, notices: list[str]) -> Batch:
+    def make_batch(self, n: int, notices: list[str]) -> Batch:
         """Return the first `n` messages as a batch."""
-        taken = [self._waiting.popleft() for _ in range(min(n, len(self._waiting)))]
-        if taken:
+        first = [self._waiting.popleft() for _ in range(min(n, len(self._waiting)))]
+        if first:
             self.since = time.monotonic()
-        for partition, offset, _ in taken:
+        for partition, offset, _ in first:
             self.offsets[partition] = offset + 1
-        batch = self.decoder.batch([message for _, _, message in taken], {})
+        batch = self.decoder.batch([message for _, _, message in first], {})
         held, self.held = self.held, False
         return replace(batch, cursor=self.cursor(), notices=notices, held=held, partition=self.name)
 
@@ -355,10 +355,10 @@ class KafkaSource(Source):
             idle = self._idle is not None and now - last >= self._idle
             ready = [one for one in self._buffers.values() if one.is_ready(n, timeout, now, idle)]
             if ready:  # the one that has waited longest
-                return min(ready, key=lambda buffer: buffer.since).take(n, self._take_notices())
+                return min(ready, key=lambda buffer: buffer.since).make_batch(n, self._pop_notices())
             if idle or self._monitor.notices:
                 buffer = self._make_buffer("") if self._hooks is not None else self._buffers[""]
-                return buffer.take(0, self._take_notices())
+                return buffer.make_batch(0, self._pop_notices())
             message = self._consumer.poll(_SLICE if self._idle is None else min(_SLICE, self._idle))
             if self._begun:
                 self._monitor.check_return(self._consumer)
@@ -378,7 +378,7 @@ class KafkaSource(Source):
             self._next[name] = offset + 1
             self._buffers[name if self._hooks is not None else ""].put(name, message)
 
-    def _take_notices(self) -> list[str]:
+    def _pop_notices(self) -> list[str]:
         notices, self._monitor.notices = self._monitor.notices, []
         return notices
 

@@ -8,7 +8,6 @@ import uuid
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.brokers import LabelDecoder, MessageDecoder
 from baryflow.streams.mqtt.connection import ClientConfig
-from baryflow.streams.mqtt.delivery import Inbox
 from baryflow.streams.mqtt.sink import MqttSink
 from baryflow.streams.mqtt.source import MessageRows, MqttSource, RowBuilder, SampledRows, find_tags
 from baryflow.streams.registry import SourceOptions
@@ -19,8 +18,6 @@ __all__ = ["open_sink", "open_source"]
 
 #: Seconds for which the broker keeps a durable session while no process reads: a week.
 _EXPIRY = 7 * 24 * 3600
-#: Inbox size as a multiple of ``inflight``; only messages with QoS 0 can exceed ``inflight`` itself.
-_ROOM = 4
 
 
 def open_source(endpoint: Endpoint, options: SourceOptions) -> MqttSource:
@@ -58,12 +55,14 @@ def open_source(endpoint: Endpoint, options: SourceOptions) -> MqttSource:
         inflight=endpoint.int_option("inflight", 256, 1, 65535),
         keepalive=endpoint.int_option("keepalive", 30, 1, 65535),
     )
-    qos = endpoint.int_option("qos", 1, 0, 1)
-    builder = _make_builder(endpoint, options)
-    # A retained tag value is still valid; a retained row is from the past.
-    retained = options.sample_interval is not None
-    inbox = Inbox(endpoint, qos, retained=retained, room=_ROOM * config.inflight)
-    return MqttSource(endpoint, config, inbox, builder, options.idle)
+    return MqttSource(
+        endpoint,
+        config,
+        _make_builder(endpoint, options),
+        qos=endpoint.int_option("qos", 1, 0, 1),
+        retained=options.sample_interval is not None,  # a retained row is from the past
+        idle=options.idle,
+    )
 
 
 def _make_builder(endpoint: Endpoint, options: SourceOptions) -> RowBuilder:

@@ -1,43 +1,36 @@
-"""A connection to an MQTT broker that reconnects by itself, in a thread of its own.
+"""A connection to an MQTT broker: paho's client, its reconnection, and explained errors.
 
-All calls of paho happen in that thread, and each connection has its own paho client. So nothing that was
-meant for one connection can be sent on the next: an acknowledgement names a message by a packet
-identifier, which may belong to another message by then.
+paho's thread reads, writes and connects again. An acknowledgement names a message by a packet
+identifier, which may belong to another message on the next connection, so it is sent on its own
+connection or not at all.
 """
 
 from __future__ import annotations
 
-import contextlib
-import selectors
 import socket
 import ssl
+import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams.backoff import Backoff
 from baryflow.streams.urls import Endpoint
 
-if TYPE_CHECKING:
-    from paho.mqtt.client import Client, MQTTMessage
-
 #: Seconds to wait for a connection, and then for the broker's first packet.
 ANSWER = 5.0
-#: Seconds that the first attempt may take, the confirmation of a subscription included.
+#: Seconds that the confirmation of the first subscription may take.
 _FIRST = 30.0
-#: This many connections in a row that last less than a second mean that another client uses our id. A
-#: broker that restarts is away in between.
+#: This many connections in a row that last less than a second mean that another client uses our id; not
+#: all brokers report that. A broker that restarts is away in between.
 _TAKEOVERS, _SHORT = 20, 1.0
-#: Seconds to send what is left when the connection is closed.
-_FAREWELL = 2.0
-_UNSPECIFIED = 0x80
+_UNSPECIFIED, _PROTOCOL_ERROR = 0x80, 0x82
 _NO_TLS = "it closed the connection at once: if the port uses TLS, use mqtts://"
 _NO_MQTT = "the answer is not MQTT: check the port, or use mqtts:// if it uses TLS"
-_SILENT = "it accepts connections but does not answer: check the port, or use mqtts:// if it uses TLS"
+_SILENT = "it does not answer: check host, port and firewall, or use mqtts:// if the port uses TLS"
 
 # -- clients -------------------------------------------------------------------------------------------
 
@@ -52,10 +45,10 @@ class ClientConfig:
     keepalive: int = 30  # seconds of silence after which each end checks the connection
 
 
-def _make_client(endpoint: Endpoint, config: ClientConfig, tls: ssl.SSLContext | None) -> Client:
+def _make_client(endpoint: Endpoint, config: ClientConfig) -> Any:
     """Return a paho client that acknowledges nothing by itself."""
-    mqtt = require_paho().client
-    client: Client = mqtt.Client(
+    mqtt, tls = require_paho().client, _make_tls(endpoint)
+    client = mqtt.Client(
         mqtt.CallbackAPIVersion.VERSION2,
         client_id=config.client_id,
         protocol=mqtt.MQTTv5,
@@ -69,19 +62,16 @@ def _make_client(endpoint: Endpoint, config: ClientConfig, tls: ssl.SSLContext |
     return client
 
 
-class _TlsContext(ssl.SSLContext):
-    """Performs the handshake at once, and closes the socket if it fails."""
+class _TlsSocket(ssl.SSLSocket):
+    """Closes itself if the handshake fails, which paho does not do."""
 
-    def wrap_socket(self, sock: socket.socket, *args: Any, **options: Any) -> ssl.SSLSocket:
-        """Return the socket after the handshake."""
-        wrapped = super().wrap_socket(sock, *args, **options)
+    def do_handshake(self, block: bool = False) -> None:
+        """Perform the handshake."""
         try:
-            wrapped.settimeout(ANSWER)
-            wrapped.do_handshake()
+            super().do_handshake(block)
         except BaseException:
-            wrapped.close()
+            self.close()
             raise
-        return wrapped
 
 
 def _make_tls(endpoint: Endpoint) -> ssl.SSLContext | None:
@@ -89,7 +79,8 @@ def _make_tls(endpoint: Endpoint) -> ssl.SSLContext | None:
     if endpoint.scheme != "mqtts":
         return None
     try:
-        context = _TlsContext(ssl.PROTOCOL_TLS_CLIENT)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.sslsocket_class = _TlsSocket
         if endpoint.credentials.ca_file is not None:
             context.load_verify_locations(endpoint.credentials.ca_file)
         else:
@@ -125,9 +116,9 @@ def require_paho() -> Any:
 
 
 class Listener:
-    """Handles the events of a connection, in its thread. By default, an event is ignored."""
+    """Handles the events of a connection, in paho's thread. By default, an event is ignored."""
 
-    def opened(self, client: Client, number: int, session: bool) -> bool:  # noqa: ARG002
+    def opened(self, session: bool, properties: Any) -> bool:  # noqa: ARG002
         """Handle a new connection; return False if a subscription must be confirmed first.
 
         `session` says whether the broker has kept our session.
@@ -137,237 +128,152 @@ class Listener:
     def closed(self, reason: str) -> None:
         """Handle a lost connection, or that the first attempt has failed; it is made again by itself."""
 
-    def received(self, number: int, message: MQTTMessage) -> None:
-        """Handle a message."""
-
-    def subscribed(self, code: int) -> UnreachableError | None:  # noqa: ARG002
-        """Handle the answer to a subscription; a returned error ends the connection for good."""
-        return None
-
-    def confirmed(self, number: int) -> None:
-        """Handle an answer which shows that the broker has read all that was sent before."""
-
-    def published(self, mid: int, code: int, name: str) -> None:
-        """Handle the broker's confirmation or refusal of a message that we sent."""
-
     def failed(self, error: UnreachableError) -> None:
         """Handle an error that ends the connection for good."""
 
-    def full(self) -> bool:
-        """Return whether to stop reading for now."""
-        return False
-
 
 class Connection:
-    """Stays connected, with exponential backoff, until it is closed or access is denied."""
+    """Stays connected, with backoff, until it is closed or access is denied.
+
+    ``client`` is paho's; ``number`` counts connections, and is 0 while there is none.
+    """
 
     def __init__(self, endpoint: Endpoint, config: ClientConfig, listener: Listener) -> None:
-        self._paho = require_paho()
-        self._endpoint, self._config = endpoint, config
-        self._listener = listener
-        self._tls = _make_tls(endpoint)
-        self._jobs: deque[Callable[[Client, int], None]] = deque()
-        self._woken, self._waker = socket.socketpair()
-        for end in (self._woken, self._waker):
-            end.setblocking(False)
-        self._ended = threading.Event()
+        self.client = _make_client(endpoint, config)
+        self.number = 0
+        self._endpoint, self._config, self._listener = endpoint, config, listener
+        self._backoff = Backoff(endpoint, endpoint.policy)
+        self._lock = threading.Lock()  # no acknowledgement is queued while `number` changes
         self._tried = threading.Event()  # the first attempt has succeeded or failed
-        self._was_open = False
+        self._connections, self._opened = 0, 0.0
+        self._short = 0  # short connections in a row
+        self._trouble: str | None = None  # why the broker refuses a connection for now
+        self._reported = self._ended = False
         self._error: UnreachableError | None = None
-        self._trouble: Exception | str = "no answer"  # the last problem
-        self._number = 0  # of the connection
-        self._open, self._since = False, 0.0
-        self._thread = threading.Thread(target=self._run, name="baryflow-mqtt", daemon=True)
+        self._loop, self.client.loop_forever = self.client.loop_forever, self._run
+        self.client.on_connect = self._on_connect
+        self.client.on_connect_fail = self._on_connect_fail
+        self.client.on_disconnect = self._on_disconnect
 
     def start(self) -> None:
         """Return after the first attempt to connect, which is repeated; raise if access is denied."""
-        self._thread.start()
-        self._tried.wait(_FIRST)  # a later answer is handled when it comes
-        if self._error is not None:
-            self.close()
-            raise self._error
-
-    def post(self, job: Callable[[Client, int], None]) -> None:
-        """Run a function of the client and the connection number in the thread of the connection."""
-        self._jobs.append(job)
-        self._wake()
-
-    def close(self) -> None:
-        """Disconnect, and end the thread."""
-        self._ended.set()
-        self._wake()
-        if self._thread.is_alive():
-            self._thread.join()
-        for end in (self._woken, self._waker):
-            end.close()
-
-    def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # full: the thread wakes anyway; closed: it has ended
-            self._waker.send(b".")
-
-    # -- in the thread -------------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        backoff, short = Backoff(self._endpoint, self._endpoint.policy), 0
-        while not self._ended.is_set():
-            self._open = False
-            try:
-                self._connect_and_serve()
-            except UnreachableError as error:
-                self._fail(error)
-                return
-            except OSError as error:
-                self._trouble = error
-                final = _explain_failure(error, self._endpoint)
-                if final is not None:
-                    self._fail(final)
-                    return
-            except Exception as error:
-                self._fail(UnreachableError(f"{self._endpoint}: the connection failed ({error!r})"))
-                raise
-            if self._open:
-                self._listener.closed(str(self._trouble))
-                short = short + 1 if time.monotonic() - self._since < _SHORT else 0
-                if short >= _TAKEOVERS and self._config.expiry:
-                    self._fail(_explain_takeover(self._endpoint, self._config.client_id))
-                    return
-                if not short or self._config.expiry:  # a broker may refuse what it is sent every time
-                    backoff.begin()
-            else:
-                short = 0
-                if self._number == 1:
-                    self._listener.closed(_explain_absence(self._trouble, self._endpoint))
-            self._tried.set()
-            self._ended.wait(backoff.next_pause())
-
-    def _fail(self, error: UnreachableError) -> None:
-        self._error = error
-        self._listener.failed(error)
-        self._tried.set()
-
-    def _connect_and_serve(self) -> None:
-        self._number += 1
-        self._jobs.clear()
-        client = _make_client(self._endpoint, self._config, self._tls)
-        fatal: list[UnreachableError] = []
-        self._set_callbacks(client, fatal)
-        properties = self._paho.properties.Properties(self._paho.packettypes.PacketTypes.CONNECT)
+        mqtt = require_paho()
+        properties = mqtt.properties.Properties(mqtt.packettypes.PacketTypes.CONNECT)
         properties.ReceiveMaximum = self._config.inflight
         properties.SessionExpiryInterval = self._config.expiry
-        client.connect(
+        self.client.connect_async(
             self._endpoint.host,
-            self._endpoint.port or (1883 if self._tls is None else 8883),
+            self._endpoint.port or (8883 if self._endpoint.scheme == "mqtts" else 1883),
             keepalive=self._config.keepalive,
             clean_start=not self._config.expiry,
             properties=properties,
         )
-        wire: Any = client.socket()
+        self._pause()
+        self.client.loop_start()
+        if not self._tried.wait(2 * ANSWER):  # to connect, and for the answer
+            if self.number:
+                self._tried.wait(_FIRST)
+            else:
+                self._report(_SILENT)
+        if self._error is not None:
+            self.close()
+            raise self._error
+
+    def answered(self) -> None:
+        """Report that the first attempt has succeeded, the subscription included."""
+        self._tried.set()
+
+    def fail(self, error: UnreachableError) -> None:
+        """End the connection for good."""
+        self._error = self._error or error
+        self._listener.failed(error)
+        self._ended = True
+        self.client.disconnect()
+        self._tried.set()
+
+    def acknowledge(self, number: int, mids: Iterable[int]) -> None:
+        """Acknowledge messages that arrived on connection `number`, unless it was lost."""
+        with self._lock:
+            if number == self.number:
+                for mid in mids:
+                    self.client.ack(mid, 1)
+
+    def close(self) -> None:
+        """Send what is left, disconnect, and end the thread."""
+        self._ended = True
+        self.client.disconnect()
+        self.client.loop_stop()
+
+    # -- in paho's thread ------------------------------------------------------------------------------
+
+    def _run(self, **options: Any) -> Any:
+        """Run paho's loop; an error that would end its thread, such as a malformed packet, is final."""
         try:
-            self._serve(client, wire, fatal)
-            if self._ended.is_set():
-                self._disconnect(client, wire)
-        finally:
-            wire.close()
-        if fatal:
-            raise fatal[0]
+            return self._loop(**options)
+        except Exception as error:
+            self.fail(UnreachableError(f"{self._endpoint}: {_NO_MQTT} ({error!r})"))
 
-    def _serve(self, client: Client, wire: Any, fatal: list[UnreachableError]) -> None:
-        began, before = time.monotonic(), self._trouble
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._woken, selectors.EVENT_READ)
-            selector.register(wire, selectors.EVENT_READ)
-            while not self._ended.is_set() and not fatal and client.socket() is not None:
-                reading = 0 if self._listener.full() else selectors.EVENT_READ
-                writing = selectors.EVENT_WRITE if client.want_write() else 0
-                _select_events(selector, wire, reading | writing)
-                pending = bool(reading) and self._tls is not None and wire.pending() > 0
-                ready = {key.fileobj: events for key, events in selector.select(0 if pending else 0.5)}
-                if self._woken in ready:
-                    self._woken.recv(4096)
-                if pending or ready.get(wire, 0) & selectors.EVENT_READ:
-                    self._read(client, fatal)
-                while self._open and self._jobs and client.socket() is not None:
-                    self._jobs.popleft()(client, self._number)
-                if client.want_write():
-                    client.loop_write()
-                client.loop_misc()
-                if not self._open and time.monotonic() - began > ANSWER:
-                    self._trouble = _SILENT
-                    return
-        if not self._open and self._trouble is before:
-            self._trouble = _NO_TLS
+    def _on_connect(self, _: Any, __: Any, flags: Any, reason: Any, properties: Any) -> None:
+        if reason.is_failure:
+            self._trouble = f"the broker refuses the connection for now: {reason.getName()}"
+            error = _explain_refusal(
+                reason.value, reason.getName(), self._endpoint, self._config.client_id
+            )
+            if error is not None:
+                self.fail(error)
+            return
+        self._connections += 1
+        with self._lock:
+            self.number = self._connections
+        self._opened, self._reported, self._trouble = time.monotonic(), False, None
+        if self._listener.opened(bool(flags.session_present), properties):
+            self._tried.set()
 
-    def _read(self, client: Client, fatal: list[UnreachableError]) -> None:
-        """Read packets; give up if the first bytes are not MQTT."""
-        code = client.loop_read()
-        if code == self._paho.client.MQTT_ERR_PROTOCOL and not self._was_open:
-            fatal.extend([] if fatal else [UnreachableError(f"{self._endpoint}: {_NO_MQTT}")])
-
-    def _disconnect(self, client: Client, wire: Any) -> None:
-        """Send what is left, and disconnect."""
-        until = time.monotonic() + _FAREWELL
-        while self._jobs and client.socket() is not None and self._open:
-            self._jobs.popleft()(client, self._number)
-        client.disconnect()
-        while client.socket() is not None and client.want_write() and time.monotonic() < until:
-            with selectors.DefaultSelector() as selector:
-                selector.register(wire, selectors.EVENT_WRITE)
-                selector.select(0.1)
-            client.loop_write()
-
-    def _set_callbacks(self, client: Client, fatal: list[UnreachableError]) -> None:
-        listener, number = self._listener, self._number
-
-        def connected(client: Client, _: Any, flags: Any, reason: Any, __: Any) -> None:
-            if reason.is_failure:
-                self._trouble = f"the broker refuses the connection for now: {reason.getName()}"
-                error = _explain_refusal(
-                    reason.value,
-                    reason.getName(),
-                    self._endpoint,
-                    self._config.client_id,
-                )
-                fatal.extend([error] if error else [])
+    def _on_disconnect(self, _: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
+        with self._lock:
+            was_open, self.number = self.number > 0, 0
+        if self._ended:
+            return
+        if was_open:
+            self._short = self._short + 1 if time.monotonic() - self._opened < _SHORT else 0
+            competes = self._short >= _TAKEOVERS and self._config.expiry
+            error = _explain_disconnect(
+                _TAKEN_OVER if competes else reason.value,
+                reason.getName(),
+                self._endpoint,
+                self._config.client_id,
+            )
+            if error is not None:
+                self.fail(error)
                 return
-            self._open, self._trouble, self._since = True, "closed", time.monotonic()
-            self._was_open = True
-            if listener.opened(client, number, bool(flags.session_present)):
-                self._tried.set()
+            # Without a reason from the broker, paho reports an unspecified error.
+            self._report("closed" if reason.value == _UNSPECIFIED else reason.getName().lower())
+            if not self._short or self._config.expiry:  # a broker may refuse what it is sent every time
+                self._backoff.begin()
+        else:
+            absence = _NO_MQTT if reason.value == _PROTOCOL_ERROR else _NO_TLS
+            self._report(self._trouble or absence)
+        self._pause()
 
-        def disconnected(_: Client, __: Any, ___: Any, reason: Any, ____: Any) -> None:
-            if self._open:
-                # Without a reason from the broker, paho reports an unspecified error.
-                self._trouble = "closed" if reason.value == _UNSPECIFIED else reason.getName().lower()
-                error = _explain_disconnect(
-                    reason.value, reason.getName(), self._endpoint, self._config.client_id
-                )
-                fatal.extend([error] if error and not fatal else [])
+    def _on_connect_fail(self, _: Any, __: Any) -> None:
+        self._short, error = 0, sys.exception()  # paho calls this while it handles the error
+        final = _explain_failure(error, self._endpoint)
+        if final is not None:
+            self.fail(final)
+            return
+        self._report(_explain_absence(error, self._endpoint))
+        self._pause()
 
-        def subscribed(_: Client, __: Any, ___: Any, reasons: Any, ____: Any) -> None:
-            error = listener.subscribed(reasons[0].value)
-            fatal.extend([error] if error else [])
-            if error is None:
-                self._tried.set()
+    def _report(self, reason: str) -> None:
+        """Report once that the broker is away, until it answers again."""
+        if not self._reported:
+            self._reported = True
+            self._listener.closed(reason)
+        self._tried.set()
 
-        client.on_connect = connected
-        client.on_disconnect = disconnected
-        client.on_subscribe = subscribed
-        client.on_message = lambda _, __, message: listener.received(number, message)
-        client.on_unsubscribe = lambda *_: listener.confirmed(number)
-        client.on_publish = lambda _, __, mid, reason, ___: listener.published(
-            mid, reason.value, reason.getName()
-        )
-
-
-def _select_events(selector: selectors.BaseSelector, wire: Any, events: int) -> None:
-    """Wait for these events of a socket, or for none."""
-    known = selector.get_map().get(wire)
-    if known is None and events:
-        selector.register(wire, events)
-    elif known is not None and not events:
-        selector.unregister(wire)
-    elif known is not None and known.events != events:
-        selector.modify(wire, events)
+    def _pause(self) -> None:
+        """Set how long paho waits before the next attempt."""
+        self.client.reconnect_delay_set(self._backoff.next_pause(), self._endpoint.policy.longest)
 
 
 # -- errors --------------------------------------------------------------------------------------------
@@ -382,7 +288,7 @@ _BAD_CLIENT_ID = 0x85
 _TAKEN_OVER = 0x8E
 
 
-def _explain_failure(error: Exception, endpoint: Endpoint) -> UnreachableError | None:
+def _explain_failure(error: BaseException | None, endpoint: Endpoint) -> UnreachableError | None:
     """Return why a connection cannot be made, or None if a retry may succeed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _OTHER_HOST:
@@ -406,14 +312,12 @@ def _explain_failure(error: Exception, endpoint: Endpoint) -> UnreachableError |
     return None  # an unknown host too, because a name server may be away
 
 
-def _explain_absence(error: Exception | str, endpoint: Endpoint) -> str:
+def _explain_absence(error: BaseException | None, endpoint: Endpoint) -> str:
     """Return why a broker may not have answered."""
     if isinstance(error, socket.gaierror):
         return f"there is no host {endpoint.host!r}: check its name"
     if isinstance(error, ConnectionRefusedError):
         return "the connection is refused: check host and port, and whether the broker runs"
-    if isinstance(error, str):
-        return error
     if endpoint.scheme == "mqtts" and isinstance(error, _HUNG_UP):
         return "it closes TLS connections: use the port for TLS, or mqtt:// without TLS"
     return f"no answer ({str(error) or type(error).__name__}): check host, port and firewall"
@@ -447,15 +351,10 @@ def _explain_disconnect(
 ) -> UnreachableError | None:
     """Return why the broker has disconnected us for good, or None if a retry may succeed."""
     if code == _TAKEN_OVER:
-        return _explain_takeover(endpoint, client_id)
+        return UnreachableError(
+            f"{endpoint}: another process uses the client id {client_id!r}: each run needs its own, set "
+            "one with ?client=NAME"
+        )
     if code in (0x87, 0x8A, 0x98):
         return UnreachableError(f"{endpoint}: the broker has disconnected us: {name}")
     return None
-
-
-def _explain_takeover(endpoint: Endpoint, client_id: str) -> UnreachableError:
-    """Return the error for another client with our id; not all brokers report it."""
-    return UnreachableError(
-        f"{endpoint}: another process uses the client id {client_id!r}: each run needs its own, set one "
-        "with ?client=NAME"
-    )

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import queue
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
+from baryflow.streams.backoff import SLICE
 from baryflow.streams.base import Batch, Rejected, Source
 from baryflow.streams.brokers import LabelDecoder, Message, MessageDecoder
 from baryflow.streams.decoding import excerpt
-from baryflow.streams.mqtt.connection import ClientConfig, Connection
-from baryflow.streams.mqtt.delivery import (
-    Acknowledger,
-    Confirmed,
-    Connected,
-    Deduplicator,
-    Delivery,
-    Disconnected,
-    Inbox,
-    Item,
-    QosLowered,
-    Taken,
-)
+from baryflow.streams.label_records import parse_time
+from baryflow.streams.mqtt.connection import ClientConfig, Connection, Listener, require_paho
+from baryflow.streams.mqtt.delivery import Deduplicator, Delivery
 from baryflow.streams.numbers import parse_number
 from baryflow.streams.sampling.sampler import Sampler
 from baryflow.streams.sampling.tags import Tag, read_tags
@@ -37,6 +28,9 @@ from baryflow.validation import as_count
 #: Remembered messages per message in flight. More than one, because a broker that is killed forgets the
 #: last acknowledgements and delivers those messages again, too.
 _REMEMBERED = 2
+#: Items that may be queued, as a multiple of ``inflight``; only messages with QoS 0 can be as many.
+_CAPACITY = 4
+_REFUSED = 0x80
 #: A time above this is in milliseconds: in seconds it would be in the year 5138.
 _MILLISECONDS = 1e11
 #: OPC's numbers for good quality.
@@ -180,15 +174,10 @@ def _read_object(found: dict[str, Any]) -> Reading | None:
 
 
 def _read_time(stamp: Any) -> float | None:
-    if isinstance(stamp, str):
-        try:
-            moment = datetime.fromisoformat(stamp)
-        except ValueError:
-            return None
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    if isinstance(stamp, bool) or not isinstance(stamp, int | float):
+    seconds = parse_time(stamp) if isinstance(stamp, str) else stamp
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None
-    return stamp / 1000 if stamp > _MILLISECONDS else float(stamp)
+    return seconds / 1000 if seconds > _MILLISECONDS else float(seconds)
 
 
 def _is_good(quality: Any) -> bool:
@@ -201,34 +190,56 @@ def _is_good(quality: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class _Gathered:
-    deliveries: list[Delivery]
-    notices: list[str]
+class _Connected:
+    """A connection was made; `session` says whether the broker has kept our session."""
+
+    session: bool
+    at: float
 
 
-class MqttSource(Source):
-    """Rows from a broker. No message is acknowledged before it is on disk, and none is taken twice."""
+@dataclass(frozen=True)
+class _Disconnected:
+    """The connection is lost."""
+
+    reason: str
+    at: float
+
+
+#: What paho's thread queues for the reader, in order; text is a notice.
+_Item = Delivery | _Connected | _Disconnected | UnreachableError | str
+
+
+class MqttSource(Listener, Source):
+    """Rows from a broker. No message is acknowledged before it is on disk, and none is used twice.
+
+    `retained` asks for retained messages when the subscription is new.
+    """
 
     def __init__(
         self,
         endpoint: Endpoint,
         config: ClientConfig,
-        inbox: Inbox,
         builder: RowBuilder,
+        *,
+        qos: int,
+        retained: bool,
         idle: float | None,
     ) -> None:
         self._endpoint, self._config = endpoint, config
-        self._inbox, self._builder, self._idle = inbox, builder, idle
+        self._builder, self._idle = builder, idle
+        self._qos, self._retained = qos, retained
+        self._items: queue.Queue[_Item] = queue.Queue(_CAPACITY * config.inflight)
         self._dedup = Deduplicator(_REMEMBERED * config.inflight)
-        self._backlog: deque[Delivery] = deque()
-        self._acks = Acknowledger()
-        self._taken = 0  # messages so far
-        self._resumed = False
-        self._lost: Disconnected | None = None
+        self._acks: deque[tuple[int, Delivery]] = deque()  # to send once this message is on disk
+        self._received = self._on_disk = 0  # messages so far, and those on disk
+        self._resumed = self._closed = False
+        self._lost: _Disconnected | None = None
         self._was_connected = False
         self._has_qos0 = False  # whether a message with QoS 0 has arrived
         self._error: UnreachableError | None = None
-        self._connection = Connection(endpoint, config, inbox)
+        self._connection = Connection(endpoint, config, self)
+        self._connection.client.on_subscribe = self._on_subscribe
+        self._connection.client.on_message = self._on_message
         self._connection.start()
 
     @property
@@ -250,19 +261,18 @@ class MqttSource(Source):
         """Return the next rows; the stream never ends."""
         n = as_count(n, "n")
         self._raise_error()
-        gathered = self._gather(self._builder.limit(n, self._config.inflight), timeout)
-        if not gathered.deliveries:
+        limit = self._builder.limit(n, self._config.inflight)
+        deliveries, notices = self._gather(limit, timeout)
+        if not deliveries:
             self._raise_error()
-        # The names are part of the checkpoint format.
         cursor = {
             "topic": self._endpoint.path,
             "client": self._config.client_id,
-            "taken": self._taken,
-            "confirmed": self._acks.confirmed,
-            "window": self._dedup.to_text(),
+            "received": self._received,
+            "dedup": self._dedup.to_text(),
         }
-        batch = self._builder.batch(gathered.deliveries, n, cursor)
-        return replace(batch, notices=[*gathered.notices, *batch.notices])
+        batch = self._builder.batch(deliveries, n, cursor)
+        return replace(batch, notices=[*notices, *batch.notices])
 
     def _raise_error(self) -> None:
         if self._error is not None:
@@ -276,115 +286,92 @@ class MqttSource(Source):
                     f"cannot resume: the checkpoint is of {name} {cursor.get(name)!r}, not {value!r}; "
                     "use the same, or another checkpoint folder"
                 )
-        self._taken = self._acks.on_disk = int(cursor["taken"])
-        self._acks.confirmed = int(cursor["confirmed"])
-        self._dedup.add_text(str(cursor["window"]))
+        self._received = self._on_disk = int(cursor["received"])
+        self._dedup.add_text(str(cursor["dedup"]))
         self._builder.resume(cursor)
         self._resumed = True
 
     def acknowledge(self, cursor: dict[str, Any]) -> None:
         """Acknowledge the messages up to a batch."""
-        self._acks.on_disk = max(self._acks.on_disk, int(cursor["taken"]))
-        self._acks.send(self._connection)
+        self._on_disk = max(self._on_disk, int(cursor["received"]))
+        self._send_acks()
+
+    def _send_acks(self) -> None:
+        """Acknowledge what is on disk, in order of arrival."""
+        while self._acks and self._acks[0][0] <= self._on_disk:
+            _, delivery = self._acks.popleft()
+            self._connection.acknowledge(delivery.connection, [delivery.mid])
 
     def close(self) -> None:
         """Disconnect; for a durable source the broker keeps what arrives from now on."""
+        self._closed = True
         self._connection.close()
 
     # -- messages --------------------------------------------------------------------------------------
 
-    def _gather(self, limit: int, timeout: float | None) -> _Gathered:
-        """Wait until there are enough messages, or for long enough."""
-        gathered, repeated = _Gathered([], []), 0
+    def _gather(self, limit: int, timeout: float | None) -> tuple[list[Delivery], list[str]]:
+        """Wait until there are enough messages, or for long enough; return them with notices."""
+        deliveries: list[Delivery] = []
+        notices: list[str] = []
+        repeated = 0
         until: float | None = 0.0 if self._builder.has_rows else None
-        while len(gathered.deliveries) < limit and self._error is None:
+        while len(deliveries) < limit and self._error is None:
             item = self._next(self._idle if until is None else max(0.0, until - time.monotonic()))
             if item is None:
                 break
             if not isinstance(item, Delivery):
-                gathered.notices.extend(self._handle(item))
+                notices.extend(self._handle(item))
             elif self._is_new(item):
-                gathered.deliveries.append(item)
+                deliveries.append(item)
                 if not item.mid and not self._has_qos0:
                     self._has_qos0 = True
-                    gathered.notices.append(
+                    notices.append(
                         f"messages on {item.topic} are published with QoS 0: those that are sent while "
                         "we are not connected are lost; publish with QoS 1"
                     )
             else:
                 repeated += 1
-            if until is None and timeout is not None and gathered.deliveries:
+                self._send_acks()
+            if until is None and timeout is not None and deliveries:
                 until = time.monotonic() + timeout
-            if gathered.notices and not gathered.deliveries:
+            if notices and not deliveries:
                 until = 0.0  # report notices at once
-        self._acks.send(self._connection)
         if repeated:
             count = "1 message was" if repeated == 1 else f"{repeated} messages were"
-            gathered.notices.append(f"{count} delivered a second time, and skipped")
-        return gathered
+            notices.append(f"{count} delivered a second time, and skipped")
+        return deliveries, notices
 
-    def _next(self, timeout: float | None) -> Item | None:
-        """Return the next item; new messages are held back while too many are unconfirmed."""
-        if self._backlog and not self._is_full():
-            return self._backlog.popleft()
-        until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            self._acks.send(self._connection)
-            item = self._inbox.get(None if until is None else max(0.0, until - time.monotonic()))
-            if isinstance(item, Confirmed):
-                self._acks.confirm(item.connection)
-                if self._backlog and not self._is_full():
-                    return self._backlog.popleft()
-            elif isinstance(item, Delivery):
-                if item.duplicate:
-                    self._acks.invalidate()
-                if not self._is_full() or self._find(item) is not None:
-                    return item
-                self._backlog.append(item)
-            else:
-                return item
-
-    def _is_full(self) -> bool:
-        """Whether too many messages are unconfirmed to recognise another one later.
-
-        The count continues over restarts, because a slow broker may not have read the acknowledgements
-        of an earlier process.
-        """
-        return self._taken - self._acks.confirmed >= self._config.inflight
+    def _next(self, timeout: float | None) -> _Item | None:
+        """Return the next item, or None if none arrives in time."""
+        try:
+            return self._items.get_nowait() if timeout == 0 else self._items.get(timeout=timeout)
+        except queue.Empty:
+            return None
 
     def _is_new(self, item: Delivery) -> bool:
-        """Return whether a message was not taken before; acknowledge it later in either case."""
-        known = self._find(item)
-        new = known is None
-        if known is None:
-            self._taken += 1
-            known = Taken(item.mid, item.digest, bool(item.message_id), self._taken)
-            self._dedup.add(known)
+        """Return whether a message was not received before; acknowledge it later in either case."""
+        number = known = self._dedup.find(item)
+        if number is None:
+            self._received += 1
+            number = self._received
+            self._dedup.add(item, number)
         if item.mid:
-            self._acks.add(known.number, item.connection, item.mid)
-        return new
+            self._acks.append((number, item))
+        return known is None
 
-    def _find(self, item: Delivery) -> Taken | None:
-        return self._dedup.find(
-            item.mid, item.digest, has_id=bool(item.message_id), duplicate=item.duplicate
-        )
-
-    def _handle(self, item: Item) -> list[str]:
+    def _handle(self, item: _Item) -> list[str]:
         """Handle an event of the connection, and return notices of it."""
         if isinstance(item, UnreachableError):
             self._error = item
-        elif isinstance(item, QosLowered):
-            return [f"{self._endpoint}: the broker granted less than QoS 1: messages may be lost"]
-        elif isinstance(item, Disconnected):
+        elif isinstance(item, _Disconnected):
             self._lost = item
             what = "connection lost" if self._was_connected else "no connection yet"
             return [f"{self._endpoint}: {what} ({item.reason}); retrying"]
-        elif isinstance(item, Connected):
-            self._acks.begin(item.connection)
+        elif isinstance(item, _Connected):
             return self._reconnected(item)
-        return []
+        return [item] if isinstance(item, str) else []
 
-    def _reconnected(self, item: Connected) -> list[str]:
+    def _reconnected(self, item: _Connected) -> list[str]:
         notices = []
         if self._lost is not None:
             again = "again " if self._was_connected else ""
@@ -404,3 +391,50 @@ class MqttSource(Source):
                     "them only for a run with a checkpoint"
                 )
         return notices
+
+    # -- in paho's thread ------------------------------------------------------------------------------
+
+    def _put(self, item: _Item) -> None:
+        """Queue an item; while the queue is full, nothing more is read from the network."""
+        while not self._closed:
+            try:
+                self._items.put(item, timeout=SLICE)
+            except queue.Full:
+                continue
+            return
+
+    def opened(self, session: bool, properties: Any) -> bool:
+        """Subscribe; an existing subscription brings no retained messages again."""
+        del properties
+        self._put(_Connected(session, time.monotonic()))
+        options = require_paho().subscribeoptions.SubscribeOptions
+        never, if_new = options.RETAIN_DO_NOT_SEND, options.RETAIN_SEND_IF_NEW_SUB
+        chosen = options(qos=self._qos, retainHandling=if_new if self._retained else never)
+        self._connection.client.subscribe(self._endpoint.path, options=chosen)
+        return False
+
+    def closed(self, reason: str) -> None:
+        """Queue the loss of the connection."""
+        self._put(_Disconnected(reason, time.monotonic()))
+
+    def failed(self, error: UnreachableError) -> None:
+        """Queue an error that ends the connection for good."""
+        self._put(error)
+
+    def _on_subscribe(self, _: Any, __: Any, ___: Any, reasons: Any, ____: Any) -> None:
+        """Check whether the subscription was granted."""
+        code = reasons[0].value
+        if code >= _REFUSED:
+            self._connection.fail(
+                UnreachableError(
+                    f"{self._endpoint}: not permitted to read this topic: check the topic, and the "
+                    "permissions of this user"
+                )
+            )
+            return
+        if code < self._qos:
+            self._put(f"{self._endpoint}: the broker granted less than QoS 1: messages may be lost")
+        self._connection.answered()
+
+    def _on_message(self, _: Any, __: Any, message: Any) -> None:
+        self._put(Delivery.from_paho(self._connection.number, message))

@@ -48,6 +48,12 @@ async def find_node(client: Any, text: str) -> Any:
         ) from None
 
 
+async def find_children(node: Any, kind: Any) -> dict[str, Any]:
+    """Return the nodes of a class directly under a node, by name."""
+    found = await node.get_children(nodeclassmask=kind)
+    return {(await one.read_browse_name()).Name: one for one in found}
+
+
 async def find_tags(client: Any, text: str, columns: Sequence[str] | None, by_target: bool) -> list[Tag]:
     """Return the variables under a node as tags, with their names as columns.
 
@@ -57,12 +63,10 @@ async def find_tags(client: Any, text: str, columns: Sequence[str] | None, by_ta
     try:
         targets = {"": node}
         if by_target:
-            objects = await node.get_children(nodeclassmask=ua.NodeClass.Object)
-            targets = {(await one.read_browse_name()).Name: one for one in objects}
+            targets = await find_children(node, ua.NodeClass.Object)
         tags = []
         for key, target in targets.items():
-            variables = await target.get_children(nodeclassmask=ua.NodeClass.Variable)
-            named = {(await one.read_browse_name()).Name: one for one in variables}
+            named = await find_children(target, ua.NodeClass.Variable)
             chosen = list(named) if columns is None else columns
             missing = [name for name in chosen if name not in named]
             if missing or not chosen:

@@ -8,6 +8,7 @@ import hmac
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
@@ -170,8 +171,8 @@ class Host:
         full = f"{path}.alarms.{alarm['alarm']}"
         if full not in self._conditions:
             id_ = ua.NodeId(full, self._space)
-            place = self._nodes[f"{path}.alarms"]
-            await place.add_object(id_, ua.QualifiedName(alarm["alarm"], self._space))
+            folder_node = self._nodes[f"{path}.alarms"]
+            await folder_node.add_object(id_, ua.QualifiedName(alarm["alarm"], self._space))
             # A client that subscribes to the events of the server gets those of all targets.
             kind = ua.ObjectIds.AlarmConditionType
             self._conditions[full] = await self._server.get_event_generator(kind)
@@ -217,7 +218,7 @@ def to_variant(value: Any) -> Any:
         kind = ua.VariantType.Int64
     elif isinstance(value, float):
         kind = ua.VariantType.Double
-    elif hasattr(value, "isoformat"):
+    elif isinstance(value, datetime):
         kind = ua.VariantType.DateTime
     else:
         value = "" if value is None else str(value)

@@ -25,7 +25,7 @@ from baryflow.streams.opcua.connection import (
     silence_logging,
     ua,
 )
-from baryflow.streams.opcua.nodes import find_node, to_datetime, to_seconds
+from baryflow.streams.opcua.nodes import find_children, find_node, to_datetime, to_seconds
 from baryflow.streams.opcua.server import Host, to_variant
 from baryflow.streams.sinks import without_nan
 from baryflow.streams.urls import Endpoint
@@ -109,41 +109,30 @@ class ClientSink(_OpcUaSink):
         self._unknown: set[str] = set()  # targets without variables
         self._loop = EventLoopThread("baryflow-opcua-sink")
         try:
-            self._loop.call(self._connect(), PATIENCE)
-            if not self._loop.call(self._find("")) and not self._has_targets():
-                raise UnreachableError(f"there are no variables under the node {self._node!r}")
-        except BaseException as error:
-            if isinstance(error, UnreachableError) or not isinstance(error, OSError | ua.UaError):
-                self.close(finished=False)
-                raise
-            self._tried = time.monotonic()
-            self._disconnect()
-            _log.warning("there is no OPC UA server at %s; retrying", endpoint)
-
-    def _has_targets(self) -> bool:
-        async def has_objects() -> bool:
-            node = await find_node(self._client, self._node)
-            return bool(await node.get_children(nodeclassmask=ua.NodeClass.Object))
-
-        return self._loop.call(has_objects())
+            reason = self._attempt(connect=True)
+        except BaseException:
+            self.close(finished=False)
+            raise
+        if reason is not None:
+            _log.warning("the OPC UA server at %s %s; retrying", endpoint, reason)
 
     async def _connect(self) -> None:
         self._folders = {}
         self._client = await connect(self._endpoint)
+        node = await find_node(self._client, self._node)
+        if not await self._find("") and not await find_children(node, ua.NodeClass.Object):
+            raise UnreachableError(f"there are no variables under the node {self._node!r}")
 
     async def _find(self, key: str) -> dict[str, Any]:
-        """Return the variables of a target by name."""
+        """Return the variables of a target by name, each with its type."""
         if key not in self._folders:
             node = await find_node(self._client, self._node)
-            if key:
-                objects = await node.get_children(nodeclassmask=ua.NodeClass.Object)
-                named = {(await one.read_browse_name()).Name: one for one in objects}
-                node = named.get(key)
-            found = {}
-            for one in await node.get_children(nodeclassmask=ua.NodeClass.Variable) if node else []:
-                kind = await one.read_data_type_as_variant_type()
-                found[(await one.read_browse_name()).Name] = (one.nodeid, kind)
-            self._folders[key] = found
+            node = (await find_children(node, ua.NodeClass.Object)).get(key) if key else node
+            found = await find_children(node, ua.NodeClass.Variable) if node else {}
+            self._folders[key] = {
+                name: (one.nodeid, await one.read_data_type_as_variant_type())
+                for name, one in found.items()
+            }
         return self._folders[key]
 
     def stop_when(self, stop: Callable[[], bool]) -> None:
@@ -172,15 +161,15 @@ class ClientSink(_OpcUaSink):
             reported = True
             self._backoff.sleep()
 
-    def _attempt(self) -> str | None:
-        """Write all records; return why not if the server is away.
+    def _attempt(self, connect: bool = False) -> str | None:
+        """Write all records; return why not if the server is away. With `connect`, connect in any case.
 
         A record that is not written stays the first of the queue. A server that does not answer costs
         one timeout, however many records wait.
         """
         was_connected = self._client is not None
         try:
-            self._loop.call(self._write_all())
+            self._loop.call(self._write_all(connect))
         except UnreachableError:
             raise
         except (OSError, ua.UaError) as error:
@@ -189,9 +178,9 @@ class ClientSink(_OpcUaSink):
             return "does not answer" if isinstance(error, OSError) else f"fails: {error}"
         return None
 
-    async def _write_all(self) -> None:
+    async def _write_all(self, connect: bool) -> None:
         try:
-            if self._client is None and self._waiting:
+            if self._client is None and (self._waiting or connect):
                 self._tried = time.monotonic()
                 await asyncio.wait_for(self._connect(), PATIENCE)
             while self._waiting:

@@ -165,7 +165,7 @@ class _Grid:
         self.notices: list[str] = []
         self._interval, self._max_age, self._silence = interval, max_age, silence
         self._next = (0, 0)  # instant and target of the next row
-        self._ready: list[SampledRow] = []  # made but not taken
+        self._ready: list[SampledRow] = []  # made but not returned
 
     def instant_of(self, stamp: int) -> int:
         """Return the first instant at which a value with this time is in force."""
@@ -195,12 +195,12 @@ class _Grid:
         self.due = max(self.due or 0, (stamp - 1) // self._interval)
 
     def prepare(self, n: int) -> int:
-        """Make rows that are due, up to `n`, and return how many can be taken."""
+        """Make rows that are due, up to `n`, and return how many there are."""
         if len(self._ready) < n:
             self._ready += self._make(n - len(self._ready))
         return len(self._ready)
 
-    def take(self, n: int | None) -> list[SampledRow]:
+    def pop_rows(self, n: int | None) -> list[SampledRow]:
         """Return the next rows that are due, at most `n`."""
         rows = self._ready[:n]
         self._ready = self._ready[len(rows) :]
@@ -274,7 +274,7 @@ class _Grid:
                 target.resume(state["machines"][target.key])
 
 
-class _Place(NamedTuple):
+class _TagColumn(NamedTuple):
     """Where the values of a tag belong, and how they are scaled."""
 
     target: _TargetValues
@@ -298,7 +298,7 @@ class Sampler:
     >>> sampler = Sampler(["flow", "speed"], [Tag("FI1", "flow"), Tag("SI1", "speed")], interval=10)
     >>> for address, value, time in [("FI1", 1.5, 8), ("SI1", 9, 9), ("FI1", 2.5, 12), ("SI1", 8, 24)]:
     ...     known = sampler.update(address, value, time)
-    >>> [(row.time, row.values) for row in sampler.take()]
+    >>> [(row.time, row.values) for row in sampler.pop_rows()]
     [('1970-01-01T00:00:10Z', [1.5, 9.0]), ('1970-01-01T00:00:20Z', [2.5, 9.0])]
     """
 
@@ -310,20 +310,22 @@ class Sampler:
         max_age: float | None = None,
         lateness: float | None = None,
     ) -> None:
-        found = check_tags(tags, columns)
+        by_target = check_tags(tags, columns)
         self.columns = list(columns)
         self._interval = round(as_real(interval, "interval", low=0.001, high=366 * 86400) * SECOND)
         age, asked = _microseconds(max_age, "max_age"), _microseconds(lateness, "lateness")
         self._lateness = min(round(LATENESS * SECOND), self._interval // 10) if asked is None else asked
         silence = SILENT_INTERVALS * self._interval if age is None else age
-        targets = {key: _TargetValues(key, len(self.columns)) for key in found}
+        targets = {key: _TargetValues(key, len(self.columns)) for key in by_target}
         self._grid = _Grid(list(targets.values()), self._interval, age, silence)
-        self._places = {
-            tag.address: _Place(targets[tag.key], self.columns.index(tag.column), tag.scale, tag.offset)
+        self._tags = {
+            tag.address: _TagColumn(
+                targets[tag.key], self.columns.index(tag.column), tag.scale, tag.offset
+            )
             for tag in tags
         }
         jump = max(_JUMP, SILENT_INTERVALS * self._interval)
-        self._clock = PlantClock(jump, max(100, 3 * len(self._places)))
+        self._clock = PlantClock(jump, max(100, 3 * len(self._tags)))
         self._unconfirmed: list[tuple[str, float, int]] = []
         self.position = 0
         self.counts = dict.fromkeys(("values", "missing", *_COUNTED), 0)
@@ -334,15 +336,15 @@ class Sampler:
         Text that holds a number will do; all else, and a value that is not `good`, becomes NaN. Return
         whether there is a tag with this address.
         """
-        place = self._places.get(address)
-        if place is None:
+        found = self._tags.get(address)
+        if found is None:
             return False
         self.counts["values"] += 1
         stamp = to_microseconds(time)
         if stamp is None:
             self._count("untimed")
             return True
-        number = _to_number(value, place.scale, place.offset) if good else math.nan
+        number = _to_number(value, found.scale, found.offset) if good else math.nan
         if math.isnan(number):
             self.counts["missing"] += 1
         if self._observe(stamp, address) is Verdict.UNCONFIRMED:
@@ -372,8 +374,8 @@ class Sampler:
 
     def newest(self, address: str) -> float | None:
         """Return the time of the newest value of a tag, in seconds since the epoch, if it has one."""
-        place = self._places[address]
-        latest = place.target.latest[place.column]
+        found = self._tags[address]
+        latest = found.target.latest[found.column]
         return None if latest is None else latest[0] / SECOND
 
     @property
@@ -408,7 +410,7 @@ class Sampler:
         return verdict
 
     def _add(self, address: str, number: float, stamp: int) -> None:
-        target, column, _, _ = self._places[address]
+        target, column, _, _ = self._tags[address]
         instant, due = self._grid.instant_of(stamp), self._grid.due
         if due is not None and instant <= due:
             # The first values of a server, and those after a reconnection, may be old but not late.
@@ -423,14 +425,14 @@ class Sampler:
         if count in (1, 10, 100, 1000) or count % 10_000 == 0:  # avoid a flood of notices
             self._grid.notices.append(f"{_COUNTED[what]}: {count} so far")
 
-    def take(self, n: int | None = None) -> list[SampledRow]:
+    def pop_rows(self, n: int | None = None) -> list[SampledRow]:
         """Return the next rows that are due, at most `n`, by time and then by target."""
-        rows = self._grid.take(n)
+        rows = self._grid.pop_rows(n)
         self.position += len(rows)
         return rows
 
     def prepare(self, n: int) -> int:
-        """Return how many rows can be taken, counting up to `n`; cheaper than making a batch."""
+        """Return how many rows are due, counting up to `n`; cheaper than making a batch."""
         return self._grid.prepare(n)
 
     def batch(self, n: int | None = None, **more: Any) -> Batch:
@@ -438,7 +440,7 @@ class Sampler:
 
         The cursor holds :meth:`state` as ``"sampler"``, and `more`.
         """
-        first, rows = self.position + 1, self.take(n)
+        first, rows = self.position + 1, self.pop_rows(n)
         notices, self._grid.notices = self._grid.notices, []
         times = [row.time for row in rows]
         pairs = zip(rows, times, strict=True)
