@@ -60,13 +60,13 @@ const refresh = throttled(async () => {
   Object.assign(current, { picture, alarms });
   setNeutral(picture.normal.map((one) => picture.classes.indexOf(one)));
   plot.update(picture);
-  drawCharts();
   drawNow();
+  drawCharts();
   showAlarms(name, alarms, TIMED.test(picture.recent.at(-1)?.time ?? ""));
   showRecent(name, picture.recent, picture.classes);
   showFeedback(name, picture, { explain, nLabels: targets.get(name)?.n_labels });
   showProportions(picture);
-  showUnsettled(picture);
+  showUnsettled(picture, targets.get(name)?.reliability);
   showColumns(picture.columns);
   document.body.dataset.rows = picture.rows_seen;
 });
