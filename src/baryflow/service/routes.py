@@ -286,7 +286,7 @@ OPERATIONS = [
         post_alarm,
         reference("AlarmAnswer"),
         _ALARM_ERRORS,
-        body="AlarmCommand",
+        body="Command",
     ),
     Operation("GET", "/v1/targets", list_targets, _TARGETS),
     Operation("GET", _TARGET, get_target, reference("TargetDetail"), _NAME_ERRORS),
