@@ -22,12 +22,13 @@ from baryflow.cli.console import (
 from baryflow.cli.labelled_files import (
     LabelledFiles,
     check_and_describe,
+    counted,
     describe_counts,
     find_class,
     labelled_files,
     parse_class_prior,
 )
-from baryflow.cli.options import Command, OutputFile, protect_inputs, refuse_options
+from baryflow.cli.options import Command, protect_inputs, refuse_options
 from baryflow.estimators._classifiers import CLASSIFIERS
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
@@ -85,9 +86,7 @@ ADAPT: dict[str, bool | str] = {"yes": True, "standardise": "standardise", "no":
     help="Adapt to the target; only standardise it by its own mean and deviation; or do neither. "
     "'baryflow evaluate' says which is best.",
 )
-@click.option(
-    "-o", "--output", required=True, type=OutputFile(".bary"), help="Write the model here (.bary)."
-)
+@options.model_output
 @click.option("--keep-rows", is_flag=True, help="Keep the rows in the model, for 'baryflow add-source'.")
 @options.seed
 @options.fit_jobs
@@ -160,10 +159,7 @@ def _fit_here(
     with Line(_LOG_EVERY) as line, warnings.catch_warnings():
         # check_and_describe has named them.
         warnings.filterwarnings("ignore", "column .* rises from row to row")
-        model.set_params(
-            class_prior=prior,
-            verbose=FitProgress(line),
-        )
+        model.set_params(class_prior=prior, verbose=FitProgress(line))
         found: Any = model
         if signals is None:
             model.fit(table.X, table.y, sample_domain=table.domain)
@@ -238,13 +234,9 @@ def _describe_parts(parts: Any, census: Any, roll: Any) -> str:
     lines = describe_counts(
         f"{count_of(int(counts.sum()), 'row')} in {count_of(len(parts.partitions), 'partition')}",
         [str(name) for name in parts.columns or range(parts.n_features)],
-        _counted(roll.sources, counts.sum(axis=1)),
-        _counted(roll.classes.tolist(), counts.sum(axis=0)),
+        counted(roll.sources, counts.sum(axis=1)),
+        counted(roll.classes.tolist(), counts.sum(axis=0)),
     )
     lines += [f"left out: {name}: {why}" for name, why in parts.left_out.items()]
     lines += [f"not used: {number:,} rows that {what}" for what, number in census.unused.items()]
     return "\n".join(lines)
-
-
-def _counted(names: list[Any], counts: Any) -> list[str]:
-    return [f"{name} ({int(n):,})" for name, n in zip(names, counts.tolist(), strict=True)]
