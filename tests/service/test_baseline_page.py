@@ -63,7 +63,7 @@ def service(fleet):
 
 
 def share_right(client, fleet):
-    recent = client.get("/v1/targets/pump/picture").json()["recent"]
+    recent = client.get("/v1/targets/pump/view").json()["recent"]
     true = fleet.y[fleet.stream]
     return np.mean([true[row["position"] - 1] == row["now"] for row in recent])
 
@@ -119,7 +119,7 @@ def test_hours_that_were_normal_settle_what_the_banner_lists(browser, service, f
         page.wait("() => document.body.dataset.rows === '1100'")
         alarm = page.page.locator("#alarm-list li[data-alarm=leak]")
         assert "active, not acknowledged" in alarm.inner_text()
-        changes = service.get("/v1/targets/pump/picture").json()["changes"]
+        changes = service.get("/v1/targets/pump/view").json()["changes"]
         assert [one["change"] for one in changes if one["alarm"] == "leak"][-1] == "raised"
         check_looks(page)
         assert page.errors == []

@@ -52,7 +52,7 @@ const refresh = throttled(async () => {
   const name = current.target;
   if (name === null) return;
   const path = `/v1/targets/${encodeURIComponent(name)}`;
-  const [picture, alarms] = await Promise.all([get(`${path}/picture`), get(`${path}/alarms`)]).catch((error) => {
+  const [picture, alarms] = await Promise.all([get(`${path}/view`), get(`${path}/alarms`)]).catch((error) => {
     if (error instanceof RequestError) $("mixture-caption").textContent = error.message;
     throw error;
   });
