@@ -71,7 +71,7 @@ def alarms_after(page, row):
     """Return the alarms raised after a row of the target: row, hour and class."""
     return [
         (one["row"], hours_in(one["time"]), one["alarm"])
-        for one in read(page, "/v1/targets/plant/picture")["changes"]
+        for one in read(page, "/v1/targets/plant/view")["changes"]
         if one["row"] > row and one["change"] in ("raised", "repeated")
     ]
 

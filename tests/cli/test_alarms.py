@@ -82,6 +82,26 @@ def test_alarms_reach_the_events_a_file_and_a_webhook(model, folder):
     assert alarms[0]["evidence"]["columns"][0]["name"] in COLUMNS
 
 
+@pytest.mark.parametrize(("names", "cleared"), [(["worn"], {"broken"}), (["all"], set())])
+def test_a_latched_alarm_is_not_cleared(model, folder, names, cleared):
+    latch = [one for name in names for one in ("--latch", name)]
+    follow(model, "--alarms", "alarms.ndjson", *latch)
+    alarms = read(folder / "alarms.ndjson")
+    assert [one["alarm"] for one in alarms if one["change"] == "raised"] == ["worn", "broken"]
+    assert {one["alarm"] for one in alarms if one["change"] == "cleared"} == cleared
+
+
+def test_an_acknowledgement_ends_a_latched_alarm(model, folder):
+    resumable = ["--latch", "worn", "--checkpoint", "state", "--alarms", "alarms.ndjson"]
+    commands = folder / "later.ndjson"
+    commands.write_text("")
+    follow(model, *resumable, "--alarm-commands", commands)
+    commands.write_text('{"action": "acknowledge", "alarm": "worn"}\n')
+    follow(model, *resumable, "--alarm-commands", commands)
+    changes = [one["change"] for one in read(folder / "alarms.ndjson") if one["alarm"] == "worn"]
+    assert changes == ["raised", "acknowledged", "cleared"]
+
+
 def test_the_report_page_lists_alarms_and_labels(model, folder):
     labels = [{"position": 3, "label": "normal"}, {"position": 900, "label": "worn", "time": ""}]
     labels.append({"position": 5, "label": "x" * 300})  # too long for a class
@@ -131,6 +151,7 @@ def test_commands_are_carried_out_and_refused_with_a_reason(model, folder):
     [
         ("", ["--alarms", "a.ndjson"], "add a section [alarms]"),
         ("", ["--alarm-commands", "commands.ndjson"], "alarms are off"),
+        ("", ["--latch", "worn"], "add a section [alarms]"),
         ("[alarms]\non-dely = 3", [], "alarms: unknown key 'on-dely'"),
         ("[alarms]\nnormal = ['idle']", [], "alarms.normal"),
         ("[alarms]", ["--alarms", "a.csv"], ".ndjson"),

@@ -167,7 +167,7 @@ def test_a_day_without_a_false_alarm_then_ten_faults_each_raised_once(pair):
         # Those of other faults come while the plant recovers, and now and then a false one.
         others = [int(n) for name, n in figures.items() if re.match("(other|false) alarm", name)]
         assert sum(others) <= 5
-        changes = page.page.request.get(f"{url}/v1/targets/plant/picture").json()["changes"]
+        changes = page.page.request.get(f"{url}/v1/targets/plant/view").json()["changes"]
         marks = [one["row"] for one in controller.panel.read()["marks"]]
         for fault, begin, end in zip(FAULTS_FOUND, marks[::2], marks[1::2], strict=True):
             raised = [

@@ -194,6 +194,20 @@ def test_a_class_that_no_source_has_is_named_without_a_share():
     model.plot().canvas.draw()
 
 
+def test_a_batch_unlike_all_sources_is_said(session):
+    model = load_copy(session)
+    assert "unlike all sources" not in html_report(model)
+    noise = np.random.default_rng(0).normal(size=(20, model.n_features_in_))
+    found = model.compare_columns()
+    model.partial_fit(found.source_means + 5.0 * found.source_stds * noise)
+    text = html_report(model)
+    assert f"{100 * model.novelty_:.0f} % of the last batch is unlike all sources" in text
+
+
+def load_copy(model):
+    return type(model).from_bytes(model.to_bytes())
+
+
 def test_before_any_target_the_page_shows_the_sources():
     model, _ = fitted()
     page = Page(html_report(model))

@@ -166,7 +166,7 @@ def test_a_read_only_token_may_read_everything_and_change_nothing(protected, row
     for path in (
         "/v1/targets",
         "/v1/targets/b",
-        "/v1/targets/b/picture",
+        "/v1/targets/b/view",
         "/v1/targets/b/why/1",
         "/metrics",
     ):

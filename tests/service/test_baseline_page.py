@@ -34,12 +34,12 @@ class Fleet:
             np.concatenate([normal[30:85], faults[rng.permutation(len(faults))[:15]]])
         )
         self.stream = np.concatenate([normal[:30], mixed])
-        self.rng = rng
 
     def lasting(self, fault, n):
         """Return rows of one fault, drawn with replacement and some noise."""
-        some = self.rng.choice(np.flatnonzero(self.y == fault), n)
-        return self.X[some] + 0.01 * self.X.std(axis=0) * self.rng.normal(size=(n, self.X.shape[1]))
+        rng = np.random.default_rng(0)
+        some = rng.choice(np.flatnonzero(self.y == fault), n)
+        return self.X[some] + 0.01 * self.X.std(axis=0) * rng.normal(size=(n, self.X.shape[1]))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def service(fleet):
 
 
 def share_right(client, fleet):
-    recent = client.get("/v1/targets/pump/picture").json()["recent"]
+    recent = client.get("/v1/targets/pump/view").json()["recent"]
     true = fleet.y[fleet.stream]
     return np.mean([true[row["position"] - 1] == row["now"] for row in recent])
 
@@ -78,14 +78,25 @@ def drag(page, first, last, n):
     page.page.mouse.up()
 
 
-def test_hours_that_were_normal_settle_what_the_banner_lists(browser, service, fleet):
+LOOKS = [(WIDE, "light"), (WIDE, "dark"), (NARROW, "light"), (NARROW, "dark")]
+
+
+def check_looks(page):
+    """Nothing is wider than the window, and axe finds nothing."""
+    assert page.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+    assert page.violations() == []
+
+
+@pytest.mark.parametrize(("size", "scheme"), LOOKS)
+def test_hours_that_were_normal_settle_what_the_banner_lists(browser, service, fleet, size, scheme):
     before = share_right(service, fleet)
-    with open_page(browser, str(service.base_url)) as page:
+    with open_page(browser, str(service.base_url), size, scheme) as page:
         page.page.locator("#unsettled").wait_for()
         assert "explanations of this target fit" in page.text("#unsettled-note")
         assert page.page.locator("#competing li").count() > 1
         assert "likely: normal" in page.text("#competing")
         assert "compared with the sources, P_" in page.text("#competing")
+        check_looks(page)
         page.page.locator("#settle-baseline").click()
         drag(page, 1, 30, 100)
         first, last = (int(page.page.input_value(f"#baseline-{end}")) for end in ("first", "last"))
@@ -97,17 +108,20 @@ def test_hours_that_were_normal_settle_what_the_banner_lists(browser, service, f
         page.wait(
             "() => document.querySelector('#baseline-note').textContent.includes('30 rows of normal')"
         )
+        page.wait("() => document.querySelector('#now-label').textContent === 'normal'")
+        assert "now as normal" in page.text("#timeline-caption")
         after = share_right(service, fleet)
         assert (before < 0.8, after > 0.9) == (True, True)
         assert service.get("/v1/targets/pump").json()["reliability"] > reliability
         # A fault that stays on for a thousand rows keeps its alarm.
-        for _ in range(10):
-            post(service, "pump", fleet.lasting("leak", 100))
+        for rows in np.split(fleet.lasting("leak", 1000), 10):
+            post(service, "pump", rows)
         page.wait("() => document.body.dataset.rows === '1100'")
         alarm = page.page.locator("#alarm-list li[data-alarm=leak]")
         assert "active, not acknowledged" in alarm.inner_text()
-        changes = service.get("/v1/targets/pump/picture").json()["changes"]
+        changes = service.get("/v1/targets/pump/view").json()["changes"]
         assert [one["change"] for one in changes if one["alarm"] == "leak"][-1] == "raised"
+        check_looks(page)
         assert page.errors == []
 
 
@@ -118,11 +132,22 @@ def test_the_banner_asks_for_labels_of_three_rows(browser, service):
         assert page.page.locator("#questions li").count() == 3
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [WIDE, NARROW])
-def test_the_banner_fits_and_is_accessible(browser, service, size, scheme):
+@pytest.mark.parametrize(("size", "scheme"), LOOKS)
+def test_a_batch_unlike_all_sources_is_said_and_lowers_the_reliability(
+    browser, service, fleet, size, scheme
+):
+    positions = list(range(1, 31))
+    service.post("/v1/targets/pump/baseline", json={"label": "normal", "positions": positions})
+    assert service.get("/v1/targets/pump").json()["reliability"] > 0.8
     with open_page(browser, str(service.base_url), size, scheme) as page:
-        page.page.locator("#unsettled").wait_for()
         page.wait("() => document.body.dataset.rows === '100'")
-        assert page.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
-        assert page.violations() == []
+        assert "unlike all sources" not in page.text("main")
+        noise = np.random.default_rng(0).normal(size=(20, fleet.X.shape[1]))
+        post(service, "pump", fleet.X.mean(axis=0) + 4.0 * fleet.X.std(axis=0) * noise)
+        page.wait("() => document.body.dataset.rows === '120'")
+        assert "100\u00a0% of the last batch is unlike all sources" in page.text("#unsettled-note")
+        assert "reliability is 0\u00a0%" in page.text("#unsettled-note")
+        assert page.text("#now-reliability") == "0\u00a0%"
+        assert service.get("/v1/targets/pump").json()["reliability"] < 0.1
+        check_looks(page)
+        assert page.errors == []

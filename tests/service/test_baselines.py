@@ -67,7 +67,7 @@ def test_a_repeated_baseline_counts_once_also_after_a_restart(serving, rows, tmp
         ({"label": 0, "positions": [1], "rows": [[0.0] * 4]}, "either"),
         ({"label": 0, "from": "2026-11-18"}, "either"),
         ({"label": 0, "positions": []}, "1 to 50"),
-        ({"label": 0, "positions": 3}, "list"),
+        ({"label": 0, "positions": 3}, "array"),
         ({"label": 0, "positions": [0]}, "whole number"),
         ({"label": 0, "rows": [[1.0]]}, "4 numbers"),
         ({"label": "", "positions": [1]}, "empty"),

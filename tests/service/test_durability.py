@@ -211,7 +211,7 @@ def test_a_full_disk_is_507_wherever_it_strikes(serving, rows, tmp_path, monkeyp
             "new target": post(client, "c", rows[:4], "first"),
             "known target": post(client, "a", rows[3:5], "second"),
             "report": client.get("/v1/targets/a"),
-            "picture": client.get("/v1/targets/a/picture"),
+            "picture": client.get("/v1/targets/a/view"),
             "why": client.get("/v1/targets/a/why/1"),
         }
         assert {what: answer.status_code for what, answer in answers.items()} == dict.fromkeys(

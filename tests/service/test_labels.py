@@ -185,10 +185,10 @@ def test_before_the_first_batch_there_is_nothing_to_ask(serving, problem, rows):
 def test_a_label_changes_the_picture_and_what_is_predicted_for_its_row(serving, rows):
     with serving() as client:
         post(client, "a", rows[:24])
-        before = client.get("/v1/targets/a/picture").json()["recent"]
+        before = client.get("/v1/targets/a/view").json()["recent"]
         like = [{"position": n, "label": 9} for n in range(1, 9)]
         send(client, "a", like)
-        drawn = client.get("/v1/targets/a/picture").json()
+        drawn = client.get("/v1/targets/a/view").json()
         why = client.get("/v1/targets/a/why/1").json()
     assert all("given" not in row for row in before)
     assert [row.get("given") for row in drawn["recent"]] == [9] * 8 + [None] * 16

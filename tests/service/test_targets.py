@@ -134,7 +134,7 @@ def test_a_slow_view_does_not_delay_rows(model, rows, monkeypatch, workers):
         ThreadPoolExecutor(1) as pool,
     ):
         post(client, "a", rows[:10])
-        drawn = pool.submit(client.get, "/v1/targets/a/picture")
+        drawn = pool.submit(client.get, "/v1/targets/a/view")
         try:
             assert begun.wait(PATIENCE)
             # While the picture is drawn, rows of the same target are answered, and so is everything
@@ -151,7 +151,7 @@ def test_a_slow_view_does_not_delay_rows(model, rows, monkeypatch, workers):
 def test_a_view_shows_the_target_as_it_is_and_changes_nothing(serving, model, rows):
     with serving() as client:
         for start in range(0, 40, 10):
-            for path in ("", "/picture", "/query?n=3", f"/why/{start}"):
+            for path in ("", "/view", "/query?n=3", f"/why/{start}"):
                 client.get(f"/v1/targets/a{path}")
             got = post(client, "a", rows[start : start + 10], time="then").json()["predictions"]
             assert got == session(model, rows[: start + 10])[start:]

@@ -188,7 +188,7 @@ def test_diagnoses_in_bands_do_not_depend_on_how_rows_arrive(serving, rows):
         for start, end in ((0, 1), (1, 20), (20, 60)):
             post(client, "parts", rows[start:end], time="noon")
         whole, parts = (
-            client.get(f"/v1/targets/{name}/picture").json()["bands"] for name in ("whole", "parts")
+            client.get(f"/v1/targets/{name}/view").json()["bands"] for name in ("whole", "parts")
         )
     assert whole == parts
     assert sum(band["rows"] for band in whole) == 60

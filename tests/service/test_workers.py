@@ -44,7 +44,7 @@ def test_workers_predict_what_one_process_predicts(model, rows, tmp_path):
         assert [one["name"] for one in listed] == NAMES
         assert {one["rows_seen"] for one in listed} == {40}
         assert client.get("/v1/targets/pump-1").json()["rows_seen"] == 40
-        assert client.get("/v1/targets/pump-1/picture").json()["rows_seen"] == 40
+        assert client.get("/v1/targets/pump-1/view").json()["rows_seen"] == 40
         assert client.get("/v1/targets/pump-1/why/39").json()["position"] == 39
         assert len(client.get("/v1/targets/pump-1/query?n=3").json()["rows"]) == 3
         assert client.delete("/v1/targets/pump-0").status_code == 204

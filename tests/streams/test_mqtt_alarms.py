@@ -157,3 +157,58 @@ def test_a_run_over_a_file_waits_for_the_brokers_of_labels_and_output(tmp_path):
             process.wait(timeout=300)
             assert process.returncode == 0, (tmp_path / "log.txt").read_text()
             wait_until(lambda: len(messages) >= len(normal) + len(faulty))
+
+
+def n_learned(folder):
+    """Return how many labels a run has learned, by its events so far."""
+    lines = (folder / "events.ndjson").read_text().splitlines(keepends=True)
+    events = [json.loads(line) for line in lines if line.endswith("\n")]
+    return sum(one["learned"] for one in events if one["event"] == "label")
+
+
+def test_labels_by_mqtt_reclassify_an_alarm_and_a_client_of_another_project_hears_it(heard, tmp_path):
+    broker, publisher, messages = heard
+    normal, faulty = split_rows(tmp_path)
+    arguments = [
+        "run", "model.bary", broker.url("plant/rows"), "--time", "n", "-o", "out.ndjson",
+        "--max-latency", "200ms", "--batch-size", "8", "--events", "events.ndjson",
+        "--labels", broker.url("plant/labels"), "--alarms", broker.url("plant/alarms"),
+    ]  # fmt: skip
+    with started(tmp_path, *arguments) as (process, read_log):
+
+        def changes():
+            read_log()
+            return [one["change"] for one in messages if one["alarm"] == "1"]
+
+        wait_until(lambda: "following" in read_log())
+        publisher.send_all("plant/rows", [make_record(normal, n) for n in range(16)])
+        publisher.send_all("plant/rows", [make_record(faulty, n) for n in range(16, 40)])
+        wait_until(lambda: changes() == ["raised"])
+        publisher.send_all("plant/labels", [{"position": n, "label": 0} for n in range(17, 41)])
+        wait_until(lambda: read_log() and n_learned(tmp_path) == 24)
+        publisher.send_all("plant/rows", [make_record(faulty, n) for n in range(16, 40)])
+        wait_until(lambda: changes() == ["raised", "reclassified"])
+        ask_to_end(process)
+        process.wait(timeout=300)
+    assert messages[-1]["state"] == "reclassified"
+
+
+def test_a_baseline_by_mqtt_is_learned(heard, tmp_path):
+    broker, publisher, _ = heard
+    normal, _ = split_rows(tmp_path)
+    arguments = [
+        "run", "model.bary", broker.url("plant/rows"), "--time", "n", "-o", "out.ndjson",
+        "--max-latency", "200ms", "--batch-size", "8", "--labels", broker.url("plant/labels"),
+        "--save", "after.bary", "--events", "events.ndjson",
+    ]  # fmt: skip
+    with started(tmp_path, *arguments) as (process, read_log):
+        wait_until(lambda: "following" in read_log())
+        publisher.send_all("plant/rows", [make_record(normal, n) for n in range(16)])
+        wait_until(lambda: read_log() and (tmp_path / "out.ndjson").read_text().count("\n") == 16)
+        span = {"time": "2", "until": "9", "label": 0, "baseline": True}
+        publisher.send_all("plant/labels", [span, {"position": 12, "label": 0, "baseline": True}])
+        wait_until(lambda: read_log() and n_learned(tmp_path) == 9)
+        ask_to_end(process)
+        process.wait(timeout=300)
+    (baseline,) = load(tmp_path / "after.bary").state_.baselines
+    assert baseline.n_rows == 9

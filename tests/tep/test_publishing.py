@@ -102,7 +102,7 @@ def test_mqtt_brings_the_signals(signal_, broker):
         source = open_source(url, columns=LABELS, time="time", idle=0.1, credentials=credentials)
         stack.callback(source.close)
         source.read(1, 0.1)
-        publisher = publishing.Rows(url, credentials, stack)
+        publisher = publishing.Topics(url, credentials, stack)
         thread = publish(signal_, publisher)
         rows, times = collect(source, len(signal_))
         thread.join()
@@ -118,7 +118,7 @@ def test_mqtt_brings_each_value(signal_, broker):
         )
         stack.callback(source.close)
         source.read(1, 0.1)
-        thread = publish(signal_, publishing.Topics(url, credentials, stack))
+        thread = publish(signal_, publishing.Topics(url, credentials, stack, per_tag=True))
         found, until = {}, time.monotonic() + PATIENCE
         while len(found) < signal_.size:
             assert time.monotonic() < until

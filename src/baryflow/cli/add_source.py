@@ -12,7 +12,7 @@ import numpy as np
 from baryflow.cli import options
 from baryflow.cli.console import FitProgress, Line, echo, file_size, report_errors
 from baryflow.cli.labelled_files import describe, refuse_empty_columns
-from baryflow.cli.options import Command, OutputFile, protect_inputs
+from baryflow.cli.options import Command, protect_inputs
 from baryflow.estimators._input import InOrder
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
@@ -26,12 +26,10 @@ from baryflow.streams import Table, read_table
 )
 @options.model_argument
 @click.argument("files", nargs=-1, required=True, type=options.existing_file)
-@click.option("--label", required=True, metavar="COLUMN", help="Column of the classes.")
+@options.label
 @click.option("--name", metavar="NAME", help="Name of the source.  [default: that of the only file]")
-@click.option("--time", metavar="COLUMN", help="Timestamp column; not a feature.")
-@click.option(
-    "-o", "--output", required=True, type=OutputFile(".bary"), help="Write the new model here (.bary)."
-)
+@options.plain_time
+@options.model_output
 @options.fit_jobs
 def add_source(
     model: Path,
@@ -69,10 +67,7 @@ def add_source(
         refuse_empty_columns(table)
         echo(describe(table), err=True)
         with Line(log_every=30.0) as line:
-            fitted.set_params(
-                n_jobs=jobs,
-                verbose=FitProgress(line),
-            )
+            fitted.set_params(n_jobs=jobs, verbose=FitProgress(line))
             fitted.add_source(InOrder(rows), labels, source)
         fitted.set_params(verbose=False)
         fitted.save(output)

@@ -23,6 +23,7 @@ import click
 
 from baryflow.estimators._progress import time_left
 from baryflow.exceptions import BaryflowError
+from baryflow.validation import count_of
 
 #: Control characters other than line feed and tab, marks that reverse the text direction, line
 #: separators and halves of surrogate pairs. In names from a file they could rewrite a terminal.
@@ -194,16 +195,22 @@ class ProgressBar:
 
 @dataclass
 class FitProgress:
-    """Show how far a fit is, and how long it will take."""
+    """Show how far a fit or an evaluation is, and how long it will take; `unit` is what is counted."""
 
     line: Line
+    name: str = "fit"
+    unit: str = ""
     _began: float = field(default_factory=time.monotonic)
 
     def __call__(self, done: int, total: int, what: str) -> None:
         """Show the progress."""
         left = time_left(done, total, time.monotonic() - self._began)
         ending = "" if left is None else f", {duration(left)} left"
-        self.line.show(f"fit {bar(done / total)}  {what}{ending}")
+        if not self.unit:
+            self.line.show(f"{self.name} {bar(done / total)}  {what}{ending}")
+        else:  # few and long: each is logged
+            count = f"{done} of {count_of(total, self.unit)}"
+            self.line.step(f"{self.name} {bar(done / total)}  {count}: {what}{ending}")
 
 
 # -- log records -------------------------------------------------------------------------------------

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import click
 import numpy as np
 
 from baryflow.cli import options
-from baryflow.cli.console import Line, bar, duration, echo, report_errors
+from baryflow.cli.console import FitProgress, Line, bar, echo, report_errors
 from baryflow.cli.fit import classifier_option, label_shift_option
 from baryflow.cli.labelled_files import (
     LabelledFiles,
@@ -75,13 +74,7 @@ _TOLERANCE = "Differences of up to 1 point count as equal."
     default="as_is",
     help="Order in which the rows of the left-out domain arrive; as_is is that of the file.",
 )
-@click.option(
-    "--batch-size",
-    type=click.IntRange(1),
-    default=32,
-    metavar="ROWS",
-    help="Rows the model learns from at a time.",
-)
+@options.batch_size
 @click.option(
     "--normal-rows",
     type=click.IntRange(1),
@@ -174,6 +167,7 @@ def evaluate(
         with Line() as line, warnings.catch_warnings():
             # check_and_describe has named them.
             warnings.filterwarnings("ignore", "column .* rises from row to row")
+            line.show(f"evaluate {bar(0.0)}  0 of {count_of(len(domains), 'domain')}")
             how: dict[str, Any] = {
                 "order": order,
                 "batch_size": batch_size,
@@ -183,7 +177,7 @@ def evaluate(
                 "random_state": seed,
                 **known,
                 "n_jobs": jobs,
-                "verbose": _Progress(line, len(domains), jobs),
+                "verbose": FitProgress(line, "evaluate", "domain"),
             }
             if signals is None:
                 found = leave_out(
@@ -218,23 +212,6 @@ def _check_baseline(rows: int | None, labelled: LabelledFiles, shares: list[str]
         raise InvalidInputError("--baseline-rows is for plain rows; with --window use --normal-rows")
     if labelled.normal_class is None and not shares:
         raise InvalidInputError("--baseline-rows needs --normal-class, the class of these rows")
-
-
-class _Progress:
-    """Show how many domains are done, and how long the others take at this rate."""
-
-    def __init__(self, line: Line, total: int, jobs: int) -> None:
-        self._line, self._jobs, self._began = line, jobs, monotonic()
-        line.show(f"evaluate {bar(0.0)}  0 of {count_of(total, 'domain')}")
-
-    def __call__(self, done: int, total: int, what: str) -> None:
-        # Domains that are processed in parallel finish at about the same time.
-        rounds, ended = -(-total // self._jobs), -(-done // self._jobs)
-        left = (monotonic() - self._began) * (rounds - ended) / ended
-        ending = f", {duration(left)} left" if done < total else ""
-        self._line.step(
-            f"evaluate {bar(done / total)}  {done} of {count_of(total, 'domain')}: {what}{ending}"
-        )
 
 
 def _check_normal_rows(n_rows: int, labelled: LabelledFiles) -> None:

@@ -28,7 +28,7 @@ from baryflow.cli.labelled_files import (
     labelled_files,
     parse_class_prior,
 )
-from baryflow.cli.options import Command, OutputFile, protect_inputs, refuse_options
+from baryflow.cli.options import Command, protect_inputs, refuse_options
 from baryflow.estimators._classifiers import CLASSIFIERS
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
@@ -86,9 +86,7 @@ ADAPT: dict[str, bool | str] = {"yes": True, "standardise": "standardise", "no":
     help="Adapt to the target; only standardise it by its own mean and deviation; or do neither. "
     "'baryflow evaluate' says which is best.",
 )
-@click.option(
-    "-o", "--output", required=True, type=OutputFile(".bary"), help="Write the model here (.bary)."
-)
+@options.model_output
 @click.option("--keep-rows", is_flag=True, help="Keep the rows in the model, for 'baryflow add-source'.")
 @options.seed
 @options.fit_jobs
@@ -161,10 +159,7 @@ def _fit_here(
     with Line(_LOG_EVERY) as line, warnings.catch_warnings():
         # check_and_describe has named them.
         warnings.filterwarnings("ignore", "column .* rises from row to row")
-        model.set_params(
-            class_prior=prior,
-            verbose=FitProgress(line),
-        )
+        model.set_params(class_prior=prior, verbose=FitProgress(line))
         found: Any = model
         if signals is None:
             model.fit(table.X, table.y, sample_domain=table.domain)

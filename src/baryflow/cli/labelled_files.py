@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baryflow.cli.console import echo
-from baryflow.cli.options import collect, existing_file
+from baryflow.cli.options import collect, existing_file, label, plain_time
 from baryflow.estimators._sensors import find_counters
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import OnnxEncoder, SignalFeatures, Windows, windows
@@ -162,10 +162,10 @@ labelled_files = collect(
     LabelledFiles,
     "labelled",
     click.argument("files", nargs=-1, required=True, type=LabelledFile()),
-    click.option("--label", required=True, metavar="COLUMN", help="Column of the classes."),
+    label,
     click.option("--domain", metavar="COLUMN", help="Column that names the domain of a row."),
     click.option("--domain-from-file", is_flag=True, help="Treat each file as one domain."),
-    click.option("--time", metavar="COLUMN", help="Timestamp column; not a feature."),
+    plain_time,
     click.option("--ignore", multiple=True, metavar="COLUMN", help="Leave out a column; repeatable."),
     click.option(
         "--window",
@@ -306,7 +306,10 @@ def _are_numbers(names: list[Any]) -> bool:
 def describe(table: Table, signals: Signals | None = None) -> str:
     """Return what was read and what is left out."""
     lines = describe_counts(
-        count_of(len(table.X), "row"), table.columns, _counted(table.domain), _counted(table.y)
+        count_of(len(table.X), "row"),
+        table.columns,
+        counted(*np.unique(table.domain, return_counts=True)),
+        counted(*np.unique(table.y, return_counts=True)),
     )
     lines += [f"left out: {name}: {why}" for name, why in list(table.left_out.items())[:_LISTED]]
     ranges = np.nanmax(table.X, axis=0) - np.nanmin(table.X, axis=0)
@@ -338,9 +341,9 @@ def describe_counts(rows: str, columns: list[str], domains: list[str], classes: 
     ]
 
 
-def _counted(names: Any) -> list[str]:
+def counted(names: Any, counts: Any) -> list[str]:
     """Return each name and how often it occurs."""
-    return [f"{n} ({k:,})" for n, k in zip(*np.unique(names, return_counts=True), strict=True)]
+    return [f"{name} ({int(n):,})" for name, n in zip(names, counts, strict=True)]
 
 
 def _list_some(names: list[str]) -> str:

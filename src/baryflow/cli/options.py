@@ -154,6 +154,11 @@ class OutputFile(click.ParamType):
 
 existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 model_argument = click.argument("model", type=existing_file)
+model_output = click.option(
+    "-o", "--output", required=True, type=OutputFile(".bary"), help="Write the model here (.bary)."
+)
+label = click.option("--label", required=True, metavar="COLUMN", help="Column of the classes.")
+plain_time = click.option("--time", metavar="COLUMN", help="Timestamp column; not a feature.")
 batch_size = click.option(
     "--batch-size",
     type=click.IntRange(1),
@@ -169,7 +174,16 @@ drift = click.option(
     "(restart); off does not watch for it.",
 )
 time = click.option("--time", metavar="COLUMN", help="Timestamp column; copied to each prediction.")
-seed = click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the random numbers.")
+
+
+def seed_option(default: int) -> Callable[[Any], Any]:
+    """Return the option of the seed."""
+    return click.option(
+        "--seed", type=click.IntRange(0), default=default, help="Seed of the random numbers."
+    )
+
+
+seed = seed_option(0)
 jobs = click.option("--jobs", type=click.IntRange(1), default=2, help="Number of processes.")
 fit_jobs = click.option(
     "--jobs",

@@ -12,14 +12,15 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import click
 import numpy as np
 from numpy.typing import NDArray
 
+from baryflow.cli import options as shared
 from baryflow.cli.console import Line, Stop, duration, echo, report_errors, stop_on_signals
-from baryflow.cli.options import Command, OutputFile, existing_file, protect_inputs
+from baryflow.cli.options import Command, OutputFile, existing_file, protect_inputs, seed_option
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams import Credentials, open_sink, read_credentials
 from baryflow.streams.sampling.clock import SECOND, instant_text
@@ -97,12 +98,6 @@ _all_runs = click.option(
 )
 
 
-def _seed(default: int) -> Callable[[Any], Any]:
-    return click.option(
-        "--seed", type=click.IntRange(0), default=default, help="Seed of the random numbers."
-    )
-
-
 @click.group()
 def tep() -> None:
     """Build the Tennessee Eastman benchmark: simulate the plant, encode its signals, run it live."""
@@ -118,7 +113,7 @@ def tep() -> None:
     "--faults", type=_faults, default=f"0-{len(FAULTS) - 1}", help="Faults; 0 is normal operation."
 )
 @click.option("--runs", type=click.IntRange(1), default=50, help="Runs of each mode and fault.")
-@_seed(2024)
+@seed_option(2024)
 @click.option("--lead", default=5.0, help="Hours of normal operation before the fault.")
 @click.option("--hours", default=30.0, help="Hours recorded from the fault on.")
 @click.option(
@@ -178,7 +173,7 @@ def make_progress(line: Line) -> Callable[[simulation.Progress], None]:
 )
 @click.option("--targets", type=_modes, default="1-6", help="Target modes.")
 @_all_runs
-@_seed(0)
+@shared.seed
 @_jobs
 @click.option(
     "--validate", is_flag=True, help="Only print leave-one-source-out accuracy; write nothing."
@@ -267,15 +262,9 @@ def apply(encoder: Path, folder: Path, out: Path, modes: tuple[int, ...], runs: 
 @click.option(
     "--hours", type=click.FloatRange(0, min_open=True), default=30.0, help="Hours of plant time."
 )
-@_seed(2024)
+@seed_option(2024)
 @click.option("--start", metavar="TIME", help="Plant time of the first row (ISO 8601).  [default: now]")
-@click.option(
-    "--credentials",
-    "credentials_file",
-    type=existing_file,
-    help="JSON file with user, password and certificates of each address (or set "
-    "BARYFLOW_OUTPUT_USERNAME and so on).",
-)
+@shared.credentials
 def publish(
     server: str | None,
     topic: str | None,
@@ -283,7 +272,7 @@ def publish(
     table: Path | None,
     speed: float,
     start: str | None,
-    credentials_file: Path | None,
+    credentials: str | None,
     **options: Any,
 ) -> None:
     """Run the simulated plant live, as an OPC UA server or with an MQTT broker.
@@ -300,10 +289,13 @@ def publish(
         if table is not None:
             write_table(play(**options), table, first)
             return
-        kind = Server if server else Topics if per_tag else Rows
         url = server or topic or ""
-        credentials = read_credentials("output", [url], credentials_file).get(url)
-        publisher = kind(url, credentials, stack, stop)
+        login = read_credentials("output", [url], credentials).get(url)
+        publisher: Server | Topics
+        if server:
+            publisher = Server(url, login, stack)
+        else:
+            publisher = Topics(url, login, stack, stop, per_tag=per_tag)
         echo("simulating the plant ...", err=True)
         rows = play(**options)
         echo(publisher.example)
@@ -314,31 +306,12 @@ def publish(
             stop.wait()
 
 
-class Publisher(Protocol):
-    """Publishes rows; `example` is a command that follows them."""
-
-    example: str
-
-    def publish(self, row: list[float], stamp: int) -> None:
-        """Publish a row; its time is in seconds since the epoch."""
-
-    def finish(self, stamp: int) -> None:
-        """Announce that everything before this time was published."""
-
-
 class Server:
     """An OPC UA server with a variable for each tag, and their history."""
 
-    def __init__(
-        self,
-        url: str,
-        credentials: Credentials | None,
-        stack: ExitStack,
-        stop: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, url: str, credentials: Credentials | None, stack: ExitStack) -> None:
         from baryflow.streams.opcua.server import Host
 
-        del stop  # our own server is never away
         endpoint = Endpoint.parse(url, credentials)
         endpoint.check_options()
         if endpoint.scheme != "opc.tcp":
@@ -361,34 +334,8 @@ class Server:
         self._host.write([(_CLOCK, datetime.fromtimestamp(stamp, UTC))], stamp)
 
 
-class Rows:
-    """An MQTT topic with an object for each row."""
-
-    def __init__(
-        self,
-        url: str,
-        credentials: Credentials | None,
-        stack: ExitStack,
-        stop: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._sink = open_sink(url, credentials=credentials)
-        self._sink.stop_when(stop)
-        stack.callback(self._sink.close)
-        self.example = f"baryflow run {_MODEL} '{url}' --time time"
-
-    def publish(self, row: list[float], stamp: int) -> None:
-        """Send one message."""
-        values = {variable.label: value for variable, value in zip(VARIABLES, row, strict=True)}
-        self._sink.write([{"time": instant_text(stamp * SECOND), **values}])
-
-    def finish(self, stamp: int) -> None:
-        """Wait until the broker has all messages."""
-        del stamp
-        self._sink.flush()
-
-
 class Topics:
-    """An MQTT topic for each tag, with an object for each value."""
+    """An MQTT topic with an object for each row; with `per_tag`, one for each tag with its values."""
 
     def __init__(
         self,
@@ -396,21 +343,28 @@ class Topics:
         credentials: Credentials | None,
         stack: ExitStack,
         stop: Callable[[], bool] = lambda: False,
+        *,
+        per_tag: bool = False,
     ) -> None:
-        self._sinks = []
-        base, _, options = url.partition("?")
-        for variable in VARIABLES:
-            topic = f"{base.rstrip('/')}/{variable.tag}{'?' * bool(options)}{options}"
-            self._sinks.append(open_sink(topic, credentials=credentials))
+        address, mark, options = url.partition("?")
+        base = address.rstrip("/")
+        urls = [f"{base}/{variable.tag}{mark}{options}" for variable in VARIABLES] if per_tag else [url]
+        self._per_tag, self._sinks = per_tag, []
+        for one in urls:
+            self._sinks.append(open_sink(one, credentials=credentials))
             self._sinks[-1].stop_when(stop)
             stack.callback(self._sinks[-1].close)
-        where = f"{base.rstrip('/')}/+"
-        self.example = f"baryflow run {_MODEL} '{where}' --tags TAGS.csv --sample-interval 3min"
+        how = f"'{base}/+' --tags TAGS.csv --sample-interval 3min" if per_tag else f"'{url}' --time time"
+        self.example = f"baryflow run {_MODEL} {how}"
 
     def publish(self, row: list[float], stamp: int) -> None:
-        """Send a message for each tag."""
-        for sink, value in zip(self._sinks, row, strict=True):
-            sink.write([{"value": value, "time": instant_text(stamp * SECOND)}])
+        """Send the row in one message, or a message for each tag."""
+        moment = {"time": instant_text(stamp * SECOND)}
+        messages = [{"value": value, **moment} for value in row]
+        if not self._per_tag:
+            messages = [moment | dict(zip((one.label for one in VARIABLES), row, strict=True))]
+        for sink, message in zip(self._sinks, messages, strict=True):
+            sink.write([message])
 
     def finish(self, stamp: int) -> None:
         """Wait until the broker has all messages."""
@@ -420,7 +374,7 @@ class Topics:
 
 
 def publish_rows(
-    rows: NDArray[np.floating[Any]], publisher: Publisher, *, start: int, speed: float, stop: Stop
+    rows: NDArray[np.floating[Any]], publisher: Server | Topics, *, start: int, speed: float, stop: Stop
 ) -> int:
     """Publish rows in plant time, `speed` times as fast; return how many."""
     begin = time.monotonic()

@@ -53,6 +53,8 @@ _POINTS, _COLUMNS, _MEANS = 12, 20, 12
 _PARTS = 12
 #: Columns and events listed at most, and characters of an event's details.
 _MAX_COLUMNS, _MAX_EVENTS, _MAX_DETAILS = 500, 200, 400
+#: Share of novel rows from which on a batch is unlike all sources.
+_UNLIKE = 0.5
 #: Keys of an event that hold its position and its kind, by precedence.
 _POSITION_KEYS, _KIND_KEYS = ("row", "n_rows", "position", "offset"), ("kind", "event", "type")
 
@@ -352,6 +354,8 @@ def _reliability(model: Adapter, marks: Sequence[float]) -> str:
         "count as wrong. Novelty is the share of rows that are less like everything known than 99 % of "
         "the rows that are known."
     )
+    if model.novelty_ >= _UNLIKE:
+        note += f" {format_percent(model.novelty_)} of the last batch is unlike all sources."
     data = _data_table(model, ["reliability", "novelty"], cells)
     return f'<h2>{title}</h2><p class="note">{note}</p>{chart}{data}'
 

@@ -1,7 +1,7 @@
 """The OpenAPI document of the service, for one model and its limits.
 
 Paths come from the table of operations in :mod:`baryflow.service.routes`; this module holds the schemas.
-They depend on the columns of the model and on the limits, so they are written by hand.
+Those of labels, baselines and commands are made from the types by which they are parsed.
 """
 
 from __future__ import annotations
@@ -11,16 +11,28 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.json import schema_components
 from starlette.requests import Request
 from starlette.responses import Response
 
 from baryflow.alarms import PRIORITIES
 from baryflow.alarms.machine import ACTIONS
 from baryflow.service.binary import ARROW, NPY
-from baryflow.service.parsing import BATCH_ID, ID_HEADER, JSON, NDJSON, TIME_LENGTH, Limits
+from baryflow.service.parsing import (
+    BATCH_ID,
+    ID_HEADER,
+    JSON,
+    NDJSON,
+    TIME_LENGTH,
+    Baseline,
+    Command,
+    Labels,
+    Limits,
+)
 from baryflow.validation import LARGEST, TARGET_NAME
 
 Schema = dict[str, Any]
+_REFERENCE = "#/components/schemas/{name}"
 
 _NUMBER: Schema = {"type": ["number", "null"], "minimum": -LARGEST, "maximum": LARGEST}
 _TEXT: Schema = {"type": "string"}
@@ -109,12 +121,9 @@ def document(
                 "Error": object_schema({"error": _TEXT}),
                 "Row": _row(n_columns, columns),
                 "Rows": _rows(n_columns, columns, limits),
-                "Labels": _labels(n_features, limits),
-                "Baseline": _baseline(n_features, limits),
                 "LabelAnswer": _label_answer(),
                 "Query": _query(),
                 "Certificate": _certificate(),
-                "AlarmCommand": _alarm_command(),
                 "Alarms": object_schema(_alarms()),
                 "AlarmAnswer": object_schema(
                     {"target": _TEXT, "events": {"type": "array", "items": {"type": "object"}}}
@@ -124,6 +133,7 @@ def document(
                 "Answer": _answer(),
                 "Target": object_schema(_summary()),
                 "TargetDetail": object_schema(_summary() | _detail()),
+                **_requests(n_features, limits),
             },
         },
         "paths": paths,
@@ -148,7 +158,7 @@ def _describe(operation: Operation) -> Schema:
         found["parameters"] = [
             {"name": name, "in": "query", "schema": schema} for name, schema in operation.query.items()
         ]
-    if operation.body and operation.body != "AlarmCommand":
+    if operation.body and operation.body != "Command":
         description = "The id of the batch, if the body has none."
         found["parameters"] = [
             {"name": ID_HEADER, "in": "header", "schema": _ID, "description": description}
@@ -171,7 +181,7 @@ def object_schema(properties: Schema) -> Schema:
 
 def reference(name: str) -> Schema:
     """Return a reference to a schema of the document."""
-    return {"$ref": f"#/components/schemas/{name}"}
+    return {"$ref": _REFERENCE.format(name=name)}
 
 
 def _row(n_columns: int, columns: list[str] | None) -> Schema:
@@ -201,73 +211,31 @@ def _rows(n_columns: int, columns: list[str] | None, limits: Limits) -> Schema:
     return found | {"required": ["rows"], "additionalProperties": False}
 
 
-def _labels(n_features: int, limits: Limits) -> Schema:
-    label = object_schema(
-        {
-            "label": {
-                "type": ["string", "number"],
-                "pattern": r"\S",
-                "minimum": -LARGEST,
-                "maximum": LARGEST,
-            },
-            "position": _POSITION | {"type": ["integer", "null"], "maximum": 10**15 - 1},
-            "time": _TIME | {"type": ["string", "null"], "minLength": 1},
-            "values": {
-                "type": ["array", "null"],
-                "items": _NUMBER,
-                "minItems": n_features,
-                "maxItems": n_features,
-                "description": "The row itself, if it may not be remembered; features of raw signals.",
-            },
-        }
-    )
-    forms = [
-        {"required": ["label", name], "properties": {name: {"not": {"type": "null"}}}}
-        for name in ("position", "time", "values")
+def _requests(n_features: int, limits: Limits) -> dict[str, Schema]:
+    """Return the schemas of labels, baselines and commands: their types, and what depends on a model."""
+    _, found = schema_components([Labels, Baseline, Command], ref_template=_REFERENCE)
+    label, labels, baseline = found["GivenLabel"], found["Labels"], found["Baseline"]
+    some: Schema = {"minItems": 1, "maxItems": limits.rows}
+    row: Schema = {"minItems": n_features, "maxItems": n_features}
+    labels["properties"]["labels"] |= some
+    label["properties"]["values"]["anyOf"][0] |= row
+    baseline["properties"]["positions"]["anyOf"][0] |= some
+    rows = baseline["properties"]["rows"]["anyOf"][0]
+    rows |= some | {"items": rows["items"] | row}
+    label["anyOf"] = [_only([name], []) for name in ("position", "time", "values")]
+    ways = ["rows"], ["positions"], ["from", "until"]
+    baseline["anyOf"] = [
+        _only(["label", *way], [name for other in ways if other != way for name in other])
+        for way in ways
     ]
-    label |= {"required": ["label"], "additionalProperties": False, "anyOf": forms}
-    random = "The rows were chosen at random, so that their labels count for the certificate."
-    found = object_schema(
-        {
-            "labels": {"type": "array", "items": label, "minItems": 1, "maxItems": limits.rows},
-            "certify": {"type": "boolean", "description": random},
-            "id": _ID | {"type": ["string", "null"]},
-        }
-    )
-    return found | {"required": ["labels"], "additionalProperties": False}
+    return found
 
 
-def _baseline(n_features: int, limits: Limits) -> Schema:
-    row = {"type": "array", "items": _NUMBER, "minItems": n_features, "maxItems": n_features}
-    rows = {"type": ["array", "null"], "minItems": 1, "maxItems": limits.rows}
-    time = _TIME | {"type": ["string", "null"], "minLength": 1}
-    found = object_schema(
-        {
-            "label": {
-                "type": ["string", "number"],
-                "pattern": r"\S",
-                "minimum": -LARGEST,
-                "maximum": LARGEST,
-                "description": "A class of the sources; not needed if `fit` was given the normal class.",
-            },
-            "rows": rows | {"items": row},
-            "positions": rows | {"items": _POSITION | {"maximum": 10**15 - 1}},
-            "from": time | {"description": "Time of the first row; all rows to `until` are meant."},
-            "until": time,
-            "id": _ID | {"type": ["string", "null"]},
-        }
-    )
-    ways, null = (["rows"], ["positions"], ["from", "until"]), {"type": "null"}
-    forms = [
-        {
-            "required": ["label", *names],
-            "properties": {
-                name: {"not": null} if name in names else null for way in ways for name in way
-            },
-        }
-        for names in ways
-    ]
-    return found | {"required": ["label"], "additionalProperties": False, "anyOf": forms}
+def _only(there: list[str], missing: list[str]) -> Schema:
+    """Return the schema of an object that has some properties, and not others."""
+    null = {"type": "null"}
+    properties = {name: {"not": null} for name in there} | dict.fromkeys(missing, null)
+    return {"required": there, "properties": properties}
 
 
 def _label_answer() -> Schema:
@@ -302,30 +270,6 @@ def _certificate() -> Schema:
             "sentences": _TEXTS,
         }
     )
-
-
-def _alarm_command() -> Schema:
-    found = object_schema(
-        {
-            "alarm": _TEXT | {"description": "The class; * acknowledges all alarms."},
-            "number": {
-                "type": ["integer", "null"],
-                "minimum": 0,
-                "maximum": 10**15 - 1,
-                "description": "Of the alarm; refused if the class has a later one.",
-            },
-            "for": {
-                "type": ["integer", "string", "null"],
-                "minimum": 0,
-                "maximum": 10**15 - 1,
-                "pattern": r"^[1-9][0-9]{0,5} ?(rows|s|min|h|d)$",
-                "description": "For how long to shelve: rows, or a duration by the times of rows.",
-            },
-            "by": {"type": ["string", "null"], "maxLength": 1000},
-            "comment": {"type": ["string", "null"], "maxLength": 1000},
-        }
-    )
-    return found | {"required": ["alarm"], "additionalProperties": False}
 
 
 def _alarms() -> Schema:

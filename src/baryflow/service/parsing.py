@@ -17,10 +17,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 from starlette.requests import ClientDisconnect, Request
 
 from baryflow.alarms import Span
@@ -45,8 +46,6 @@ TIME_LENGTH = 64
 _DRAIN_SECONDS, _DRAIN_BYTES = 3.0, 256 * 2**20
 #: The most digits of a plausible Content-Length.
 _DIGITS = 15
-#: Fields of a command that are text for people, and their longest.
-_COMMENTS, _LONGEST = ("by", "comment"), 1000
 _NUMBERS = {float, int, type(None)}
 _CLOSE = {"Connection": "close"}
 
@@ -104,19 +103,78 @@ class _Plain(msgspec.Struct, forbid_unknown_fields=True):
     batch_id: str | None = None
 
 
-class _Command(msgspec.Struct, forbid_unknown_fields=True):
-    """A body with a command about an alarm; other types than these are refused while it is parsed."""
+class _Rows(msgspec.Struct, forbid_unknown_fields=True):
+    """A body of rows in any form."""
+
+    rows: list[Any]
+    columns: list[str] | None = None
+    batch_id: str | None = None
+
+
+def _as(**schema: Any) -> Meta:
+    """Describe what is checked after parsing: for a better error, or because 3.0 is whole in JSON."""
+    return Meta(extra_json_schema=schema)
+
+
+def _about(text: str) -> Meta:
+    return Meta(description=text)
+
+
+Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
+Values = list[Number | None]
+Name = Annotated[str, _as(pattern=r"\S")] | Number
+Position = Annotated[float, _as(multipleOf=1, minimum=1, maximum=10**_DIGITS - 1)]
+Time = Annotated[str, Meta(max_length=TIME_LENGTH), _as(minLength=1)]
+Text = Annotated[str, Meta(max_length=1000)]
+Id = Annotated[str, _as(pattern=f"^{BATCH_ID}$")]
+
+
+class GivenLabel(msgspec.Struct, forbid_unknown_fields=True):
+    """The label of a row, which is given by its position, its time or its values."""
+
+    label: Name
+    position: Position | None = None
+    time: Time | None = None
+    values: Annotated[Values, _about("The row itself; features of raw signals.")] | None = None
+
+
+class Labels(msgspec.Struct, forbid_unknown_fields=True):
+    """Labels of rows; those of rows chosen at random count for the certificate with `certify`."""
+
+    labels: list[GivenLabel]
+    certify: bool = False
+    id: Id | None = None
+
+
+class Baseline(msgspec.Struct, forbid_unknown_fields=True):
+    """Rows known to be of one class: rows themselves, positions, or all from one time to another."""
+
+    label: Name | None = None
+    rows: list[Values] | None = None
+    positions: list[Position] | None = None
+    begin: Time | None = msgspec.field(default=None, name="from")
+    until: Time | None = None
+    id: Id | None = None
+
+
+class Command(msgspec.Struct, forbid_unknown_fields=True):
+    """A command about the alarm of a class, or with * about all; `for` is how long to shelve it."""
 
     alarm: str
-    number: int | float | None = None
-    duration: str | int | float | None = msgspec.field(default=None, name="for")
-    by: str | None = None
-    comment: str | None = None
+    number: Annotated[float, _as(multipleOf=1, minimum=0, maximum=10**_DIGITS - 1)] | None = None
+    duration: (
+        Annotated[str, _as(pattern=r"^[1-9][0-9]{0,5} ?(rows|s|min|h|d)$")]
+        | Annotated[float, _as(multipleOf=1, minimum=0, maximum=10**_DIGITS - 1)]
+        | None
+    ) = msgspec.field(default=None, name="for")
+    by: Text | None = None
+    comment: Text | None = None
 
 
 _PLAIN = msgspec.json.Decoder(_Plain)
-_ANY = msgspec.json.Decoder()
-_COMMAND = msgspec.json.Decoder(_Command)
+_ANY, _ROWS = msgspec.json.Decoder(), msgspec.json.Decoder(_Rows)
+_LABELS, _BASELINE = msgspec.json.Decoder(Labels), msgspec.json.Decoder(Baseline)
+_COMMAND = msgspec.json.Decoder(Command)
 #: Errors of older versions of msgspec are no ValueErrors.
 _MALFORMED = (ValueError, msgspec.MsgspecError)
 
@@ -252,7 +310,8 @@ class Parser:
                 if set(map(len, plain.rows)) == {self.n_columns}:
                     batch_id = _check_id("batch_id", plain.batch_id, header_id)
                     return np.array(plain.rows), [""] * len(plain.rows), batch_id
-            items, batch_id, columns = _fields(_decode(body, "the body"))
+            content: _Rows = _decode(body, "the body", _ROWS)
+            items, batch_id, columns = content.rows, content.batch_id, content.columns
         batch_id = _check_id("batch_id", batch_id, header_id)
         self._check_number(len(items))
         return *self._rows(items, self._order(columns)), batch_id
@@ -301,109 +360,78 @@ class Parser:
     def parse_labels(self, body: bytes, header_id: str | None) -> PostedLabels:
         """Return the labels of a body. An id in the body takes precedence over that of the header."""
         self._check_size(body, "labels")
-        content = _decode(body, "the body")
-        if not isinstance(content, dict) or not isinstance(content.get("labels"), list):
-            raise RequestError(422, f'expected an object {{"labels": […]}}, got {_shown(content)}')
-        if unknown := content.keys() - {"labels", "certify", "id"}:
+        content: Labels = _decode(body, "the body", _LABELS)
+        if not 0 < len(content.labels) <= self.max_rows:
             raise RequestError(
-                422, f"unknown field {_shown(min(unknown))}: the fields are labels, certify and id"
+                413 if content.labels else 422,
+                f"expected 1 to {self.max_rows:,} labels, got {len(content.labels):,}",
             )
-        items, certify = content["labels"], content.get("certify", False)
-        if not isinstance(certify, bool):
-            raise RequestError(422, f"certify must be true or false, got {_shown(certify)}")
-        if not 0 < len(items) <= self.max_rows:
-            raise RequestError(
-                413 if items else 422, f"expected 1 to {self.max_rows:,} labels, got {len(items):,}"
-            )
-        labels = [self._label(item, i, certify) for i, item in enumerate(items)]
+        labels = [self._label(one, i, content.certify) for i, one in enumerate(content.labels)]
         given = [(one.label, one.position, one.time, one.values) for one in labels]
-        digest = _digest(b"", [certify, given])
-        return PostedLabels(labels, _check_id("id", content.get("id"), header_id), digest)
+        digest = _digest(b"", [content.certify, given])
+        return PostedLabels(labels, _check_id("id", content.id, header_id), digest)
 
     def parse_baseline(self, body: bytes, header_id: str | None, normal: Any) -> PostedLabels:
         """Return the baseline in a body as labels; without a label, its class is `normal`."""
         self._check_size(body, "rows")
-        content = _decode(body, "the body")
-        if not isinstance(content, dict):
-            raise RequestError(422, f'expected an object {{"positions": […]}}, got {_shown(content)}')
-        if unknown := content.keys() - {"label", "rows", "positions", "from", "until", "id"}:
-            names = "label, rows, positions, from, until and id"
-            raise RequestError(422, f"unknown field {_shown(min(unknown))}: the fields are {names}")
-        given = {name: value for name, value in content.items() if value is not None}
-        label = given.get("label", normal)
+        content: Baseline = _decode(body, "the body", _BASELINE)
+        label = normal if content.label is None else content.label
         if label is None:
             raise RequestError(422, "name the class as label: the model remembers no normal class")
-        ways = given.keys() & {"rows", "positions", "from"}
-        if len(ways) != 1 or ("from" in given) != ("until" in given):
+        rows, positions, begin = content.rows, content.positions, content.begin
+        if [rows, positions, begin].count(None) != 2 or (begin is None) != (content.until is None):
             raise RequestError(422, "give either rows, positions, or from and until")
-        if "from" in given:
-            items = [{"label": label, "time": given["from"]}]
+        if rows is not None:
+            items = [GivenLabel(label, values=row) for row in rows]
+        elif positions is not None:
+            items = [GivenLabel(label, position) for position in positions]
         else:
-            (way,) = ways
-            values, name = given[way], "values" if way == "rows" else "position"
-            if not isinstance(values, list):
-                raise RequestError(422, f"{way} must be a list, got {_shown(values)}")
-            if not 0 < len(values) <= self.max_rows:
-                what = f"expected 1 to {self.max_rows:,} rows, got {len(values):,}"
-                raise RequestError(422, what)
-            items = [{"label": label, name: value} for value in values]
-        until = _check_time(given.get("until", ""), 0)
+            items = [GivenLabel(label, time=begin)]
+        if not 0 < len(items) <= self.max_rows:
+            raise RequestError(422, f"expected 1 to {self.max_rows:,} rows, got {len(items):,}")
         labels = [self._label(item, i, False) for i, item in enumerate(items)]
-        labels = [replace(one, until=until, baseline=True) for one in labels]
+        labels = [replace(one, until=content.until or "", baseline=True) for one in labels]
         digest = _digest(b"baseline", [(o.label, o.position, o.time, o.until, o.values) for o in labels])
-        return PostedLabels(labels, _check_id("id", given.get("id"), header_id), digest)
+        return PostedLabels(labels, _check_id("id", content.id, header_id), digest)
 
     def parse_command(self, body: bytes, action: str) -> AlarmCommand:
         """Return the command about an alarm in a body."""
         hint = '; expected {"alarm": "class"}, and number, for, by and comment if needed'
-        content = _decode(body, "the body", _COMMAND, hint)
-        number, duration = _whole(content.number), _whole(content.duration)
-        if number is not None and (type(number) is not int or not 0 <= number < 10**_DIGITS):
-            raise RequestError(422, f"number must be a whole number, got {_shown(number)}")
+        content: Command = _decode(body, "the body", _COMMAND, hint)
+        number, duration = content.number, content.duration
+        if isinstance(duration, float):
+            duration = int(duration) if duration.is_integer() else str(duration)
         if duration is not None:
             try:
                 Span.read(duration)
             except InvalidInputError as error:
                 raise RequestError(422, f"for: {error}") from None
-        texts = [content.by or "", content.comment or ""]
-        for name, text in zip(_COMMENTS, texts, strict=True):
-            if len(text) > _LONGEST or valid_text(text) != text:
-                raise RequestError(422, f"{name} must be text of at most {_LONGEST} characters")
-        return AlarmCommand(action, content.alarm, number, duration, *texts)
+        if number is not None and not (number.is_integer() and 0 <= number < 10**_DIGITS):
+            raise RequestError(422, f"number must be a whole number, got {number:g}")
+        texts = valid_text(content.by or ""), valid_text(content.comment or "")
+        return AlarmCommand(
+            action, content.alarm, None if number is None else int(number), duration, *texts
+        )
 
-    def _label(self, item: Any, i: int, certify: bool) -> Label:
-        if not isinstance(item, dict) or "label" not in item:
-            raise _invalid(i, f'expected an object with a "label", got {_shown(item)}', "label")
-        if unknown := item.keys() - {"label", "position", "time", "values"}:
-            names = "label, position, time and values"
-            raise _invalid(i, f"unknown field {_shown(min(unknown))}: the fields are {names}", "label")
-        label, position, time, values = (item.get(k) for k in ("label", "position", "time", "values"))
-        if isinstance(label, str):
-            if valid_text(label) != label:
-                raise _invalid(i, f"{_shown(label)} is not valid text", "label")
-            if not label.strip():
-                raise _invalid(i, "it is empty: name a class", "label")
-        elif isinstance(label, bool) or not isinstance(label, int | float) or abs(label) > LARGEST:
-            raise _invalid(i, f"the label must be text or a number, got {_shown(label)}", "label")
-        position = _whole(position)
-        if position is not None and (type(position) is not int or not 0 < position < 10**_DIGITS):
-            raise _invalid(i, f"position must be a whole number from 1, got {_shown(position)}", "label")
-        time = _check_time("" if time is None else time, i, "label")
-        if values is not None:
-            values = self._values(values, i)
-        elif position is None and not time:
+    def _label(self, given: GivenLabel, i: int, certify: bool) -> Label:
+        label, position, values = given.label, given.position, given.values
+        if isinstance(label, str) and not label.strip():
+            raise _invalid(i, "it is empty: name a class", "label")
+        if isinstance(label, float) and label.is_integer() and abs(label) < 10**_DIGITS:
+            label = int(label)
+        if position is not None and not (position.is_integer() and 0 < position < 10**_DIGITS):
+            raise _invalid(i, f"position must be a whole number from 1, got {position:g}", "label")
+        if values is not None and len(values) != self.n_features:
+            raise _invalid(i, f"expected {self.n_features} numbers, got {len(values)}", "label")
+        if position is None and not given.time and values is None:
             raise _invalid(i, "give the position, the time or the values of its row", "label")
-        return Label(label, position, time, values=values, certify=certify)
-
-    def _values(self, values: Any, i: int) -> list[float]:
-        """Return the row that a label brings."""
-        if not isinstance(values, list) or len(values) != self.n_features:
-            raise _invalid(i, f"values must be {self.n_features} numbers, got {_shown(values)}", "label")
-        if not set(map(type, values)) <= _NUMBERS:
-            raise _invalid(i, "values must be numbers or null", "label")
-        if any(value is not None and abs(value) > LARGEST for value in values):
-            raise _invalid(i, f"a value is beyond ±{LARGEST:g}", "label")
-        return [math.nan if value is None else float(value) for value in values]
+        return Label(
+            label,
+            None if position is None else int(position),
+            given.time or "",
+            values=None if values is None else [math.nan if one is None else one for one in values],
+            certify=certify,
+        )
 
     def _order(self, columns: list[str] | None) -> list[int] | None:
         """Return the position of each of the model's columns in rows whose columns have these names.
@@ -503,47 +531,17 @@ def _decode(text: bytes, what: str, decoder: msgspec.json.Decoder[Any] = _ANY, h
         raise RequestError(400, f"{what} is not JSON: {str(error)[:120]}{hint}") from error
 
 
-def _fields(content: Any) -> tuple[list[Any], str | None, list[str] | None]:
-    """Return the rows, the batch id and the column names of a JSON body."""
-    if not isinstance(content, dict):
-        raise RequestError(422, f'expected an object {{"rows": […]}}, got {_shown(content)}')
-    unknown = content.keys() - {"rows", "batch_id", "columns"}
-    if unknown:
-        raise RequestError(
-            422, f"unknown field {_shown(min(unknown))}: the fields are rows, columns and batch_id"
-        )
-    rows, batch_id, columns = (content.get(name) for name in ("rows", "batch_id", "columns"))
-    if not isinstance(rows, list):
-        raise RequestError(422, f"rows must be a list of rows, got {_shown(rows)}")
-    if columns is not None and not (
-        isinstance(columns, list) and all(isinstance(name, str) for name in columns)
-    ):
-        raise RequestError(422, f"columns must be a list of names, got {_shown(columns)}")
-    return rows, batch_id, columns
-
-
-def _check_id(name: str, given: Any, header: str | None) -> str | None:
+def _check_id(name: str, given: str | None, header: str | None) -> str | None:
     """Return the id of a batch: that of the body, else that of the header."""
     for one in (given, header):
-        if one is not None and not isinstance(one, str):
-            raise RequestError(422, f"{name} must be text, got {_shown(one)}")
         if one is not None and re.fullmatch(BATCH_ID, one) is None:
             raise RequestError(422, f"{name} must match {BATCH_ID}, got {_shown(one)}")
     return header if given is None else given
 
 
-def _whole(value: Any) -> Any:
-    """Return a float that is a whole number as an integer, because 3.0 is one in JSON."""
-    return int(value) if type(value) is float and value.is_integer() else value
-
-
-def _check_time(time: Any, i: int, what: str = "row") -> str:
-    """Return the time of a row."""
+def _check_time(time: Any, i: int) -> None:
     if not isinstance(time, str) or len(time) > TIME_LENGTH or valid_text(time) != time:
-        raise _invalid(
-            i, f"time is {_shown(time)}: expected text of at most {TIME_LENGTH} characters", what
-        )
-    return time
+        raise _invalid(i, f"time is {_shown(time)}: expected text of at most {TIME_LENGTH} characters")
 
 
 def _invalid(i: int, problem: str, what: str = "row") -> RequestError:

@@ -135,7 +135,7 @@ async def delete_target(request: Request) -> Response:
     return Response(status_code=204)
 
 
-async def get_picture(request: Request) -> Response:
+async def get_view(request: Request) -> Response:
     """Return the data that the live page draws of a target."""
     return reply(await _state(request).picture(_name(request)))
 
@@ -286,12 +286,12 @@ OPERATIONS = [
         post_alarm,
         reference("AlarmAnswer"),
         _ALARM_ERRORS,
-        body="AlarmCommand",
+        body="Command",
     ),
     Operation("GET", "/v1/targets", list_targets, _TARGETS),
     Operation("GET", _TARGET, get_target, reference("TargetDetail"), _NAME_ERRORS),
     Operation("DELETE", _TARGET, delete_target, None, _NAME_ERRORS),
-    Operation("GET", f"{_TARGET}/picture", get_picture, errors=_NAME_ERRORS),
+    Operation("GET", f"{_TARGET}/view", get_view, errors=_NAME_ERRORS),
     Operation("GET", f"{_TARGET}/why/{{position}}", get_why, errors=_NAME_ERRORS),
     Operation("GET", "/v1/live", get_live, errors=_FULL, **_EVENTS),
     Operation("GET", f"{_TARGET}/live", get_target_live, errors=_NAME_ERRORS | _FULL, **_EVENTS),

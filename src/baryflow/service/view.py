@@ -48,6 +48,7 @@ def picture(session: Session) -> dict[str, Any]:
         "explanations": _explanations(model),
         "competing": model.describe_explanations(),
         "ambiguity": to_number(model.ambiguity_) if model.resemblance_ else None,
+        "novel": to_number(model.novelty_) if model.resemblance_ else None,
         "baseline_class": _baseline_class(session),
         "baselines": [
             {"class": classes[one.code], "rows": int(one.n_rows)} for one in model.state_.baselines

@@ -52,7 +52,7 @@ const refresh = throttled(async () => {
   const name = current.target;
   if (name === null) return;
   const path = `/v1/targets/${encodeURIComponent(name)}`;
-  const [picture, alarms] = await Promise.all([get(`${path}/picture`), get(`${path}/alarms`)]).catch((error) => {
+  const [picture, alarms] = await Promise.all([get(`${path}/view`), get(`${path}/alarms`)]).catch((error) => {
     if (error instanceof RequestError) $("mixture-caption").textContent = error.message;
     throw error;
   });
@@ -60,13 +60,13 @@ const refresh = throttled(async () => {
   Object.assign(current, { picture, alarms });
   setNeutral(picture.normal.map((one) => picture.classes.indexOf(one)));
   plot.update(picture);
-  drawCharts();
   drawNow();
+  drawCharts();
   showAlarms(name, alarms, TIMED.test(picture.recent.at(-1)?.time ?? ""));
   showRecent(name, picture.recent, picture.classes);
   showFeedback(name, picture, { explain, nLabels: targets.get(name)?.n_labels });
   showProportions(picture);
-  showUnsettled(picture);
+  showUnsettled(picture, targets.get(name)?.reliability);
   showColumns(picture.columns);
   document.body.dataset.rows = picture.rows_seen;
 });

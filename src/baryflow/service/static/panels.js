@@ -5,6 +5,7 @@ import { $, color, describeNovelty, element, formatCount, formatDuration, format
 import { ask, label, labelButtons } from "./feedback.js";
 
 const MAX_COLUMNS = 8, MAX_PROPORTIONS = 12, MAX_EVENTS = 30, MAX_EXPLANATIONS = 30;
+const UNLIKE = 0.5; // share of novel rows of a batch from which on it is unlike all sources
 const PAUSE = 6000; // milliseconds for which the predictions stand still after the pointer or a key was used
 const SEARCHABLE = 12, MAX_LISTED = 60; // more targets than this get a search field; at most this many are listed
 
@@ -88,7 +89,7 @@ export const showNow = (summary, picture) => {
 };
 
 // What a row is taken for now, as the list shows it: its label, or what is predicted since labels were learned.
-const diagnosisOf = (one) => {
+export const diagnosisOf = (one) => {
   if (one.given !== undefined) return { label: String(one.given), given: true };
   if (taught && one.now !== undefined) return { label: String(one.now), probability: one.now_probability };
   return { label: String(one.label), probability: one.probability };
@@ -248,10 +249,14 @@ const bar = (from, to, fill) => {
 
 // ---- explanations that compete, and what settles it
 
-export const showUnsettled = ({ competing, ambiguity, bands }) => {
-  $("unsettled").hidden = !competing.length;
-  $("unsettled-note").textContent = `${plural(competing.length, "explanation")} of this target fit, and ${formatPercent(ambiguity)} of the predictions depend on which is right.`;
-  $("competing").replaceChildren(...competing.map((textContent) => element("li", { textContent })));
+// A number stays on the line of its column.
+const keepTogether = (text) => text.replace(/ (?=[+×-][\d.])/g, "\u00a0");
+
+export const showUnsettled = ({ competing, ambiguity, bands, novel }, reliability) => {
+  const unlike = novel >= UNLIKE ? `${formatPercent(novel)} of the last batch is unlike all sources. Such predictions count as wrong, so the reliability is ${formatPercent(reliability)}. ` : "";
+  $("unsettled").hidden = !competing.length && !unlike;
+  $("unsettled-note").textContent = unlike + (competing.length ? `${plural(competing.length, "explanation")} of this target fit, and ${formatPercent(ambiguity)} of the predictions depend on which is right.` : "");
+  $("competing").replaceChildren(...competing.map((text) => element("li", { textContent: keepTogether(text) })));
   $("settle-baseline").hidden = !bands.length;
 };
 

@@ -1,6 +1,7 @@
 // Diagnoses along the stream: a lane for each class, with equal diagnoses in a row as one band. Rows selected there can
 // become the baseline.
 import { describeError, post } from "./api.js";
+import { diagnosisOf } from "./panels.js";
 import { $, color, element, formatCount, formatMoment, formatTime, joinWithAnd, legendKey, plural, say, table } from "./dom.js";
 
 const MAX_LANES = 10, MAX_LISTED = 50;
@@ -71,7 +72,9 @@ export const showTimeline = (...args) => {
   $("timeline-begin").textContent = formatMoment(bands[0].since, begin);
   $("timeline-end").textContent = formatMoment(bands.at(-1).until, end);
   const now = bands.at(-1), before = bands.at(-2);
-  $("timeline-caption").textContent = `Now ${now.label}, for ${plural(now.rows, "row")} since ${formatMoment(now.since, now.first)}.${before ? ` Before that ${before.label}, for ${plural(before.rows, "row")}.` : ""}`;
+  // Bands keep what was diagnosed when rows came; labels and baselines may have changed it since.
+  const last = picture.recent.at(-1), present = last && String(last.label) === now.label ? diagnosisOf(last).label : now.label;
+  $("timeline-caption").textContent = present === now.label ? `Now ${now.label}, for ${plural(now.rows, "row")} since ${formatMoment(now.since, now.first)}.${before ? ` Before that ${before.label}, for ${plural(before.rows, "row")}.` : ""}` : `The last row was diagnosed as ${now.label} when it came, now as ${present}. The lanes keep the diagnoses of then.`;
   $("timeline-legend").textContent = [spans.length ? "Red line: alarm active." : "", inside.some((mark) => mark.kind === "drift") ? "Dashed line: drift." : "", inside.some((mark) => mark.kind === "mark") ? "Dotted line: action in the demo." : ""].filter(Boolean).join(" ");
   if (!$("timeline-table").children.length || $("timeline-table").closest("details").open) {
     const listed = [...bands].reverse().slice(0, MAX_LISTED), timed = listed.some((band) => band.since);
